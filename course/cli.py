@@ -1,0 +1,103 @@
+"""The `course` command: the reader's door to the worked numerics, and to runs on disk.
+
+Nothing heavy is imported before it is needed: `course worked --list` answers without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from course.catalogue import UnknownIdError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0])
+
+
+@app.callback()
+def course() -> None:
+    """The reader's door: every number of the lecture, recomputed."""
+
+
+@app.command()
+def worked(
+    id: Annotated[
+        str | None, typer.Argument(help="A ledger id, as N19. None: all of them.")
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Ids and titles only, computes nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
+    device: Annotated[str, typer.Option(help="Where torch computes: cpu or cuda.")] = "cpu",
+) -> None:
+    """Recompute the lecture's worked numbers. Exit 1: one of ours differs, unexplained."""
+    from course.worked import registry
+
+    if list_:
+        entries = registry.catalogue().values()
+        if as_json:
+            print(json.dumps([{"id": e.id, "title": e.title, "source": e.source} for e in entries]))
+        else:
+            print("\n".join(f"{entry.id:<4} {entry.title}" for entry in entries))
+        return
+    use_device(device)
+    found = [registry.compute(id)] if id else list(registry.compute_all())
+    if as_json:
+        document = [numeric.to_json() for numeric in found]
+        print(json.dumps(document[0] if id else document, indent=2, ensure_ascii=False))
+    elif id:
+        print(found[0])
+    else:
+        print_overview(found)
+    raise typer.Exit(any(numeric.verdict == "differs" for numeric in found))
+
+
+def print_overview(found: list) -> None:
+    """The table of all numerics, then a line that counts the verdicts."""
+    from collections import Counter
+
+    from rich.console import Console
+
+    from course.worked.show import overview
+
+    Console(width=None if sys.stdout.isatty() else 140).print(overview(found))
+    counts = Counter(numeric.verdict for numeric in found)
+    print(
+        f"{len(found)} worked numerics: "
+        + ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    )
+
+
+def use_device(device: str) -> None:
+    """Make `device` torch's default, so that every example is computed there.
+
+    Raises:
+        ValueError: This torch cannot compute there.
+    """
+    if device == "cpu":
+        return
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as fault:
+        raise ValueError(
+            f"--device {device}: this torch ({torch.__version__}) cannot compute there "
+            f"({str(fault).splitlines()[0]}). Use --device cpu."
+        ) from fault
+    torch.set_default_device(device)
+
+
+def main() -> None:
+    """Entry point: a user's fault is one line on stderr and exit code 2."""
+    try:
+        app()
+    except (UnknownIdError, ValueError, FileNotFoundError) as fault:
+        print(f"course: {fault}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""One complete training step on a two-output linear layer, and the loss to compute yourself."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from course.worked.registry import Step, worked
+
+W = ((0.5, -0.3), (0.2, 0.8))
+X, T = (1.0, 2.0), (1.0, 0.0)
+
+
+def _layer(w: tuple[tuple[float, ...], ...], dtype: torch.dtype) -> nn.Linear:
+    layer = nn.Linear(len(w[0]), len(w), dtype=dtype)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor(w, dtype=dtype))
+        layer.bias.zero_()
+    return layer
+
+
+@worked(
+    "N09",
+    title="One complete training step",
+    source='Training-loop chapter, "Anatomy of one step"',
+    perturb={"lr": 0.02},
+    reconstructed=(
+        "The outputs' sums, the loss and the updated W are lost; only one value fits each."
+    ),
+)
+def one_training_step(
+    w: tuple[tuple[float, ...], ...] = W,
+    x: tuple[float, ...] = X,
+    t: tuple[float, ...] = T,
+    lr: float = 0.01,
+) -> Iterator[Step]:
+    """Forward, loss, backward and update with b = 0, MSE and SGD."""
+    weight, inputs, target = (torch.tensor(v, dtype=torch.float64) for v in (w, x, t))
+    outputs = weight @ inputs
+    residual = outputs - target
+    yield Step("y", outputs, [-0.1, 1.8], formula="W x + b")
+    yield Step("loss", 0.5 * residual.square().sum(), 2.225, formula="½ Σ (y − t)²")
+    yield Step("dL/dy", residual, [-1.1, 1.8], formula="y − t")
+    grad = torch.outer(residual, inputs)
+    yield Step("dL/dW", grad, [[-1.1, -2.2], [1.8, 3.6]], formula="(y − t) xᵀ")
+    yield Step(
+        "W after the step",
+        weight - lr * grad,
+        [[0.511, -0.278], [0.182, 0.764]],
+        formula="W − lr · dL/dW",
+    )
+    yield Step("b after the step", -lr * residual, [0.011, -0.018], formula="b − lr · dL/db")
+
+    layer = _layer(w, torch.float32)
+    outputs32 = layer(torch.tensor(x))
+    loss32 = nn.functional.mse_loss(outputs32, torch.tensor(t))
+    yield Step("torch, float32: y", outputs32)
+    yield Step("torch, float32: loss", loss32, formula="MSELoss of two outputs is ½ Σ")
+
+
+@worked(
+    "N10",
+    title="Compute it yourself: the second loss",
+    source='Training-loop chapter, "Anatomy of one step", compute it yourself',
+    perturb={"lr": 0.02},
+)
+def second_loss(
+    w: tuple[tuple[float, ...], ...] = W,
+    x: tuple[float, ...] = X,
+    t: tuple[float, ...] = T,
+    lr: float = 0.01,
+) -> Iterator[Step]:
+    """The forward pass after the step of N09, and why the loss falls by one factor each time."""
+    losses, outputs = _train(w, x, t, lr, torch.float64, steps=100)
+    yield Step("y after one step", outputs[1], formula="W′ x + b′")
+    yield Step("y₁ after one step", outputs[1][0], -0.034, 5e-4)
+    yield Step("loss after one step", losses[1], formula="½ Σ (y′ − t)²")
+    yield Step("torch, float32: loss", _train(w, x, t, lr, torch.float32, steps=1)[0][1])
+
+    shrink = 1 - lr * (torch.tensor(x, dtype=torch.float64).square().sum().item() + 1)
+    yield Step("each residual is multiplied by", shrink, formula="1 − lr (‖x‖² + 1)")
+    yield Step("the loss is multiplied by", shrink**2, formula="the same, squared")
+    for steps in (2, 10, 100):
+        yield Step(f"loss after {steps} steps", losses[steps], formula=f"loss · factor^{steps}")
+    yield Step("stable for lr below", 2 * lr / (1 - shrink), formula="2 / (‖x‖² + 1)")
+
+
+def _train(
+    w: tuple[tuple[float, ...], ...],
+    x: tuple[float, ...],
+    t: tuple[float, ...],
+    lr: float,
+    dtype: torch.dtype,
+    steps: int,
+) -> tuple[list[float], list[list[float]]]:
+    """Losses and outputs before the first, after each of `steps` SGD steps."""
+    layer = _layer(w, dtype)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=lr)
+    inputs, target = torch.tensor(x, dtype=dtype), torch.tensor(t, dtype=dtype)
+    losses, outputs = [], []
+    for _ in range(steps + 1):
+        optimizer.zero_grad()
+        y = layer(inputs)
+        loss = nn.functional.mse_loss(y, target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        outputs.append(y.tolist())
+    return losses, outputs

@@ -1,0 +1,101 @@
+"""How a worked numeric looks: a text table in a terminal, an HTML table in a notebook."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from html import escape
+from typing import Any
+
+from course.worked.registry import Step, Worked
+
+
+def as_text(worked: Worked) -> str:
+    """Title, inputs, and one block a step, at most 100 columns wide."""
+    return "\n".join(_text_lines(worked))
+
+
+def _text_lines(worked: Worked) -> Iterator[str]:
+    yield f"{worked.entry.id}  {worked.entry.title}: {worked.verdict}"
+    yield f"     {worked.entry.source}"
+    yield from _wrapped("inputs", ", ".join(f"{k} = {short(v)}" for k, v in worked.inputs.items()))
+    if worked.reconstructed:
+        yield from _wrapped("rebuilt", worked.reconstructed)
+    width = max(len(step.what) for step in worked.steps)
+    for step in worked.steps:
+        printed = f"   lecture {short(step.printed)}: {step.verdict}" if has_printed(step) else ""
+        yield f"  {step.what:<{width}}  {short(step.computed)}{printed}"
+        if step.formula:
+            yield f"  {'':<{width}}    = {step.formula}"
+        if step.correction:
+            yield from _wrapped("which is right", step.correction)
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    indent = " " * 5
+    return textwrap.wrap(
+        f"{label}: {text}", 100, initial_indent=indent, subsequent_indent=indent + "  "
+    )
+
+
+def as_html(worked: Worked) -> str:
+    """The same as a table; everything escaped."""
+    rows = "".join(
+        f"<tr><td>{escape(step.what)}</td><td><code>{escape(step.formula)}</code></td>"
+        f"<td>{escape(short(step.computed))}</td>"
+        f"<td>{escape(short(step.printed)) if has_printed(step) else '–'}</td>"
+        f"<td>{escape(': '.join(filter(None, (step.verdict, step.correction))))}</td></tr>"
+        for step in worked.steps
+    )
+    note = (
+        f"<p><em>Rebuilt:</em> {escape(worked.reconstructed)}</p>" if worked.reconstructed else ""
+    )
+    return (
+        f"<h4>{escape(worked.entry.id)} · {escape(worked.entry.title)}</h4>"
+        f"<p>{escape(worked.entry.source)}</p>{note}<table><thead><tr><th>what</th><th>formula</th>"
+        f"<th>computed</th><th>lecture</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+def overview(all_worked: Iterable[Worked]) -> Any:
+    """One row a numeric as a rich Table: id, title, a printed value beside ours, verdict."""
+    from rich.table import Table
+
+    table = Table("id", "title", "lecture prints", "computed here", "verdict")
+    for worked in all_worked:
+        step = telling_step(worked)
+        lecture = short(step.printed) if has_printed(step) else "–"
+        style = {"agrees": "green", "differs": "bold red", "lecture differs": "yellow"}
+        table.add_row(
+            worked.entry.id,
+            worked.entry.title,
+            lecture,
+            short(step.computed),
+            worked.verdict,
+            style=style.get(worked.verdict),
+        )
+    return table
+
+
+def telling_step(worked: Worked) -> Step:
+    """The step to show when only one can be shown: the gravest, else the last that is printed."""
+    graves = [step for step in worked.steps if step.verdict == worked.verdict]
+    return graves[-1]
+
+
+def has_printed(step: Step) -> bool:
+    """Whether the lecture prints a value for this step."""
+    return step.printed is not None
+
+
+def short(value: Any) -> str:
+    """A value in at most six significant digits and about 40 letters."""
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.10g}" if abs(value) < 1e6 else f"{value:.6g}"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(short(item) for item in value) + "]"
+    return str(value)
