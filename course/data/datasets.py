@@ -1,0 +1,267 @@
+"""The course's data sets, split and normalised: digits, Fashion-MNIST, spirals, moons.
+
+The road's first station: raw examples are split first, then the training part alone says by what
+mean and standard deviation both parts are normalised (ledger F100, T24). Nothing is downloaded
+unless asked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+NAMES = ("digits", "fashion-mnist", "spirals", "moons")
+DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+
+
+class DataNotFoundError(FileNotFoundError):
+    """The files of a data set are on none of the known places."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """A data set after the split: normalised inputs and class indices, on the CPU."""
+
+    name: str
+    train_inputs: Tensor
+    """[N, C, H, W] for images, [N, F] for points; float32, normalised."""
+    train_targets: Tensor
+    """[N] class indices, long."""
+    val_inputs: Tensor
+    val_targets: Tensor
+    num_classes: int
+    mean: Tensor
+    """Mean of the training part before normalisation, one number a channel or feature."""
+    std: Tensor
+    """Standard deviation of the training part, likewise."""
+    seed: int
+    """Seed of the split (and of the points, where they are made)."""
+
+    @property
+    def train_dataset(self) -> TensorDataset:
+        """Training examples as (input, target) pairs."""
+        return TensorDataset(self.train_inputs, self.train_targets)
+
+    @property
+    def val_dataset(self) -> TensorDataset:
+        """Validation examples as (input, target) pairs."""
+        return TensorDataset(self.val_inputs, self.val_targets)
+
+    def loaders(self, batch_size: int = 64, *, seed: int = 0) -> tuple[DataLoader, DataLoader]:
+        """A shuffled training loader with a generator of its own, and a validation loader in order.
+
+        Args:
+            batch_size: Examples a batch, the validation loader's too.
+            seed: Seed of the shuffle; its own generator keeps other random draws from changing it.
+        """
+        if batch_size < 1:
+            raise ValueError(
+                f"batch_size = {batch_size}: a batch needs at least 1 example. Try 64."
+            )
+        generator = torch.Generator().manual_seed(seed)
+        shuffled = DataLoader(
+            self.train_dataset, batch_size=batch_size, shuffle=True, generator=generator
+        )
+        return shuffled, DataLoader(self.val_dataset, batch_size=batch_size)
+
+    @property
+    def identity(self) -> str:
+        """Hash of every example, in order, of both parts: runs that share it are comparable."""
+        digest = hashlib.sha256()
+        for tensor in (self.train_inputs, self.train_targets, self.val_inputs, self.val_targets):
+            digest.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        shape = " × ".join(str(size) for size in self.train_inputs.shape[1:])
+        return (
+            f"{self.name}: {len(self.train_targets):,} training and {len(self.val_targets):,} "
+            f"validation examples of shape {shape}, {self.num_classes} classes"
+        )
+
+
+def load(
+    name: str,
+    *,
+    val_fraction: float = 0.2,
+    seed: int = 0,
+    num_examples: int | None = None,
+    noise: float = 0.1,
+    download: bool = False,
+) -> Data:
+    """Load a data set, split it stratified by class, and normalise it by its training part.
+
+    Args:
+        name: `digits` (1,797 images of 8 × 8, comes with scikit-learn), `fashion-mnist` (60,000
+            images of 28 × 28), `spirals` (three classes of points) or `moons` (two).
+        val_fraction: Share of the examples kept for validation, in (0, 1).
+        seed: Seed of the split, and of the points of `spirals` and `moons`.
+        num_examples: Use so many examples only (drawn before the split); of points, make so many.
+        noise: Standard deviation of the points around their curve; images have none added.
+        download: Let torchvision download Fashion-MNIST where it is not found.
+
+    Returns:
+        Data with normalised inputs (float32) and targets (long).
+
+    Raises:
+        ValueError: Unknown name, or numbers that leave a part without examples.
+        DataNotFoundError: Fashion-MNIST is not on this machine; the message says how to get it.
+
+    Source: Lecture 3, "Data"; ledger C16, F99, F100, T04, X25.
+    """
+    if name not in NAMES:
+        raise ValueError(f"'{name}' is not a data set of the course. Known: {', '.join(NAMES)}.")
+    if not 0 < val_fraction < 1:
+        raise ValueError(
+            f"val_fraction = {val_fraction}: it is the share kept for validation, between 0 and 1. "
+            "Try 0.2."
+        )
+    if num_examples is not None and num_examples < 1:
+        raise ValueError(f"num_examples = {num_examples}: at least 1 is needed; None takes all.")
+    generator = torch.Generator().manual_seed(seed)
+    if name == "digits":
+        inputs, targets = _digits()
+    elif name == "fashion-mnist":
+        inputs, targets = _fashion_mnist(download)
+    elif name == "spirals":
+        inputs, targets = _spirals(num_examples or 600, noise, generator)
+    else:
+        inputs, targets = _moons(num_examples or 600, noise, generator)
+    if num_examples is not None and num_examples < len(targets):
+        chosen = torch.randperm(len(targets), generator=generator)[:num_examples]
+        inputs, targets = inputs[chosen], targets[chosen]
+
+    train, val = _stratified_split(targets, val_fraction, generator)
+    mean, std = _mean_and_std(inputs[train])
+    inputs = (inputs - mean) / std
+    return Data(
+        name=name,
+        train_inputs=inputs[train],
+        train_targets=targets[train],
+        val_inputs=inputs[val],
+        val_targets=targets[val],
+        num_classes=int(targets.max()) + 1,
+        mean=mean.flatten(),
+        std=std.flatten(),
+        seed=seed,
+    )
+
+
+def _stratified_split(
+    targets: Tensor, val_fraction: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Shuffled indices of the training and the validation part, each class split alike."""
+    train, val = [], []
+    for label in targets.unique():
+        members = (targets == label).nonzero().flatten()
+        members = members[torch.randperm(len(members), generator=generator)]
+        num_val = round(len(members) * val_fraction)
+        val.append(members[:num_val])
+        train.append(members[num_val:])
+    train_indices, val_indices = torch.cat(train), torch.cat(val)
+    if not len(train_indices) or not len(val_indices):
+        raise ValueError(
+            f"{len(targets)} examples with val_fraction = {val_fraction} leave "
+            f"{len(train_indices)} for training and {len(val_indices)} for validation. "
+            "Take more examples or another fraction."
+        )
+    order = torch.randperm(len(train_indices), generator=generator)
+    return train_indices[order], val_indices.sort().values
+
+
+def _mean_and_std(inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """One mean and standard deviation a channel [1, C, 1, 1] or a feature [1, F]."""
+    dims = (0, 2, 3) if inputs.ndim == 4 else (0,)
+    std = inputs.std(dims, keepdim=True, correction=0)
+    return inputs.mean(dims, keepdim=True), std.clamp_min(1e-6)
+
+
+def _digits() -> tuple[Tensor, Tensor]:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32) / 16  # pixels are 0 to 16
+    return images.unsqueeze(1), torch.tensor(digits.target, dtype=torch.long)
+
+
+def _spirals(num: int, noise: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Three arms of points that wind 1.5 turns around the origin."""
+    targets = torch.arange(num) % 3
+    radius = 0.05 + 0.95 * torch.rand(num, generator=generator)
+    angle = 3 * math.pi * radius + targets * 2 * math.pi / 3
+    points = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
+    return points + noise / 3 * torch.randn(num, 2, generator=generator), targets
+
+
+def _moons(num: int, noise: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Two interleaving half circles."""
+    targets = torch.arange(num) % 2
+    angle = math.pi * torch.rand(num, generator=generator)
+    upper = torch.stack([angle.cos(), angle.sin()], dim=1)
+    lower = torch.stack([1 - angle.cos(), 0.5 - angle.sin()], dim=1)
+    points = torch.where(targets[:, None] == 0, upper, lower)
+    return points + noise * torch.randn(num, 2, generator=generator), targets
+
+
+def _fashion_mnist(download: bool) -> tuple[Tensor, Tensor]:
+    """The 60,000 training images; the 10,000 test images stay untouched, for a final test (B41)."""
+    folder = find_fashion_mnist()
+    if folder is None and download:
+        from torchvision.datasets import FashionMNIST
+
+        root = Path(os.environ.get("COURSE_DATA", Path.home() / ".cache" / "course-data"))
+        FashionMNIST(str(root), download=True)
+        folder = root / "FashionMNIST" / "raw"
+    if folder is None:
+        raise DataNotFoundError(
+            "Fashion-MNIST is not on this machine. Either install Debian's package "
+            "(apt install dataset-fashion-mnist), or set COURSE_DATA to a folder with its four "
+            "*-ubyte.gz files, or call load('fashion-mnist', download=True). "
+            "load('digits') needs no files."
+        )
+    images = _read_idx(folder, "train-images-idx3-ubyte")
+    labels = _read_idx(folder, "train-labels-idx1-ubyte")
+    if len(images) != len(labels):
+        raise ValueError(f"{folder}: {len(images)} images and {len(labels)} labels; fetch it anew.")
+    return images.unsqueeze(1).float() / 255, labels.long()
+
+
+def find_fashion_mnist() -> Path | None:
+    """Folder of the Fashion-MNIST files: under `COURSE_DATA`, Debian's, or where we download to."""
+    roots = [Path(os.environ["COURSE_DATA"])] if os.environ.get("COURSE_DATA") else []
+    roots += [DEBIAN_FASHION_MNIST, Path.home() / ".cache" / "course-data"]
+    for root in roots:
+        for folder in (root, root / "fashion-mnist", root / "FashionMNIST" / "raw"):
+            if any(folder.glob("train-images-idx3-ubyte*")):
+                return folder
+    return None
+
+
+def _read_idx(folder: Path, stem: str) -> Tensor:
+    """An IDX file of unsigned bytes, gzipped or not, as a uint8 tensor of its own shape."""
+    path = next((p for p in (folder / f"{stem}.gz", folder / stem) if p.exists()), None)
+    if path is None:
+        raise DataNotFoundError(f"{folder} has no {stem}.gz; it must hold all four files.")
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        zeros, kind, ndim = struct.unpack_from(">HBB", raw)
+        shape = struct.unpack_from(f">{ndim}I", raw, 4)
+        if (zeros, kind) != (0, 8):
+            raise ValueError("the first bytes are not those of an IDX file of unsigned bytes")
+        values = np.frombuffer(raw, np.uint8, count=math.prod(shape), offset=4 + 4 * ndim)
+    except (OSError, EOFError, ValueError, struct.error) as fault:
+        raise ValueError(
+            f"{path} cannot be read ({fault}). Delete it and fetch it anew."
+        ) from fault
+    return torch.from_numpy(values.copy()).view(shape)
