@@ -1,0 +1,114 @@
+"""Gradient clipping: once a window, after unscaling; reports the norm before.
+
+    norm   = √(Σ over all parameters of ‖grad‖²)
+    factor = min(1, max_norm / (norm + 1e-6))          grad ← factor · grad
+
+One factor for all parameters keeps the direction. Clipping each number (`clip_by_value`) or each
+layer (`clip_per_layer`) turns it.
+
+Source: Lecture 3, "How gradient clipping works"; ledger C07, N20, F39-F42, F136.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+Parameters = Tensor | Iterable[Tensor]
+
+
+def grad_norm(parameters: Parameters) -> Tensor:
+    """Joint L2 norm of all gradients, as a 0-d tensor; 0 where there are none."""
+    return _joint_norm(_grads(parameters))
+
+
+@torch.no_grad()
+def clip_by_global_norm(parameters: Parameters, max_norm: float, *, eps: float = 1e-6) -> Tensor:
+    """Scale all gradients by one factor so that their joint norm is at most `max_norm`.
+
+    Args:
+        parameters: Those whose `.grad` is scaled in place; those without one are skipped. A
+            generator is read once.
+        max_norm: The ceiling; infinity measures and leaves the gradients alone.
+        eps: Added to the norm before dividing, as torch does: a gradient of exactly norm 1 becomes
+            0.999999 under `max_norm=1`.
+
+    Returns:
+        The norm before clipping, a 0-d tensor: reading it as a number would wait for the
+        accelerator. It is inf or nan where a gradient is; the gradients are then of no use.
+
+    Source: Lecture 3, "How gradient clipping works"; N20.
+    """
+    _check_ceiling("max_norm", max_norm)
+    grads = _grads(parameters)
+    norm = _joint_norm(grads)
+    if grads and max_norm != math.inf:
+        factor = torch.clamp(max_norm / (norm + eps), max=1.0)
+        for device_grads in _by_device(grads):
+            torch._foreach_mul_(device_grads, factor.to(device_grads[0].device))
+    return norm
+
+
+@torch.no_grad()
+def clip_by_value(parameters: Parameters, max_value: float) -> Tensor:
+    """Limit every number of every gradient to [-max_value, max_value]; returns the norm before.
+
+    Turns the gradient: [3, 4] at 1 becomes [1, 1], cosine 0.98995 (N20).
+    """
+    _check_ceiling("max_value", max_value)
+    grads = _grads(parameters)
+    norm = _joint_norm(grads)
+    for grad in grads:
+        grad.clamp_(-max_value, max_value)
+    return norm
+
+
+@torch.no_grad()
+def clip_per_layer(parameters: Parameters, max_norm: float, *, eps: float = 1e-6) -> Tensor:
+    """Limit the norm of each parameter tensor's own gradient; returns the joint norm before.
+
+    With T tensors the joint norm may still be √T times `max_norm` (N51).
+    """
+    _check_ceiling("max_norm", max_norm)
+    grads = _grads(parameters)
+    norm = _joint_norm(grads)
+    for grad in grads:
+        grad.mul_(torch.clamp(max_norm / (grad.norm() + eps), max=1.0))
+    return norm
+
+
+def _grads(parameters: Parameters) -> list[Tensor]:
+    if isinstance(parameters, Tensor):
+        parameters = [parameters]
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def _by_device(grads: list[Tensor]) -> Iterable[list[Tensor]]:
+    devices = {grad.device for grad in grads}
+    return ([g for g in grads if g.device == device] for device in devices)
+
+
+def _joint_norm(grads: list[Tensor]) -> Tensor:
+    if not grads:
+        return torch.tensor(0.0)
+    norms = [norm for group in _by_device(grads) for norm in torch._foreach_norm(group)]
+    return torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device) for norm in norms]))
+
+
+def _check_ceiling(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(
+            f"{name} = {value}: the ceiling must be above 0. Usual values are 0.5 to 5; "
+            "math.inf measures without clipping."
+        )
+
+
+def first_nonfinite(model: nn.Module) -> str | None:
+    """Name of the first parameter whose gradient holds inf or nan."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            return name
+    return None

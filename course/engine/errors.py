@@ -1,0 +1,13 @@
+"""What the engine raises, so that a caller can tell the faults apart."""
+
+
+class EngineError(ValueError):
+    """What was handed in cannot be trained; nothing has been changed."""
+
+
+class NonFiniteError(FloatingPointError):
+    """A loss or a gradient is inf or nan. The step was not taken: the weights are untouched."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be read or does not fit what it should be loaded into."""

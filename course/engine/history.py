@@ -1,0 +1,84 @@
+"""History: what every epoch measured, and which epoch was best."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from course.engine.stopping import better
+
+
+@dataclass
+class History:
+    """One dictionary an epoch: epoch, train_loss, val_loss, val_accuracy, lr, grad_norm ..."""
+
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    """From the first epoch to the last."""
+    monitor: str = "val_loss"
+    """The number that says which epoch is best."""
+    mode: str = "min"
+    """`min` where lower is better, `max` where higher is."""
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The best epoch: the first of equals; never one whose monitored number is nan."""
+        best: dict[str, Any] | None = None
+        for epoch in self.epochs:
+            value = epoch.get(self.monitor, math.nan)
+            if better(value, best and best[self.monitor], mode=self.mode):
+                best = epoch
+        if best is None:
+            raise LookupError(
+                f"no epoch has a finite {self.monitor}: "
+                + ("nothing was trained yet." if not self.epochs else "look at `.epochs`.")
+            )
+        return best
+
+    def column(self, name: str) -> list[Any]:
+        """One number over the epochs; None where an epoch lacks it."""
+        return [epoch.get(name) for epoch in self.epochs]
+
+    def to_json(self) -> str:
+        """The whole history as JSON text."""
+        return json.dumps(
+            {"monitor": self.monitor, "mode": self.mode, "epochs": self.epochs}, indent=2
+        )
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.epochs)
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.epochs[index]
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        names = list(dict.fromkeys(name for epoch in self.epochs for name in epoch))
+        return names, [[_cell(epoch.get(name)) for name in names] for epoch in self.epochs]
+
+    def __repr__(self) -> str:
+        if not self.epochs:
+            return "History: no epoch yet"
+        names, rows = self._table()
+        widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+            for line in [names, *rows]
+        )
+
+    def _repr_html_(self) -> str:
+        names, rows = self._table()
+        lines = ["".join(f"<th>{html.escape(name)}</th>" for name in names)]
+        lines += ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+        return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)

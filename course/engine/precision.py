@@ -1,0 +1,58 @@
+"""Precision: fp32, bf16 autocast, or fp16 autocast with a gradient scaler.
+
+Autocast runs forward and loss in 16 bit where that is safe; parameters, `.grad` and the optimizer
+stay fp32 (F112). fp16 cannot hold small gradients, so its loss is scaled up before `backward` and
+the gradients are unscaled before anyone looks at them. bf16 has fp32's range and never gets a
+scaler (F115).
+
+Source: Lecture 3, "FP32, FP16, BF16"; ledger C08, C09, N34, N35, F112-F117, K03.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Precision:
+    """How forward, backward and step are done in one of the three precisions."""
+
+    def __init__(self, name: str = "fp32", device: torch.device | str = "cpu") -> None:
+        if name not in DTYPES:
+            raise ValueError(f"precision = {name!r}: expected fp32, bf16 or fp16.")
+        self.name = name
+        device_type = torch.device(device).type
+        dtype = DTYPES[name]
+        if name == "bf16" and device_type == "cuda" and not torch.cuda.is_bf16_supported():
+            raise ValueError("precision = 'bf16': this GPU has no bfloat16. Use 'fp16'.")
+        self.autocast: AbstractContextManager = (
+            torch.autocast(device_type, dtype) if dtype else nullcontext()
+        )
+        self.scaler = torch.amp.GradScaler(device_type) if name == "fp16" else None
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the loss's gradients into `.grad`, scaled up under fp16."""
+        (self.scaler.scale(loss) if self.scaler else loss).backward()
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Give `.grad` its true size, so that clipping sees real norms."""
+        if self.scaler:
+            self.scaler.unscale_(optimizer)
+
+    def step(self, optimizer: Optimizer) -> bool:
+        """Update the weights. False: fp16 overflowed, the step was skipped and the scale halved."""
+        if not self.scaler:
+            optimizer.step()
+            return True
+        scale = self.scaler.get_scale()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+        return self.scaler.get_scale() >= scale
+
+
+FP32 = Precision()

@@ -1,0 +1,40 @@
+"""Seeding: one number behind every random draw, and what it does not reach.
+
+`seed_everything` sets the global generators of Python, NumPy and torch (all devices). It does not
+reach a `numpy.random.default_rng` that some object holds (F103), nor a model that was built before
+it was called (F102). A loader should hold a generator of its own, since the order of a shared one
+depends on every earlier draw (F86).
+
+Source: Lecture 3, "Reproducibility in five layers"; ledger C14, C15, F94, F95, F102-F104.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int, *, deterministic: bool = False) -> torch.Generator:
+    """Seed Python, NumPy and torch, and return a fresh CPU generator with the same seed.
+
+    Args:
+        seed: 0 to 2**32 - 1, the range that NumPy takes.
+        deterministic: Also ask torch for deterministic kernels only; an operation that has none
+            then raises. Slower on a GPU; on CPU the draws alone decide (F104).
+
+    Returns:
+        A generator to hand to a `DataLoader` or a split.
+    """
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed = {seed}: NumPy takes 0 to 4294967295. Try {seed % 2**32}.")
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)  # CPU and every accelerator
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(deterministic)
+    return torch.Generator().manual_seed(seed)

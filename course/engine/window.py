@@ -1,0 +1,130 @@
+"""The accumulation window: what each micro-batch counts, so that the update is the big batch's.
+
+A mean-reduced criterion divides by what it averaged over: examples, unmasked targets, or the sum of
+their class weights. Call that number the micro-batch's weight w. The big batch's loss is then
+
+    loss = (w₁·loss₁ + w₂·loss₂ + ...) / (w₁ + w₂ + ...)
+
+and micro-batch i enters `backward` with the share wᵢ / Σw. Dividing every loss by K instead is the
+same only where all K weights are equal: not for a short last micro-batch, a trailing window, masked
+targets or class weights. BatchNorm is the documented exception: it sees micro-batches only.
+
+Source: Lecture 3, "Simulating a big batch"; ledger C06, F43, F71.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from course.engine.errors import EngineError
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+Batch = tuple[Tensor, Tensor]
+Weight = float | Tensor
+
+PER_TARGET = (nn.CrossEntropyLoss, nn.NLLLoss)
+PER_ELEMENT = (
+    nn.MSELoss,
+    nn.L1Loss,
+    nn.SmoothL1Loss,
+    nn.HuberLoss,
+    nn.BCELoss,
+    nn.BCEWithLogitsLoss,
+)
+PER_TARGET_FUNCTIONS = (F.cross_entropy, F.nll_loss)
+PER_ELEMENT_FUNCTIONS = (
+    F.mse_loss,
+    F.l1_loss,
+    F.smooth_l1_loss,
+    F.huber_loss,
+    F.binary_cross_entropy,
+    F.binary_cross_entropy_with_logits,
+)
+
+
+def windows(loader: Iterable[Batch], accum_steps: int) -> Iterator[list[Batch]]:
+    """Up to `accum_steps` micro-batches at a time; a trailing window with fewer counts too."""
+    micro_batches = iter(loader)
+    while window := list(islice(micro_batches, accum_steps)):
+        yield window
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The micro-batches of one update, with what each counts."""
+
+    weights: list[Weight]
+    """What each mean loss was averaged over; a number, or a 0-d tensor on an accelerator."""
+    total: Weight
+    """Their sum: what the big batch's mean would divide by."""
+    sums: bool
+    """The criterion adds up instead of averaging: losses enter backward as they are."""
+
+    @classmethod
+    def of(cls, micro_batches: Sequence[Batch], criterion: Criterion) -> Window:
+        """Weigh the micro-batches as `criterion` averages over them."""
+        weigh, sums = weighing(criterion)
+        weights = [weigh(targets) for _, targets in micro_batches]
+        return cls(weights, weights[0] if len(weights) == 1 else sum(weights), sums)
+
+    def shares(self) -> list[Weight]:
+        """The factor of each loss before `backward`; they sum to one, unless the criterion sums."""
+        if self.sums or len(self.weights) == 1:
+            return [1.0] * len(self.weights)
+        return [weight / self.total for weight in self.weights]
+
+
+def weighing(criterion: Criterion) -> tuple[Callable[[Tensor], Weight], bool]:
+    """How `criterion` weighs a micro-batch's targets, and whether it sums instead of averaging.
+
+    Known are torch's losses, as modules, as functions and under `functools.partial`. A criterion
+    with a method `weight_of(targets)` speaks for itself. Any other is taken to average over
+    examples.
+    """
+    if own := getattr(criterion, "weight_of", None):
+        return own, getattr(criterion, "reduction", "mean") == "sum"
+    options, function = _options(criterion)
+    reduction = options.get("reduction", "mean")
+    if reduction == "none":
+        raise EngineError(
+            "criterion has reduction='none', so it gives one loss an example: backward needs one "
+            "number. Use reduction='mean'."
+        )
+    if isinstance(criterion, PER_TARGET) or function in PER_TARGET_FUNCTIONS:
+        ignore_index, class_weights = options.get("ignore_index", -100), options.get("weight")
+        return partial(_unmasked, ignore_index, class_weights), reduction == "sum"
+    if isinstance(criterion, PER_ELEMENT) or function in PER_ELEMENT_FUNCTIONS:
+        return torch.numel, reduction == "sum"
+    return len, reduction == "sum"
+
+
+def _options(criterion: Criterion) -> tuple[dict, object]:
+    if isinstance(criterion, partial):
+        inner, function = _options(criterion.func)
+        return inner | criterion.keywords, function
+    if isinstance(criterion, nn.Module):
+        names = ("reduction", "ignore_index", "weight")
+        return {name: getattr(criterion, name) for name in names if hasattr(criterion, name)}, None
+    return {}, criterion
+
+
+def _unmasked(ignore_index: int, class_weights: Tensor | None, targets: Tensor) -> Weight:
+    """Number of targets that count, or the sum of their class weights."""
+    if targets.is_floating_point():  # class probabilities [B, C, ...]: nothing is masked
+        return targets.numel() / targets.shape[1] if targets.ndim > 1 else 1.0
+    if class_weights is not None:
+        targets = targets.to(class_weights.device, non_blocking=True)
+        kept = targets != ignore_index
+        return (class_weights[targets.where(kept, 0)] * kept).sum()
+    if targets.device.type != "cpu":
+        return (targets != ignore_index).sum()  # stays there: a number would wait for it
+    if ignore_index < 0 <= targets.min().item():  # nothing masked; three times as fast as to count
+        return targets.numel()
+    return (targets != ignore_index).sum().item()
