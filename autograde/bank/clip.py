@@ -1,0 +1,236 @@
+"""03a.clip: scale all gradients by one factor, so that their joint norm has a ceiling."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number
+from course.engine import clip_by_global_norm
+
+SHAPES = ((3, 2), (5,), (2, 2))
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Gradients whose joint norm lies above or below the ceiling; some None; or all zero."""
+    max_norm = source.uniform(0.5, 2.0)
+    grads: list[torch.Tensor | None] = [source.normal(*shape) for shape in SHAPES]
+    norm = torch.cat([grad.flatten() for grad in grads]).norm().item()
+    wanted = max_norm * source.uniform(0.3, 0.8) if part == "below" else max_norm * 5
+    grads = [grad * (0.0 if part == "zero" else wanted / norm) for grad in grads]
+    if part == "missing":
+        grads.insert(source.integer(0, 3), None)
+    return {"grads": grads, "max_norm": max_norm, "generator": part == "missing"}
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The gradients after the call and the norm that was returned."""
+    parameters = []
+    for grad in case["grads"]:
+        parameter = nn.Parameter(torch.ones(2 if grad is None else grad.shape, device=device))
+        parameter.grad = None if grad is None else grad.to(device)
+        parameters.append(parameter)
+    handed_over = (p for p in parameters) if case["generator"] else list(parameters)
+    returned = function(handed_over, case["max_norm"])
+    return {
+        "norm": as_number(returned, "the norm before clipping"),
+        "grads": [None if p.grad is None else p.grad.detach().cpu() for p in parameters],
+    }
+
+
+def _grads(parameters) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def _norm(grads: list[torch.Tensor]) -> torch.Tensor:
+    return torch.sqrt(sum(grad.square().sum() for grad in grads))
+
+
+def _scale(grads: list[torch.Tensor], norm: torch.Tensor, max_norm: float) -> None:
+    if norm > max_norm:
+        for grad in grads:
+            grad.mul_(max_norm / norm)
+
+
+def each_tensor(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    for grad in grads:
+        _scale([grad], grad.norm(), max_norm)
+    return norm
+
+
+def by_value(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    for grad in grads:
+        grad.clamp_(-max_norm, max_norm)
+    return norm
+
+
+def always_scaled(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    for grad in grads:
+        grad.mul_(max_norm / (norm + 1e-6))
+    return norm
+
+
+def norm_after(parameters, max_norm):
+    grads = _grads(parameters)
+    _scale(grads, _norm(grads), max_norm)
+    return _norm(grads)
+
+
+def sum_of_norms(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = sum(grad.norm() for grad in grads)
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def no_root(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = sum(grad.square().sum() for grad in grads)
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def not_in_place(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    _scale([grad.clone() for grad in grads], norm, max_norm)
+    return norm
+
+
+def generator_read_twice(parameters, max_norm):
+    norm = _norm([p.grad for p in parameters if p.grad is not None])
+    _scale([p.grad for p in parameters if p.grad is not None], norm, max_norm)
+    return norm
+
+
+def none_not_skipped(parameters, max_norm):
+    grads = [parameter.grad for parameter in parameters]
+    norm = torch.sqrt(sum(grad.square().sum() for grad in grads))
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def zero_over_zero(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    factor = torch.minimum(max_norm / norm, torch.ones_like(norm)) if norm else norm / norm
+    for grad in grads:
+        grad.mul_(factor)
+    return norm
+
+
+def loop_and_square_root(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = math.sqrt(sum(float(grad.double().pow(2).sum()) for grad in grads))
+    if norm > max_norm:
+        for grad in grads:
+            grad *= max_norm / norm
+    return norm
+
+
+def joined_vector(parameters, max_norm):
+    kept = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = torch.cat([parameter.grad.flatten() for parameter in kept]).norm()
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for parameter in kept:
+        parameter.grad = parameter.grad * factor
+    return norm.item()
+
+
+def norm_of_norms(parameters, max_norm):
+    kept = [parameter for parameter in parameters if parameter.grad is not None]
+    with torch.no_grad():
+        norm = torch.stack([torch.linalg.vector_norm(p.grad) for p in kept]).norm(2)
+        factor = min(1.0, max_norm / max(norm.item(), 1e-12))
+        for parameter in kept:
+            parameter.grad.copy_(factor * parameter.grad)
+    return norm
+
+
+EXERCISE = Exercise(
+    id="03a.clip",
+    title="clip by the global norm",
+    source='Lecture 3, "How gradient clipping works"; ledger X08, X51, C07, N20, N51',
+    minutes=10,
+    signature="clip_by_global_norm(parameters, max_norm)",
+    parts=(
+        Part("above", "a norm above the ceiling", points=1),
+        Part("below", "a norm below the ceiling", points=1),
+        Part("missing", "parameters without a gradient, handed over as a generator", points=1),
+        Part("zero", "gradients that are all zero", points=1, hidden=True),
+    ),
+    reference=clip_by_global_norm,
+    draw=draw,
+    run=run,
+    says={"norm": "the returned norm", "grads": "after clipping, gradient"},
+    by_hand=(nn.utils.clip_grad_norm_, nn.utils.clip_grads_with_norm_),
+    wrong=(
+        Wrong(
+            "each-tensor",
+            each_tensor,
+            "Each tensor got a factor of its own, which turns the joint gradient. Compute one norm "
+            "over all of them, and one factor from it.",
+        ),
+        Wrong(
+            "by-value",
+            by_value,
+            "That limits each number, which turns the gradient. Clipping by norm keeps the "
+            "direction: multiply everything by one factor.",
+        ),
+        Wrong(
+            "always-scaled",
+            always_scaled,
+            "A norm below the ceiling was scaled up to it. The factor is at most 1: "
+            "min(1, max_norm / norm).",
+        ),
+        Wrong(
+            "norm-after",
+            norm_after,
+            "The gradients are right; the norm that was returned is the one after clipping. "
+            "Return the one before, which tells that a spike came.",
+        ),
+        Wrong(
+            "sum-of-norms",
+            sum_of_norms,
+            "The norms of the tensors were added up. The joint norm is the root of the sum of "
+            "their squares, as for one long vector.",
+        ),
+        Wrong(
+            "no-root",
+            no_root,
+            "That is the square of the norm: the root over the sum of squares is missing.",
+        ),
+        Wrong(
+            "not-in-place",
+            not_in_place,
+            "The norm is right, yet the parameters' .grad did not change: scale .grad itself, for "
+            "instance with mul_().",
+        ),
+        Wrong(
+            "generator-read-twice",
+            generator_read_twice,
+            "Nothing was scaled when the parameters came as a generator, as model.parameters() "
+            "does: a generator can be read once. Make a list of it first.",
+        ),
+        Wrong(
+            "none-not-skipped",
+            none_not_skipped,
+            "A parameter that took no part in the loss has .grad = None. Skip those.",
+        ),
+        Wrong(
+            "zero-over-zero",
+            zero_over_zero,
+            "With gradients of zero the norm is 0, and 0 / 0 is nan. Divide by norm + 1e-6, or "
+            "leave the gradients alone unless norm > max_norm.",
+        ),
+    ),
+    right=(loop_and_square_root, joined_vector, norm_of_norms),
+)

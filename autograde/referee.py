@@ -1,0 +1,265 @@
+"""The verdict: fresh cases, the reference's answers, and what the student's answers show.
+
+The referee never runs student code. It draws the cases, hands them out as plain data, takes plain
+answers back, computes the reference's answers itself, and compares. On a laptop it lives in the
+student's process; while a class is graded it is another process, and whatever the student's process
+claims about its own score is not believed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from autograde.compare import Difference, first_difference
+from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError, Part, Wrong
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The function did not answer: the exception's type and its text."""
+
+    kind: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """How one part went."""
+
+    part: Part
+    passed: bool
+    difference: Difference | None = None
+    """Where the first wrong answer differs."""
+    raised: Raised | None = None
+    """What the function raised instead of answering."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Points, and the reasons for them."""
+
+    exercise_id: str
+    seed: int
+    points: float
+    max_points: float
+    parts: list[PartResult]
+    misconception: str = ""
+    """Name of the known mistake whose answers these are; empty if none is recognised."""
+    hint: str = ""
+    """What to do about it."""
+    says: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every part asked was answered right."""
+        return all(part.passed for part in self.parts)
+
+    @property
+    def status(self) -> str:
+        """`right`, `blank`, `raised`, a misconception's name, or `wrong`."""
+        raised = [part.raised for part in self.parts if part.raised]
+        if self.passed:
+            return "right"
+        if raised and all(item.kind == "NotImplementedError" for item in raised):
+            return "blank"
+        return self.misconception or (f"raised {raised[0].kind}" if raised else "wrong")
+
+
+def new_seed() -> int:
+    """A seed nobody could know beforehand."""
+    return secrets.randbits(48)
+
+
+Ask = Callable[[Case], "Answer | Raised"]
+
+
+def judge(
+    exercise: Exercise, ask: Ask, *, seed: int, hidden: bool = False, device: Any = CPU
+) -> Verdict:
+    """Put the exercise's cases to a student and give the verdict.
+
+    Args:
+        exercise: From the bank.
+        ask: Hands a case to the student's function, wherever it runs, and returns its answer.
+        seed: Of the cases; recorded, so that a regrade repeats exactly.
+        hidden: Ask the hidden parts too.
+        device: Where the reference computes; the answers must come from the same kind.
+    """
+    parts = [part for part in exercise.parts if hidden or not part.hidden]
+    asked = {part.key: exercise.cases(part, seed) for part in parts}
+    answers = {part.key: [ask(case) for case in asked[part.key]] for part in parts}
+    right = _Oracle(exercise, exercise.reference, device)
+    results = [_judge_part(exercise, part, asked, answers, right, device) for part in parts]
+    points = sum(result.part.points for result in results if result.passed)
+    wrong = None
+    if not all(result.passed for result in results):
+        failed = [result.part for result in results if not result.passed]
+        wrong = _recognise(exercise, parts, failed, asked, answers, device)
+    return Verdict(
+        exercise_id=exercise.id,
+        seed=seed,
+        points=points,
+        max_points=sum(part.points for part in parts),
+        parts=results,
+        misconception=wrong.name if wrong else "",
+        hint=wrong.message if wrong else "",
+        says=dict(exercise.says),
+    )
+
+
+class _Oracle:
+    """Answers of one of our own functions, computed once a case."""
+
+    def __init__(self, exercise: Exercise, function: Callable[..., Any], device: Any) -> None:
+        self.answer = partial(answer_of, exercise, function, device=device)
+        self.known: dict[int, Answer | Raised] = {}
+
+    def __call__(self, case: Case) -> Answer | Raised:
+        if id(case) not in self.known:
+            self.known[id(case)] = self.answer(case)
+        return self.known[id(case)]
+
+
+def answer_of(
+    exercise: Exercise, function: Callable[..., Any], case: Case, *, device: Any = CPU
+) -> Answer | Raised:
+    """Call a function on a case: its answer, or what it raised. Same random numbers each time."""
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(0)
+            return exercise.run(function, copy_of(case), device)
+    except NotImplementedError as fault:
+        return Raised("NotImplementedError", str(fault))
+    except (AnswerError, NotAllowedError) as fault:
+        return Raised(type(fault).__name__, str(fault))
+    except Exception as fault:
+        return Raised(type(fault).__name__, " ".join(str(fault).split())[:300])
+
+
+def copy_of(case: Any) -> Any:
+    """Plain data anew, so that what one function changes in place no other sees."""
+    if isinstance(case, torch.Tensor):
+        return case.clone()
+    if isinstance(case, dict):
+        return {key: copy_of(value) for key, value in case.items()}
+    if isinstance(case, (list, tuple)):
+        return [copy_of(value) for value in case]
+    return case
+
+
+def _judge_part(
+    exercise: Exercise,
+    part: Part,
+    asked: dict[str, list[Case]],
+    answers: dict[str, list[Any]],
+    right: _Oracle,
+    device: Any,
+) -> PartResult:
+    for case, answer in zip(asked[part.key], answers[part.key], strict=True):
+        if isinstance(answer, Raised):
+            return PartResult(part, False, raised=answer)
+        expected = right(case)
+        if isinstance(expected, Raised):
+            raise RefereeFault(
+                f"The reference of {exercise.id} raised {expected.kind} on a case of part "
+                f"'{part.key}': {expected.text}"
+            )
+        if difference := _difference(exercise, part, expected, answer, device):
+            return PartResult(part, False, difference)
+    return PartResult(part, True)
+
+
+class RefereeFault(Exception):
+    """The referee itself failed: nobody's grade may change for it."""
+
+
+def _difference(
+    exercise: Exercise, part: Part, expected: Answer, answer: Answer, device: Any
+) -> Difference | None:
+    return first_difference(
+        expected,
+        answer,
+        fields=part.fields,
+        tolerance=exercise.tolerance,
+        on_gpu=device.type == "cuda",
+    )
+
+
+def _recognise(
+    exercise: Exercise,
+    parts: list[Part],
+    failed: list[Part],
+    asked: dict[str, list[Case]],
+    answers: dict[str, list[Any]],
+    device: Any,
+) -> Wrong | None:
+    """The misconception that answers alike on all cases; else on all of the failed parts."""
+    oracles = {wrong.name: _Oracle(exercise, wrong.function, device) for wrong in exercise.wrong}
+    for looked_at in (parts, failed):
+        for wrong in exercise.wrong:
+            pairs = (
+                (part, oracles[wrong.name](case), answer)
+                for part in looked_at
+                for case, answer in zip(asked[part.key], answers[part.key], strict=True)
+            )
+            if all(_alike(exercise, part, known, answer, device) for part, known, answer in pairs):
+                return wrong
+    return None
+
+
+def _alike(exercise: Exercise, part: Part, known: Any, answer: Any, device: Any) -> bool:
+    if isinstance(known, Raised) or isinstance(answer, Raised):
+        return (
+            isinstance(known, Raised)
+            and isinstance(answer, Raised)
+            and known.kind == answer.kind
+            and known.kind != "NotImplementedError"
+        )
+    return _difference(exercise, part, known, answer, device) is None
+
+
+@contextmanager
+def written_by_hand(exercise: Exercise) -> Iterator[None]:
+    """While the student's function runs, the reference and its like refuse to answer.
+
+    The code of the functions themselves is exchanged, so every name that somebody bound to them is
+    covered; on leaving they are as before.
+    """
+    functions = [_python_function(f) for f in (exercise.reference, *exercise.by_hand)]
+    codes: list[CodeType] = [function.__code__ for function in functions]
+    try:
+        for function in functions:
+            function.__code__ = _refusal(function.__name__, exercise.name).__code__
+        yield
+    finally:
+        for function, code in zip(functions, codes, strict=True):
+            function.__code__ = code
+
+
+def _python_function(function: Callable[..., Any]) -> FunctionType:
+    while hasattr(function, "__wrapped__"):  # below decorators such as no_grad
+        function = function.__wrapped__
+    assert isinstance(function, FunctionType) and not function.__code__.co_freevars, function
+    return function
+
+
+def _refusal(name: str, asked: str) -> FunctionType:
+    text = f"{name} is what this exercise asks you to write: {asked} may not call it."
+    scope: dict[str, Any] = {}
+    exec(
+        "def refuse(*args, **kwargs):\n"
+        "    from autograde.exercise import NotAllowedError\n"
+        f"    raise NotAllowedError({text!r})",
+        scope,
+    )
+    return scope["refuse"]
