@@ -1,33 +1,59 @@
 """The engine: the training loop in the lecture's order, exact and resumable.
 
-Trainer(model, criterion, optimizer).fit(train_loader, val_loader, epochs=10) -> History
+    Trainer(model, criterion, optimizer).fit(train_loader, val_loader, epochs=10) -> History
+
+`trainer.py` is the page to read first; every station of the loop is a module of its own.
 """
 
-from course.engine.callbacks import Callback, ProgressBar
-from course.engine.clipping import clip_by_global_norm, clip_by_value, clip_per_layer
+from course.engine.callbacks import Callback, ProgressBar, TensorBoard
+from course.engine.checkpoint import load_weights
+from course.engine.clipping import clip_by_global_norm, clip_by_value, clip_per_layer, grad_norm
+from course.engine.distributed import num_ranks, process_group, rank
 from course.engine.errors import CheckpointError, EngineError, NonFiniteError
-from course.engine.evaluation import evaluate
+from course.engine.evaluation import evaluate, evaluation_mode
 from course.engine.history import History
-from course.engine.seeding import seed_everything
+from course.engine.record import Run, compare, read_run, read_runs
+from course.engine.schedules import one_cycle, plateau, step_decay, warmup_cosine
+from course.engine.seeding import rng_state, seed_everything, set_rng_state
+from course.engine.stopping import EarlyStopping, KeepBest
 from course.engine.trainer import StepReport, Trainer, train_one_epoch, train_step
 from course.engine.window import Window, windows
 
 __all__ = [
     "Callback",
     "CheckpointError",
+    "EarlyStopping",
     "EngineError",
     "History",
+    "KeepBest",
     "NonFiniteError",
     "ProgressBar",
+    "Run",
     "StepReport",
+    "TensorBoard",
     "Trainer",
     "Window",
     "clip_by_global_norm",
     "clip_by_value",
     "clip_per_layer",
+    "compare",
     "evaluate",
+    "evaluation_mode",
+    "grad_norm",
+    "load_weights",
+    "num_ranks",
+    "one_cycle",
+    "plateau",
+    "process_group",
+    "rank",
+    "read_run",
+    "read_runs",
+    "rng_state",
     "seed_everything",
+    "set_rng_state",
+    "step_decay",
     "train_one_epoch",
     "train_step",
+    "warmup_cosine",
     "windows",
 ]

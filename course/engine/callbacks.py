@@ -1,35 +1,104 @@
-"""Callbacks: seven moments of a run at which something may be added without touching the loop."""
+"""Callbacks: seven moments of a run at which something may be added without touching the loop.
+
+    on_fit_start
+        on_epoch_start
+            on_update_end      after each weight update: the hot path
+            on_log             every `log_every` updates, with that line's numbers
+            on_checkpoint      after `last.pt` is written
+        on_epoch_end           after validation; early stopping decides here
+    on_fit_end                 after the last update, also where the run failed
+
+A callback with `state_dict` and `load_state_dict` goes into checkpoints.
+
+Source: the training-loop chapter, "A production loop"; ledger C32.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from course.engine.distributed import rank
+from course.engine.errors import EngineError
 
 if TYPE_CHECKING:
     from course.engine.trainer import Trainer
+
+HOOKS = (
+    "on_fit_start",
+    "on_epoch_start",
+    "on_update_end",
+    "on_log",
+    "on_checkpoint",
+    "on_epoch_end",
+    "on_fit_end",
+)
 
 
 class Callback:
     """Does nothing at seven moments; override those you need.
 
-    Each hook gets the trainer, whose `progress` says where the run is and whose `stop(reason)` ends
-    it after the current update.
+    Each hook gets the trainer: `progress` says where the run is, `history` what it measured, and
+    `stop(reason)` ends it after the current update.
     """
 
     def on_fit_start(self, trainer: Trainer) -> None:
-        """Before the first update; everything was checked."""
+        """Before the first update, everything checked and resumed."""
 
     def on_epoch_start(self, trainer: Trainer) -> None:
-        """Before the first window of an epoch."""
+        """Before the first window of an epoch, or of what is left of it."""
 
     def on_update_end(self, trainer: Trainer) -> None:
-        """After each weight update. The hot path: read no tensor here."""
+        """After each weight update. Reading a tensor here makes the loop wait for the device."""
+
+    def on_log(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """Every `log_every` updates, with loss, gradient norm and learning rate since the last."""
+
+    def on_checkpoint(self, trainer: Trainer) -> None:
+        """After `last.pt` was written."""
 
     def on_epoch_end(self, trainer: Trainer) -> None:
         """After validation; `trainer.history[-1]` is this epoch."""
 
     def on_fit_end(self, trainer: Trainer) -> None:
         """After the last update, also where the run failed."""
+
+
+class Callbacks:
+    """Calls the hooks of all callbacks, and of those only that were overridden."""
+
+    def __init__(
+        self, callbacks: Sequence[Callback], trainer: Trainer, progress: bool | str
+    ) -> None:
+        self.trainer = trainer
+        callbacks = list(callbacks)
+        if rank() == 0 and (progress is True or (progress == "auto" and somebody_is_watching())):
+            callbacks.append(ProgressBar())
+        self.calls = {name: [] for name in HOOKS}
+        for callback in callbacks:
+            known = [name for name in HOOKS if hasattr(callback, name)]
+            if not known:
+                raise EngineError(
+                    f"callback {callback!r} has none of the hooks {', '.join(HOOKS)}. "
+                    "Give an object, not a class or function; subclass course.engine.Callback."
+                )
+            for name in known:
+                if getattr(type(callback), name, None) is not getattr(Callback, name):
+                    self.calls[name].append(getattr(callback, name))
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in HOOKS:
+            raise AttributeError(name)
+        calls, trainer = self.calls[name], self.trainer
+
+        def call(*arguments: Any) -> None:
+            for hook in calls:
+                hook(trainer, *arguments)
+
+        setattr(self, name, call)
+        return call
 
 
 class ProgressBar(Callback):
@@ -41,16 +110,21 @@ class ProgressBar(Callback):
     def on_epoch_start(self, trainer: Trainer) -> None:
         from tqdm.auto import tqdm
 
+        progress = trainer.progress
         self.bar = tqdm(
-            total=trainer.progress.updates_per_epoch,
-            initial=trainer.progress.update_in_epoch,
-            desc=f"epoch {trainer.progress.epoch}",
+            total=progress.updates_per_epoch,
+            initial=progress.update_in_epoch,
+            desc=f"epoch {progress.epoch}",
             unit="update",
             leave=False,
         )
 
     def on_update_end(self, trainer: Trainer) -> None:
         self.bar.update()
+
+    def on_log(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        if line["train_loss"] is not None:
+            self.bar.set_postfix(loss=f"{line['train_loss']:.4g}", refresh=False)
 
     def on_epoch_end(self, trainer: Trainer) -> None:
         self.bar.close()
@@ -62,8 +136,48 @@ class ProgressBar(Callback):
 
 def somebody_is_watching() -> bool:
     """Whether standard error is a terminal, or this is a notebook."""
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         return True
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+class TensorBoard(Callback):
+    """Write every log line and every epoch as TensorBoard scalars.
+
+    Args:
+        directory: Where the event files go; `tensorboard/` in the run directory by default.
+    """
+
+    def __init__(self, directory: Path | str | None = None) -> None:
+        self.directory = directory
+        self.writer = None
+
+    def on_fit_start(self, trainer: Trainer) -> None:
+        if rank() != 0:
+            return
+        from torch.utils.tensorboard import SummaryWriter
+
+        if self.directory is None and trainer.run_dir is None:
+            raise EngineError("TensorBoard: say where to, as TensorBoard('runs/tb') or run_dir=...")
+        directory = self.directory or trainer.run_dir / "tensorboard"
+        # What a killed run wrote after its last checkpoint is hidden when it is resumed.
+        self.writer = SummaryWriter(str(directory), purge_step=trainer.progress.update + 1)
+
+    def on_log(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._write("update", line, trainer.progress.update)
+
+    def on_epoch_end(self, trainer: Trainer) -> None:
+        self._write("epoch", trainer.history[-1], trainer.progress.update)
+
+    def on_fit_end(self, trainer: Trainer) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+    def _write(self, kind: str, line: dict[str, Any], update: int) -> None:
+        if self.writer is None:
+            return
+        for name, value in line.items():
+            if isinstance(value, (int, float)) and name not in ("epoch", "update", "updates"):
+                self.writer.add_scalar(f"{kind}/{name}", value, update)

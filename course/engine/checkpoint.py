@@ -1,20 +1,173 @@
-"""Checkpoints: files that are written whole or not at all."""
+"""Checkpoints: everything the next step depends on, in files that are whole or not there.
+
+A run directory holds `last.pt` (where to go on), `previous.pt` (the one before, should the last be
+damaged later) and `best.pt` (the weights of the best epoch). Each is written under another name,
+flushed to the disk, then renamed: a kill at any instant leaves a good file. Only tensors and plain
+Python values go in, so that reading needs `weights_only=True` and runs no code from the file.
+
+Source: Lecture 3, "Saving and loading"; the training-loop chapter, "Checkpointing"; ledger C10-C12,
+F105-F110, B28, B39.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
+
+from course.engine.errors import CheckpointError
+
+FORMAT = "course.checkpoint"
+VERSION = 1
+LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
 
 
-def save_atomically(state: dict[str, Any], path: Path | str) -> None:
-    """Write `state` beside `path`, then rename: a kill leaves the old file or the new one whole."""
+def save(state: Mapping[str, Any], path: Path | str) -> None:
+    """Write a checkpoint to `path`, whole or not at all.
+
+    Raises:
+        CheckpointError: `state` holds something that `weights_only=True` would refuse to read; no
+            file is touched.
+    """
     path = Path(path)
+    document = {"format": FORMAT, "version": VERSION, **plain(state)}
     partial = path.with_name(path.name + ".partial")
     with open(partial, "wb") as file:
-        torch.save(state, file)
+        torch.save(document, file)
         file.flush()
         os.fsync(file.fileno())  # the bytes are on the disk before the name is
     os.replace(partial, path)
+    _sync_directory(path.parent)
+
+
+def save_last(state: Mapping[str, Any], run_dir: Path) -> None:
+    """Write `last.pt`; the one that was there becomes `previous.pt`."""
+    last, newest = run_dir / LAST, run_dir / (LAST + ".new")
+    save(state, newest)
+    if last.exists():
+        os.replace(last, run_dir / PREVIOUS)
+    os.replace(newest, last)  # killed one line earlier, `find` takes the previous one
+    _sync_directory(run_dir)
+
+
+def find(where: Path | str) -> Path | None:
+    """The checkpoint to go on from: `where` itself, or the last whole one of a run directory."""
+    where = Path(where)
+    if where.is_file():
+        return where
+    candidates = [where / LAST, where / PREVIOUS]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def load(path: Path | str) -> dict[str, Any]:
+    """Read a checkpoint, every tensor on the CPU.
+
+    Raises:
+        CheckpointError: The file is missing, cut off, of another kind or of a newer version. The
+            message names the checkpoint before it, where there is one.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file. Give a checkpoint or a run directory.")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises half a dozen kinds for a damaged file
+        reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else repr(error)
+        raise CheckpointError(
+            f"{path}: cut off, damaged or no checkpoint ({reason}).{_way_out(path)}"
+        ) from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path}: was not written by this engine"
+            + (f" (it holds {', '.join(map(str, list(state)[:5]))})" if state else "")
+            + f". For bare weights use model.load_state_dict.{_way_out(path)}"
+        )
+    if state["version"] > VERSION:
+        raise CheckpointError(
+            f"{path}: format version {state['version']}, this engine reads up to {VERSION}. "
+            "Use the course version that wrote it."
+        )
+    return state
+
+
+def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
+    """Load the weights of a checkpoint, such as `best.pt`, into `model`.
+
+    Returns:
+        The numbers of the epoch at which it was written; empty for one written inside an epoch.
+
+    Raises:
+        CheckpointError: As `load`; or names or shapes differ. The model is untouched.
+    """
+    path = find(path) or Path(path)
+    state = load(path)
+    fit_weights(model, state["model"], path)
+    return state.get("epoch", {})
+
+
+def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Load `weights` into `model`, or say the first thing that does not fit and change nothing."""
+    own = model.state_dict()
+    differing = [
+        f"{name} is {_shape(weights.get(name))} there and {_shape(own.get(name))} here"
+        for name in dict.fromkeys([*own, *weights])
+        if _shape(weights.get(name)) != _shape(own.get(name))
+    ]
+    if differing:
+        raise CheckpointError(
+            f"{path}: written by another model: {differing[0]}"
+            + (f", and {len(differing) - 1} more" if len(differing) > 1 else "")
+            + ". Build the model as it was built for that run."
+        )
+    model.load_state_dict(weights)
+
+
+def plain(value: Any, where: str = "state") -> Any:
+    """`value` with NumPy numbers, arrays and paths turned into what `weights_only=True` reads."""
+    if isinstance(value, np.generic):  # np.float64 is a float, and refused all the same
+        return value.item()
+    if value is None or isinstance(value, (Tensor, bool)):
+        return value
+    for base in (int, float, str, bytes):
+        if isinstance(value, base):
+            return base(value)  # torch.__version__ is a str of its own kind
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return type(value)([plain(item, f"{where}[...]") for item in value])
+    raise CheckpointError(
+        f"{where} is a {type(value).__name__}: a checkpoint holds tensors, numbers, strings, lists "
+        "and dictionaries only. Turn it into one of these in state_dict()."
+    )
+
+
+def _shape(value: Any) -> str:
+    return "missing" if value is None else str(list(getattr(value, "shape", [])))
+
+
+def _way_out(path: Path) -> str:
+    previous = path.with_name(PREVIOUS)
+    if path.name == PREVIOUS or not previous.is_file():
+        return ""
+    return f" The checkpoint before it is {previous}: go on from that one."
+
+
+def _sync_directory(directory: Path) -> None:
+    """The renames themselves reach the disk; some systems do not open directories."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

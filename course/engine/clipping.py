@@ -12,17 +12,30 @@ Source: Lecture 3, "How gradient clipping works"; ledger C07, N20, F39-F42, F136
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 Parameters = Tensor | Iterable[Tensor]
+
+
+Ceiling = float | Callable[[Parameters], Tensor]
+"""A number limits the joint norm; a function clips in its own way and returns the norm before."""
 
 
 def grad_norm(parameters: Parameters) -> Tensor:
     """Joint L2 norm of all gradients, as a 0-d tensor; 0 where there are none."""
     return _joint_norm(_grads(parameters))
+
+
+@torch.no_grad()
+def clip_(parameters: Parameters, norm: Tensor, max_norm: Ceiling) -> None:
+    """Clip gradients whose joint norm is known, as the trainer's `max_norm` says."""
+    if callable(max_norm):
+        max_norm(parameters)
+    else:
+        _scale_(_grads(parameters), norm, max_norm)
 
 
 @torch.no_grad()
@@ -45,10 +58,7 @@ def clip_by_global_norm(parameters: Parameters, max_norm: float, *, eps: float =
     _check_ceiling("max_norm", max_norm)
     grads = _grads(parameters)
     norm = _joint_norm(grads)
-    if grads and max_norm != math.inf:
-        factor = torch.clamp(max_norm / (norm + eps), max=1.0)
-        for device_grads in _by_device(grads):
-            torch._foreach_mul_(device_grads, factor.to(device_grads[0].device))
+    _scale_(grads, norm, max_norm, eps)
     return norm
 
 
@@ -80,15 +90,24 @@ def clip_per_layer(parameters: Parameters, max_norm: float, *, eps: float = 1e-6
     return norm
 
 
+def _scale_(grads: list[Tensor], norm: Tensor, max_norm: float, eps: float = 1e-6) -> None:
+    """Multiply all gradients by min(1, max_norm / (norm + eps))."""
+    if not grads or max_norm == math.inf:
+        return
+    factor = torch.clamp(max_norm / (norm + eps), max=1.0)
+    for group in _by_device(grads):
+        torch._foreach_mul_(group, factor.to(group[0].device))
+
+
 def _grads(parameters: Parameters) -> list[Tensor]:
     if isinstance(parameters, Tensor):
         parameters = [parameters]
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
-def _by_device(grads: list[Tensor]) -> Iterable[list[Tensor]]:
+def _by_device(grads: list[Tensor]) -> list[list[Tensor]]:
     devices = {grad.device for grad in grads}
-    return ([g for g in grads if g.device == device] for device in devices)
+    return [[grad for grad in grads if grad.device == device] for device in devices]
 
 
 def _joint_norm(grads: list[Tensor]) -> Tensor:
@@ -104,11 +123,3 @@ def _check_ceiling(name: str, value: float) -> None:
             f"{name} = {value}: the ceiling must be above 0. Usual values are 0.5 to 5; "
             "math.inf measures without clipping."
         )
-
-
-def first_nonfinite(model: nn.Module) -> str | None:
-    """Name of the first parameter whose gradient holds inf or nan."""
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
-            return name
-    return None

@@ -16,9 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course.engine.batches import is_sharded
+from course.engine.distributed import summed
 from course.engine.errors import EngineError
-from course.engine.placement import device_of, to_device
-from course.engine.window import Batch, Criterion, weighing
+from course.engine.placement import check_device, to_device
+from course.engine.window import Batch, Criterion, ignored_index, weighing
 
 
 def evaluate(
@@ -49,8 +51,8 @@ def evaluate(
 
     Source: the training-loop chapter, "Evaluation".
     """
-    device = torch.device(device) if device is not None else device_of(model)
-    tally = Tally(criterion, device, metrics or {})
+    device = check_device(model, device)
+    tally = Tally(criterion, device, metrics or {}, shared=is_sharded(loader))
     with evaluation_mode(model):
         for inputs, targets in to_device(loader, device):
             outputs = model(inputs)
@@ -75,10 +77,16 @@ class Tally:
     """Sums on the device, read once at the end."""
 
     def __init__(
-        self, criterion: Criterion, device: torch.device, metrics: Mapping[str, Any]
+        self,
+        criterion: Criterion,
+        device: torch.device,
+        metrics: Mapping[str, Any],
+        *,
+        shared: bool = False,
     ) -> None:
+        self.device, self.shared = device, shared
         self.weigh, self.sums = weighing(criterion)
-        self.ignore_index = getattr(criterion, "ignore_index", -100)
+        self.ignore_index = ignored_index(criterion)
         self.binary = isinstance(criterion, nn.BCEWithLogitsLoss)
         self.loss = self.weight = self.correct = self.counted = torch.zeros((), device=device)
         self.num_examples = 0
@@ -116,18 +124,34 @@ class Tally:
         return outputs.argmax(dim=1) == targets
 
     def result(self) -> dict[str, float]:
-        """The means, as Python numbers."""
-        if self.num_examples == 0:
+        """The means, as Python numbers; over all processes, where each has its own share."""
+        sums = {
+            "loss": float(self.loss),
+            "weight": float(self.weight),
+            "correct": float(self.correct),
+            "counted": float(self.counted),
+            "num_examples": float(self.num_examples),
+            **{f"metric {name}": float(value) for name, value in self.metric_sums.items()},
+        }
+        if self.shared:
+            sums = summed(sums, self.device)
+        if not sums["num_examples"]:
             raise EngineError(
                 "the loader gives no batch: there is nothing to evaluate. Is the data set empty, "
                 "or drop_last=True with fewer examples than a batch?"
             )
-        result = {"loss": float(self.loss) / float(self.weight)}
-        if float(self.counted) > 0:
-            result["accuracy"] = float(self.correct) / float(self.counted)
-        result["num_examples"] = self.num_examples
+        if not sums["weight"]:
+            raise EngineError(
+                "no target counts: all of them are masked by the criterion's ignore_index, or all "
+                "their class weights are 0. There is no mean to give."
+            )
+        result = {"loss": sums["loss"] / sums["weight"]}
+        if sums["counted"]:
+            result["accuracy"] = sums["correct"] / sums["counted"]
+        result["num_examples"] = int(sums["num_examples"])
         for name, metric in self.metrics.items():
-            stateful = hasattr(metric, "compute")
-            value = metric.compute() if stateful else self.metric_sums[name] / self.num_examples
-            result[name] = float(value)
+            if hasattr(metric, "compute"):
+                result[name] = float(metric.compute())
+            else:
+                result[name] = sums[f"metric {name}"] / sums["num_examples"]
         return result

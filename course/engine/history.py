@@ -4,39 +4,55 @@ from __future__ import annotations
 
 import html
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from course.engine.stopping import better
+from course.engine.errors import EngineError
+from course.engine.improvement import better, check_mode
 
 
 @dataclass
 class History:
     """One dictionary an epoch: epoch, train_loss, val_loss, val_accuracy, lr, grad_norm ..."""
 
-    epochs: list[dict[str, Any]] = field(default_factory=list)
-    """From the first epoch to the last."""
     monitor: str = "val_loss"
     """The number that says which epoch is best."""
     mode: str = "min"
     """`min` where lower is better, `max` where higher is."""
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    """From the first epoch to the last."""
+    best_index: int | None = None
+    """Which one is best: the first of equals, never one whose monitored number is nan."""
+
+    def __post_init__(self) -> None:
+        check_mode(self.mode)
+
+    def add(self, epoch: dict[str, Any]) -> None:
+        """Append one epoch's numbers."""
+        if self.monitor not in epoch:
+            raise EngineError(
+                f"monitor = {self.monitor!r}: no such number; an epoch has {', '.join(epoch)}."
+            )
+        best = None if self.best_index is None else self.epochs[self.best_index][self.monitor]
+        self.epochs.append(epoch)
+        if better(epoch[self.monitor], best, mode=self.mode):
+            self.best_index = len(self.epochs) - 1
 
     @property
     def best(self) -> dict[str, Any]:
-        """The best epoch: the first of equals; never one whose monitored number is nan."""
-        best: dict[str, Any] | None = None
-        for epoch in self.epochs:
-            value = epoch.get(self.monitor, math.nan)
-            if better(value, best and best[self.monitor], mode=self.mode):
-                best = epoch
-        if best is None:
+        """The best epoch's numbers."""
+        if self.best_index is None:
             raise LookupError(
                 f"no epoch has a finite {self.monitor}: "
                 + ("nothing was trained yet." if not self.epochs else "look at `.epochs`.")
             )
-        return best
+        return self.epochs[self.best_index]
+
+    @property
+    def best_is_last(self) -> bool:
+        """Whether the last epoch is the best."""
+        return self.best_index is not None and self.best_index == len(self.epochs) - 1
 
     def column(self, name: str) -> list[Any]:
         """One number over the epochs; None where an epoch lacks it."""
@@ -47,6 +63,14 @@ class History:
         return json.dumps(
             {"monitor": self.monitor, "mode": self.mode, "epochs": self.epochs}, indent=2
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds of it."""
+        return {"epochs": [dict(epoch) for epoch in self.epochs], "best_index": self.best_index}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self.epochs, self.best_index = list(state["epochs"]), state["best_index"]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.epochs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from course.engine.errors import EngineError
 from course.engine.window import Batch
@@ -25,6 +26,37 @@ def device_of(model: nn.Module) -> torch.device:
     if tensor is None:
         tensor = next(model.buffers(), None)
     return tensor.device if tensor is not None else torch.device("cpu")
+
+
+def check_device(model: nn.Module, device: torch.device | str | None) -> torch.device:
+    """The device to train on; the model must be there already."""
+    here = device_of(model)
+    if device is None:
+        return here
+    device = torch.device(device)
+    if device.type != here.type or (device.index or 0) != (here.index or 0):
+        raise EngineError(
+            f"the model is on {here} and device = {device}. "
+            f"Move it first: model.to({str(device)!r})."
+        )
+    return device
+
+
+def move_training_(
+    model: nn.Module, criterion: Any, optimizer: Optimizer, device: torch.device
+) -> None:
+    """Move model, criterion and the optimizer's state to `device`, keeping every object."""
+    try:
+        model.to(device)
+    except (NotImplementedError, RuntimeError) as error:
+        raise EngineError(
+            f"the model (on {device_of(model)}) cannot go to {device}: {error} "
+            "Build it on a real device, or choose another device."
+        ) from error
+    if isinstance(criterion, nn.Module):
+        criterion.to(device)
+    if optimizer.state:
+        optimizer.load_state_dict(optimizer.state_dict())  # casts the state to its parameters
 
 
 def to_device(loader: Iterable[Batch], device: torch.device) -> Iterator[Batch]:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from course.engine.nonfinite import step_unless
+
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -44,15 +46,24 @@ class Precision:
         if self.scaler:
             self.scaler.unscale_(optimizer)
 
-    def step(self, optimizer: Optimizer) -> bool:
-        """Update the weights. False: fp16 overflowed, the step was skipped and the scale halved."""
-        if not self.scaler:
+    def step(self, optimizer: Optimizer, *, unless: bool | Tensor = False) -> None:
+        """Update the weights; under fp16 the scale may grow afterwards.
+
+        Args:
+            unless: False, or a 0-d tensor by which a fused optimizer decides on the device.
+        """
+        if self.scaler:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+        elif unless is False:
             optimizer.step()
-            return True
-        scale = self.scaler.get_scale()
-        self.scaler.step(optimizer)
-        self.scaler.update()
-        return self.scaler.get_scale() >= scale
+        else:
+            step_unless(optimizer, unless)
+
+    def overflowed(self) -> None:
+        """No step is taken: under fp16 the gradients were too large, so the scale is halved."""
+        if self.scaler:
+            self.scaler.update()
 
 
 FP32 = Precision()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import random
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,3 +39,41 @@ def seed_everything(seed: int, *, deterministic: bool = False) -> torch.Generato
         torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(deterministic)
     return torch.Generator().manual_seed(seed)
+
+
+def rng_state(device: torch.device | None = None) -> dict[str, Any]:
+    """The state of every global generator, as tensors and plain numbers that a checkpoint may hold.
+
+    Args:
+        device: The accelerator in use; its generator is included.
+    """
+    version, keys, gauss = random.getstate()
+    name, np_keys, position, has_gauss, cached = np.random.get_state()
+    state = {
+        "torch": torch.get_rng_state(),
+        "python": {"version": version, "keys": list(keys), "gauss": gauss},
+        "numpy": {
+            "name": name,
+            "keys": torch.from_numpy(np_keys.astype(np.int64)),
+            "position": int(position),
+            "has_gauss": int(has_gauss),
+            "gauss": float(cached),
+        },
+    }
+    if device is not None and device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_rng_state(state: dict[str, Any], device: torch.device | None = None) -> None:
+    """Put every global generator back into a state that `rng_state` gave."""
+    torch.set_rng_state(state["torch"].cpu())  # map_location may have moved it (F109)
+    python = state["python"]
+    random.setstate((python["version"], tuple(python["keys"]), python["gauss"]))
+    numpy = state["numpy"]
+    keys = numpy["keys"].numpy().astype(np.uint32)
+    np.random.set_state(
+        (numpy["name"], keys, numpy["position"], numpy["has_gauss"], numpy["gauss"])
+    )
+    if device is not None and device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"].cpu(), device)

@@ -1,18 +1,108 @@
-"""Better, best, and when to stop: one rule of improvement for all three.
+"""Early stopping: end the run when the monitored number has not improved for `patience` epochs.
+
+    epoch       0    1    2    3    4    5
+    val_loss    1   .9   .8  .81  .82  .83      patience 3: the third without improvement is epoch 5
 
 Source: Lecture 3, "Training and validation curves"; the training-loop chapter, "Early stopping";
-ledger C11, C13, N53, F111, K29.
+ledger C11, C13, N53, F111, K29, B39.
 """
 
 from __future__ import annotations
 
-import math
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from course.engine.callbacks import Callback
+from course.engine.improvement import better, check_mode
+
+if TYPE_CHECKING:
+    from course.engine.trainer import Trainer
 
 
-def better(value: float, best: float | None, *, mode: str = "min", min_delta: float = 0.0) -> bool:
-    """Whether `value` improves on `best` by more than `min_delta`; nan never does."""
-    if not math.isfinite(value):
-        return False
-    if best is None:
-        return True
-    return best - value > min_delta if mode == "min" else value - best > min_delta
+class EarlyStopping(Callback):
+    """Stop after `patience` epochs in a row without improvement.
+
+    Args:
+        patience: Epochs to wait for an improvement; 0 stops at the first epoch without one.
+        min_delta: An improvement is more than this.
+        monitor: A number of the history; the trainer's monitored one by default.
+        mode: `"min"` where lower is better; the trainer's by default.
+
+    nan is no improvement. The state goes into checkpoints, so a resumed run counts on.
+    """
+
+    def __init__(
+        self,
+        patience: int = 5,
+        *,
+        min_delta: float = 0.0,
+        monitor: str | None = None,
+        mode: str | None = None,
+    ) -> None:
+        if patience < 0 or min_delta < 0:
+            raise ValueError(
+                f"patience = {patience}, min_delta = {min_delta}: expected numbers from 0 up."
+            )
+        if mode is not None:
+            check_mode(mode)
+        self.patience, self.min_delta = patience, min_delta
+        self.monitor, self.mode = monitor, mode
+        self.best: float | None = None
+        self.best_epoch: int | None = None
+        self.waited = 0
+
+    def update(self, value: float, *, epoch: int = 0, mode: str = "min") -> bool:
+        """Count one epoch's number; True when it is time to stop."""
+        if better(value, self.best, mode=mode, min_delta=self.min_delta):
+            self.best, self.best_epoch, self.waited = value, epoch, 0
+            return False
+        self.waited += 1
+        return self.waited >= max(self.patience, 1)
+
+    def on_epoch_end(self, trainer: Trainer) -> None:
+        history, line = trainer.history, trainer.history[-1]
+        name = self.monitor or history.monitor
+        if name not in line:
+            raise KeyError(f"EarlyStopping: no {name!r} in the history; it has {', '.join(line)}.")
+        mode = self.mode or history.mode
+        if self.update(line[name], epoch=line["epoch"], mode=mode):
+            best = "never finite" if self.best is None else f"best {self.best:.4g}"
+            trainer.stop(
+                f"{name} has not improved for {self.waited} epochs ({best}, "
+                f"epoch {self.best_epoch})"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.best_epoch = state["best"], state["best_epoch"]
+        self.waited = state["waited"]
+
+
+class KeepBest(Callback):
+    """Keep the best epoch's weights in memory; `restore` puts them back into the model.
+
+    They are copies: a state_dict itself aliases the weights that train on (B39).
+    """
+
+    def __init__(self) -> None:
+        self.weights: dict[str, Tensor] | None = None
+
+    def on_epoch_end(self, trainer: Trainer) -> None:
+        if trainer.history.best_is_last:
+            state = trainer.model.state_dict()
+            self.weights = {name: tensor.detach().clone() for name, tensor in state.items()}
+
+    def restore(self, trainer: Trainer) -> None:
+        """Give the trainer's model the best epoch's weights."""
+        if self.weights is None:
+            raise LookupError(f"no epoch had a finite {trainer.history.monitor}: nothing was kept.")
+        trainer.model.load_state_dict(self.weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": self.weights}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.weights = state["weights"]

@@ -1,20 +1,19 @@
 """The training loop, in the lecture's order: one update, one epoch, one run.
 
     micro-batches -> forward -> loss -> backward -> unscale -> clip -> step -> schedule
-    -> evaluate -> record -> best checkpoint -> next epoch
+    -> evaluate -> record -> best checkpoint -> callbacks (early stopping) -> last checkpoint
 
 `train_step` is the one place where weights move; `train_one_epoch` and `Trainer` call it.
 
 Source: Lecture 3, "The training recipe"; the training-loop chapter, "One step"; ledger C01, C02,
-F132.
+C06, F132, K01.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,41 +21,46 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from course.engine import preflight
-from course.engine.callbacks import Callback, ProgressBar, somebody_is_watching
-from course.engine.checkpoint import save_atomically
-from course.engine.clipping import clip_by_global_norm, first_nonfinite
-from course.engine.errors import EngineError, NonFiniteError
+from course.engine import checkpoint, preflight, schedules
+from course.engine.batches import EpochBatches
+from course.engine.callbacks import Callback, Callbacks
+from course.engine.clipping import Ceiling, clip_, grad_norm
+from course.engine.distributed import agree, joined, rank, share_gradients, summed, window_end
+from course.engine.errors import NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.history import History
-from course.engine.placement import choose_device, move
+from course.engine.nonfinite import found_nonfinite, nonfinite_error, skips_by_itself
+from course.engine.placement import as_pair, check_device, choose_device, move, move_training_
 from course.engine.precision import FP32, Precision
 from course.engine.progress import Progress
+from course.engine.record import RunRecord
+from course.engine.resume import collect, restore
 from course.engine.seeding import seed_everything
-from course.engine.stopping import better
 from course.engine.window import Batch, Criterion, Window, windows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class StepReport:
     """What one update did. Reading `loss` or `grad_norm` waits for the accelerator."""
 
-    loss_sum: Tensor
-    """Sum of the losses, each times what it counts; 0-d, on the device."""
+    mean_loss: Tensor
+    """Mean loss over all micro-batches; 0-d, on the device."""
     weight: float | Tensor
-    """What the step's mean loss divides by: examples, unmasked targets or their class weights."""
-    norm: Tensor
-    """Joint L2 norm of the gradients before clipping; 0-d, on the device."""
+    """What the mean divides by: examples, unmasked targets or their class weights."""
+    norm: Tensor | None
+    """Joint L2 norm of the gradients before clipping, 0-d; None where it was not measured."""
+    found_nonfinite: bool | Tensor
+    """True: a loss or gradient was inf or nan, and the step was not taken."""
 
     @property
     def loss(self) -> float:
         """Mean loss per example (unmasked target, class weight) over all micro-batches."""
-        return float(self.loss_sum) / float(self.weight)
+        return float(self.mean_loss)
 
     @property
-    def grad_norm(self) -> float:
+    def grad_norm(self) -> float | None:
         """Joint L2 norm of the gradients before clipping."""
-        return float(self.norm)
+        return None if self.norm is None else float(self.norm)
 
 
 def train_step(
@@ -65,9 +69,11 @@ def train_step(
     criterion: Criterion,
     optimizer: Optimizer,
     *,
-    max_norm: float | None = None,
+    max_norm: Ceiling | None = None,
     precision: Precision = FP32,
     device: torch.device | None = None,
+    on_nonfinite: str = "raise",
+    measure_norm: bool = True,
 ) -> StepReport:
     """Make one optimizer step from micro-batches, as from one joined batch.
 
@@ -80,44 +86,51 @@ def train_step(
         micro_batches: Pairs of inputs [B, ...] and targets, at least one.
         criterion: Mean- or sum-reduced loss of outputs and targets.
         optimizer: Holds the parameters that move; only their gradients are cleared and clipped.
-        max_norm: Ceiling of the joint gradient norm; None leaves gradients alone.
+        max_norm: Ceiling of the joint gradient norm, or a function that clips in its own way, as
+            `partial(clip_by_value, max_value=0.5)`; None leaves gradients alone.
         precision: How forward and backward compute; fp32 by default.
         device: Where the micro-batches go first; None where they are there already.
+        on_nonfinite: `"raise"`, or `"skip"`: no step is taken and the report says so. fp16 skips
+            in any case, since its scaler looks for the right scale by trying.
+        measure_norm: Measure the norm even where nothing is clipped.
 
     Raises:
         NonFiniteError: Loss or gradient is inf or nan; the weights are untouched.
 
     Source: Lecture 3, "Simulating a big batch" and "How gradient clipping works".
     """
-    window = Window.of(micro_batches, criterion)
-    loss_sum = 0.0
+    window = joined(Window.of(micro_batches, criterion), model, device)
+    last = len(micro_batches) - 1
+    step_loss = None
 
     optimizer.zero_grad()
-    for (inputs, targets), share in zip(micro_batches, window.shares(), strict=True):
+    for index, (inputs, targets) in enumerate(micro_batches):
         if device is not None:
             inputs, targets = move(inputs, device), move(targets, device)
-        with precision.autocast:
-            outputs = model(inputs)
-            loss = criterion(outputs, targets)
-        loss = loss * share
-        precision.backward(loss)  # adds to .grad, so zero_grad() stays outside this loop
-        loss_sum += loss.detach()  # a tensor: .item() here would wait for the GPU
+        with window_end(model, index == last):
+            with precision.autocast:
+                outputs = model(inputs)
+                loss = criterion(outputs, targets)
+            loss = window.weighted(loss, index)
+            precision.backward(loss)  # adds to .grad, so zero_grad() stays outside this loop
+        loss = loss.detach()  # a tensor: .item() here would wait for the GPU
+        step_loss = loss if step_loss is None else step_loss + loss
 
-    precision.unscale_(optimizer)  # before clipping, which must see gradients of true size
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    norm = clip_by_global_norm(parameters, math.inf if max_norm is None else max_norm)
-    if not torch.isfinite(loss_sum + norm):
-        raise NonFiniteError(
-            f"loss {float(loss_sum):.3g}, gradient norm {float(norm):.3g} (first in "
-            f"{first_nonfinite(model)}): step not taken. "
-            "Look at this batch first (range, nan), then try a 10 times smaller lr."
-        )
-    precision.step(optimizer)
-    return StepReport(
-        loss_sum=loss_sum if window.sums else loss_sum * window.total,
-        weight=window.total,
-        norm=norm,
-    )
+    precision.unscale_(optimizer)  # before anybody measures: norms of scaled gradients mislead
+    moved = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    norm = grad_norm(moved) if measure_norm or max_norm is not None else None
+    found = agree(found_nonfinite(step_loss, norm, moved), model)
+    if precision.scaler or not skips_by_itself(optimizer):
+        found = bool(found)
+    if found is True:
+        precision.overflowed()
+        if on_nonfinite == "raise" and not precision.scaler:
+            raise nonfinite_error(model, step_loss, norm)
+    else:
+        if max_norm is not None:
+            clip_(moved, norm, max_norm)  # once an update, on the whole window's gradient
+        precision.step(optimizer, unless=found)
+    return StepReport(window.mean(step_loss), window.counted, norm, found)
 
 
 def train_one_epoch(
@@ -127,32 +140,35 @@ def train_one_epoch(
     optimizer: Optimizer,
     *,
     accum_steps: int = 1,
-    max_norm: float | None = None,
+    max_norm: Ceiling | None = None,
     device: torch.device | str | None = None,
 ) -> float:
     """Train once over `loader` and return the mean loss per example.
 
     Args:
+        model: Left in train mode.
+        loader: Pairs of inputs [B, ...] and targets.
+        criterion: Mean- or sum-reduced loss of outputs and targets.
+        optimizer: Holds the model's parameters.
         accum_steps: Micro-batches an update (K); a trailing window with fewer still makes one.
         max_norm: Ceiling of the joint gradient norm, once an update; None leaves gradients alone.
-        device: Where the batches go; None where they are there already.
+        device: Where the batches go; the model's device by default.
 
     Raises:
-        EngineError: `accum_steps` below 1, or a loader that gives no batch.
+        EngineError: `accum_steps` below 1, a model on another device, or a loader without a batch.
         NonFiniteError: As `train_step`.
     """
     preflight.check_accum_steps(accum_steps)
-    device = torch.device(device) if device is not None else None
-    loss_sum = weight = 0.0
+    device = check_device(model, device)
+    progress = Progress()
     enter_train_mode(model)
-    for micro_batches in windows(loader, accum_steps):
+    for micro_batches in windows(map(as_pair, loader), accum_steps):
         report = train_step(
             model, micro_batches, criterion, optimizer, max_norm=max_norm, device=device
         )
-        loss_sum, weight = loss_sum + report.loss_sum, weight + report.weight
-    if not float(weight):
-        raise EngineError("the loader gave no batch, so nothing was trained. Is the data empty?")
-    return float(loss_sum) / float(weight)
+        progress.add(report, len(micro_batches))
+    progress.read()
+    return preflight.check_trained(progress).mean_loss
 
 
 def enter_train_mode(model: nn.Module) -> None:
@@ -165,20 +181,25 @@ class Trainer:
     """Trains a model: the loop, and what a run needs around it.
 
     Args:
-        model: Moved to `device` before the first update, together with the optimizer's state.
+        model: Moved to `device`, and the optimizer's state with it.
         criterion: Mean- or sum-reduced loss of outputs and targets.
         optimizer: Holds the model's parameters.
         scheduler: Sets the learning rate; stepped as `schedule_per` says.
         schedule_per: What the scheduler counts: `"epoch"`, `"update"`, or `"metric"` for one that
             looks at the monitored number.
         accum_steps: Micro-batches an update (K on the slides).
-        max_norm: Ceiling of the joint gradient norm, once an update.
+        max_norm: Ceiling of the joint gradient norm, once an update; or a function that clips in
+            its own way, as `partial(clip_by_value, max_value=0.5)`.
         precision: `"fp32"`, `"bf16"`, or `"fp16"`, which brings its gradient scaler.
         device: `"auto"` takes the accelerator where there is one.
-        compile: Let `torch.compile` make the forward pass.
-        callbacks: What else should happen; see `Callback`.
-        seed: Seeds all generators at the start of `fit`.
-        run_dir: Where the best checkpoint goes.
+        compile: Let `torch.compile` make the forward pass; checkpoints keep the plain names.
+        callbacks: What else should happen, as `EarlyStopping(patience=3)`.
+        seed: Seeds all generators at the start of `fit`; with several processes, each its own way.
+        run_dir: Where the record, the log and the checkpoints go; nothing is written without it. A
+            run that is there already is kept beside it, under a number.
+
+    Raises:
+        EngineError: A setting that cannot work; nothing was moved.
     """
 
     def __init__(
@@ -190,7 +211,7 @@ class Trainer:
         scheduler: Any = None,
         schedule_per: str = "epoch",
         accum_steps: int = 1,
-        max_norm: float | None = None,
+        max_norm: Ceiling | None = None,
         precision: str = "fp32",
         device: torch.device | str = "auto",
         compile: bool = False,
@@ -199,14 +220,15 @@ class Trainer:
         run_dir: Path | str | None = None,
     ) -> None:
         preflight.check_accum_steps(accum_steps)
+        preflight.check_optimizer(model, optimizer, criterion)
+        schedules.check_unit(scheduler, schedule_per)
         self.device = choose_device(device)
-        self.model = model.to(self.device)
-        self.forward = torch.compile(model) if compile else model
-        self.criterion = criterion
-        self.optimizer = optimizer
-        self.scheduler, self.schedule_per = scheduler, schedule_per
-        self.accum_steps, self.max_norm = accum_steps, max_norm
         self.precision = Precision(precision, self.device)
+        move_training_(model, criterion, optimizer, self.device)
+        self.model, self.criterion, self.optimizer = model, criterion, optimizer
+        self.forward = share_gradients(torch.compile(model) if compile else model)
+        self.scheduler, self.schedule_per = scheduler, schedule_per
+        self.accum_steps, self.max_norm, self.compile = accum_steps, max_norm, compile
         self.callbacks = list(callbacks)
         self.seed = seed
         self.run_dir = Path(run_dir) if run_dir is not None else None
@@ -221,129 +243,201 @@ class Trainer:
         epochs: int | None = None,
         max_updates: int | None = None,
         resume: Path | str | None = None,
+        checkpoint_every: int | None = None,
         monitor: str | None = None,
         mode: str = "min",
-        metrics: dict[str, Any] | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        on_nonfinite: str = "raise",
+        log_every: int = 50,
         progress: bool | str = "auto",
+        config: Mapping[str, Any] | None = None,
     ) -> History:
-        """Train for `epochs`, or until `max_updates` weight updates are made, whichever is first.
+        """Train for `epochs`, or until `max_updates` updates are made, whichever is first.
 
         Args:
+            train_loader: Pairs of inputs [B, ...] and targets.
+            val_loader: Likewise; evaluated after each epoch.
+            epochs: Passes over the data, counted from the start of the run, not of this call.
+            max_updates: Weight updates, likewise. The run may end inside an epoch; it is evaluated
+                and can be resumed there.
+            resume: A checkpoint or a run directory to go on from; `"auto"` goes on from `run_dir`
+                where a checkpoint is there, and starts afresh where none is.
+            checkpoint_every: Updates between two checkpoints; one is written after every epoch in
+                any case.
             monitor: What chooses the best epoch; `val_loss` where there is a `val_loader`.
-            mode: `min` where a lower monitored number is better.
+            mode: `"min"` where a lower monitored number is better, else `"max"`.
             metrics: More numbers for validation, as `evaluate` takes them.
+            on_nonfinite: `"raise"` at a loss or gradient that is inf or nan, or `"skip"` its window
+                and count it.
+            log_every: Updates between two log lines; an accelerator is waited for only then.
             progress: Whether to show a bar; `"auto"` where a terminal or a notebook shows it.
+            config: Settings of yours that belong into the run's record.
 
         Returns:
             A dictionary an epoch; `.best` is the best one.
-        """
-        preflight.check_plan(epochs, max_updates)
-        preflight.check_optimizer(self.model, self.optimizer)
-        monitor = monitor or ("train_loss" if val_loader is None else "val_loss")
-        self.history = History(monitor=monitor, mode=mode)
-        self.progress = Progress(
-            updates_per_epoch=preflight.num_windows(train_loader, self.accum_steps)
-        )
-        if self.seed is not None:
-            seed_everything(self.seed)
-        bar = [ProgressBar()] if progress is True or (progress and somebody_is_watching()) else []
-        self._hooks = self.callbacks + bar
 
-        self._call("on_fit_start")
-        try:
-            while not self._finished(epochs, max_updates):
+        Raises:
+            EngineError: Something cannot work, said before the first update.
+            NonFiniteError: A loss or gradient is inf or nan; the weights are those before it.
+            CheckpointError: There is nothing to resume from, or it does not fit.
+        """
+        self.plan = preflight.Plan(
+            epochs=epochs,
+            max_updates=max_updates,
+            checkpoint_every=checkpoint_every,
+            log_every=log_every,
+            on_nonfinite=on_nonfinite,
+            metrics=metrics,
+        )
+        preflight.check_loaders(train_loader, val_loader)
+        preflight.warn_of_batch_norm(self.model, self.accum_steps)
+        self.batches = EpochBatches(train_loader, self.device)
+        self.history = History(monitor or f"{'val' if val_loader else 'train'}_loss", mode)
+        self.progress = Progress.of(train_loader, self.accum_steps)
+        self.hooks = Callbacks(self.callbacks, self, progress)
+        if self.seed is not None:
+            seed_everything(self.seed + rank())  # dropout should differ between processes
+        place = restore(self, resume)
+        schedules.check_length(self.scheduler, self.schedule_per, self.plan, self.progress)
+
+        self.record = RunRecord.of(self, train_loader, val_loader, config, resumed_from=place)
+
+        with self.record:
+            self.hooks.on_fit_start()
+            while not self._finished():
+                self.hooks.on_epoch_start()
                 started = time.perf_counter()
-                self._call("on_epoch_start")
-                self._train_epoch(train_loader, max_updates)
-                self._record(val_loader, metrics, started)
+                whole = self._train_epoch()
+                self._evaluate(val_loader, started)
                 self._keep_best()
-                self._call("on_epoch_end")
-                self._schedule("epoch")
-                self.progress.next_epoch()
-        finally:
-            self._call("on_fit_end")
+                self.hooks.on_epoch_end()
+                if whole:
+                    self._schedule("epoch")
+                    self.progress.next_epoch()
+                self._save_last()
+            self.hooks.on_fit_end()
         return self.history
 
     def stop(self, reason: str) -> None:
         """End the run after the current update; `reason` goes into the record."""
         self.progress.stopped = reason
 
-    def _train_epoch(self, loader: Iterable[Batch], max_updates: int | None) -> None:
-        progress = self.progress
+    def _train_epoch(self) -> bool:
+        """Train on the rest of the epoch under way; False where the run ends inside it."""
+        progress, plan = self.progress, self.plan
         enter_train_mode(self.model)
-        for micro_batches in windows(loader, self.accum_steps):
-            report = train_step(
-                self.forward,
-                micro_batches,
-                self.criterion,
-                self.optimizer,
-                max_norm=self.max_norm,
-                precision=self.precision,
-                device=self.device,
-            )
-            progress.micro_batch += len(micro_batches)
-            progress.update += 1
-            progress.update_in_epoch += 1
-            progress.add("loss", report.loss_sum)
-            progress.add("weight", report.weight)
-            progress.add("norm", report.norm)
+        criterion = preflight.FirstUpdate.of(self) if progress.update == 0 else self.criterion
+        for micro_batches in self._windows():
+            try:
+                report = train_step(
+                    self.forward,
+                    micro_batches,
+                    criterion,
+                    self.optimizer,
+                    max_norm=self.max_norm,
+                    precision=self.precision,
+                    device=self.device,
+                    on_nonfinite=plan.on_nonfinite,
+                    measure_norm=progress.update_in_epoch % 10 == 0,
+                )
+            except Exception as error:
+                raise preflight.located(error, progress, len(micro_batches)) from None
+            criterion = self.criterion
+            progress.add(report, len(micro_batches))
+            if report.found_nonfinite is True:
+                continue
             self._schedule("update")
-            self._call("on_update_end")
-            if progress.stopped or progress.update == max_updates:
-                break
-        if not progress.update_in_epoch:
-            raise EngineError(
-                "the training loader gives no batch. Is the data set empty, or drop_last=True with "
-                "fewer examples than a batch?"
-            )
+            self.hooks.on_update_end()
+            if progress.update % plan.log_every == 0:
+                self._log()
+            if plan.wants_checkpoint(progress.update):
+                self._save_last()
+        self._log()
+        preflight.check_trained(progress)
+        return progress.micro_batch == progress.micro_batches_per_epoch
 
-    def _record(self, val_loader: Any, metrics: Any, started: float) -> None:
-        """One epoch's line of the history."""
+    def _windows(self) -> Iterator[list[Batch]]:
+        """The windows that are left of this epoch; none is loaded after the run's end."""
         progress = self.progress
-        epoch = {
+        left = windows(map(as_pair, self.batches.enter(progress)), self.accum_steps)
+        while not self._reached():
+            if (micro_batches := next(left, None)) is None:
+                progress.micro_batches_per_epoch = progress.micro_batch
+                return
+            yield micro_batches
+
+    def _evaluate(self, val_loader: Iterable[Batch] | None, started: float) -> None:
+        """Validate, and write the epoch's line of the history."""
+        progress = self.progress
+        sums = summed(asdict(progress.sums), self.device)
+        line = {
             "epoch": progress.epoch,
             "updates": progress.update,
-            "train_loss": progress.mean("loss", "weight"),
+            "train_loss": sums["loss"] / sums["weight"],
         }
         if val_loader is not None:
-            measured = evaluate(
-                self.model, val_loader, self.criterion, device=self.device, metrics=metrics
+            validation = evaluate(
+                self.model,
+                val_loader,
+                self.criterion,
+                device=self.device,
+                metrics=self.plan.metrics,
             )
-            del measured["num_examples"]
-            epoch |= {f"val_{name}": value for name, value in measured.items()}
-        epoch["lr"] = self.optimizer.param_groups[0]["lr"]
-        epoch["grad_norm"] = float(progress.sums["norm"]) / progress.update_in_epoch
-        epoch["seconds"] = round(time.perf_counter() - started, 3)
-        self.history.epochs.append(epoch)
+            del validation["num_examples"]
+            line |= {f"val_{name}": value for name, value in validation.items()}
+        line |= {
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "grad_norm": progress.sums.mean_norm,
+            "skipped": progress.sums.skipped,
+            "seconds": round(time.perf_counter() - started, 3),
+        }
+        self.history.add(line)
+        progress.recorded = progress.update
+        self.record.log("epoch", line)
 
     def _keep_best(self) -> None:
-        """Save the model where this epoch is the best so far."""
-        *earlier, this = self.history.epochs
-        best = History(earlier, self.history.monitor, self.history.mode)
-        ceiling = best.best[self.history.monitor] if earlier else None
-        improved = better(this[self.history.monitor], ceiling, mode=self.history.mode)
-        if improved and self.run_dir is not None:
-            self.run_dir.mkdir(parents=True, exist_ok=True)
-            save_atomically(
-                {"model": self.model.state_dict(), "epoch": this}, self.run_dir / "best.pt"
+        """Save the weights where this epoch is the best so far."""
+        if self.run_dir is not None and rank() == 0 and self.history.best_is_last:
+            state = {"model": self.model.state_dict(), "epoch": self.history[-1]}
+            checkpoint.save(state, self.run_dir / checkpoint.BEST)
+
+    def _save_last(self) -> None:
+        """Save all that the next step depends on."""
+        if self.run_dir is None:
+            return
+        state = collect(self)  # by every process, since each has generators of its own
+        if rank() == 0:
+            checkpoint.save_last(state, self.run_dir)
+        self.hooks.on_checkpoint()
+
+    def _log(self) -> None:
+        """Read what the updates since the last line measured, and write it down."""
+        progress = self.progress
+        first_skipped = progress.read()
+        if first_skipped is not None and self.plan.on_nonfinite == "raise":
+            raise NonFiniteError(
+                f"update {first_skipped}: loss or gradient is inf or nan; it was not taken. "
+                "Run again with log_every=1 to stop there and be told the parameter."
             )
+        if not (line := progress.log_line()):
+            return
+        line["lr"] = self.optimizer.param_groups[0]["lr"]
+        self.record.log("update", line)
+        self.hooks.on_log(line)
 
     def _schedule(self, moment: str) -> None:
+        """Step the scheduler if it counts what has just ended: never a micro-batch."""
         if self.scheduler is None:
             return
-        if moment == "epoch" and self.schedule_per == "metric":
-            self.scheduler.step(self.history[-1][self.history.monitor])
-        elif moment == self.schedule_per:
+        if moment == self.schedule_per:
             self.scheduler.step()
+        elif moment == "epoch" and self.schedule_per == "metric":
+            self.scheduler.step(self.history[-1][self.history.monitor])
 
-    def _finished(self, epochs: int | None, max_updates: int | None) -> bool:
-        done = self.progress
-        return bool(
-            done.stopped
-            or (epochs is not None and done.epoch > epochs)
-            or (max_updates is not None and done.update >= max_updates)
-        )
+    def _reached(self) -> bool:
+        """Whether no further update is to be made."""
+        return bool(self.progress.stopped) or self.plan.is_reached(self.progress)
 
-    def _call(self, hook: str) -> None:
-        for callback in self._hooks:
-            getattr(callback, hook)(self)
+    def _finished(self) -> bool:
+        """Whether the last update is made and evaluated."""
+        return self._reached() and self.progress.recorded == self.progress.update

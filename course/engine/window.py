@@ -56,16 +56,18 @@ def windows(loader: Iterable[Batch], accum_steps: int) -> Iterator[list[Batch]]:
         yield window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Window:
-    """The micro-batches of one update, with what each counts."""
+    """What each micro-batch of one update counts."""
 
     weights: list[Weight]
     """What each mean loss was averaged over; a number, or a 0-d tensor on an accelerator."""
     total: Weight
-    """Their sum: what the big batch's mean would divide by."""
+    """Their sum, over all processes: what the big batch's mean would divide by."""
     sums: bool
     """The criterion adds up instead of averaging: losses enter backward as they are."""
+    num_ranks: int = 1
+    """Processes that share the window; DistributedDataParallel averages over them."""
 
     @classmethod
     def of(cls, micro_batches: Sequence[Batch], criterion: Criterion) -> Window:
@@ -76,9 +78,31 @@ class Window:
 
     def shares(self) -> list[Weight]:
         """The factor of each loss before `backward`; they sum to one, unless the criterion sums."""
-        if self.sums or len(self.weights) == 1:
-            return [1.0] * len(self.weights)
-        return [weight / self.total for weight in self.weights]
+        return [self.share(index) for index in range(len(self.weights))]
+
+    def share(self, index: int) -> Weight:
+        """The factor of one micro-batch's loss."""
+        if self.sums:
+            return self.num_ranks  # undoes the average over processes
+        return self.weights[index] * self.num_ranks / self.total
+
+    def mean(self, entered: Tensor) -> Tensor:
+        """The mean loss, from the sum of what entered `backward`."""
+        return entered / self.total if self.sums else entered
+
+    @property
+    def counted(self) -> Weight:
+        """What this process's mean stands for; over all processes it adds up to the total."""
+        return self.total if self.num_ranks == 1 else self.total / self.num_ranks
+
+    def weighted(self, loss: Tensor, index: int) -> Tensor:
+        """One micro-batch's loss, as it enters `backward`."""
+        if len(self.weights) == 1 and self.num_ranks == 1:
+            return loss
+        weight = self.weights[index]
+        if isinstance(weight, Tensor):  # where all targets are masked, the mean is 0/0
+            return torch.where(weight > 0, loss * self.share(index), 0.0)
+        return loss * self.share(index) if weight else torch.zeros_like(loss)
 
 
 def weighing(criterion: Criterion) -> tuple[Callable[[Tensor], Weight], bool]:
@@ -88,31 +112,44 @@ def weighing(criterion: Criterion) -> tuple[Callable[[Tensor], Weight], bool]:
     with a method `weight_of(targets)` speaks for itself. Any other is taken to average over
     examples.
     """
-    if own := getattr(criterion, "weight_of", None):
-        return own, getattr(criterion, "reduction", "mean") == "sum"
-    options, function = _options(criterion)
+    options, _ = _options(criterion)
     reduction = options.get("reduction", "mean")
     if reduction == "none":
         raise EngineError(
             "criterion has reduction='none', so it gives one loss an example: backward needs one "
             "number. Use reduction='mean'."
         )
-    if isinstance(criterion, PER_TARGET) or function in PER_TARGET_FUNCTIONS:
-        ignore_index, class_weights = options.get("ignore_index", -100), options.get("weight")
-        return partial(_unmasked, ignore_index, class_weights), reduction == "sum"
-    if isinstance(criterion, PER_ELEMENT) or function in PER_ELEMENT_FUNCTIONS:
-        return torch.numel, reduction == "sum"
-    return len, reduction == "sum"
+    if own := getattr(criterion, "weight_of", None):
+        weigh = own
+    elif averages_targets(criterion):
+        weigh = partial(_unmasked, ignored_index(criterion), options.get("weight"))
+    else:
+        weigh = torch.numel if averages_elements(criterion) else len
+    return weigh, reduction == "sum"
+
+
+def averages_targets(criterion: Criterion) -> bool:
+    """Whether this is cross-entropy or negative log-likelihood: targets are classes."""
+    return isinstance(criterion, PER_TARGET) or _options(criterion)[1] in PER_TARGET_FUNCTIONS
+
+
+def averages_elements(criterion: Criterion) -> bool:
+    """Whether this compares outputs and targets number by number, as MSE does."""
+    return isinstance(criterion, PER_ELEMENT) or _options(criterion)[1] in PER_ELEMENT_FUNCTIONS
+
+
+def ignored_index(criterion: Criterion) -> int:
+    """The class that counts nothing; -100 where the criterion does not say."""
+    return _options(criterion)[0].get("ignore_index", -100)
 
 
 def _options(criterion: Criterion) -> tuple[dict, object]:
     if isinstance(criterion, partial):
         inner, function = _options(criterion.func)
         return inner | criterion.keywords, function
-    if isinstance(criterion, nn.Module):
-        names = ("reduction", "ignore_index", "weight")
-        return {name: getattr(criterion, name) for name in names if hasattr(criterion, name)}, None
-    return {}, criterion
+    names = ("reduction", "ignore_index", "weight")
+    said = {name: getattr(criterion, name) for name in names if hasattr(criterion, name)}
+    return said, None if isinstance(criterion, nn.Module) else criterion
 
 
 def _unmasked(ignore_index: int, class_weights: Tensor | None, targets: Tensor) -> Weight:

@@ -1,0 +1,173 @@
+"""Loading: batches for the loop, either through a DataLoader or straight from memory.
+
+`make_loader` is torch's DataLoader over a sampler that can be entered anywhere. `InMemoryLoader`
+cuts its batches out of tensors: no example is fetched or collated by itself, which is most of a
+DataLoader's time on small data. Both give the same batches for the same seed.
+
+Random augmentation is keyed: the draws for an example depend on (seed, epoch, index) and on nothing
+else, so they are the same with 0 and with 8 workers, and in a run that was killed and resumed.
+
+Source: Lecture 3, "Is the GPU waiting?"; ledger C15, C17, F90-F95, B33.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from course.data.sampling import (
+    ResumableBatchSampler,
+    check_batches,
+    epoch_order,
+    key_seed,
+    num_batches,
+)
+
+
+def make_loader(
+    dataset: Dataset,
+    batch_size: int,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    augment: Callable[[Any], Any] | None = None,
+    drop_last: bool = False,
+    num_workers: int = 0,
+    rank: int = 0,
+    num_ranks: int = 1,
+    **options: Any,
+) -> DataLoader:
+    """A DataLoader whose order is keyed by (seed, epoch) and can be entered at any batch.
+
+    Args:
+        dataset: Gives (inputs, targets) for an index, and has a length.
+        batch_size: Examples a batch, over all processes together.
+        augment: Applied to the inputs of each example; its random draws (from torch's, NumPy's or
+            Python's global generators) are keyed by (seed, epoch, index).
+        rank: Which process this is, and `num_ranks` how many share each batch.
+        options: Passed on to `DataLoader`, such as `persistent_workers` or `collate_fn`.
+
+    Raises:
+        ValueError: No batch would come, or an empty one for a process.
+    """
+    batches = ResumableBatchSampler(
+        len(dataset),
+        batch_size,
+        shuffle=shuffle,
+        seed=seed,
+        drop_last=drop_last,
+        keyed=augment is not None,
+        rank=rank,
+        num_ranks=num_ranks,
+    )
+    if augment is not None:
+        dataset = Augmented(dataset, augment, seed=seed)
+    options.setdefault("pin_memory", torch.accelerator.is_available())
+    # A generator of its own: starting the workers then draws nothing from the global one (F86).
+    options.setdefault("generator", torch.Generator().manual_seed(seed))
+    return DataLoader(dataset, batch_sampler=batches, num_workers=num_workers, **options)
+
+
+class Augmented(Dataset):
+    """A data set whose inputs are augmented anew each epoch, with keyed randomness.
+
+    It is indexed by (epoch, index), as `ResumableBatchSampler(keyed=True)` yields them; a plain
+    index means epoch 0.
+    """
+
+    def __init__(self, dataset: Dataset, augment: Callable[[Any], Any], *, seed: int = 0) -> None:
+        self.dataset, self.augment, self.seed = dataset, augment, seed
+
+    def __getitem__(self, key: int | tuple[int, int]) -> tuple[Any, Any]:
+        epoch, index = key if isinstance(key, tuple) else (0, key)
+        inputs, targets = self.dataset[index]
+        with keyed_randomness(self.seed, epoch, index):
+            return self.augment(inputs), targets
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+@contextmanager
+def keyed_randomness(*key: int) -> Iterator[None]:
+    """Inside, the global CPU generators of torch, NumPy and Python depend on the key alone.
+
+    Afterwards they are where they were, so that dropout in the same process draws on undisturbed.
+    """
+    saved = None
+    if get_worker_info() is None:  # a worker's generators serve nothing else
+        saved = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+    seed = key_seed(*key)
+    torch.default_generator.manual_seed(seed)  # not torch.manual_seed: it would reseed the GPU too
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        if saved:
+            torch.default_generator.set_state(saved[0])
+            np.random.set_state(saved[1])
+            random.setstate(saved[2])
+
+
+class InMemoryLoader:
+    """Batches cut out of tensors that are in memory, on any device.
+
+    Args:
+        inputs: [N, ...].
+        targets: [N, ...], on the same device.
+        batch_size, shuffle, seed, drop_last, rank, num_ranks: As `make_loader` takes them.
+
+    Raises:
+        ValueError: Lengths or devices differ, or no batch would come.
+    """
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int = 0,
+        num_ranks: int = 1,
+    ) -> None:
+        if len(inputs) != len(targets):
+            raise ValueError(f"{len(inputs)} inputs and {len(targets)} targets: expected as many.")
+        if inputs.device != targets.device:
+            raise ValueError(f"inputs on {inputs.device}, targets on {targets.device}: move one.")
+        check_batches(len(inputs), batch_size, drop_last=drop_last, num_ranks=num_ranks)
+        self.inputs, self.targets, self.batch_size = inputs, targets, batch_size
+        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
+        self.rank, self.num_ranks = rank, num_ranks
+        self.epoch = self.start = 0
+
+    def set_position(self, epoch: int, batch: int = 0) -> None:
+        """Let the next pass be epoch `epoch` (from 0), entered at its batch `batch`."""
+        self.epoch, self.start = epoch, batch
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        epoch, start = self.epoch, self.start
+        self.set_position(epoch + 1)
+        return self._batches(epoch, start)
+
+    def _batches(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
+        order = epoch_order(len(self.inputs), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+        order = order.to(self.inputs.device)
+        for mine in order.split(self.batch_size)[start : len(self)]:
+            if self.num_ranks > 1:
+                mine = mine[self.rank :: self.num_ranks]
+            yield self.inputs.index_select(0, mine), self.targets.index_select(0, mine)
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, wherever the next pass starts."""
+        return num_batches(len(self.inputs), self.batch_size, drop_last=self.drop_last)

@@ -1,0 +1,95 @@
+"""The epoch's batches, entered where the run stands.
+
+Loaders of `course.data.loading` go to any (epoch, batch) at once. Any other loader is played again
+from the state in which its epoch began, up to the place, and what it draws on the way is put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from course.engine.progress import Progress
+from course.engine.seeding import rng_state, set_rng_state
+from course.engine.window import Batch
+
+
+class EpochBatches:
+    """Gives each epoch's batches of one loader, and remembers what a resumed run needs."""
+
+    def __init__(self, loader: Iterable[Batch], device: torch.device) -> None:
+        self.loader, self.device = loader, device
+        self.start: dict[str, Any] | None = None
+        """How the generators stood when this epoch began; None for a loader that can be entered."""
+
+    def enter(self, progress: Progress) -> Iterator[Batch]:
+        """The rest of the epoch under way."""
+        epoch, done = progress.epoch - 1, progress.micro_batch
+        seekable = seekable_part(self.loader)
+        if seekable is not None:
+            seekable.set_position(epoch, done)
+            if not done:
+                return iter(self.loader)
+            here = rng_state(self.device)
+            batches = iter(self.loader)
+            set_rng_state(here, self.device)  # where starting the workers drew from them
+            return batches
+        for part in (self.loader, *_parts(self.loader)):
+            if hasattr(part, "set_epoch"):  # DistributedSampler: else the same order each epoch
+                part.set_epoch(epoch)
+        return self._play_again(done) if done else self._begin()
+
+    def _begin(self) -> Iterator[Batch]:
+        self.start = {"rng": rng_state(self.device), "generators": self._generator_states()}
+        return iter(self.loader)
+
+    def _play_again(self, done: int) -> Iterator[Batch]:
+        here = rng_state(self.device)
+        set_rng_state(self.start["rng"], self.device)
+        self._set_generators(self.start["generators"])
+        batches = iter(self.loader)
+        for _ in range(done):
+            next(batches)
+        set_rng_state(here, self.device)
+        return batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to enter this epoch again."""
+        return {"start": self.start, "generators": self._generator_states()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Stand where `state_dict` was taken."""
+        self.start = state["start"]
+        self._set_generators(state["generators"])
+
+    def _generators(self) -> list[torch.Generator]:
+        found = [getattr(part, "generator", None) for part in (self.loader, *_parts(self.loader))]
+        return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
+
+    def _generator_states(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self._generators()]
+
+    def _set_generators(self, states: list[torch.Tensor]) -> None:
+        for generator, state in zip(self._generators(), states, strict=True):
+            generator.set_state(state)
+
+
+def seekable_part(loader: Any) -> Any:
+    """The loader, or the sampler in it, that can be entered at any batch; None where none can."""
+    for part in (loader, *_parts(loader)):
+        if hasattr(part, "set_position"):
+            return part
+    return None
+
+
+def is_sharded(loader: Any) -> bool:
+    """Whether this process gets only its share of the loader's examples."""
+    parts = (loader, *_parts(loader))
+    return any(getattr(p, "num_ranks", 1) > 1 or getattr(p, "num_replicas", 1) > 1 for p in parts)
+
+
+def _parts(loader: Any) -> list[Any]:
+    parts = [getattr(loader, name, None) for name in ("batch_sampler", "sampler")]
+    return [part for part in parts if part is not None]

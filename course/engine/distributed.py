@@ -1,0 +1,117 @@
+"""Many devices: the same script under `torchrun`, one process a device.
+
+Every process holds the whole model and a share of each batch; DistributedDataParallel averages the
+gradients during `backward`. Inside an accumulation window that average is put off to the last
+micro-batch. The window's weight is summed over the processes, so that a short share counts for its
+size and the update is the one that a single process would make on the whole batch.
+
+Source: ledger C06, F43, F88, N52; "DistributedDataParallel" in the torch documentation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from course.engine.window import Window
+
+HERE = nullcontext()
+
+
+def rank() -> int:
+    """Which process this is, from 0; 0 where there is only one."""
+    return dist.get_rank() if _running() else 0
+
+
+def num_ranks() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if _running() else 1
+
+
+def _running() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+@contextmanager
+def process_group() -> Iterator[torch.device]:
+    """Join the processes that `torchrun` started, and leave them at the end; alone, do nothing.
+
+    Yields:
+        This process's device: its own GPU where there are GPUs (NCCL), else the CPU (gloo).
+    """
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if on_gpu else "cpu"
+    device = torch.device(device)
+    started = "RANK" in os.environ and not _running()
+    if on_gpu:
+        torch.cuda.set_device(device)
+    if started:
+        dist.init_process_group("nccl" if on_gpu else "gloo")
+    try:
+        yield device
+    finally:
+        if started:
+            dist.destroy_process_group()
+
+
+def share_gradients(model: nn.Module) -> nn.Module:
+    """The model as it is called in training: wrapped, where there are other processes."""
+    if num_ranks() == 1 or isinstance(model, DistributedDataParallel):
+        return model
+    return DistributedDataParallel(model)
+
+
+def window_end(model: nn.Module, last: bool) -> AbstractContextManager:
+    """Forward and backward inside exchange gradients only where this is the window's last."""
+    if last or not isinstance(model, DistributedDataParallel):
+        return HERE
+    return model.no_sync()
+
+
+def joined(window: Window, model: nn.Module, device: torch.device) -> Window:
+    """The window with its weight summed over all processes that train `model`."""
+    if not isinstance(model, DistributedDataParallel):
+        return window
+    total = torch.as_tensor(window.total, dtype=torch.float64, device=device).clone()
+    dist.all_reduce(total)
+    return Window(window.weights, total, window.sums, num_ranks())
+
+
+def agree(found: bool | Tensor, model: nn.Module) -> bool | Tensor:
+    """One process's finding becomes everybody's: all skip an update, or none does."""
+    if not isinstance(model, DistributedDataParallel):
+        return found
+    shared = torch.as_tensor(found, dtype=torch.float32)
+    dist.all_reduce(shared, dist.ReduceOp.MAX)
+    return shared if isinstance(found, Tensor) else bool(shared)
+
+
+def summed(values: dict[str, float], device: torch.device) -> dict[str, float]:
+    """Each number summed over the processes."""
+    if num_ranks() == 1 or not values:
+        return values
+    total = torch.tensor(list(values.values()), dtype=torch.float64, device=device)
+    dist.all_reduce(total)
+    return dict(zip(values, total.tolist(), strict=True))
+
+
+def everybodys(value: Any) -> list[Any]:
+    """Each process's value, in rank order, in every process."""
+    if num_ranks() == 1:
+        return [value]
+    values = [None] * num_ranks()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def wait_for_all() -> None:
+    """Go on when every process is here."""
+    if num_ranks() > 1:
+        dist.barrier()

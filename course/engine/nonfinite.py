@@ -1,0 +1,87 @@
+"""Not finite: a loss or gradient that is inf or nan must never reach the weights.
+
+On the CPU the check is read at once. On an accelerator reading would make the loop wait, so a fused
+optimizer is handed the check's result and skips the update by itself; the loop reads it at the next
+log point. Any other optimizer on an accelerator is waited for once an update, as torch's own
+GradScaler does: weights are worth more than time.
+
+Source: Lecture 3, "When the loss is nan"; ledger C07, C21, F41.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from course.engine.errors import NonFiniteError
+
+POLICIES = ("raise", "skip")
+
+
+def found_nonfinite(
+    loss: Tensor, norm: Tensor | None, parameters: Sequence[Tensor]
+) -> bool | Tensor:
+    """Whether the loss or any gradient is inf or nan: a bool on the CPU, else a 0-d tensor."""
+    if loss.device.type == "cpu":
+        if not math.isfinite(loss.item()):
+            return True
+        if norm is not None:
+            return not math.isfinite(norm.item())
+        return bool(parameters) and bool(_any_nonfinite(parameters).item())
+    bad = _any_nonfinite(parameters) if norm is None else (~torch.isfinite(norm)).float()
+    return torch.maximum(bad.to(loss.device), (~torch.isfinite(loss)).float())
+
+
+def _any_nonfinite(parameters: Sequence[Tensor]) -> Tensor:
+    """1.0 where any number of any gradient is inf or nan, in one operation a device."""
+    grads = [parameter.grad for parameter in parameters]
+    found = []
+    for device in {grad.device for grad in grads}:
+        mine = [grad for grad in grads if grad.device == device]
+        found.append(torch.zeros((), device=device))
+        # The operation behind GradScaler.unscale_, with a scale of one.
+        torch._amp_foreach_non_finite_check_and_unscale_(
+            mine, found[-1], torch.ones((), device=device)
+        )
+    return (
+        found[0] if len(found) == 1 else torch.stack([f.to(found[0].device) for f in found]).max()
+    )
+
+
+def skips_by_itself(optimizer: Optimizer) -> bool:
+    """Whether the optimizer's kernel can be told, without waiting, not to update."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+def step_unless(optimizer: Optimizer, found: Tensor) -> None:
+    """Let a fused optimizer step unless `found` is 1.0; the decision is made on the device."""
+    optimizer.grad_scale, optimizer.found_inf = None, found
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf
+
+
+def first_nonfinite(model: nn.Module) -> str | None:
+    """Name of the first parameter whose gradient holds inf or nan."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            return name
+    return None
+
+
+def nonfinite_error(model: nn.Module, loss: Tensor, norm: Tensor | None) -> NonFiniteError:
+    """The error that says what was not finite, and where it was seen first."""
+    seen = [f"loss {float(loss):.3g}"]
+    if norm is not None:
+        seen.append(f"gradient norm {float(norm):.3g}")
+    if name := first_nonfinite(model):
+        seen.append(f"first in the gradient of {name}")
+    return NonFiniteError(
+        f"{', '.join(seen)}: step not taken, the weights are untouched. Look at this batch first "
+        "(range, nan, all targets masked), then try a 10 times smaller lr."
+    )
