@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autograde.exercise import Exercise
-    from autograde.referee import PartResult, Verdict
+    from autograde.referee import PartResult, PartsAsked, Verdict
 
 WIDTH = 78
 """`nbgrader validate` cuts lines at 83."""
@@ -40,7 +40,7 @@ def check(
     id: str,
     function: Callable[..., Any],
     *,
-    hidden: bool = False,
+    parts: PartsAsked = "shown",
     device: str = "cpu",
     seed: int | None = None,
 ) -> Result:
@@ -49,7 +49,7 @@ def check(
     Args:
         id: The exercise, as `03a.accumulate`.
         function: The student's function, with the signature that the exercise asks for.
-        hidden: Ask the hidden parts too; hidden checks of an instructor's notebook do.
+        parts: `shown` to students, `hidden` in hidden checks of an instructor's notebook, or `all`.
         device: Where to compute: `cpu` or `cuda`.
         seed: Of the cases; None draws a fresh one. A verdict names its seed, to be repeated.
 
@@ -78,7 +78,7 @@ def check(
             return answer_of(exercise, function, case, device=where)
 
     seed = new_seed() if seed is None else seed
-    return Result(judge(exercise, ask, seed=seed, hidden=hidden, device=where), exercise)
+    return Result(judge(exercise, ask, seed=seed, parts=parts, device=where), exercise)
 
 
 class quiet:
@@ -120,8 +120,9 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
         yield from _wrapped(verdict.hint, first="  → ")
     elif not verdict.passed:
         yield from _wrapped(_next_step(verdict), first="  → ")
-    hidden = sum(part.points for part in exercise.parts) - verdict.max_points
-    if hidden and verdict.passed:
+    shown = all(not result.part.hidden for result in verdict.parts)
+    hidden = sum(part.points for part in exercise.parts if part.hidden)
+    if shown and hidden and verdict.passed:
         yield f"  {hidden:g} more when it is graded: cases of a kind not shown here."
 
 

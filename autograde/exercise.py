@@ -7,9 +7,9 @@
         reference=..., draw=..., run=..., wrong=(Wrong(...), ...), right=(...),
     )
 
-The road of one question: the referee `draw`s a case from a seed (plain data), `run` calls a function
-on it and reports plain data back (in the student's process for the student's function, in the
-referee's for the reference), and the referee compares the two answers. `wrong` holds the known
+The road of one question: the referee `draw`s a case from a seed (plain data), `run` calls a
+function on it and reports plain data back (in the student's process for the student's function, in
+the referee's for the reference), and the referee compares the two answers. `wrong` holds the known
 misconceptions as functions: an answer equal to a wrong one's on the same cases is told which
 misconception it shows.
 """
@@ -48,7 +48,7 @@ class Part:
     points: float
     """Paid when every case of the part is answered right."""
     hidden: bool = False
-    """Asked only where `check(..., hidden=True)` stands, in a hidden check."""
+    """Paid only where `check(..., parts="hidden")` stands, in a hidden check."""
     cases: int = 2
     """How many cases are drawn."""
     fields: tuple[str, ...] = ()

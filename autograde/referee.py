@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -81,10 +81,16 @@ def new_seed() -> int:
 
 
 Ask = Callable[[Case], "Answer | Raised"]
+PartsAsked = Literal["shown", "hidden", "all"]
 
 
 def judge(
-    exercise: Exercise, ask: Ask, *, seed: int, hidden: bool = False, device: Any = CPU
+    exercise: Exercise,
+    ask: Ask,
+    *,
+    seed: int,
+    parts: PartsAsked = "shown",
+    device: Any = CPU,
 ) -> Verdict:
     """Put the exercise's cases to a student and give the verdict.
 
@@ -92,24 +98,23 @@ def judge(
         exercise: From the bank.
         ask: Hands a case to the student's function, wherever it runs, and returns its answer.
         seed: Of the cases; recorded, so that a regrade repeats exactly.
-        hidden: Ask the hidden parts too.
+        parts: Which parts count: those students see, the hidden ones, or all. Hidden ones are
+            asked beside the shown ones, by which a misconception is recognised.
         device: Where the reference computes; the answers must come from the same kind.
     """
-    parts = [part for part in exercise.parts if hidden or not part.hidden]
-    asked = {part.key: exercise.cases(part, seed) for part in parts}
-    answers = {part.key: [ask(case) for case in asked[part.key]] for part in parts}
+    to_ask = [part for part in exercise.parts if parts != "shown" or not part.hidden]
+    asked = {part.key: exercise.cases(part, seed) for part in to_ask}
+    answers = {part.key: [ask(case) for case in asked[part.key]] for part in to_ask}
     right = _Oracle(exercise, exercise.reference, device)
-    results = [_judge_part(exercise, part, asked, answers, right, device) for part in parts]
-    points = sum(result.part.points for result in results if result.passed)
-    wrong = None
-    if not all(result.passed for result in results):
-        failed = [result.part for result in results if not result.passed]
-        wrong = _recognise(exercise, parts, failed, asked, answers, device)
+    results = [_judge_part(exercise, part, asked, answers, right, device) for part in to_ask]
+    failed = [result.part for result in results if not result.passed]
+    wrong = _recognise(exercise, to_ask, failed, asked, answers, device) if failed else None
+    results = [result for result in results if parts != "hidden" or result.part.hidden]
     return Verdict(
         exercise_id=exercise.id,
         seed=seed,
-        points=points,
-        max_points=sum(part.points for part in parts),
+        points=sum(result.part.points for result in results if result.passed),
+        max_points=sum(result.part.points for result in results),
         parts=results,
         misconception=wrong.name if wrong else "",
         hint=wrong.message if wrong else "",

@@ -1,0 +1,51 @@
+# `make demo` and `make test` set everything up by themselves; `make help` lists the rest.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := uv==0.13.8
+TARGET ?= engine lr_finder
+CLASS  ?= build/demo-class
+
+.DEFAULT_GOAL := help
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed ## Make .venv with everything from requirements.lock
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than 3.11. Try: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(UV)'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## The whole road on real data: numbers, release, a graded class
+	$(BIN)/python -m autograde.demo $(CLASS)
+
+test: setup ## Every test
+	$(BIN)/python -m pytest $(ARGS)
+
+lab: setup ## JupyterLab on the students' notebooks
+	$(BIN)/jupyter lab --notebook-dir notebooks
+
+notebooks: setup ## notebooks/*.ipynb from notebooks/source/*.py
+	$(BIN)/python -m autograde.authoring
+
+bench: setup ## Benchmarks; one of them: make bench TARGET=engine
+	for target in $(TARGET); do $(BIN)/python -m tests.bench.$$target || exit 1; done
+
+lint: setup ## ruff, as the house formats
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+lock: ## Compile requirements.lock and environment.yml anew from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
+	$(BIN)/python tools/environment.py
+
+clean: ## Remove what was made (not .venv)
+	rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info
+
+.PHONY: help setup demo test lab notebooks bench lint lock clean

@@ -1,0 +1,66 @@
+"""The student release: stock nbgrader, asked through its API, one assignment at a time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+
+from traitlets.config import Config
+
+from autograde.class_dir import nbgrader_config
+
+
+class NbgraderFault(RuntimeError):
+    """nbgrader gave up; the message carries its own last words."""
+
+
+def release(folder: Path, assignment: str) -> Path:
+    """Make release/ASSIGNMENT from source/ASSIGNMENT: no solutions, no hidden checks, no outputs.
+
+    Args:
+        folder: A class directory, absolute.
+        assignment: Its name.
+
+    Returns:
+        The student notebook.
+
+    Raises:
+        NbgraderFault: nbgrader refused the source.
+    """
+    config = nbgrader_config(folder)
+    ask_nbgrader(config, "generate_assignment", assignment, force=True, create=True)
+    return folder / "release" / assignment / f"{assignment}.ipynb"
+
+
+def ask_nbgrader(config: Config, command: str, *args: str, **options: object) -> str:
+    """Call one of nbgrader's commands through its API; returns its log.
+
+    Raises:
+        NbgraderFault: The command did not succeed.
+    """
+    from nbgrader.apps.api import NbGraderAPI
+
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    scripts = str(Path(sys.executable).parent)
+    if scripts not in os.environ["PATH"].split(os.pathsep):  # nbgrader calls alembic by name
+        os.environ["PATH"] = scripts + os.pathsep + os.environ["PATH"]
+    api = NbGraderAPI(config=config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nbgrader's own queries, and odd cell ids: named elsewhere
+        result = getattr(api, command)(*args, **options)
+    log = result.get("log", "") or ""
+    if not result["success"]:
+        raise NbgraderFault(last_words(result.get("error") or log))
+    return log
+
+
+def last_words(log: str) -> str:
+    """The line of an nbgrader log that says what went wrong."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit|Entry)\b", line)]
+    logged = [line for line in lines if line.startswith("[ERROR]")]
+    return (raised or logged or lines or ["nbgrader gave no reason"])[0]

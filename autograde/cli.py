@@ -1,0 +1,147 @@
+"""The `autograde` command: from the notebooks' sources to a graded class.
+
+Exit 0: done. 2: something needs you, said in one line each; everything else was done all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autograde.class_dir import ClassDirError, check_assignment, check_class_dir
+from course.catalogue import UnknownIdError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0])
+
+Assignment = Annotated[
+    str | None,
+    typer.Argument(help="e.g. 03a-training-recipe; may be left out if it is the only one."),
+]
+Dir = Annotated[Path, typer.Option("--dir", help="The class directory.")]
+Students = Annotated[
+    str | None, typer.Option(help="Only these, separated by commas: --students ada,ben")
+]
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="A new or empty folder for the class.")],
+    assignment: Annotated[list[str] | None, typer.Option(help="Only this one; may repeat.")] = None,
+) -> None:
+    """Make a class directory: a plain nbgrader course with the course's notebooks."""
+    from autograde import class_dir
+
+    written = class_dir.init(folder, assignment)
+    for path in written:
+        print(f"wrote {path}")
+    print(f"Next: autograde release --dir {folder}")
+
+
+@app.command()
+def release(assignment: Assignment = None, folder: Dir = Path(".")) -> None:
+    """Make the student version: no solutions, no hidden checks. (nbgrader generate_assignment)"""
+    from autograde.classroom.release import release as make
+
+    folder = check_class_dir(folder)
+    path = make(folder, check_assignment(folder, assignment))
+    print(f"released {path}")
+    print(f"Submissions go to {folder}/submitted/STUDENT/{path.stem}/{path.name}")
+
+
+@app.command()
+def grade(
+    assignment: Assignment = None,
+    folder: Dir = Path("."),
+    students: Students = None,
+    cell_timeout: Annotated[float, typer.Option(help="Seconds that one cell may take.")] = 60.0,
+    answer_timeout: Annotated[float, typer.Option(help="Seconds for one call by a check.")] = 10.0,
+) -> None:
+    """Grade submissions into nbgrader's gradebook, with the reasons kept beside it."""
+    from autograde.classroom import grading
+    from autograde.sandbox.student import Limits
+
+    folder = check_class_dir(folder)
+    assignment = check_assignment(folder, assignment)
+    limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)
+    outcomes = []
+    for outcome in grading.grade(folder, assignment, _names(students), limits):
+        outcomes.append(outcome)
+        word = "graded" if outcome.graded else "not graded"
+        print(f"{word:<10}  {outcome.student}  {outcome.seconds:.1f} s", flush=True)
+    needs_you = [line for o in outcomes for line in (*o.notes, o.reason) if line]
+    for line in needs_you:
+        print(f"autograde: {line}", file=sys.stderr)
+    graded = sum(outcome.graded for outcome in outcomes)
+    print(f"{graded} of {len(outcomes)} submissions graded. Next: autograde report --dir {folder}")
+    raise typer.Exit(2 if needs_you else 0)
+
+
+@app.command()
+def feedback(
+    assignment: Assignment = None, folder: Dir = Path("."), students: Students = None
+) -> None:
+    """Write the feedback pages. (nbgrader generate_feedback, and a page for what was not graded)"""
+    from autograde.classroom.feedback import write_feedback
+
+    folder = check_class_dir(folder)
+    pages = write_feedback(folder, check_assignment(folder, assignment), _names(students))
+    print(f"{len(pages)} feedback pages, as {pages[0]}")
+
+
+@app.command()
+def report(
+    assignment: Assignment = None,
+    folder: Dir = Path("."),
+    as_json: Annotated[bool, typer.Option("--json", help="Plain JSON instead of a table.")] = False,
+) -> None:
+    """Print the class table: points per exercise and the misconceptions seen."""
+    from autograde.classroom.report import as_table, read_rows
+
+    folder = check_class_dir(folder)
+    rows = read_rows(folder, check_assignment(folder, assignment))
+    if as_json:
+        print(json.dumps([row.to_json() for row in rows], indent=2, ensure_ascii=False))
+        return
+    print_table(as_table(rows))
+    waiting = sum(len(row.to_grade_by_hand) for row in rows)
+    if waiting:
+        print(f"{waiting} written answers wait for you: nbgrader formgrader, in {folder}")
+
+
+@app.command()
+def exercises() -> None:
+    """List the exercise bank."""
+    from autograde import bank
+
+    for entry in bank.catalogue().values():
+        print(f"{entry.id:<22} {entry.title}")
+
+
+def print_table(table: object) -> None:
+    """A rich table, as wide as the terminal, or 140 columns where there is none."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def _names(students: str | None) -> list[str] | None:
+    if students is None:
+        return None
+    return [name.strip() for name in students.split(",") if name.strip()]
+
+
+def main() -> None:
+    """Entry point: a user's fault is one line on stderr and exit code 2."""
+    try:
+        app()
+    except (ClassDirError, UnknownIdError, ValueError, FileNotFoundError) as fault:
+        print(f"autograde: {fault}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""The student's process: it runs the cells of one submission and calls its functions on cases.
+
+It is told what to do by messages on a pipe, and what it sends back is plain data. Nothing it says
+is believed: outputs of its cells are shown, answers to cases are judged by the referee in another
+process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+MAX_OUTPUT = 200_000
+"""Characters of one cell's outputs that are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a submission may use."""
+
+    cell_s: float = 60.0
+    """Wall time of one cell, seconds."""
+    answer_s: float = 10.0
+    """Wall time of one call by the referee, seconds."""
+    notebook_s: float = 300.0
+    """Wall time of the whole notebook, seconds."""
+    memory_bytes: int = 4 * 2**30
+    """Data memory of the process."""
+    file_bytes: int = 256 * 2**20
+    """Largest file it may write."""
+
+
+def serve(pipe: Connection, folder: str, limits: Limits) -> None:
+    """Answer messages until the pipe closes. Runs in a fork of the warm parent.
+
+    Args:
+        pipe: Messages as JSON bytes: {"id", "do": "run", "source"} or {"id", "do": "call",
+            "exercise", "function", "case"}.
+        folder: The submission's private working directory.
+        limits: Memory and file size are set here; time is kept by the other side.
+    """
+    _settle(Path(folder), limits)
+    shell = _Shell()
+    while True:
+        try:
+            message = pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        except KeyboardInterrupt:  # an interrupt that came after the work was done
+            continue
+        request = json.loads(message)
+        reply: dict[str, Any] = {"id": request["id"]}
+        try:
+            if request["do"] == "run":
+                reply["outputs"] = shell.run(request["source"])
+            else:
+                reply["answer"] = shell.call(request)
+        except KeyboardInterrupt:
+            reply["interrupted"] = True
+        except SystemExit as leaving:
+            reply["answer"] = {"raised": "SystemExit", "text": str(leaving)}
+        pipe.send_bytes(json.dumps(reply).encode())
+
+
+def _settle(folder: Path, limits: Limits) -> None:
+    """A session of its own, a bare environment, a private folder, no terminal, limits."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    kept = {
+        name: os.environ[name] for name in ("PATH", "LANG", "COURSE_DATA") if name in os.environ
+    }
+    os.environ.clear()
+    os.environ.update(
+        kept,
+        HOME=str(folder),
+        IPYTHONDIR=str(folder / ".ipython"),
+        MPLCONFIGDIR=str(folder / ".matplotlib"),
+        MPLBACKEND="module://matplotlib_inline.backend_inline",
+        OMP_NUM_THREADS="1",
+    )
+    os.chdir(folder)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    for kind, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_DATA, limits.memory_bytes),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_CPU, int(limits.notebook_s) + 10),
+    ):
+        resource.setrlimit(kind, (value, value))
+    _reseed()
+
+
+def _reseed() -> None:
+    import random
+
+    import numpy
+    import torch
+
+    torch.seed()
+    numpy.random.seed()
+    random.seed()
+
+
+class _Shell:
+    """IPython without a kernel: magics, displays and figures work as in a notebook."""
+
+    def __init__(self) -> None:
+        from IPython.core.displayhook import DisplayHook
+        from IPython.core.interactiveshell import InteractiveShell
+        from traitlets.config import Config
+
+        class ShownResult(DisplayHook):
+            """A cell's last value is published like any display."""
+
+            def __call__(hook, result: Any = None) -> None:
+                if result is not None and not self.hushed:
+                    data, metadata = hook.compute_format_data(result)
+                    hook.shell.display_pub.publish(data, metadata)
+
+        class QuietShell(InteractiveShell):
+            """Keeps tracebacks instead of printing them; draws figures without a gui."""
+
+            displayhook_class = ShownResult
+
+            def enable_gui(self, gui: str | None = None) -> None:
+                pass
+
+            def _showtraceback(shell, _type: object, _value: object, lines: list[str]) -> None:
+                self.traceback = list(lines)
+
+        config = Config()
+        config.HistoryManager.enabled = False
+        config.InteractiveShell.colors = "nocolor"
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        self.shell = QuietShell.instance(config=config, user_module=main)
+        self.shell.run_line_magic("matplotlib", "inline")
+        self.traceback: list[str] = []
+        self.hushed = False
+        """The cell ends in a semicolon: its value is not shown."""
+
+    def run(self, source: str) -> list[dict[str, Any]]:
+        """Run a cell; its outputs as a notebook stores them."""
+        from IPython.utils.capture import capture_output
+
+        self.hushed = source.rstrip().endswith(";")
+        with capture_output() as captured:
+            result = self.shell.run_cell(source, store_history=False)
+        outputs: list[dict[str, Any]] = []
+        for name, text in (("stdout", captured.stdout), ("stderr", captured.stderr)):
+            if text:
+                outputs.append({"output_type": "stream", "name": name, "text": _cut(text)})
+        for rich in captured.outputs:
+            data = {kind: value for kind, value in rich.data.items() if _is_small(value)}
+            outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
+        fault = result.error_before_exec or result.error_in_exec
+        if fault is not None:
+            if isinstance(fault, KeyboardInterrupt):
+                raise fault
+            outputs.append(
+                {
+                    "output_type": "error",
+                    "ename": type(fault).__name__,
+                    "evalue": _cut(str(fault)),
+                    "traceback": [_cut(line) for line in self.traceback],
+                }
+            )
+        return outputs
+
+    def call(self, request: dict[str, Any]) -> Any:
+        """Put a case to a function of the student's; the answer, or what was raised."""
+        import base64
+
+        import torch
+
+        from autograde import bank, plain
+        from autograde.check import quiet
+        from autograde.referee import Raised, answer_of, written_by_hand
+
+        exercise = bank.load(request["exercise"])
+        function = self.shell.user_ns.get(request["function"])
+        if not callable(function):
+            text = f"{request['function']} is not defined: its cell is missing, or raised before."
+            return _raised("NameError", text)
+        case = plain.from_bytes(base64.b64decode(request["case"]))
+        try:
+            with written_by_hand(exercise), quiet():
+                answer = answer_of(exercise, function, case, device=torch.device("cpu"))
+            if isinstance(answer, Raised):
+                return _raised(answer.kind, answer.text)
+            return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
+        except plain.PlainDataError as fault:
+            return _raised("AnswerError", f"What came back cannot be an answer: {fault}")
+
+
+def _raised(kind: str, text: str) -> dict[str, str]:
+    """What a function raised, as plain data."""
+    return {"raised": _cut(kind, 200), "text": _cut(text, 2000)}
+
+
+def _cut(text: str, limit: int = MAX_OUTPUT) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n... {len(text) - limit:,} more characters were printed."
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, (str, dict, list)) and len(str(value)) <= 10 * MAX_OUTPUT

@@ -1,0 +1,137 @@
+"""`check` as a student meets it, and the referee behind it."""
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+
+from autograde import bank, check
+from autograde.check import Result
+from autograde.referee import RefereeFault, judge, written_by_hand
+from course.catalogue import UnknownIdError
+from course.engine import clip_by_global_norm as reference
+
+GOOD = bank.load("03a.clip").right[0]
+
+
+def test_a_right_answer_is_worth_its_points_and_says_what_is_still_hidden():
+    result = check("03a.clip", GOOD)
+    assert result.passed and result.points == 3
+    assert repr(result) == "3"  # what nbgrader reads
+    assert "1 more when it is graded" in result.message
+
+
+def test_hidden_parts_are_paid_by_themselves():
+    result = check("03a.clip", GOOD, parts="hidden")
+    assert result.passed and result.points == 1 == result.verdict.max_points
+
+
+def test_a_wrong_answer_raises_nothing_and_earns_the_parts_it_got_right():
+    result = check("03a.clip", bank.load("03a.clip").wrong[1].function)
+    assert 0 < result.points < 3 and not result.passed
+    assert "clipping by norm keeps the" in " ".join(result.message.lower().split())
+
+
+def test_prints_and_warnings_neither_show_nor_count(capfd):
+    def noisy(parameters, max_norm):
+        print("0")
+        warnings.warn("deprecated", stacklevel=1)
+        print("error", file=sys.stderr)
+        return GOOD(parameters, max_norm)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check("03a.clip", noisy).points == 3
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_exception_is_told_with_its_text():
+    result = check("03a.clip", lambda parameters, max_norm: parameters[0].grad / "x")
+    assert result.points == 0
+    assert "Your function raised TypeError" in result.message
+
+
+def test_an_unknown_exercise_names_the_nearest():
+    with pytest.raises(UnknownIdError, match=r"03a\.accumulate"):
+        check("03a.acumulate", GOOD)
+
+
+def test_a_result_instead_of_a_function_is_refused():
+    with pytest.raises(TypeError, match="without calling it"):
+        check("03a.clip", 3.0)
+
+
+def test_the_message_is_escaped_in_a_notebook():
+    def answer(parameters, max_norm):
+        raise ValueError("<script>alert(1)</script>")
+
+    html = check("03a.clip", answer)._repr_html_()
+    assert "<script>" not in html and "&lt;script&gt;" in html
+
+
+def test_seeds_repeat_a_verdict():
+    wrong = bank.load("03a.accumulate").wrong[1].function
+    assert (
+        check("03a.accumulate", wrong, seed=5).message
+        == check("03a.accumulate", wrong, seed=5).message
+    )
+
+
+def test_cases_are_fresh_each_time():
+    assert check("03a.clip", GOOD).verdict.seed != check("03a.clip", GOOD).verdict.seed
+
+
+def test_an_answer_remembered_from_another_case_earns_nothing():
+    seen = []
+
+    def remember(parameters, max_norm):
+        parameters = list(parameters)
+        if not seen:
+            seen.append(GOOD(parameters, max_norm))
+        return seen[0]
+
+    assert check("03a.clip", remember, parts="all").points < 2
+
+
+def test_functions_to_be_written_by_hand_refuse_under_every_name_and_come_back():
+    exercise = bank.load("03a.clip")
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.tensor([3.0, 4.0])
+    another_name = reference
+    with written_by_hand(exercise):
+        for function in (another_name, torch.nn.utils.clip_grad_norm_):
+            with pytest.raises(Exception, match="asks you to write"):
+                function([parameter], 1.0)
+    assert another_name([parameter], 1.0) == pytest.approx(5.0)
+
+
+def test_a_reference_that_fails_is_the_referees_fault_not_a_zero():
+    import dataclasses
+
+    def broken(parameters, max_norm):
+        raise RuntimeError("out of order")
+
+    exercise = dataclasses.replace(bank.load("03a.clip"), reference=broken)
+    right = bank.load("03a.clip")
+
+    def ask(case):
+        return right.run(GOOD, case, torch.device("cpu"))
+
+    with pytest.raises(RefereeFault, match="out of order"):
+        judge(exercise, ask, seed=0)
+
+
+def test_a_result_is_what_a_notebook_shows():
+    assert isinstance(check("03a.clip", GOOD), Result)
+
+
+def test_importing_autograde_is_fast_and_a_check_needs_no_nbgrader():
+    code = (
+        "import sys\n"
+        "from autograde import check, bank\n"
+        "check('03a.clip', bank.load('03a.clip').right[0])\n"
+        "assert not {'nbgrader', 'nbconvert', 'jupytext', 'IPython'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,295 @@
+"""A class, as an instructor runs it: the example class, bad submissions, and stock nbgrader."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from autograde import class_dir
+from autograde.classroom import example, grading
+from autograde.classroom.example import ASSIGNMENT
+from autograde.classroom.feedback import write_feedback
+from autograde.classroom.release import release
+from autograde.classroom.report import read_rows
+from autograde.demo import compare
+from autograde.sandbox.student import Limits
+
+LIMITS = Limits(cell_s=20.0, answer_s=2.0)
+
+
+def autograde(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "autograde.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def new_class(folder: Path) -> Path:
+    class_dir.init(folder)
+    release(folder, ASSIGNMENT)
+    return folder
+
+
+def submitted(folder: Path, student: str) -> Path:
+    return folder / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+
+
+@pytest.fixture(scope="module")
+def example_class(tmp_path_factory) -> Path:
+    folder = new_class(tmp_path_factory.mktemp("example") / "class")
+    example.hand_in(folder)
+    list(grading.grade(folder, ASSIGNMENT, limits=LIMITS))
+    write_feedback(folder, ASSIGNMENT)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_example_class_gets_what_it_must(example_class):
+    assert compare(read_rows(example_class, ASSIGNMENT), example.expected()) == []
+
+
+@pytest.mark.slow
+def test_every_student_has_a_feedback_page_with_the_reason(example_class):
+    def page(student):
+        path = example_class / "feedback" / student / ASSIGNMENT / f"{ASSIGNMENT}.html"
+        return " ".join(path.read_text("utf-8").split())
+
+    assert "Dividing by K makes a short micro-batch count as much" in page("cleo")
+    assert "clear" in page("dan") and "zero_grad() for each batch" in page("dan")
+    assert "no answer within" in page("gus")
+    assert "not graded" in page("hana") and "not valid JSON" in page("hana")
+
+
+@pytest.mark.slow
+def test_grading_again_with_the_same_submissions_gives_the_same_points(example_class):
+    before = {row.student: row.scores for row in read_rows(example_class, ASSIGNMENT)}
+    outcomes = list(grading.grade(example_class, ASSIGNMENT, ["ben", "cleo"], LIMITS))
+    assert [outcome.student for outcome in outcomes] == ["ben", "cleo"]
+    assert {row.student: row.scores for row in read_rows(example_class, ASSIGNMENT)} == before
+
+
+@pytest.mark.slow
+def test_a_grade_given_by_hand_survives_a_regrade(example_class):
+    from nbgrader.api import Gradebook
+
+    with Gradebook(f"sqlite:///{example_class}/gradebook.db") as gradebook:
+        grade = gradebook.find_grade("who-counts-more", ASSIGNMENT, ASSIGNMENT, "ben")
+        assert grade.needs_manual_grade
+        grade.manual_score, grade.needs_manual_grade = 1.5, False
+        gradebook.db.commit()
+    list(grading.grade(example_class, ASSIGNMENT, ["ben"], LIMITS))
+    (row,) = [row for row in read_rows(example_class, ASSIGNMENT) if row.student == "ben"]
+    assert row.scores["who-counts-more"] == 1.5 and row.total == 17.5
+
+
+@pytest.mark.slow
+def test_the_report_prints_a_table_and_json(example_class):
+    printed = autograde("report", "--dir", example_class)
+    assert printed.returncode == 0 and "divided-by-k" in printed.stdout
+    rows = json.loads(autograde("report", "--dir", example_class, "--json").stdout)
+    assert {row["student"] for row in rows} == set(example.expected())
+
+
+@pytest.mark.slow
+def test_stock_nbgrader_works_in_a_class_directory_and_gives_the_same_points(
+    example_class, tmp_path
+):
+    """Oracle: stock generate_assignment, autograde and generate_feedback, each its own command."""
+    folder = tmp_path / "stock"
+    class_dir.init(folder)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+    }
+
+    def nbgrader(*words):
+        command = [sys.executable, "-m", "nbgrader", *words]
+        result = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert result.returncode == 0, result.stderr
+
+    nbgrader("generate_assignment", ASSIGNMENT)
+    for student in ("ben", "cleo"):
+        target = submitted(folder, student)
+        target.parent.mkdir(parents=True)
+        shutil.copy(submitted(example_class, student), target)
+    nbgrader("autograde", ASSIGNMENT)
+    nbgrader("generate_feedback", ASSIGNMENT)
+
+    from nbgrader.api import Gradebook
+
+    def auto_scores(root):
+        with Gradebook(f"sqlite:///{root}/gradebook.db") as gradebook:
+            return {
+                (student, grade.name): grade.auto_score
+                for student in ("ben", "cleo")
+                for notebook in gradebook.find_submission(ASSIGNMENT, student).notebooks
+                for grade in notebook.grades
+            }
+
+    assert auto_scores(folder) == auto_scores(example_class)
+    assert (folder / "feedback" / "ben" / ASSIGNMENT / f"{ASSIGNMENT}.html").exists()
+
+
+def edit(path: Path, change) -> None:
+    notebook = json.loads(path.read_text("utf-8"))
+    change(notebook)
+    path.write_text(json.dumps(notebook), "utf-8")
+
+
+def cell(notebook: dict, grade_id: str) -> dict:
+    (found,) = [
+        c
+        for c in notebook["cells"]
+        if c["metadata"].get("nbgrader", {}).get("grade_id") == grade_id
+    ]
+    return found
+
+
+def no_graded_cells(path):
+    edit(path, lambda nb: [c["metadata"].clear() for c in nb["cells"]])
+
+
+def duplicated_grade_id(path):
+    def change(nb):
+        copy = json.loads(json.dumps(cell(nb, "clip")))
+        nb["cells"].append({**copy, "id": "another"})
+
+    edit(path, change)
+
+
+def duplicated_cell_id(path):
+    edit(path, lambda nb: nb["cells"].append(json.loads(json.dumps(cell(nb, "clip-check")))))
+
+
+def deleted_check(path):
+    edit(path, lambda nb: nb["cells"].remove(cell(nb, "clip-check")))
+
+
+def edited_check(path):
+    edit(path, lambda nb: cell(nb, "clip-check").update(source="5 + 5"))
+
+
+def inflated_points(path):
+    def change(nb):
+        cell(nb, "clip-check")["metadata"]["nbgrader"]["points"] = 300
+        cell(nb, "clip-check")["outputs"] = [
+            {"output_type": "execute_result", "data": {"text/plain": "300"}, "metadata": {},
+             "execution_count": 1}
+        ]  # fmt: skip
+
+    edit(path, change)
+
+
+def a_directory(path):
+    path.unlink()
+    path.mkdir()
+
+
+BAD = {
+    "cells": (no_graded_cells, "has none of the assignment's graded cells", None),
+    "cut": (lambda path: path.write_text(path.read_text()[:500]), "is not valid JSON", None),
+    "deleted": (deleted_check, "cell 'clip-check' was deleted; it was put back", 16),
+    "dir": (a_directory, "is a directory, not a notebook", None),
+    "edited": (edited_check, "check cell 'clip-check' was edited; the original was graded", 16),
+    "empty": (lambda path: path.write_text(""), "is empty", None),
+    "gone": (lambda path: path.unlink(), "is not there", None),
+    "list": (lambda path: path.write_text("[1, 2]"), "is not a notebook", None),
+    "renamed": (lambda path: path.rename(path.with_name("my.ipynb")), "found my.ipynb", None),
+    "twice": (duplicated_grade_id, "cell 'clip' is there 2 times", 16),
+    "twins": (duplicated_cell_id, "cell 'clip-check' is there 2 times", 16),
+}
+
+
+@pytest.fixture(scope="module")
+def bad_class(tmp_path_factory):
+    """All right answers, handed in in every wrong way, and a well-behaved Zoe after them all."""
+    folder = new_class(tmp_path_factory.mktemp("bad") / "class")
+    example.hand_in(folder)
+    right = submitted(folder, "ada").read_text("utf-8")
+    shutil.rmtree(folder / "submitted")
+    for student in [*BAD, "points", "zoe"]:
+        path = submitted(folder, student)
+        path.parent.mkdir(parents=True)
+        path.write_text(right, "utf-8")
+        if student in BAD:
+            BAD[student][0](path)
+    inflated_points(submitted(folder, "points"))
+    return folder, autograde("grade", "--dir", folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("student", BAD)
+def test_a_bad_submission_gets_one_line_that_names_the_file_and_what_to_do(bad_class, student):
+    folder, result = bad_class
+    _, message, points = BAD[student]
+    lines = [line for line in result.stderr.splitlines() if f"/{student}/" in line]
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith(f"autograde: {folder}/submitted/{student}/") and message in lines[0]
+    (row,) = [row for row in read_rows(folder, ASSIGNMENT) if row.student == student]
+    assert (row.total if points else bool(row.not_graded)) == (points or True)
+
+
+@pytest.mark.slow
+def test_bad_submissions_stop_nobody_and_leave_exit_code_2(bad_class):
+    folder, result = bad_class
+    assert result.returncode == 2
+    gradable = 2 + sum(points is not None for _, _, points in BAD.values())
+    assert f"{gradable} of {len(BAD) + 2} submissions graded" in result.stdout
+    totals = {row.student: row.total for row in read_rows(folder, ASSIGNMENT)}
+    assert totals["zoe"] == 16 and totals["points"] == 16
+
+
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        (["grade", "--dir", "nowhere"], "nowhere does not exist. Make it first: autograde init"),
+        (["release", "--dir", "/"], "is not a class directory"),
+        (["init", "/etc/passwd"], "is a file"),
+        (["init", "x", "--assignment", "99z"], "'99z' is not an assignment of the course"),
+        (["init", "/usr"], "holds other files"),
+    ],
+)
+def test_the_users_fault_is_one_line_and_exit_code_2(words, message):
+    result = autograde(*words)
+    assert result.returncode == 2
+    assert message in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_class_directory_without_submissions_or_grades_says_what_is_next(tmp_path):
+    folder = tmp_path / "class"
+    class_dir.init(folder)
+    for words, message in [
+        (["grade"], "holds no submission"),
+        (["report"], "First: autograde grade"),
+        (["feedback"], "First: autograde grade"),
+        (["release", "04-nothing"], "has no assignment '04-nothing'"),
+    ]:
+        result = autograde(*words, "--dir", folder)
+        assert result.returncode == 2 and message in result.stderr, result.stderr
+
+
+def test_init_twice_keeps_the_instructors_config(tmp_path):
+    folder = tmp_path / "class"
+    class_dir.init(folder)
+    (folder / "nbgrader_config.py").write_text("c = get_config()\nc.mine = 1\n")
+    class_dir.init(folder)
+    assert "mine" in (folder / "nbgrader_config.py").read_text()
+
+
+def test_help_is_helpful():
+    for command in ("init", "release", "grade", "feedback", "report"):
+        result = autograde(command, "--help")
+        assert result.returncode == 0 and "--help" in result.stdout
+    assert "submissions" in autograde("grade", "--help").stdout
+
+
+def test_notebooks_of_the_class_are_plain_nbgrader_sources(tmp_path):
+    class_dir.init(tmp_path / "class")
+    path = tmp_path / "class" / "source" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    nbformat.validate(nbformat.read(path, as_version=4))

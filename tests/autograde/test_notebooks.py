@@ -1,0 +1,133 @@
+"""The notebooks: in step with their sources, no solutions left, and trained as promised."""
+
+import json
+import re
+
+import jupytext
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbgrader import utils
+
+from autograde import authoring, bank
+from autograde.authoring import NOTEBOOKS, SourceError, read_source, source_paths, student_notebook
+
+NAMES = list(source_paths())
+
+
+@pytest.fixture(params=NAMES)
+def name(request):
+    return request.param
+
+
+def committed(name: str) -> nbformat.NotebookNode:
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+def test_the_committed_notebook_is_made_from_its_source(name):
+    text = (NOTEBOOKS / f"{name}.ipynb").read_text("utf-8")
+    assert text == student_notebook(name), "run make notebooks"
+
+
+def regions(name: str, kind: str) -> list[str]:
+    text = source_paths()[name].read_text("utf-8")
+    return re.findall(rf"### BEGIN {kind}\n(.*?)### END {kind}", text, flags=re.DOTALL)
+
+
+def test_no_line_of_a_solution_and_no_hidden_check_is_left(name):
+    released = "\n".join(cell.source for cell in committed(name).cells)
+    assert regions(name, "SOLUTION") and regions(name, "HIDDEN TESTS")
+    outside = source_paths()[name].read_text("utf-8")
+    for kind in ("SOLUTION", "HIDDEN TESTS"):
+        for region in regions(name, kind):
+            outside = outside.replace(region, "")
+    for region in regions(name, "SOLUTION") + regions(name, "HIDDEN TESTS"):
+        for line in filter(None, (line.strip("# ").strip() for line in region.splitlines())):
+            assert line not in released or line in outside, line
+    assert 'hidden"' not in released.replace("'", '"') and "BEGIN" not in released
+
+
+def test_the_released_notebook_has_no_outputs_and_no_run_numbers(name):
+    for cell in committed(name).cells:
+        assert cell.get("outputs", []) == [] and cell.get("execution_count") is None
+
+
+def test_metadata_and_cell_ids_survive_the_round_trip(name):
+    notebook = read_source(source_paths()[name])
+    again = jupytext.reads(jupytext.writes(notebook, fmt="py:percent"), fmt="py:percent")
+    graded = {
+        cell.metadata.nbgrader["grade_id"]: dict(cell.metadata.nbgrader)
+        for cell in notebook.cells
+        if "nbgrader" in cell.metadata
+    }
+    assert graded == {
+        cell.metadata.nbgrader["grade_id"]: dict(cell.metadata.nbgrader)
+        for cell in again.cells
+        if "nbgrader" in cell.metadata
+    }
+    released = committed(name)
+    assert [cell.id for cell in notebook.cells] == [cell.id for cell in released.cells]
+    for cell in released.cells:
+        if "nbgrader" in cell.metadata:
+            assert cell.id == cell.metadata.nbgrader["grade_id"]
+
+
+def test_cells_are_short_and_no_code_starts_with_the_cell_marker(name):
+    for cell in read_source(source_paths()[name]).cells:
+        if cell.cell_type == "code" and not utils.is_solution(cell):
+            lines = [line for line in cell.source.splitlines() if line.strip()]
+            assert len(lines) <= 10, cell.source
+            assert max(map(len, lines)) <= 90, cell.source
+        assert not any(line.startswith("# %%") for line in cell.source.splitlines())
+
+
+def test_every_exercise_of_a_notebook_is_checked_shown_and_hidden(name):
+    calls = [
+        call
+        for cell in read_source(source_paths()[name]).cells
+        if cell.cell_type == "code" and utils.is_grade(cell)
+        for call in authoring.check_calls(cell.source)
+    ]
+    for id in {call.exercise_id for call in calls}:
+        asked = {call.parts for call in calls if call.exercise_id == id}
+        has_hidden = any(part.hidden for part in bank.load(id).parts)
+        assert asked == ({"shown", "hidden"} if has_hidden else {"shown"}), id
+
+
+@pytest.mark.slow
+def test_the_solutions_train_the_digits_above_95_percent_from_a_fresh_kernel():
+    notebook = read_source(source_paths()["03a-training-recipe"])
+    NotebookClient(notebook, timeout=300).execute()
+    outputs = json.dumps([cell.get("outputs", []) for cell in notebook.cells])
+    accuracy = float(re.search(r"\bvalidation accuracy (\d+\.\d)%", outputs)[1])
+    assert accuracy > 95
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and utils.is_grade(cell):
+            assert utils.determine_grade(cell) == (cell.metadata.nbgrader["points"],) * 2
+            assert not [o for o in cell.outputs if o.get("name") == "stderr"]
+
+
+HEADER = "# ---\n# jupyter:\n#   kernelspec:\n#     name: python3\n#     display_name: x\n# ---\n\n"
+
+
+def graded_cell(source: str, points: int = 3) -> str:
+    metadata = {
+        "grade": True, "grade_id": "a", "locked": True, "points": points,
+        "schema_version": 3, "solution": False, "task": False,
+    }  # fmt: skip
+    return f"# %% nbgrader={json.dumps(metadata)}\n{source}\n\n"
+
+
+@pytest.mark.parametrize(
+    "cells,message",
+    [
+        (graded_cell("assert 1 + 1 == 2"), "consists of check"),
+        (graded_cell('check("03a.clip", clip_by_global_norm)', 5), "the bank gives 3"),
+        (graded_cell('check("03a.clip", f)') * 2, "used twice"),
+    ],
+)
+def test_a_source_that_breaks_a_rule_is_refused_by_name(tmp_path, cells, message):
+    path = tmp_path / "bad.py"
+    path.write_text(HEADER + cells)
+    with pytest.raises(SourceError, match=message):
+        read_source(path)

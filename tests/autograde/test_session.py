@@ -1,0 +1,161 @@
+"""The student's process seen from outside: outputs, time, exits, and what it may see."""
+
+import os
+import time
+
+import pytest
+
+from autograde import bank
+from autograde.referee import Raised
+from autograde.sandbox.session import StudentSession
+from autograde.sandbox.student import Limits
+
+QUICK = Limits(cell_s=1.0, answer_s=1.0, notebook_s=60.0)
+CLIP = bank.load("03a.clip")
+CASE = CLIP.cases(CLIP.parts[0], seed=1)[0]
+GOOD = """
+import torch
+def clip(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.stack([g.norm() for g in grads]).norm()
+    for g in grads:
+        g.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+    return norm
+"""
+
+
+@pytest.fixture
+def session():
+    with StudentSession(limits=QUICK) as session:
+        yield session
+
+
+def test_a_cell_shows_what_a_notebook_would(session):
+    outputs = session.run("import sys; print('out'); print('err', file=sys.stderr); 6 * 7")
+    assert [(o["output_type"], o.get("name")) for o in outputs] == [
+        ("stream", "stdout"),
+        ("stream", "stderr"),
+        ("display_data", None),
+    ]
+    assert outputs[2]["data"]["text/plain"] == "42"
+    assert session.run("6 * 7;") == []
+
+
+def test_figures_magics_and_html_are_shown(session):
+    session.run("import matplotlib.pyplot as plt")
+    assert "image/png" in session.run("plt.plot([1, 2]);")[0]["data"]
+    assert "image/png" in session.run("%matplotlib inline\nplt.plot([2, 1]);")[0]["data"]
+    html = session.run("from course import worked; worked.compute('N20')")[0]["data"]
+    assert "<table>" in html["text/html"]
+
+
+def test_an_exception_is_an_error_output_and_the_next_cell_runs(session):
+    error = session.run("1 / 0")[0]
+    assert (error["output_type"], error["ename"]) == ("error", "ZeroDivisionError")
+    assert session.run("1")[0]["data"]["text/plain"] == "1"
+
+
+def test_an_answer_comes_back_as_plain_data(session):
+    session.run(GOOD)
+    answer = session.ask("03a.clip", "clip", CASE)
+    assert answer["norm"] == pytest.approx(5 * CASE["max_norm"], rel=1e-4)
+
+
+def test_a_name_that_is_missing_says_so(session):
+    assert session.ask("03a.clip", "clip", CASE).kind == "NameError"
+
+
+def test_an_endless_cell_is_interrupted_and_costs_only_itself(session):
+    session.run(GOOD)
+    assert session.run("while True: pass")[0]["ename"] == "Timeout"
+    assert isinstance(session.ask("03a.clip", "clip", CASE), dict)
+
+
+def test_an_endless_answer_is_asked_once(session):
+    session.run("def clip(parameters, max_norm):\n    while True: pass")
+    assert session.ask("03a.clip", "clip", CASE).kind == "Timeout"
+    started = time.monotonic()
+    assert session.ask("03a.clip", "clip", CASE).kind == "Timeout"
+    assert time.monotonic() - started < 0.5
+
+
+def test_a_process_that_heeds_nothing_is_killed(session):
+    session.run(
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "def clip(parameters, max_norm):\n    while True: pass"
+    )
+    raised = session.ask("03a.clip", "clip", CASE)
+    assert raised.kind == "ProcessEnded" and "did not heed" in raised.text
+    assert session.run("1")[0]["ename"] == "NotRun"
+    assert not session.process.is_alive()
+
+
+def test_a_process_that_leaves_is_told_with_its_exit_code(session):
+    assert "exit code 3" in session.run("import os; os._exit(3)")[0]["evalue"]
+    assert session.ask("03a.clip", "clip", CASE).kind == "NotAsked"
+
+
+def test_leaving_politely_is_only_an_exception(session):
+    assert session.run("import sys; sys.exit(1)")[-1]["ename"] == "SystemExit"
+    assert session.run("1")[0]["data"]["text/plain"] == "1"
+
+
+def test_memory_is_bounded(session):
+    assert session.run("x = bytearray(20 * 2**30)")[-1]["ename"] == "MemoryError"
+
+
+def test_endless_output_is_cut(session):
+    (output,) = session.run("print('x' * 3_000_000)")
+    assert len(output["text"]) < 300_000 and "more characters" in output["text"]
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        "float('nan')",
+        "torch.ones(3).to_sparse()",
+        "'9' * 100",
+        "type('T', (), {})()",
+        "torch.ones(2)",
+    ],
+)
+def test_odd_answers_are_answers_or_reasons_never_a_crash(session, returned):
+    session.run(f"import torch\ndef clip(parameters, max_norm):\n    return {returned}")
+    answer = session.ask("03a.clip", "clip", CASE)
+    assert isinstance(answer, (dict, Raised))
+    assert session.run("1")[0]["data"]["text/plain"] == "1"
+
+
+def test_a_forged_reply_does_not_stand_for_an_answer(session):
+    """Student code that finds the pipe can only end its own session."""
+    session.run(
+        "import gc, json\n"
+        "from multiprocessing.connection import Connection\n"
+        "pipes = [o for o in gc.get_objects() if isinstance(o, Connection)]\n"
+        "import os, struct\n"
+        "def clip(parameters, max_norm):\n"
+        "    for n in range(3, 60):\n"
+        "        text = json.dumps({'id': 99, 'answer': {'value': 'e30='}}).encode()\n"
+        "        try: os.write(n, struct.pack('!i', len(text)) + text)\n"
+        "        except OSError: pass\n"
+        "    return 1.0"
+    )
+    answer = session.ask("03a.clip", "clip", CASE)
+    assert isinstance(answer, Raised)
+
+
+def test_the_environment_is_bare_and_the_folder_private(tmp_path):
+    os.environ["AUTOGRADE_TEST_SECRET"] = "x"
+    (tmp_path / "data.csv").write_text("1,2")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    try:
+        with StudentSession(tmp_path, QUICK) as session:
+            output = session.run(
+                "import os; print(sorted(os.listdir()), 'SECRET' in str(os.environ))"
+            )
+            folder = session.folder
+        names = output[0]["text"]
+        assert "data.csv" in names and "link" not in names and "False" in names
+    finally:
+        del os.environ["AUTOGRADE_TEST_SECRET"]
+    assert not folder.exists()
