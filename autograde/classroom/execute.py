@@ -55,7 +55,7 @@ class RestoreCells(NbGraderPreprocessor):
         return nb, resources
 
     def _settle_metadata(self, nb: NotebookNode, source: NotebookNode) -> dict[str, int]:
-        """The assignment's metadata for the last cell of each grade_id, none for any other cell."""
+        """The assignment's metadata for the last cell of each grade_id; none for other cells."""
         known = {
             _grade_id(cell): cell.metadata.nbgrader for cell in source.cells if _grade_id(cell)
         }

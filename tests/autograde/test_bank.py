@@ -50,7 +50,7 @@ def test_the_reference_answers_every_case(id, device):
 @pytest.mark.parametrize("id,function", functions("right"))
 def test_a_right_answer_passes_on_every_seed(id, function, device):
     for seed in SEEDS:
-        result = check(id, function, hidden=True, seed=seed, device=str(device))
+        result = check(id, function, parts="all", seed=seed, device=str(device))
         assert result.passed, f"seed {seed}\n{result.message}"
         assert result.points == bank.load(id).points
 
@@ -58,7 +58,7 @@ def test_a_right_answer_passes_on_every_seed(id, function, device):
 @pytest.mark.parametrize("id,wrong", functions("wrong"))
 def test_a_wrong_answer_fails_with_its_own_message_on_every_seed(id, wrong, device):
     for seed in SEEDS:
-        result = check(id, wrong.function, hidden=True, seed=seed, device=str(device))
+        result = check(id, wrong.function, parts="all", seed=seed, device=str(device))
         assert not result.passed, f"seed {seed}: {wrong.name} was accepted"
         assert result.verdict.misconception == wrong.name, f"seed {seed}\n{result.message}"
         assert wrong.message.split()[0] in result.message
@@ -67,7 +67,7 @@ def test_a_wrong_answer_fails_with_its_own_message_on_every_seed(id, wrong, devi
 
 @pytest.mark.parametrize("id,wrong", functions("wrong"))
 def test_messages_fit_nbgraders_width_and_teach_a_next_step(id, wrong):
-    message = check(id, wrong.function, hidden=True, seed=0).message
+    message = check(id, wrong.function, parts="all", seed=0).message
     assert max(map(len, message.splitlines())) <= WIDTH
     assert "→" in message
 
