@@ -33,7 +33,7 @@ class RestoreCells(NbGraderPreprocessor):
 
     A cell counts under the grade_id that the assignment gave it, the last one where there are
     several; points and flags are the assignment's; missing check cells and written answers are put
-    back in their order. (Stock DeduplicateIds leaves metadata that stock CheckCellMetadata refuses.)
+    back in their order. (Stock DeduplicateIds leaves what stock CheckCellMetadata refuses.)
     """
 
     source = Unicode(help="The class directory's source notebook").tag(config=True)
