@@ -158,9 +158,6 @@ class InMemoryLoader:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         epoch, start = self.epoch, self.start
         self.set_position(epoch + 1)
-        return self._batches(epoch, start)
-
-    def _batches(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = epoch_order(len(self.inputs), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
         order = order.to(self.inputs.device)
         for mine in order.split(self.batch_size)[start : len(self)]:

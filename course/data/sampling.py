@@ -88,11 +88,9 @@ class ResumableBatchSampler(Sampler):
         self.epoch, self.start = epoch, batch
 
     def __iter__(self) -> Iterator[list]:
+        # Read at the first batch, not before: a DataLoader with workers calls iter() twice.
         epoch, start = self.epoch, self.start
         self.set_position(epoch + 1)
-        return self._batches(epoch, start)
-
-    def _batches(self, epoch: int, start: int) -> Iterator[list]:
         order = epoch_order(self.num_examples, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
         for batch in range(start, len(self)):
             first = batch * self.batch_size

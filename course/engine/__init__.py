@@ -14,7 +14,7 @@ from course.engine.evaluation import evaluate, evaluation_mode
 from course.engine.history import History
 from course.engine.record import Run, compare, read_run, read_runs
 from course.engine.schedules import one_cycle, plateau, step_decay, warmup_cosine
-from course.engine.seeding import rng_state, seed_everything, set_rng_state
+from course.engine.seeding import rng_state, seed_everything, set_rng_state, undisturbed
 from course.engine.stopping import EarlyStopping, KeepBest
 from course.engine.trainer import StepReport, Trainer, train_one_epoch, train_step
 from course.engine.window import Window, windows
@@ -54,6 +54,7 @@ __all__ = [
     "step_decay",
     "train_one_epoch",
     "train_step",
+    "undisturbed",
     "warmup_cosine",
     "windows",
 ]

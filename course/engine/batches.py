@@ -65,6 +65,8 @@ class EpochBatches:
         self._set_generators(state["generators"])
 
     def _generators(self) -> list[torch.Generator]:
+        if seekable_part(self.loader) is not None:
+            return []  # (seed, epoch) decides the order; theirs only numbers the workers
         found = [getattr(part, "generator", None) for part in (self.loader, *_parts(self.loader))]
         return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 

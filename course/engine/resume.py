@@ -35,7 +35,7 @@ def collect(trainer: Trainer) -> dict[str, Any]:
         "optimizer": trainer.optimizer.state_dict(),
         "scheduler": trainer.scheduler.state_dict() if trainer.scheduler else None,
         "scaler": trainer.precision.scaler.state_dict() if trainer.precision.scaler else None,
-        "callbacks": [_state_of(callback) for callback in trainer.callbacks],
+        "callbacks": [callback.state_dict() for callback in _remembering(trainer)],
         "processes": everybodys(
             {
                 "rng": rng_state(trainer.device),
@@ -92,9 +92,8 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     trainer.progress.load_state_dict(state["progress"] | mine["sums"])
     trainer.history.load_state_dict(state["history"])
     trainer.batches.load_state_dict(mine["batches"])
-    for callback, remembered in zip(trainer.callbacks, state["callbacks"], strict=True):
-        if remembered is not None:
-            callback.load_state_dict(remembered)
+    for callback, remembered in zip(_remembering(trainer), state["callbacks"], strict=True):
+        callback.load_state_dict(remembered)
     set_rng_state(mine["rng"], trainer.device)
     return path
 
@@ -108,7 +107,7 @@ def _setup(trainer: Trainer) -> dict[str, Any]:
         "optimizer": type(trainer.optimizer).__name__,
         "scheduler": type(trainer.scheduler).__name__ if trainer.scheduler else None,
         "schedule_per": trainer.schedule_per,
-        "callbacks": [type(callback).__name__ for callback in trainer.callbacks],
+        "callbacks": [type(callback).__name__ for callback in _remembering(trainer)],
         "processes": num_ranks(),
         "monitor": trainer.history.monitor,
     }
@@ -125,5 +124,6 @@ def _check_setup(there: dict[str, Any], here: dict[str, Any], path: Path) -> Non
             )
 
 
-def _state_of(callback: Any) -> Any:
-    return callback.state_dict() if hasattr(callback, "state_dict") else None
+def _remembering(trainer: Trainer) -> list[Any]:
+    """The callbacks whose state must come back."""
+    return [callback for callback in trainer.callbacks if hasattr(callback, "state_dict")]

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,19 @@ def seed_everything(seed: int, *, deterministic: bool = False) -> torch.Generato
         torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(deterministic)
     return torch.Generator().manual_seed(seed)
+
+
+@contextmanager
+def undisturbed(device: torch.device | None = None) -> Iterator[None]:
+    """Whatever is drawn inside, every global generator is afterwards where it was before.
+
+    An unshuffled validation pass draws a number too: measuring must not change the run (F86).
+    """
+    before = rng_state(device)
+    try:
+        yield
+    finally:
+        set_rng_state(before, device)
 
 
 def rng_state(device: torch.device | None = None) -> dict[str, Any]:

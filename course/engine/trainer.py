@@ -35,7 +35,7 @@ from course.engine.precision import FP32, Precision
 from course.engine.progress import Progress
 from course.engine.record import RunRecord
 from course.engine.resume import collect, restore
-from course.engine.seeding import seed_everything
+from course.engine.seeding import seed_everything, undisturbed
 from course.engine.window import Batch, Criterion, Window, windows
 
 
@@ -105,6 +105,8 @@ def train_step(
 
     optimizer.zero_grad()
     for index, (inputs, targets) in enumerate(micro_batches):
+        if window.counts_nothing(index):
+            continue
         if device is not None:
             inputs, targets = move(inputs, device), move(targets, device)
         with window_end(model, index == last):
@@ -376,13 +378,14 @@ class Trainer:
             "train_loss": sums["loss"] / sums["weight"],
         }
         if val_loader is not None:
-            validation = evaluate(
-                self.model,
-                val_loader,
-                self.criterion,
-                device=self.device,
-                metrics=self.plan.metrics,
-            )
+            with undisturbed(self.device):
+                validation = evaluate(
+                    self.model,
+                    val_loader,
+                    self.criterion,
+                    device=self.device,
+                    metrics=self.plan.metrics,
+                )
             del validation["num_examples"]
             line |= {f"val_{name}": value for name, value in validation.items()}
         line |= {

@@ -102,7 +102,12 @@ class Window:
         weight = self.weights[index]
         if isinstance(weight, Tensor):  # where all targets are masked, the mean is 0/0
             return torch.where(weight > 0, loss * self.share(index), 0.0)
-        return loss * self.share(index) if weight else torch.zeros_like(loss)
+        return loss * self.share(index) if weight else loss.nan_to_num() * 0.0
+
+    def counts_nothing(self, index: int) -> bool:
+        """Whether all targets of a micro-batch are masked, while the window has others."""
+        weight = self.weights[index]
+        return self.num_ranks == 1 and not isinstance(weight, Tensor) and not weight and self.total
 
 
 def weighing(criterion: Criterion) -> tuple[Callable[[Tensor], Weight], bool]:
