@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from course.catalogue import Entry, find_entry, read_catalogue
+from course.worked.startup import without_compiler
 
 Value = float | int | str | bool | None | list["Value"]
 Verdict = Literal["agrees", "differs", "lecture differs", "lecture silent"]
@@ -143,11 +144,13 @@ def worked(
         def compute(*args: Any, **kwargs: Any) -> Worked:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
+            with without_compiler():
+                computed = list(steps(*bound.args, **bound.kwargs))
             return Worked(
                 entry=catalogue()[id],
                 inputs=dict(bound.arguments),
                 reconstructed=reconstructed,
-                steps=list(steps(*bound.args, **bound.kwargs)),
+                steps=computed,
                 figure=figure,
             )
 
