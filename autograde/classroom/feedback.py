@@ -51,7 +51,7 @@ def write_feedback(folder: Path, assignment: str, students: list[str] | None = N
         reason = _reason(folder, assignment, student)
         if reason:
             page.parent.mkdir(parents=True, exist_ok=True)
-            short = reason.replace(f"{folder}/", "")
+            short = reason.replace(f"{folder}/", "").partition(". ")[0]  # the rest is for instructors
             page.write_text(
                 PAGE.format(assignment=escape(assignment), reason=escape(short)), "utf-8"
             )
