@@ -51,9 +51,9 @@ def write_feedback(folder: Path, assignment: str, students: list[str] | None = N
         reason = _reason(folder, assignment, student)
         if reason:
             page.parent.mkdir(parents=True, exist_ok=True)
-            short = reason.replace(f"{folder}/", "").partition(". ")[0]  # the rest is for instructors
+            what, _, _for_instructors = reason.replace(f"{folder}/", "").partition(". ")
             page.write_text(
-                PAGE.format(assignment=escape(assignment), reason=escape(short)), "utf-8"
+                PAGE.format(assignment=escape(assignment), reason=escape(what)), "utf-8"
             )
         else:
             ask_nbgrader(config, "generate_feedback", assignment, student, force=True)
