@@ -29,7 +29,7 @@ test: setup ## Every test
 	$(BIN)/python -m pytest $(ARGS)
 
 lab: setup ## JupyterLab on the students' notebooks
-	$(BIN)/jupyter lab --notebook-dir notebooks
+	$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 notebooks: setup ## notebooks/*.ipynb from notebooks/source/*.py
 	$(BIN)/python -m autograde.authoring
