@@ -3,8 +3,8 @@
     report = diagnose(dict(model=model, loss_fn=loss_fn, optimizer=optimizer,
                            train_loader=train_loader, train_step=train_step, evaluate=evaluate))
 
-The set-up is run for a few dozen steps and watched from outside; nothing is judged by its name. It is
-given back as it came, bit for bit. The alarms are meant to be few: what can be meant is a note, and
+The set-up is run for a few dozen steps and watched from outside; nothing is judged by its name.
+It is given back as it came, bit for bit. The alarms are meant to be few: what can be meant is a note, and
 what the author declares is not mentioned.
 """
 
@@ -28,15 +28,15 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     structure.frozen_drift,
     loop.clearing, loop.erased, loop.stepping, loop.clip_place, loop.accumulation, loop.wasted,
     loop.schedule, loop.kept_graphs, loop.skipped,
-    modes.eval_in_training, modes.train_in_eval, modes.always_random, modes.no_grad,
-    modes.changes_model, modes.which_data, modes.accuracy, modes.repeats,
+    modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
+    modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
     data.covariate_shift, data.unnormalised, rates.finite, rates.dead_units, rates.too_large,
     rates.too_small, pairing.reads_inputs,
 )  # fmt: skip
 
 SYMPTOMS = {
     "non-finite-loss", "dead-relu", "lr-too-large", "lr-too-small", "inputs-ignored",
-    "metric-wrong",
+    "metric-wrong", "raises",
 }  # fmt: skip
 """What another bug can bring about: said after the others, and as notes beside an error."""
 
@@ -45,8 +45,8 @@ def diagnose(setup: Any, *, budget_s: float = 8.0) -> Report:
     """Watch a training set-up for a few dozen steps and say what is wrong with it.
 
     Args:
-        setup: Mapping, dataclass or object with `model`, `loss_fn`, `optimizer`, `train_loader` and,
-            as far as there are any, `val_loader, scheduler, num_classes, task, train_step,
+        setup: Mapping, dataclass or object with `model`, `loss_fn`, `optimizer`, `train_loader`
+            and, as far as there are any, `val_loader, scheduler, num_classes, task, train_step,
             train, evaluate, groups, declared` (see `Setup`).
         budget_s: Seconds after which no further experiment is started.
 
@@ -65,6 +65,8 @@ def diagnose(setup: Any, *, budget_s: float = 8.0) -> Report:
     checked: list[str] = []
     skipped: dict[str, str] = {}
     try:
+        if session.setup.evaluate is not None:
+            session.evaluation  # noqa: B018 (first: an iterator in it can be read only once)
         for probe in PROBES:
             name = f"{probe.__module__.rsplit('.', 1)[-1]}.{probe.__name__}"
             if session.out_of_time():

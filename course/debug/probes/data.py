@@ -122,7 +122,7 @@ def second_epoch(session: Session) -> Iterator[Finding]:
         raise NotChecked("train_loader is a generator, which can be read only once")
     with session.observe():
         passes = [[pair(b) for b in loader] for _ in range(2)]
-    first, second = passes
+    first, second = batches, passes[1]
     if len(second) < 0.5 * len(first):
         yield Finding(
             "loader-exhausted", "error",
@@ -334,8 +334,8 @@ def unnormalised(session: Session) -> Iterator[Finding]:
     if not (largest > 30 and std > 10):
         return
     sample = inputs[:64]
-    raw = session.predict(sample)
-    mild = session.predict((sample - inputs.mean()) / inputs.std())
+    raw = session.predict(sample, training=True)
+    mild = session.predict((sample - inputs.mean()) / inputs.std(), training=True)
     if not raw.is_floating_point() or raw.dim() < 1:
         raise NotChecked("outputs are no numbers")
     ratio = float(raw.float().std() / mild.float().std().clamp_min(1e-12))

@@ -2,8 +2,8 @@
 
 From the set-up's values we walk everything that a step could change: modules, optimizers,
 schedulers, loaders, data sets, lists, dictionaries, tensors, generators, and what the user's
-functions hold in their closures and read from their globals. Each gets an entry that puts it back in place,
-under its own identity. A live iterator over a loader can be kept by nobody.
+functions hold in their closures and read from their globals. Each gets an entry that puts it back
+in place, under its own identity. A live iterator over a loader can be kept by nobody.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 FOREIGN = {
-    "numpy", "pandas", "matplotlib", "sklearn", "scipy", "rich", "typer", "pytest", "_pytest", "PIL",
+    "numpy", "pandas", "matplotlib", "sklearn", "scipy", "rich", "typer", "pytest", "_pytest",
+    "PIL",
 }  # fmt: skip
 
 

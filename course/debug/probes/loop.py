@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import median
 
 import torch
@@ -75,18 +76,34 @@ def clearing(session: Session) -> Iterator[Finding]:
         for before, since, _step in _windows(tape, optimizer):
             if before is None or not since:
                 continue
+            adding = next((e for e in since if _adds(e, index)), None)
+            if adding is None:
+                continue
             seen += 1
-            used = _pick(before.gradient, index)
-            now = _pick(since[0].before, index)
-            stale = [i for i, (u, n) in enumerate(zip(used, now, strict=True))
-                     if n is not None and u is not None and float(n.abs().max()) > 0
-                     and torch.allclose(n, u, rtol=1e-3, atol=0)]  # fmt: skip
+            stale = [i for i in index if _never_cleared(before.gradient[i], since, i)]
             if stale:
                 left.append(len(stale))
         if seen >= 3 and len(left) >= 0.8 * seen:
             events = [e for e in tape.of("backward") if "after" in e.info]
             yield _not_cleared(len(left), seen, events, index, part=median(left) < 0.9 * len(index))
             return
+
+
+def _never_cleared(used: Tensor | None, since: list[Event], i: int) -> bool:
+    """The gradient of the step before is there at every backward of this window."""
+    found = [event.before[i] for event in since]
+    if used is None or any(g is None or not bool(g.any()) for g in found):
+        return False
+    return torch.allclose(found[0], used, rtol=1e-3, atol=0)
+
+
+def _adds(event: Event, index: list[int]) -> bool:
+    """This backward reaches the optimizer's parameters."""
+    before, after = (_pick(event.info.get(k, []), index) for k in ("before", "after"))
+    return any(
+        b is not None and (a is None or not torch.equal(a, b))
+        for a, b in zip(before, after, strict=False)
+    )
 
 
 def _not_cleared(
@@ -122,8 +139,8 @@ def erased(session: Session) -> Iterator[Finding]:
         if seen >= 3 and lost >= 0.9 * seen and not _steps_late(tape):
             yield Finding(
                 "grads-cleared-before-step", "error",
-                f"In {lost} of {seen} updates the gradients were cleared between backward and step: "
-                "no weight moves.",
+                f"In {lost} of {seen} updates the gradients were cleared between backward and "
+                "step: no weight moves.",
                 {"updates_without_gradient": lost, "updates": seen},
                 "optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
             )  # fmt: skip
@@ -402,7 +419,7 @@ def wasted(session: Session) -> Iterator[Finding]:
         raise NotChecked("needs train(n_steps) with one optimizer")
     tape, lost, seen = loop.tape, 0, 0
     for _, since, _step in _windows(tape, session.optimizers[0]):
-        for earlier, later in zip(since, since[1:], strict=False):
+        for earlier, later in pairwise(since):
             seen += 1
             lost += norm(earlier.info.get("after", [])) > 0 and norm(later.before) == 0
     if lost and seen and len(tape.of("epoch")) > 1 and lost <= len(tape.of("epoch")):

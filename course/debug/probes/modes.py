@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -103,7 +104,7 @@ def train_in_eval(session: Session) -> Iterator[Finding]:
 
 def _repeats(events: list[Event]) -> bool:
     """The same inputs go through the model several times."""
-    pairs = zip(events, events[1:], strict=False)
+    pairs = pairwise(events)
     return any(
         a.inputs is not None and b.inputs is not None and a.inputs.shape == b.inputs.shape
         and torch.equal(a.inputs, b.inputs)
@@ -249,7 +250,7 @@ def accuracy(session: Session) -> Iterator[Finding]:
                 "return correct / total  # after the loop over val_loader, not inside it",
             )  # fmt: skip
         return
-    rates, counts, values, empty = [], [], [], False
+    rates, counts, values = [], [], []
     for batch in session.val_epoch.batches:
         inputs, targets = pair(batch)
         outputs = session.predict(inputs)
@@ -350,8 +351,8 @@ def repeats(session: Session) -> Iterator[Finding]:
             name = next(iter(differ))
             yield Finding(
                 "metric-not-reset", "warning",
-                f"{name} differs between two calls on the same outputs ({differ[name][0]:.4g}, then "
-                f"{differ[name][1]:.4g}): sums are carried over from the call before.",
+                f"{name} differs between two calls on the same outputs "
+                f"({differ[name][0]:.4g}, then {differ[name][1]:.4g}): sums are carried over from the call before.",
                 {"first": differ[name][0], "second": differ[name][1]},
                 "correct = total = 0  # at the start of every evaluate(); metric.reset()",
             )  # fmt: skip

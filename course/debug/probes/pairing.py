@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.session import NotChecked, Session
 
 
 def _met(session: Session) -> list[dict[str, Any]]:
@@ -104,14 +104,14 @@ def double_sigmoid(session: Session) -> Iterator[Finding]:
     if not logits_loss:
         raise NotChecked("the loss is no binary cross-entropy with logits")
     every = [m["inputs"].float() for m in _met(session)]
-    if min(float(t.min()) for t in every) >= 0 and max(float(t.max()) for t in every) <= 1:
-        if _bounded(session, 0.0, 1.0) or len(every) >= 8:
-            yield Finding(
-                "double-softmax", "error",
-                "BCEWithLogitsLoss applies the sigmoid itself and here gets probabilities.",
-                {"smallest": float(x.min()), "largest": float(x.max()), "loss_floor": 0.3133},
-                "loss = F.binary_cross_entropy_with_logits(logits, targets)  # no sigmoid before",
-            )  # fmt: skip
+    squeezed = all(float(t.min()) >= 0 and float(t.max()) <= 1 for t in every)
+    if squeezed and (_bounded(session, 0.0, 1.0) or len(every) >= 8):
+        yield Finding(
+            "double-softmax", "error",
+            "BCEWithLogitsLoss applies the sigmoid itself and here gets probabilities.",
+            {"smallest": float(x.min()), "largest": float(x.max()), "loss_floor": 0.3133},
+            "loss = F.binary_cross_entropy_with_logits(logits, targets)  # no sigmoid before",
+        )  # fmt: skip
 
 
 def _is_bce_logits(session: Session, met: dict[str, Any]) -> bool:
@@ -198,7 +198,8 @@ def classes_as_numbers(session: Session) -> Iterator[Finding]:
             f"A single output is pulled to the class index by a distance: class "
             f"{classes - 1} counts as far from class 0 as the number says.",
             {"outputs": list(a.shape), "targets": list(b.shape), "classes": classes},
-            "model.head = nn.Linear(features, num_classes)\nloss = F.cross_entropy(logits, targets)",
+            "model.head = nn.Linear(features, num_classes)\n"
+            "loss = F.cross_entropy(logits, targets)",
         )  # fmt: skip
     elif a.dim() == 2 and a.shape[1] > 1 and a.shape == b.shape and one_hot_like(b):
         softmaxed = bool((a >= 0).all()) and float((a.sum(1) - 1).abs().max()) < 1e-3
@@ -234,12 +235,9 @@ def rows_mixed(session: Session) -> Iterator[Finding]:
     if size < 4:
         raise NotChecked("the batch has fewer than 4 examples")
     outputs = session.outputs
-    part = session.predict(inputs[: size // 2])
-    if (
-        outputs.shape[0] != size
-        or part.shape[0] != size // 2
-        or outputs.shape[1:] != part.shape[1:]
-    ):
+    half = size // 2
+    parts = session.predict(inputs[:half]), session.predict(inputs[half:])
+    if outputs.shape[0] != size or any(p.shape[1:] != outputs.shape[1:] for p in parts):
         raise NotChecked("outputs are not one row an example")
     if any(_uses_batch_statistics(m) for m in session.model.modules()):
         raise NotChecked("a normalisation layer uses the batch's statistics also in eval mode")
@@ -248,7 +246,9 @@ def rows_mixed(session: Session) -> Iterator[Finding]:
     noise = float((outputs - again).float().abs().max()) / scale
     if noise > 1e-4:
         raise NotChecked("outputs differ from call to call")
-    change = float((outputs[: size // 2] - part).float().abs().max()) / scale
+    if sum(map(len, parts)) != size:
+        raise NotChecked("outputs are not one row an example")
+    change = float((outputs - torch.cat(parts)).float().abs().max()) / scale
     if change > 1e-2:
         yield Finding(
             "rows-mixed", "warning",
@@ -284,7 +284,3 @@ def reads_inputs(session: Session) -> Iterator[Finding]:
             {"spread_of_outputs": spread, "size_of_outputs": size},
             "for module in model.modules(): print(type(module), module)  # look for dead layers",
         )  # fmt: skip
-
-
-def pairs_with(session: Session) -> tuple[Tensor, Tensor]:
-    return pair(session.epoch.batches[0])

@@ -24,6 +24,7 @@ def fit(session: Session, factor: float) -> list[float]:
             for group in optimizer.param_groups:
                 group["lr"] = group["lr"] * factor
         for _ in range(FIT_STEPS):
+            torch.manual_seed(0)  # the same dropout each time, so that losses can be compared
             losses.append(session.plain_step(clone(batch)))
             if not math.isfinite(losses[-1]):
                 break
@@ -91,9 +92,9 @@ def too_small(session: Session) -> Iterator[Finding]:
     plain = fit(session, 1.0)
     if plain[-1] < 0.995 * plain[0]:
         return
-    for factor in (100.0, 10_000.0, 1e6):
+    for factor in (100.0, 1e4, 1e6, 1e8):
         bold = fit(session, factor) if lr > 0 else None
-        if bold is None or (math.isfinite(bold[-1]) and bold[-1] < 0.9 * bold[0]):
+        if bold is None or (math.isfinite(bold[-1]) and bold[-1] < 0.97 * bold[0]):
             yield Finding(
                 "lr-too-small", "warning",
                 f"{len(loop.tape.of('stepped'))} updates at lr {lr:g} move the weights by "
@@ -154,14 +155,15 @@ WORDS = (
     ("same device", "wrong-device", "model.to(device)\ninputs = inputs.to(device)"),
     ("found at least two devices", "wrong-device", "inputs = inputs.to(device)"),
     ("multi-target not supported", "one-hot-labels", "targets = targets.squeeze(1)  # [B]"),
-    ("Target", "label-out-of-range", "assert 0 <= targets.min() and targets.max() < num_classes"),
+    ("class probabilities", "one-hot-labels", "targets = targets.argmax(dim=1)"),
     ("out of bounds", "label-out-of-range", "assert targets.max() < num_classes"),
+    ("target dtype", "wrong-label-dtype", "targets = targets.long()"),
     ("expected scalar type Long", "wrong-label-dtype", "targets = targets.long()"),
     ("not implemented for", "wrong-label-dtype", "targets = targets.long()"),
     ("result type Float can't be cast", "wrong-label-dtype", "targets = targets.float()"),
-    ("must be the same", "wrong-label-dtype", "inputs = inputs.float()"),
     ("same dtype", "wrong-label-dtype", "inputs = inputs.float()"),
-    ("modified by an inplace operation", "step-before-backward", "loss.backward()\noptimizer.step()"),
+    ("modified by an inplace operation", "step-before-backward",
+     "loss.backward()\noptimizer.step()"),
     ("backward through the graph a second time", "undetached-logging", "hidden = hidden.detach()"),
 )  # fmt: skip
 

@@ -144,10 +144,10 @@ class Session:
         """Outputs [B, ...] for the first batch in eval mode, as loss_fn gets them."""
         return self.predict(self.batch[0])
 
-    def predict(self, inputs: Tensor) -> Tensor:
-        """Outputs in eval mode, without a graph."""
+    def predict(self, inputs: Tensor, *, training: bool = False) -> Tensor:
+        """Outputs without a graph, in eval mode unless said otherwise."""
         with self.observe(), torch.no_grad():
-            self.model.eval()
+            self.model.train(training)
             return self._first_tensor(self.call_model(inputs))
 
     def call_model(self, inputs: Any) -> Any:

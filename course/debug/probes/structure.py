@@ -223,6 +223,7 @@ def frozen(session: Session) -> Iterator[Finding]:
     ]
     trainable = sum(p.numel() for _, p in named if p.requires_grad)
     total = sum(p.numel() for _, p in named)
+    undeclared = [n for n in undeclared if _shapes_outputs(session, session.model, n)]
     last = {n for n, _ in named[-2:]}
     if undeclared and last & set(undeclared) and 0.2 * total < trainable:
         yield Finding(
@@ -244,6 +245,17 @@ def frozen(session: Session) -> Iterator[Finding]:
     yield from _cut_graph(session, named)
 
 
+def _shapes_outputs(session: Session, model: nn.Module, name: str) -> bool:
+    """model(inputs) changes with this parameter."""
+    before = session.outputs
+    with session.observe(), torch.no_grad():
+        model.eval()
+        parameter = model.get_parameter(name)
+        parameter.add_(torch.randn_like(parameter) * (parameter.abs().mean() + 0.1))
+        after = session._first_tensor(session.call_model(session.batch[0]))
+    return not same(before, after)
+
+
 def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Finding]:
     """Parameters in the optimizer that shape the loss and still get no gradient at all."""
     loop = session.loop
@@ -263,16 +275,7 @@ def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Fi
     ]  # fmt: skip
     if not silent:
         return
-    inputs, _ = session.batch
-    before = session.outputs
-    moved = []
-    for name, parameter in silent[:4]:
-        with session.observe(), torch.no_grad():
-            session.model.eval()
-            parameter.add_(torch.randn_like(parameter) * (parameter.std() + 0.1))
-            after = session._first_tensor(session.call_model(inputs))
-        if not same(before, after):
-            moved.append(name)
+    moved = [name for name, _ in silent[:4] if _shapes_outputs(session, session.model, name)]
     if moved:
         yield Finding(
             "frozen-params", "warning",
@@ -283,15 +286,32 @@ def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Fi
         )  # fmt: skip
 
 
+def _moved_by_a_step(session: Session) -> set[str]:
+    """Names of parameters that were other after an optimizer step than before it."""
+    tape = session.loop.tape
+    names = {id(p): n for n, p in session.model.named_parameters()}
+    found, before = set(), None
+    for event in tape.events:
+        if event.kind == "step":
+            before = event.weights
+        elif event.kind == "stepped" and before is not None:
+            for p, a, b in zip(tape.watched, before, event.weights, strict=True):
+                if id(p) in names and not torch.equal(a, b):
+                    found.add(names[id(p)])
+    return found
+
+
 def frozen_drift(session: Session) -> Iterator[Finding]:
     """What is frozen stays as it is."""
     loop = session.loop
-    if loop.moved_while_frozen:
+    stepped = _moved_by_a_step(session)
+    moved = [n for n in loop.moved_while_frozen if n in stepped]
+    if moved:
         yield Finding(
             "frozen-params-drift", "error",
-            f"{loop.moved_while_frozen[0]} is frozen and changed all the same: weight decay, "
+            f"{moved[0]} is frozen and changed all the same: weight decay, "
             "momentum or an old gradient moves it.",
-            {"moved": len(loop.moved_while_frozen)},
+            {"moved": len(moved)},
             "trained = [p for p in model.parameters() if p.requires_grad]\n"
             "optimizer = torch.optim.SGD(trained, lr=lr)  # and .grad = None for the others",
         )  # fmt: skip

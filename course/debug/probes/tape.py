@@ -142,8 +142,6 @@ class Tape:
         yield torch.optim.Optimizer, "zero_grad", self._noting("zero")
         yield nn.Module, "zero_grad", self._noting("zero")
         yield clip_grad, "_clip_grads_with_norm_", self._clip
-        yield clip_grad, "clip_grad_value_", self._clip
-        yield nn.utils, "clip_grad_value_", self._clip
         yield torch.amp.GradScaler, "unscale_", self._noting("unscale")
         yield DataLoader, "__iter__", self._loader_iter
         yield loader_module._BaseDataLoaderIter, "__next__", self._fetch
@@ -286,6 +284,8 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         kwargs = kwargs or {}
+        if function is torch._foreach_clamp_min_:  # how clip_grad_value_ starts
+            self.tape.note("clip", before=self.tape.gradient(), after=[])
         wide = _wide(function, args)
         result = function(*args, **kwargs)
         self.tape.see_function(function, args, kwargs, result)
