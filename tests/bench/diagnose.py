@@ -14,11 +14,15 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
-from course.debug import diagnose
+from course.debug import diagnose, watch
 from tests.debug.faulty import PAIRS, Pair
 from tests.debug.sound import SOUND
 
@@ -68,6 +72,54 @@ def shares(rows: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
+def watch_overhead(steps: int = 3000, rounds: int = 5) -> float:
+    """Time of a loop inside `watch` over the same loop alone, interleaved; median of rounds."""
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+    optimizer = torch.optim.Adam(model.parameters())
+    x, y = torch.randn(64, 64), torch.randint(0, 10, (64,))
+
+    def loop() -> float:
+        started = time.perf_counter()
+        for _ in range(steps):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        return time.perf_counter() - started
+
+    loop()
+    ratios = []
+    for _ in range(rounds):
+        alone = loop()
+        started = time.perf_counter()
+        with watch(model, optimizer):
+            loop()
+        ratios.append((time.perf_counter() - started) / alone)
+    return median(ratios) - 1
+
+
+def cost_in_steps() -> float:
+    """One call on a convolutional network, in plain training steps."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 16 * 16, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    x, y = torch.randn(640, 3, 32, 32), torch.randint(0, 10, (640,))
+    setup = {
+        "model": model, "loss_fn": nn.CrossEntropyLoss(), "optimizer": optimizer,
+        "train_loader": DataLoader(TensorDataset(x, y), 32, shuffle=True), "num_classes": 10,
+    }  # fmt: skip
+    started = time.perf_counter()
+    for i in range(20):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[32 * i : 32 * i + 32]), y[32 * i : 32 * i + 32]).backward()
+        optimizer.step()
+    one = (time.perf_counter() - started) / 20
+    started = time.perf_counter()
+    diagnose(setup)
+    return (time.perf_counter() - started) / one
+
+
 def main() -> None:
     tuning = "--tuning" in sys.argv
     pairs = [p for p in PAIRS if not held_out(p)] if tuning else PAIRS
@@ -91,11 +143,19 @@ def main() -> None:
     }
     for part in ("all", "tuned", "held_out"):
         s = summary[part]
-        print(f"{part:<9} {s['pairs']:>4} pairs: {s['told_apart']:.0%} told apart, "
-              f"{s['named_first']:.0%} named first, {s['alarms_on_twins']} twins with an alarm")  # fmt: skip
+        print(
+            f"{part:<9} {s['pairs']:>4} pairs: {s['told_apart']:.0%} told apart, "
+            f"{s['named_first']:.0%} named first, {s['alarms_on_twins']} twins with an alarm"
+        )
     print(f"sound     {summary['sound']:>4} set-ups: {summary['alarms_on_sound']} with an alarm; "
           f"slowest call {summary['seconds_slowest']:.2f} s")  # fmt: skip
     if not tuning:
+        summary["watch_overhead"] = watch_overhead()
+        summary["cost_in_plain_steps"] = cost_in_steps()
+        print(
+            f"watch: {summary['watch_overhead']:+.1%} of the loop's time; "
+            f"a call costs {summary['cost_in_plain_steps']:.0f} plain steps of a CNN"
+        )
         target = Path("build/bench/diagnose.json")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(summary | found, indent=2))

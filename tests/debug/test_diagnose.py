@@ -53,7 +53,13 @@ def fingerprint(setup: dict) -> list:
     model, optimizers = setup["model"], setup["optimizer"]
     optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
     hashed = [
-        (n, id(t), _hash(t), t.requires_grad, None if t.grad is None else (id(t.grad), _hash(t.grad)))
+        (
+            n,
+            id(t),
+            _hash(t),
+            t.requires_grad,
+            None if t.grad is None else (id(t.grad), _hash(t.grad)),
+        )
         for n, t in [*model.named_parameters(), *model.named_buffers()]
     ]
     modules = [
@@ -144,7 +150,7 @@ def test_the_report_escapes_html_and_goes_to_json():
 def test_a_report_says_what_was_not_checked():
     report = diagnose(SOUND["only_four_things"]())
     assert report.not_checked["modes.no_grad"] == "no evaluate()"
-    assert "data.labels" in report.checked
+    assert "data.single_class" in report.checked
 
 
 @pytest.mark.slow

@@ -304,7 +304,7 @@ def covariate_shift(session: Session) -> Iterator[Finding]:
             "alike.",
             {"train_mean": float(a.mean()), "train_std": sa, "val_mean": float(b.mean()),
              "val_std": sb},
-            "val_inputs = (val_inputs - train_mean) / train_std  # the same transform on both sides",
+            "val_inputs = (val_inputs - train_mean) / train_std  # the same on both sides",
         )  # fmt: skip
 
 

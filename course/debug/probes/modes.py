@@ -352,7 +352,8 @@ def repeats(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "metric-not-reset", "warning",
                 f"{name} differs between two calls on the same outputs "
-                f"({differ[name][0]:.4g}, then {differ[name][1]:.4g}): sums are carried over from the call before.",
+                f"({differ[name][0]:.4g}, then {differ[name][1]:.4g}): sums are carried over "
+                "from the call before.",
                 {"first": differ[name][0], "second": differ[name][1]},
                 "correct = total = 0  # at the start of every evaluate(); metric.reset()",
             )  # fmt: skip

@@ -60,7 +60,7 @@ class Tag:
     __slots__ = ("__weakref__",)
 
 
-@dataclass
+@dataclass(eq=False)
 class Event:
     """One call. `call` counts the user's callable that was running."""
 
@@ -202,7 +202,7 @@ class Tape:
             gradient=self.gradient(),
             weights=self.weights(),
             lrs=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
-            has_closure=bool(args) or bool(kwargs.get("closure")),
+            has_closure=len(args) > 1 or bool(kwargs.get("closure")),
         )
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -316,7 +316,7 @@ def kept_outputs_of_evaluation(bug):
 @pair("non-finite-skipped", "non-finite-data")
 def skips_nan(bug):
     s = parts("regression")
-    x, y = s["train_loader"].dataset.tensors
+    x, _ = s["train_loader"].dataset.tensors
     if bug:
         x[5::40] = float("nan")
 
