@@ -16,12 +16,24 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 Parameters = Tensor | Iterable[Tensor]
 
 
 Ceiling = float | Callable[[Parameters], Tensor]
 """A number limits the joint norm; a function clips in its own way and returns the norm before."""
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """The parameters that the optimizer moves; nobody else's gradients matter."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def zero_grad(parameters: Iterable[Tensor]) -> None:
+    """Forget all gradients: what `optimizer.zero_grad()` does, without its profiling."""
+    for parameter in parameters:
+        parameter.grad = None
 
 
 def grad_norm(parameters: Parameters) -> Tensor:
