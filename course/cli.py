@@ -1,4 +1,4 @@
-"""The `course` command: the reader's door to the worked numerics, and to runs on disk.
+"""The `course` command: the lecture's numbers and claims, tried; and the runs on disk.
 
 Nothing heavy is imported before it is needed: `course worked --list` answers without torch.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.split
 
 @app.callback()
 def course() -> None:
-    """The reader's door: every number of the lecture, recomputed."""
+    """Every number of the lecture recomputed, every claim tried, every run compared."""
 
 
 @app.command()
@@ -52,6 +53,26 @@ def worked(
     else:
         print_overview(found)
     raise typer.Exit(any(numeric.verdict == "differs" for numeric in found))
+
+
+@app.command()
+def claims(
+    id: Annotated[
+        str | None, typer.Argument(help="A claim, as F26, or a contradiction, as K17.")
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Ids and titles only, tries nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write one offline page as well.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every experiment.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; none: as each needs.")] = None,
+) -> None:
+    """Try what the lecture asserts. Exit 1: a verdict is not the one on record."""
+    from course.claims.show import run_command
+
+    code = run_command(id, list_only=list_, as_json=as_json, html=html, seed=seed, device=device)
+    raise typer.Exit(code)
 
 
 def print_overview(found: list) -> None:
