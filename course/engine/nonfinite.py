@@ -38,13 +38,14 @@ def found_nonfinite(
 
 
 def _any_nonfinite(parameters: Sequence[Tensor]) -> Tensor:
-    """1.0 where any number of any gradient is inf or nan, in one operation a device."""
+    """1.0 where any number of any gradient is inf or nan, in one operation."""
     grads = [grad for parameter in parameters if (grad := parameter.grad) is not None]
     if not grads:
         return torch.zeros(())
-    found = torch.zeros((), device=grads[0].device)
+    one = _one(grads[0].device)
+    found = one - one
     try:  # the operation behind GradScaler.unscale_, with a scale of one
-        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, _one(found.device))
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
     except RuntimeError:  # not for this mix of devices or dtypes
         for grad in grads:
             found += (~torch.isfinite(grad).all()).to(found)

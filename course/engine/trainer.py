@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from course.engine.history import History
 from course.engine.nonfinite import found_nonfinite, nonfinite_error, skips_by_itself
 from course.engine.placement import as_pair, check_device, choose_device, move, move_training_
 from course.engine.precision import FP32, Precision
-from course.engine.progress import Progress
+from course.engine.progress import Progress, Sums
 from course.engine.record import RunRecord
 from course.engine.resume import collect, restore
 from course.engine.seeding import seed_everything, undisturbed
@@ -352,7 +352,7 @@ class Trainer:
                     precision=self.precision,
                     device=self.device,
                     on_nonfinite=plan.on_nonfinite,
-                    measure_norm=progress.update_in_epoch % 20 == 0,
+                    measure_norm=progress.update_in_epoch % 50 == 0,
                     weigh=self.weigh,
                 )
             except Exception as error:
@@ -385,11 +385,11 @@ class Trainer:
     def _evaluate(self, val_loader: Iterable[Batch] | None, started: float) -> None:
         """Validate, and write the epoch's line of the history."""
         progress = self.progress
-        sums = summed(asdict(progress.sums), self.device)
+        sums = Sums(**summed(vars(progress.sums), self.device))
         line = {
             "epoch": progress.epoch,
             "updates": progress.update,
-            "train_loss": sums["loss"] / sums["weight"],
+            "train_loss": sums.mean_loss,
         }
         if val_loader is not None:
             with undisturbed(self.device):
@@ -405,7 +405,7 @@ class Trainer:
         line |= {
             "lr": self.optimizer.param_groups[0]["lr"],
             "grad_norm": progress.sums.mean_norm,
-            "skipped": progress.sums.skipped,
+            "skipped": progress.sums.skipped,  # the same in every process
             "seconds": round(time.perf_counter() - started, 3),
         }
         self.history.add(line)

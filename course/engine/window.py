@@ -108,8 +108,10 @@ class Window:
 
     def counts_nothing(self, index: int) -> bool:
         """Whether all targets of a micro-batch are masked, while the window has others."""
+        if len(self.weights) == 1 or self.num_ranks > 1:
+            return False
         weight = self.weights[index]
-        return self.num_ranks == 1 and not isinstance(weight, Tensor) and not weight and self.total
+        return not isinstance(weight, Tensor) and not weight and bool(self.total)
 
 
 def weighing(criterion: Criterion) -> Weigher:
