@@ -7,6 +7,7 @@ import collections
 import copy
 import dataclasses
 import io
+import math
 import pathlib
 import random
 import sys
@@ -324,21 +325,34 @@ def resume_epoch(seed: int) -> Measured:
 def early_stopping() -> Measured:
     from course.engine.stopping import EarlyStopping
 
-    def stops_at(losses: list[float], **options: Any) -> int:
-        stopper = EarlyStopping(**options)
-        return next((i for i, loss in enumerate(losses) if stopper.update(loss, epoch=i)), -1)
+    def stops_at(losses: list[float], patience: int, min_delta: float = 0.0) -> int:
+        """The chapter's rule: a loss below best − min_delta resets the counter."""
+        best, waited = math.inf, 0
+        for index, loss in enumerate(losses):
+            improved = loss < best - min_delta
+            best, waited = (loss, 0) if improved else (best, waited + 1)
+            if waited >= patience:
+                return index
+        return -1
 
-    falling = stops_at([1, 0.9, 0.8, 0.81, 0.82, 0.83], patience=3)
+    rising = [1, 0.9, 0.8, 0.81, 0.82, 0.83]
+    stopper = EarlyStopping(patience=3)
+    engine = next(i for i, loss in enumerate(rising) if stopper.update(loss, epoch=i))
+    stopped = stops_at(rising, 3)
+    never = stops_at([1 / (i + 1) for i in range(20)], 3)
     evidence = {
-        "stopped at index, best at 2, patience 3": falling,
-        "only nan, patience 5, stopped at index": stops_at([float("nan")] * 9, patience=5),
+        "stopped at index, best at 2, patience 3": stopped,
+        "the course's engine stops at index": engine,
+        "only nan, patience 5, stopped at index": stops_at([math.nan] * 9, 5),
         "falling by 1e-5, min_delta 1e-4, patience 5": stops_at(
-            [1 - 1e-5 * i for i in range(9)], patience=5, min_delta=1e-4
+            [1 - 1e-5 * i for i in range(9)], 5, 1e-4
         ),
-        "never worse, stopped at index (-1: never)": stops_at(
-            [1 / (i + 1) for i in range(20)], patience=3
-        ),
+        "always better, stopped at index (-1: never)": never,
     }
-    never = evidence["never worse, stopped at index (-1: never)"] == -1
-    stated = falling == 2 + 3 and never
-    return weigh("stopped at index, best at 2, patience 3", evidence, stated=stated)
+    stated = stopped == engine == rising.index(min(rising)) + 3 and never == -1
+    return weigh(
+        "stopped at index, best at 2, patience 3",
+        evidence,
+        stated=stated,
+        note="nan counts as no improvement, and the chapter's counter is not in its checkpoint.",
+    )

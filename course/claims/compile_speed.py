@@ -30,7 +30,11 @@ def compile_gain(seed: int, device: torch.device) -> Measured:
     compiled = torch.compile(model, backend="inductor" if on_gpu else "eager")
 
     with torch.no_grad():
-        first = seconds(lambda: compiled(inputs), device=device)
+        try:
+            first = seconds(lambda: compiled(inputs), device=device)
+        except Exception as fault:  # no compiler to be had: any of several errors
+            evidence = {"first calls that worked": 0, "raises": type(fault).__name__}
+            return needs_gpu("first calls that worked", evidence, "torch.compile fails here.")
         steady = statistics.median(
             seconds(lambda: compiled(inputs), device=device) for _ in range(20)
         )
@@ -93,6 +97,7 @@ def small_matmul(device: torch.device) -> Measured:
     evidence = {
         "CPU time / GPU time at 32": gains[32],
         "CPU time / GPU time by size": gains,
+        "threads on the CPU": torch.get_num_threads(),
     } | evidence
     return weigh(
         "CPU time / GPU time at 32", evidence, stated=gains[32] < 2 and gains[2048] > 5 * gains[32]

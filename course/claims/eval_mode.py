@@ -162,7 +162,7 @@ def inference_mode_speed(device: torch.device) -> Measured:
 
 @claim(
     "F53",
-    title="What inference_mode forbids",
+    title="inference_mode forbids changing views, and backward",
     source="Training-loop chapter, c4 (views); annotated-loop essay (backward)",
     expected="holds if",
     says="Inference tensors forbid in-place changes of views, and cannot enter backward.",
@@ -194,6 +194,7 @@ def inference_mode_forbids() -> Measured:
         evidence,
         stated=bool(errors["view changed in place, inside"] and errors["w + tensor"]),
         conditioned=bool(errors["changed in place, outside"] and errors["w * tensor"]),
+        note="The chapter's sentence fails inside the block, the essay's where nothing is saved.",
     )
 
 

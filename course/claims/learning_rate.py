@@ -49,11 +49,10 @@ def range_test_of_100_steps(seed: int) -> Measured:
             "loss first, lowest": [losses[0], losses[low]],
             "lr at the lowest loss": lrs[low],
         }
-    as_printed, wide = evidence["×1.05, 100 steps"], evidence["×1.2045, 100 steps"]
+    as_printed = evidence["×1.05, 100 steps"]
     evidence = {"last lr reached": as_printed["last lr"]} | evidence
     first, lowest = as_printed["loss first, lowest"]
     found = lowest < 0.9 * first
-    assert wide["last lr"] > as_printed["last lr"]
     return weigh(
         "last lr reached",
         evidence,

@@ -167,7 +167,7 @@ def claim(
     """Register an experiment as the trial of a claim.
 
     The experiment may take `seed` and `device`; it is called with those that it names, under that
-    seed, with warnings muted, and all random number generators are put back afterwards.
+    seed, on one thread, with warnings muted; random generators are put back afterwards.
 
     Args:
         id: The ledger's id, as `F26`.
@@ -290,8 +290,8 @@ def choose_device(device: Any = None, *, gpu: bool = False) -> Any:
     if device is None:
         return torch.device("cuda" if gpu and torch.cuda.is_available() else "cpu")
     try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as fault:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as fault:
         raise ValueError(
             f"device '{device}': this torch ({torch.__version__}) cannot compute there "
             f"({str(fault).splitlines()[0]}). Use cpu."
@@ -316,11 +316,16 @@ def versions(device: Any) -> dict[str, str]:
 
 @contextmanager
 def _quiet_and_seeded(seed: int) -> Iterator[None]:
-    """Seed Python, NumPy and torch, mute warnings; put all of it back on leaving."""
+    """Seed Python, NumPy and torch, mute warnings, use one thread; put all back on leaving.
+
+    One thread, since the tensors are small: more would wait for each other on a busy machine.
+    """
     import numpy
     import torch
 
     before = random.getstate(), numpy.random.get_state()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         random.seed(seed)
@@ -331,6 +336,7 @@ def _quiet_and_seeded(seed: int) -> Iterator[None]:
         finally:
             random.setstate(before[0])
             numpy.random.set_state(before[1])
+            torch.set_num_threads(threads)
 
 
 def _json_value(value: Any, *, keep: bool = False) -> Any:

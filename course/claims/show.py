@@ -154,7 +154,7 @@ def _text_lines(trial: Trial) -> Iterator[str]:
         yield from _wrapped(f"It holds {trial.condition}.")
     for name, value in measured.evidence.items():
         mark = ">" if name == measured.deciding else " "
-        yield f"   {mark} {name}: {short(value)}"
+        yield from _wrapped(f"{name}: {short(value)}", start=f"   {mark} ")
     if measured.note:
         yield from _wrapped(measured.note)
     if (recorded := _on_record(trial)) is not None:
@@ -261,8 +261,8 @@ def _circumstances(trials: list[Trial]) -> str:
     return f"seed {trials[0].seed}, {devices}, {shown}; {took:.1f} s"
 
 
-def _wrapped(text: str) -> list[str]:
-    return wrap(text, 100, initial_indent=" " * 5, subsequent_indent=" " * 7)
+def _wrapped(text: str, start: str = " " * 5) -> list[str]:
+    return wrap(text, 100, initial_indent=start, subsequent_indent=" " * 7)
 
 
 def _dumped(value: Any) -> str:

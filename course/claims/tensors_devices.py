@@ -105,7 +105,7 @@ def dtype_after_optimizer() -> Measured:
 )
 def move_before_optimizer(device: torch.device) -> Measured:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
-    fresh = torch.optim.Adam(model.parameters())
+    fresh = torch.optim.Adam(model.parameters(), foreach=False)
     model.to(device, torch.float64)
     lost_by_moving = 4 - _optimizer_holds(model, fresh)
 

@@ -64,12 +64,14 @@ def test_an_unknown_id_suggests_the_nearest():
         compute("F1388")
 
 
-def test_a_trial_leaves_all_random_generators_alone():
+def test_a_trial_leaves_random_generators_and_threads_alone():
+    threads = torch.get_num_threads()
     before = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state()
     compute("F103", seed=5)
     assert random.getstate() == before[0]
     assert numpy.random.get_state()[1].tolist() == before[1]
     assert torch.equal(torch.get_rng_state(), before[2])
+    assert torch.get_num_threads() == threads
 
 
 def test_the_seed_decides_every_draw():
@@ -78,8 +80,9 @@ def test_the_seed_decides_every_draw():
 
 
 def test_a_device_that_torch_cannot_use_is_named():
-    with pytest.raises(ValueError, match=r"device 'xpu:7'.*Use cpu"):
-        compute("F15", device="xpu:7")
+    for device in ("xpu:7", "meta"):
+        with pytest.raises(ValueError, match=rf"device '{device}'.*Use cpu"):
+            compute("F15", device=device)
 
 
 def test_verdicts_follow_the_measurement_another_loss_for_float_one_hot(monkeypatch):

@@ -45,6 +45,11 @@ def test_a_trial_prints_its_evidence_and_renders_in_a_notebook(trials):
     for shown in (text, html):
         assert "backward adds into .grad" in shown and "torch" in shown and "seed 0" in shown
     assert "<table>" in html
+    assert "   > gradient after the second backward: 8" in text
+
+
+def test_the_text_of_a_trial_fits_the_terminal(trials):
+    assert all(len(line) <= 100 for trial in trials for line in str(trial).splitlines())
 
 
 def test_a_changed_verdict_is_marked_and_makes_the_exit_code_1(trials, monkeypatch):
