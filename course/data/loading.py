@@ -163,6 +163,8 @@ class InMemoryLoader:
         self.set_position(epoch + 1)
         order = epoch_order(len(self.inputs), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
         order = order[start * self.batch_size : len(self) * self.batch_size]
+        if not len(order):  # entered at its end: split() would give one empty batch
+            return
         # Several small batches are cut out at once: a gather costs more than its bytes.
         bytes_a_batch = self.batch_size * self.inputs[0].numel() * self.inputs.element_size()
         at_once = max(GATHER_BYTES // max(bytes_a_batch, 1), 1) * self.batch_size

@@ -233,7 +233,7 @@ def main() -> None:
     peers = {} if settings.no_peers else peers_here()
 
     groups = {}
-    for job in (Job("digits MLP", epochs=15), Job("small CNN", epochs=3)):
+    for job in (Job("digits MLP", epochs=30), Job("small CNN", epochs=3)):
         ours = {"(a) plain loop": plain, "engine beside (a)": engine}
         fast = {"(b) fastest loop": fastest, "engine beside (b)": engine_fast}
         for base, variants in (
