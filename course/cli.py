@@ -31,6 +31,7 @@ def worked(
         bool, typer.Option("--list", help="Ids and titles only, computes nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
+    markdown: Annotated[bool, typer.Option(help="The table of all as Markdown.")] = False,
     device: Annotated[str, typer.Option(help="Where torch computes: cpu or cuda.")] = "cpu",
 ) -> None:
     """Recompute the lecture's worked numbers. Exit 1: one of ours differs, unexplained."""
@@ -50,6 +51,10 @@ def worked(
         print(json.dumps(document[0] if id else document, indent=2, ensure_ascii=False))
     elif id:
         print(found[0])
+    elif markdown:
+        from course.worked.show import as_markdown
+
+        print(as_markdown(found))
     else:
         print_overview(found)
     raise typer.Exit(any(numeric.verdict == "differs" for numeric in found))
