@@ -39,7 +39,7 @@ def sampled_classes(
     plain = batch_size * class_sizes[1] / sum(class_sizes)
     left.axvline(plain, color=RED, linestyle="--", label=f"unweighted: {plain:g}")
     left.set(xlabel=f"minority members of a batch of {batch_size}", ylabel="batches")
-    left.legend(frameon=False, loc="upper right", fontsize="small")
+    left.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), fontsize="small")
     drawn = touched.mean(dim=0).tolist()
     labels = [
         f"{name} ({size})" for name, size in zip(("majority", "minority"), class_sizes, strict=True)
@@ -47,7 +47,7 @@ def sampled_classes(
     right.bar(labels, class_sizes, color=GREY, alpha=0.3, label="never drawn in an epoch")
     right.bar(labels, drawn, color=BLUE, label="drawn at least once")
     right.set(ylabel="examples")
-    right.legend(frameon=False, loc="center right", fontsize="small")
+    right.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), fontsize="small")
     return figure
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from course.catalogue import UnknownIdError
-from course.worked import Step, Worked, catalogue, compute
+from course.worked import Step, Worked, catalogue, compute, compute_all
 from course.worked.registry import close
 
 IDS = list(catalogue())
@@ -113,6 +113,16 @@ def test_another_seed_gives_the_same_verdicts(id):
     first = {step.what: step.verdict for step in numeric().steps}
     second = {step.what: step.verdict for step in numeric(seed=1).steps}
     assert second == first
+
+
+def test_all_can_be_computed_with_one_seed():
+    assert [numeric.inputs.get("seed", 7) for numeric in compute_all(seed=7)] == [7] * len(IDS)
+
+
+def test_an_example_can_be_computed_with_other_inputs():
+    assert compute("N50", larger=128).steps[0].computed == 4.0
+    with pytest.raises(ValueError, match="N50 has no input 'big'; it takes batch_size, larger"):
+        compute("N50", big=128)
 
 
 @pytest.mark.parametrize("id", SEEDED)
