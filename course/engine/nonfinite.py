@@ -42,8 +42,7 @@ def _any_nonfinite(parameters: Sequence[Tensor]) -> Tensor:
     grads = [grad for parameter in parameters if (grad := parameter.grad) is not None]
     if not grads:
         return torch.zeros(())
-    one = _one(grads[0].device)
-    found = one - one
+    found, one = _found_and_one(grads[0].device)
     try:  # the operation behind GradScaler.unscale_, with a scale of one
         torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
     except RuntimeError:  # not for this mix of devices or dtypes
@@ -53,9 +52,19 @@ def _any_nonfinite(parameters: Sequence[Tensor]) -> Tensor:
     return found
 
 
+def _found_and_one(device: torch.device) -> tuple[Tensor, Tensor]:
+    """A 0.0 to be set, new where somebody may still wait for the last one; and a 1.0."""
+    if device.type != "cpu":
+        return torch.zeros((), device=device), _constants(device)[1]
+    found, one = _constants(device)
+    if found.item():  # read at once, so it can serve again
+        found.zero_()
+    return found, one
+
+
 @lru_cache
-def _one(device: torch.device) -> Tensor:
-    return torch.ones((), device=device)
+def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
+    return torch.zeros((), device=device), torch.ones((), device=device)
 
 
 def skips_by_itself(optimizer: Optimizer) -> bool:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -48,8 +47,7 @@ from course.engine.window import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
+class StepReport(NamedTuple):
     """What one update did. Reading `loss` or `grad_norm` waits for the accelerator."""
 
     mean_loss: Tensor
@@ -374,9 +372,9 @@ class Trainer:
     def _windows(self) -> Iterator[list[Batch]]:
         """The windows that are left of this epoch; none is loaded after the run's end."""
         progress = self.progress
-        batches = map(as_pair, self.batches.enter(progress))
+        batches = self.batches.enter(progress)
         while not self._reached():
-            micro_batches = list(islice(batches, self.accum_steps))
+            micro_batches = [as_pair(batch) for batch in islice(batches, self.accum_steps)]
             if not micro_batches:
                 progress.micro_batches_per_epoch = progress.micro_batch
                 return
@@ -453,7 +451,7 @@ class Trainer:
 
     def _reached(self) -> bool:
         """Whether no further update is to be made."""
-        return bool(self.progress.stopped) or self.plan.is_reached(self.progress)
+        return self.progress.stopped is not None or self.plan.is_reached(self.progress)
 
     def _finished(self) -> bool:
         """Whether the last update is made and evaluated."""

@@ -77,11 +77,13 @@ def global_or_per_tensor(
     many = [torch.full((2,), 1e3, dtype=torch.float64) for _ in range(num_tensors)]
     joint = torch.cat([_clipped([grad], limit)[0] for grad in many]).norm()
     yield Step(f"per tensor, {num_tensors} large ones: norm in limits", joint / limit, formula="√T")
-    yield Step(
-        "by value, 1e8 numbers: norm in limits",
-        (num_elements * limit**2) ** 0.5 / limit,
-        formula="√n, when every number reaches the limit",
-    )
+    for count in (10_000, num_elements):
+        # one clipped number seen `count` times: nothing of that size is stored
+        by_value = torch.tensor(1e3 * limit, dtype=torch.float64).clamp(-limit, limit)
+        norm = by_value.expand(count).norm()
+        yield Step(
+            f"by value, {count:.0e} large numbers: norm in limits", norm / limit, formula="√n"
+        )
 
 
 def _clipped(grads: list[torch.Tensor], max_norm: float) -> list[torch.Tensor]:

@@ -39,7 +39,7 @@ def sampled_classes(
     plain = batch_size * class_sizes[1] / sum(class_sizes)
     left.axvline(plain, color=RED, linestyle="--", label=f"unweighted: {plain:g}")
     left.set(xlabel=f"minority members of a batch of {batch_size}", ylabel="batches")
-    left.legend(frameon=False)
+    left.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), fontsize="small")
     drawn = touched.mean(dim=0).tolist()
     labels = [
         f"{name} ({size})" for name, size in zip(("majority", "minority"), class_sizes, strict=True)
@@ -47,7 +47,7 @@ def sampled_classes(
     right.bar(labels, class_sizes, color=GREY, alpha=0.3, label="never drawn in an epoch")
     right.bar(labels, drawn, color=BLUE, label="drawn at least once")
     right.set(ylabel="examples")
-    right.legend(frameon=False)
+    right.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), fontsize="small")
     return figure
 
 
@@ -144,7 +144,8 @@ def ceiling(stages: tuple[tuple[str, float], ...], baseline: float, all_true: fl
     ax.bar_label(bars, labels=[f"+{gain:g}" for gain in gains], padding=4)
     ax.axvline(baseline, color=RED, linestyle="--", label=f"baseline {baseline:g} %")
     ax.invert_yaxis()
-    ax.margins(x=0.12)
+    span = all_true - baseline
+    ax.set(xlim=(baseline - 0.05 * span, all_true + 0.1 * span))
     ax.set(xlabel="accuracy with this stage perfect, %")
     ax.legend(frameon=False, loc="center right")
     return figure

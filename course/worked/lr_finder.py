@@ -64,7 +64,7 @@ def finder_reach(
     yield Step(
         "steps to the last lr of the lecture's plot",
         _steps_to(start, factor, end),
-        steps,
+        100,
         formula="⌈ln(1 / 1e-7) / ln 1.05⌉",
         correction=(
             "About 100 steps and ×1.05 do not go together: 100 of them end near 1e-5, where the "

@@ -1,6 +1,7 @@
 """Memory and cost: bytes of weights and optimizer state, size of a checkpoint, FLOPs of a product.
 
-Seven billion numbers are counted on torch's meta device, which allocates nothing.
+Seven billion weights are counted on torch's meta device, which allocates nothing; what Adam keeps
+for one weight is measured on a few.
 """
 
 import io
@@ -9,6 +10,7 @@ from itertools import pairwise
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import mm_flop
 
 from course.worked.registry import Step, worked
 
@@ -19,13 +21,14 @@ def _bytes(num: int, dtype: torch.dtype = torch.float32) -> int:
     return torch.empty(num, dtype=dtype, device="meta").nbytes
 
 
-def _adam_state(num: int) -> dict[str, int]:
-    """Bytes of what Adam keeps for `num` float32 parameters, by name."""
-    weight = nn.Parameter(torch.empty(num, device="meta"))
-    weight.grad = torch.empty_like(weight)
+def _adam_state(num: int, measured: int = 64) -> dict[str, int]:
+    """Bytes of what Adam keeps for `num` float32 parameters, by name, as measured on a few."""
+    weight = nn.Parameter(torch.zeros(measured))
+    weight.grad = torch.ones_like(weight)
     optimizer = torch.optim.Adam([weight])
     optimizer.step()
-    return {key: value.nbytes for key, value in optimizer.state[weight].items() if key != "step"}
+    state = optimizer.state[weight]
+    return {key: value.nbytes * num // measured for key, value in state.items() if key != "step"}
 
 
 @worked(
@@ -44,7 +47,7 @@ def weight_memory(
     with_graph = [times * weights / MB for times in graph]
     yield Step("with a graph of 2-3 times, MB", with_graph, [800.0, 1200.0], formula="2 or 3 · 400")
     full, half = _bytes(large), _bytes(large, torch.bfloat16)
-    yield Step("7 B weights in FP32, GB", full / GB, 28.0, formula="4 bytes each")
+    yield Step("7 B weights in FP32, GB", full / GB, formula="4 bytes each")
     yield Step(
         "the same without any graph, GB",
         full / GB,
@@ -68,7 +71,7 @@ def weight_memory(
     perturb={"num_parameters": 13_000_000_000},
 )
 def adam_memory(num_parameters: int = 7_000_000_000) -> Iterator[Step]:
-    """A real Adam step on weights without storage, and the size of what it left behind."""
+    """What a real Adam step leaves behind for a weight, times the weights."""
     state = _adam_state(num_parameters)
     yield Step("m, GB", state["exp_avg"] / GB, 28.0, formula="4 bytes each")
     yield Step("v, GB", state["exp_avg_sq"] / GB, 28.0, formula="4 bytes each")
@@ -126,14 +129,8 @@ def _saved_bytes(state: object) -> int:
 )
 def matmul_flops(sizes: tuple[int, ...] = (512, 1024, 2048)) -> Iterator[Step]:
     """A multiplication and an addition for each of n³ terms, and torch's own counter."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     yield Step("FLOPs", [2 * n**3 for n in sizes], formula="2 n³")
-    counted = []
-    for n in sizes:
-        with FlopCounterMode(display=False) as counter:
-            torch.empty(n, n, device="meta") @ torch.empty(n, n, device="meta")
-        counted.append(counter.get_total_flops())
+    counted = [mm_flop((n, n), (n, n)) for n in sizes]
     yield Step("counted by torch", counted)
     ratios = [after / before for before, after in pairwise(counted)]
     yield Step("per doubling", ratios, formula="2³")

@@ -21,9 +21,14 @@ def overfit_one_batch(
     sizes: tuple[int, int, int] = (4, 16, 3),
     lr: float = 0.05,
     steps: int = 200,
+    threshold: float = 0.01,
     seed: int = 0,
 ) -> Iterator[Step]:
-    """The probe's final loss for many seeds, and how far the threshold lies above them all."""
+    """The probe's final loss for many seeds, and how many miss the threshold.
+
+    None of the first 200 seeds does, and 1 of the first 2,000 (it ends at 0.061): a healthy loop
+    may fail the probe once in a while, so try a second seed before you hunt for a bug.
+    """
     losses = final_losses(num_seeds, num_examples, sizes, lr, steps, seed)
     fan_in, hidden, num_classes = sizes
     count = (fan_in + 1) * hidden + (hidden + 1) * num_classes
@@ -31,7 +36,8 @@ def overfit_one_batch(
     yield Step("median loss", losses.median())
     yield Step("99 % of the seeds below", losses.quantile(0.99))
     yield Step("largest loss", losses.max())
-    yield Step("all below the threshold 0.01", bool(losses.max() < 0.01), True)
+    missed = (losses > threshold).sum()
+    yield Step("seeds above the threshold", missed, formula="loss > 0.01")
 
 
 def final_losses(

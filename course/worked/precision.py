@@ -72,10 +72,12 @@ def number_formats(
     infos = [torch.finfo(getattr(torch, FORMATS[name])) for name in formats]
     for name in formats:
         yield Step(f"{name}: sign, exponent, mantissa", bit_fields(name), printed_bits[name])
-    yield Step(f"largest: {', '.join(formats)}", [info.max for info in infos])
+    printed_largest = {"FP32": (3.4e38, 5e36), "FP16": (65_504.0, 0.0), "BF16": (3.4e38, 5e36)}
+    for name, info in zip(formats, infos, strict=True):
+        yield Step(f"{name}: largest", info.max, *printed_largest[name])
     yield Step("eps", [info.eps for info in infos], formula="2^−mantissa")
     digits = [-math.log10(info.eps) for info in infos]
-    yield Step("decimal digits", digits, formula="−log₁₀ eps")
+    yield Step("decimal digits", digits, [7.0, 3.0, 2.0], 0.5, formula="−log₁₀ eps")
     yield Step("smallest normal", [info.smallest_normal for info in infos])
     subnormal = [info.smallest_normal * info.eps for info in infos]
     yield Step("smallest subnormal", subnormal, formula="smallest normal · eps")

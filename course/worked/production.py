@@ -6,6 +6,7 @@ import ast
 import inspect
 import math
 import random
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def script_length(
 
 def count_lines(source: str) -> tuple[int, int]:
     """Lines that are not blank, and those of them that are code."""
-    source = inspect.cleandoc(source)
+    source = textwrap.dedent(source)
     lines = [line.strip() for line in source.splitlines()]
     documentation: set[int] = set()
     for node in ast.walk(ast.parse(source)):

@@ -154,6 +154,7 @@ def lightning(job: Job, **options) -> None:
 
 
 def fastai(job: Job) -> None:
+    from fastai.callback.progress import ProgressCallback  # noqa: F401 (gives Learner no_bar)
     from fastai.data.core import DataLoaders
     from fastai.learner import Learner
     from fastai.optimizer import OptimWrapper
