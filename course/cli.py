@@ -33,6 +33,7 @@ def worked(
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
     markdown: Annotated[bool, typer.Option(help="The table of all as Markdown.")] = False,
     device: Annotated[str, typer.Option(help="Where torch computes: cpu or cuda.")] = "cpu",
+    seed: Annotated[int | None, typer.Option(help="Of rows that simulate; none: theirs.")] = None,
 ) -> None:
     """Recompute the lecture's worked numbers. Exit 1: one of ours differs, unexplained."""
     from course.worked import registry
@@ -45,7 +46,7 @@ def worked(
             print("\n".join(f"{entry.id:<4} {entry.title}" for entry in entries))
         return
     use_device(device)
-    found = [registry.compute(id)] if id else list(registry.compute_all())
+    found = [registry.compute(id, seed=seed)] if id else list(registry.compute_all(seed))
     if as_json:
         document = [numeric.to_json() for numeric in found]
         print(json.dumps(document[0] if id else document, indent=2, ensure_ascii=False))
@@ -70,12 +71,16 @@ def claims(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write one offline page as well.")] = None,
+    markdown: Annotated[bool, typer.Option(help="The verdicts on record as Markdown.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of every experiment.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; none: as each needs.")] = None,
 ) -> None:
     """Try what the lecture asserts. Exit 1: a verdict is not the one on record."""
-    from course.claims.show import run_command
+    from course.claims.show import markdown_record, run_command
 
+    if markdown:
+        print(markdown_record())
+        return
     code = run_command(id, list_only=list_, as_json=as_json, html=html, seed=seed, device=device)
     raise typer.Exit(code)
 

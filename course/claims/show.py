@@ -131,6 +131,16 @@ def counts(trials: Iterable[Trial]) -> list[tuple[str, int]]:
     return [(verdict, found[verdict]) for verdict in VERDICTS if found[verdict]]
 
 
+def markdown_record() -> str:
+    """The verdicts on record as a Markdown table, for the README; tests try every one of them."""
+    on_record: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
+    for id, entry in catalogue().items():
+        on_record[entry.load().expected].append(id)
+    rows = ["| verdict | how many | claims |", "| --- | --- | --- |"]
+    rows += [f"| {verdict} | {len(ids)} | {', '.join(ids)} |" for verdict, ids in on_record.items()]
+    return "\n".join(rows)
+
+
 def document(trials: Iterable[Trial]) -> dict[str, Any]:
     """Everything that `--json` prints: claims, contradictions, and the GPU's record if any."""
     return {

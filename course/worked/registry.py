@@ -165,8 +165,13 @@ def catalogue() -> dict[str, Entry]:
     return read_catalogue("course.worked", Path(__file__).parent, "worked")
 
 
-def compute(id: str, **inputs: Any) -> Worked:
+def compute(id: str, *, seed: int | None = None, **inputs: Any) -> Worked:
     """Compute one worked numeric, with the lecture's inputs where no others are given.
+
+    Args:
+        id: The ledger's id, as `N19`; typed loosely.
+        seed: Handed to an example that draws at random, in place of its own; others take none.
+        inputs: Other inputs than the lecture's, by name.
 
     Raises:
         UnknownIdError: No such id; the message names the nearest.
@@ -174,7 +179,7 @@ def compute(id: str, **inputs: Any) -> Worked:
     """
     numeric = find_entry(catalogue(), id, kind="a worked numeric").load()
     _check_inputs(id, numeric, inputs)
-    return numeric(**inputs)
+    return numeric(**inputs, **_seed_for(numeric, seed))
 
 
 def compute_all(seed: int | None = None) -> Iterator[Worked]:
@@ -185,8 +190,12 @@ def compute_all(seed: int | None = None) -> Iterator[Worked]:
     """
     for entry in catalogue().values():
         numeric = entry.load()
-        takes_seed = seed is not None and "seed" in inspect.signature(numeric).parameters
-        yield numeric(seed=seed) if takes_seed else numeric()
+        yield numeric(**_seed_for(numeric, seed))
+
+
+def _seed_for(numeric: Callable[..., Worked], seed: int | None) -> dict[str, int]:
+    takes_one = seed is not None and "seed" in inspect.signature(numeric).parameters
+    return {"seed": seed} if takes_one else {}
 
 
 def _check_inputs(id: str, numeric: Callable[..., Worked], inputs: Mapping[str, Any]) -> None:

@@ -80,8 +80,8 @@ def as_markdown(all_worked: Iterable[Worked]) -> str:
 
 def _row(worked: Worked) -> list[str]:
     step = telling_step(worked)
-    lecture = short(step.printed) if has_printed(step) else "–"
-    computed = short(step.computed)
+    lecture = short(step.printed, 5) if has_printed(step) else "–"
+    computed = short(step.computed, 5)
     return [worked.entry.id, worked.entry.title, step.what, lecture, computed, worked.verdict]
 
 
@@ -103,14 +103,14 @@ def has_printed(step: Step) -> bool:
     return step.printed is not None
 
 
-def short(value: Any) -> str:
-    """A value in at most six significant digits and about 40 letters."""
+def short(value: Any, digits: int = 10) -> str:
+    """A value in at most so many significant digits, thousands apart."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float):
-        return f"{value:.10g}" if abs(value) < 1e6 else f"{value:.6g}"
+        return f"{value:.{digits}g}" if abs(value) < 1e6 else f"{value:.6g}"
     if isinstance(value, int):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(short(item) for item in value) + "]"
+        return "[" + ", ".join(short(item, digits) for item in value) + "]"
     return str(value)
