@@ -47,6 +47,7 @@ def clip_(parameters: Parameters, norm: Tensor, max_norm: Ceiling) -> None:
     if callable(max_norm):
         max_norm(parameters)
     else:
+        _check_ceiling("max_norm", max_norm)
         _scale_(_grads(parameters), norm, max_norm)
 
 

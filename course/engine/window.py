@@ -74,6 +74,8 @@ class Window:
     @classmethod
     def of(cls, micro_batches: Sequence[Batch], weighing: Weigher) -> Window:
         """Weigh the micro-batches as the criterion averages over them."""
+        if not micro_batches:
+            raise EngineError("no micro-batches: a step needs at least one pair (inputs, targets).")
         weigh, sums = weighing
         weights = [weigh(targets) for _, targets in micro_batches]
         return cls(weights, weights[0] if len(weights) == 1 else sum(weights), sums)

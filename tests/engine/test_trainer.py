@@ -525,3 +525,18 @@ def test_the_norm_in_the_history_is_the_norm_before_clipping():
     inputs, targets = next(iter(make_loader(4)))
     nn.functional.cross_entropy(plain(inputs), targets).backward()
     assert history[0]["grad_norm"] == pytest.approx(grad_norm(plain.parameters()).item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("max_norm", [0.0, -1.0, math.nan])
+def test_a_ceiling_must_be_above_zero(max_norm):
+    model = make_model()
+    before = weights_of(model)
+    with pytest.raises(ValueError, match="must be above 0"):
+        make_trainer(model, max_norm=max_norm).fit(make_loader(), epochs=1)
+    assert_untouched(model, before)
+
+
+def test_a_step_needs_a_micro_batch():
+    model = make_model()
+    with pytest.raises(EngineError, match="no micro-batches"):
+        train_step(model, [], nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.1))
