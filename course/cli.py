@@ -85,6 +85,17 @@ def claims(
     raise typer.Exit(code)
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def runs(context: typer.Context) -> None:
+    """List, show or compare recorded training runs: course runs list|show|compare."""
+    from course.engine.runs_cli import app as runs_app
+
+    runs_app(context.args, prog_name="course runs")
+
+
 def print_overview(found: list) -> None:
     """The table of all numerics, then a line that counts the verdicts."""
     from collections import Counter
