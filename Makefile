@@ -18,7 +18,8 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	  { echo "$(PYTHON) is older than 3.11. Try: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(UV)'
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
+	  --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -34,6 +35,9 @@ lab: setup ## JupyterLab on the students' notebooks
 notebooks: setup ## notebooks/*.ipynb from notebooks/source/*.py
 	$(BIN)/python -m autograde.authoring
 
+readme: setup ## The README's tables, made by the commands
+	$(BIN)/python tools/readme.py
+
 bench: setup ## Benchmarks; one of them: make bench TARGET=engine
 	for target in $(TARGET); do $(BIN)/python -m tests.bench.$$target || exit 1; done
 
@@ -48,4 +52,4 @@ lock: ## Compile requirements.lock and environment.yml anew from pyproject.toml
 clean: ## Remove what was made (not .venv)
 	rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info
 
-.PHONY: help setup demo test lab notebooks bench lint lock clean
+.PHONY: help setup demo test lab notebooks readme bench lint lock clean

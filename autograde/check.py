@@ -107,18 +107,21 @@ def message(verdict: Verdict, exercise: Exercise) -> str:
 
 
 def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
-    title = f"{exercise.id} {exercise.title}: {verdict.points:g} of {verdict.max_points:g} points"
-    yield from textwrap.wrap(title, WIDTH)
+    title = f"{exercise.id} · {exercise.title}: "
+    yield from textwrap.wrap(f"{title}{verdict.points:g} of {verdict.max_points:g} points", WIDTH)
     if verdict.status == "blank":
         yield f"  Not answered yet: write {exercise.name} in the cell above, then run both."
         return
-    for result in verdict.parts:
-        yield f"  {'✔' if result.passed else '✘'} {result.part.title}"
-        if not result.passed:
+    reasons = {_reason(result, exercise) for result in verdict.parts}
+    if len(reasons) == 1 and verdict.parts[0].raised:  # the same everywhere: said once
+        yield from _wrapped(reasons.pop(), first="  ✘ ")
+    else:
+        for result in verdict.parts:
+            yield f"  {'✔' if result.passed else '✘'} {result.part.title}"
             yield from _wrapped(_reason(result, exercise))
-    if verdict.hint:
-        yield from _wrapped(verdict.hint, first="  → ")
-    elif not verdict.passed:
+    for wrong in verdict.misconceptions:
+        yield from _wrapped(wrong.message, first="  → ")
+    if not verdict.misconceptions and not verdict.passed:
         yield from _wrapped(_next_step(verdict), first="  → ")
     shown = all(not result.part.hidden for result in verdict.parts)
     hidden = sum(part.points for part in exercise.parts if part.hidden)
@@ -128,18 +131,30 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
 
 def _reason(result: PartResult, exercise: Exercise) -> str:
     if result.raised:
-        if result.raised.kind in ("AnswerError", "NotAllowedError"):
+        if result.raised.kind in OUR_OWN:
             return result.raised.text
         return f"Your function raised {result.raised.kind}: {result.raised.text}"
+    if result.difference is None:
+        return ""
     difference = result.difference
-    assert difference is not None
     what = exercise.says.get(difference.field, difference.field)
     at = f" {difference.where}" if difference.where else ""
     return f"{what}{at} should be {difference.expected} and yours is {difference.got}."
 
 
+OUR_OWN = ("AnswerError", "NotAllowedError", "NameError", "Timeout", "ProcessEnded", "NotAsked")
+"""What is raised about an answer rather than by it; the text speaks for itself."""
+
+
 def _next_step(verdict: Verdict) -> str:
-    if any(result.raised for result in verdict.parts):
+    kinds = {result.raised.kind for result in verdict.parts if result.raised}
+    if "AnswerError" in kinds:
+        return "Mend what it returns first; the numbers are compared after that."
+    if "NotAllowedError" in kinds:
+        return "Write the steps out yourself: the lecture's formula is all you need."
+    if "Timeout" in kinds:
+        return "Find the loop and what should end it; print its counter for three rounds."
+    if kinds:
         return "Call your function yourself on one small case and read the whole traceback."
     right = [result.part.title for result in verdict.parts if result.passed]
     if right:
@@ -148,6 +163,7 @@ def _next_step(verdict: Verdict) -> str:
 
 
 def _wrapped(text: str, first: str = "    ") -> list[str]:
+    """Lines of at most WIDTH; none for an empty text."""
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent="    ")
 
 

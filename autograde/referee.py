@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, Literal
@@ -22,6 +22,8 @@ from autograde.compare import Difference, first_difference
 from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError, Part, Wrong
 
 CPU = torch.device("cpu")
+OUR_OWN = ("NotImplementedError", "AnswerError", "NotAllowedError")
+"""Exceptions that mean the same whoever raises them, and so show no misconception."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class PartResult:
     """Where the first wrong answer differs."""
     raised: Raised | None = None
     """What the function raised instead of answering."""
+    shows: Wrong | None = None
+    """The known mistake that this part's answers show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +57,17 @@ class Verdict:
     points: float
     max_points: float
     parts: list[PartResult]
-    misconception: str = ""
-    """Name of the known mistake whose answers these are; empty if none is recognised."""
-    hint: str = ""
-    """What to do about it."""
-    says: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def misconceptions(self) -> list[Wrong]:
+        """The known mistakes that the answers show, each once; most often one or none."""
+        shown = {result.shows.name: result.shows for result in self.parts if result.shows}
+        return list(shown.values())
+
+    @property
+    def misconception(self) -> str:
+        """Their names in one string, for tables; empty if none is recognised."""
+        return ", ".join(wrong.name for wrong in self.misconceptions)
 
     @property
     def passed(self) -> bool:
@@ -107,8 +117,7 @@ def judge(
     answers = {part.key: [ask(case) for case in asked[part.key]] for part in to_ask}
     right = _Oracle(exercise, exercise.reference, device)
     results = [_judge_part(exercise, part, asked, answers, right, device) for part in to_ask]
-    failed = [result.part for result in results if not result.passed]
-    wrong = _recognise(exercise, to_ask, failed, asked, answers, device) if failed else None
+    results = _recognised(exercise, results, asked, answers, device)
     results = [result for result in results if parts != "hidden" or result.part.hidden]
     return Verdict(
         exercise_id=exercise.id,
@@ -116,9 +125,6 @@ def judge(
         points=sum(result.part.points for result in results if result.passed),
         max_points=sum(result.part.points for result in results),
         parts=results,
-        misconception=wrong.name if wrong else "",
-        hint=wrong.message if wrong else "",
-        says=dict(exercise.says),
     )
 
 
@@ -179,7 +185,7 @@ def _judge_part(
                 f"The reference of {exercise.id} raised {expected.kind} on a case of part "
                 f"'{part.key}': {expected.text}"
             )
-        if difference := _difference(exercise, part, expected, answer, device):
+        if difference := _difference(exercise, part.fields, expected, answer, device):
             return PartResult(part, False, difference)
     return PartResult(part, True)
 
@@ -188,49 +194,69 @@ class RefereeFault(Exception):
     """The referee itself failed: nobody's grade may change for it."""
 
 
+def _recognised(
+    exercise: Exercise,
+    results: list[PartResult],
+    asked: dict[str, list[Case]],
+    answers: dict[str, list[Any]],
+    device: Any,
+) -> list[PartResult]:
+    """Say of each failed part which misconception its answers show.
+
+    One that answers alike on every case explains all; else one that does so on every case of the
+    failed parts; else each failed part is looked at by itself, in the field that differs, since
+    answers often show two mistakes at once.
+    """
+    failed = [result for result in results if not result.passed]
+    oracles = {wrong.name: _Oracle(exercise, wrong.function, device) for wrong in exercise.wrong}
+
+    def shown_by(looked_at: list[PartResult], *, one_field: bool = False) -> Wrong | None:
+        def alike(wrong: Wrong, result: PartResult) -> bool:
+            fields = result.part.fields
+            if one_field and result.difference:
+                fields = (result.difference.field,)
+            pairs = zip(asked[result.part.key], answers[result.part.key], strict=True)
+            oracle = oracles[wrong.name]
+            return all(
+                _alike(exercise, fields, oracle(case), answer, device) for case, answer in pairs
+            )
+
+        candidates = (w for w in exercise.wrong if all(alike(w, result) for result in looked_at))
+        return next(candidates, None)
+
+    if not failed:
+        return results
+    whole = shown_by(results) or shown_by(failed)
+    return [
+        result
+        if result.passed
+        else replace(result, shows=whole or shown_by([result], one_field=True))
+        for result in results
+    ]
+
+
+def _alike(
+    exercise: Exercise, fields: tuple[str, ...], known: Any, answer: Any, device: Any
+) -> bool:
+    """Whether an answer is a wrong function's: equal fields, or the same kind of exception."""
+    if isinstance(known, Raised) or isinstance(answer, Raised):
+        same = (
+            isinstance(known, Raised) and isinstance(answer, Raised) and known.kind == answer.kind
+        )
+        return same and known.kind not in OUR_OWN
+    return _difference(exercise, fields, known, answer, device) is None
+
+
 def _difference(
-    exercise: Exercise, part: Part, expected: Answer, answer: Answer, device: Any
+    exercise: Exercise, fields: tuple[str, ...], expected: Answer, answer: Answer, device: Any
 ) -> Difference | None:
     return first_difference(
         expected,
         answer,
-        fields=part.fields,
+        fields=fields,
         tolerance=exercise.tolerance,
         on_gpu=device.type == "cuda",
     )
-
-
-def _recognise(
-    exercise: Exercise,
-    parts: list[Part],
-    failed: list[Part],
-    asked: dict[str, list[Case]],
-    answers: dict[str, list[Any]],
-    device: Any,
-) -> Wrong | None:
-    """The misconception that answers alike on all cases; else on all of the failed parts."""
-    oracles = {wrong.name: _Oracle(exercise, wrong.function, device) for wrong in exercise.wrong}
-    for looked_at in (parts, failed):
-        for wrong in exercise.wrong:
-            pairs = (
-                (part, oracles[wrong.name](case), answer)
-                for part in looked_at
-                for case, answer in zip(asked[part.key], answers[part.key], strict=True)
-            )
-            if all(_alike(exercise, part, known, answer, device) for part, known, answer in pairs):
-                return wrong
-    return None
-
-
-def _alike(exercise: Exercise, part: Part, known: Any, answer: Any, device: Any) -> bool:
-    if isinstance(known, Raised) or isinstance(answer, Raised):
-        return (
-            isinstance(known, Raised)
-            and isinstance(answer, Raised)
-            and known.kind == answer.kind
-            and known.kind != "NotImplementedError"
-        )
-    return _difference(exercise, part, known, answer, device) is None
 
 
 @contextmanager

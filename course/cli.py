@@ -1,4 +1,4 @@
-"""The `course` command: the reader's door to the worked numerics, and to runs on disk.
+"""The `course` command: the lecture's numbers and claims, tried; and the runs on disk.
 
 Nothing heavy is imported before it is needed: `course worked --list` answers without torch.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.split
 
 @app.callback()
 def course() -> None:
-    """The reader's door: every number of the lecture, recomputed."""
+    """Every number of the lecture recomputed, every claim tried, every run compared."""
 
 
 @app.command()
@@ -30,7 +31,9 @@ def worked(
         bool, typer.Option("--list", help="Ids and titles only, computes nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
+    markdown: Annotated[bool, typer.Option(help="The table of all as Markdown.")] = False,
     device: Annotated[str, typer.Option(help="Where torch computes: cpu or cuda.")] = "cpu",
+    seed: Annotated[int | None, typer.Option(help="Of rows that simulate; none: theirs.")] = None,
 ) -> None:
     """Recompute the lecture's worked numbers. Exit 1: one of ours differs, unexplained."""
     from course.worked import registry
@@ -43,15 +46,54 @@ def worked(
             print("\n".join(f"{entry.id:<4} {entry.title}" for entry in entries))
         return
     use_device(device)
-    found = [registry.compute(id)] if id else list(registry.compute_all())
+    found = [registry.compute(id, seed=seed)] if id else list(registry.compute_all(seed))
     if as_json:
         document = [numeric.to_json() for numeric in found]
         print(json.dumps(document[0] if id else document, indent=2, ensure_ascii=False))
     elif id:
         print(found[0])
+    elif markdown:
+        from course.worked.show import as_markdown
+
+        print(as_markdown(found))
     else:
         print_overview(found)
     raise typer.Exit(any(numeric.verdict == "differs" for numeric in found))
+
+
+@app.command()
+def claims(
+    id: Annotated[
+        str | None, typer.Argument(help="A claim, as F26, or a contradiction, as K17.")
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Ids and titles only, tries nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write one offline page as well.")] = None,
+    markdown: Annotated[bool, typer.Option(help="The verdicts on record as Markdown.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of every experiment.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; none: as each needs.")] = None,
+) -> None:
+    """Try what the lecture asserts. Exit 1: a verdict is not the one on record."""
+    from course.claims.show import markdown_record, run_command
+
+    if markdown:
+        print(markdown_record())
+        return
+    code = run_command(id, list_only=list_, as_json=as_json, html=html, seed=seed, device=device)
+    raise typer.Exit(code)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def runs(context: typer.Context) -> None:
+    """List, show or compare recorded training runs: course runs list|show|compare."""
+    from course.engine.runs_cli import app as runs_app
+
+    runs_app(context.args, prog_name="course runs")
 
 
 def print_overview(found: list) -> None:

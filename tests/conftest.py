@@ -1,7 +1,13 @@
 """Fixtures shared by all tests: the device, and a fixed seed before every test."""
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of child processes too: small tensors everywhere
+
 import pytest
 import torch
+
+torch.set_num_threads(1)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

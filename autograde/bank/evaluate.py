@@ -63,8 +63,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     returned = function(model, batches, nn.CrossEntropyLoss())
     if not isinstance(returned, dict) or not {"loss", "accuracy"} <= set(returned):
         raise AnswerError(
-            "Return a dictionary with the keys 'loss' and 'accuracy'; what came back was "
-            f"{' '.join(str(returned).split())[:60]}."
+            "Return a dictionary with the keys 'loss' and 'accuracy'; what came back was a "
+            f"{type(returned).__name__}."
         )
     return {
         "loss": as_number(returned["loss"], "the mean loss"),
@@ -235,7 +235,7 @@ EXERCISE = Exercise(
         Wrong(
             "graph-kept",
             graph_kept,
-            "The numbers are right, yet a graph was built for a backward() that never comes. Put "
+            "A graph was built for a backward() that never comes. Put "
             "the loop under torch.no_grad(); eval() does not do that.",
         ),
         Wrong(

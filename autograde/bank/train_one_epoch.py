@@ -252,7 +252,7 @@ EXERCISE = Exercise(
         Wrong(
             "graph-kept",
             graph_kept,
-            "The number is right, but it is a tensor that holds the graphs of all batches in "
+            "What was returned is a tensor that holds the graphs of all batches in "
             "memory. Add up loss.item() or loss.detach() instead.",
         ),
     ),

@@ -8,11 +8,13 @@ process.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import resource
 import signal
 import sys
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -47,7 +49,7 @@ def serve(pipe: Connection, folder: str, limits: Limits) -> None:
         folder: The submission's private working directory.
         limits: Memory and file size are set here; time is kept by the other side.
     """
-    _settle(Path(folder), limits)
+    _settle(Path(folder), limits, pipe.fileno())
     shell = _Shell()
     while True:
         try:
@@ -70,9 +72,10 @@ def serve(pipe: Connection, folder: str, limits: Limits) -> None:
         pipe.send_bytes(json.dumps(reply).encode())
 
 
-def _settle(folder: Path, limits: Limits) -> None:
+def _settle(folder: Path, limits: Limits, pipe: int) -> None:
     """A session of its own, a bare environment, a private folder, no terminal, limits."""
     os.setsid()
+    _close_inherited(pipe)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     kept = {
         name: os.environ[name] for name in ("PATH", "LANG", "COURSE_DATA") if name in os.environ
@@ -98,6 +101,16 @@ def _settle(folder: Path, limits: Limits) -> None:
     ):
         resource.setrlimit(kind, (value, value))
     _reseed()
+
+
+def _close_inherited(pipe: int) -> None:
+    """Close every descriptor but the pipe: through the others one could reach the warm parent."""
+    highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    os.closerange(3, pipe)
+    os.closerange(pipe + 1, highest)
+    resource_tracker._resource_tracker._fd = None  # a worker process starts one of its own
+    resource_tracker._resource_tracker._pid = None
+    multiprocessing.current_process()._config["daemon"] = False  # a DataLoader may have workers
 
 
 def _reseed() -> None:

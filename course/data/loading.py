@@ -30,6 +30,9 @@ from course.data.sampling import (
     num_batches,
 )
 
+GATHER_BYTES = 2**20
+"""How much an `InMemoryLoader` gathers at once, when a batch is smaller."""
+
 
 def make_loader(
     dataset: Dataset,
@@ -159,11 +162,23 @@ class InMemoryLoader:
         epoch, start = self.epoch, self.start
         self.set_position(epoch + 1)
         order = epoch_order(len(self.inputs), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
-        order = order.to(self.inputs.device)
-        for mine in order.split(self.batch_size)[start : len(self)]:
-            if self.num_ranks > 1:
-                mine = mine[self.rank :: self.num_ranks]
-            yield self.inputs.index_select(0, mine), self.targets.index_select(0, mine)
+        order = order[start * self.batch_size : len(self) * self.batch_size]
+        if not len(order):  # entered at its end: split() would give one empty batch
+            return
+        # Several small batches are cut out at once: a gather costs more than its bytes.
+        bytes_a_batch = self.batch_size * self.inputs[0].numel() * self.inputs.element_size()
+        at_once = max(GATHER_BYTES // max(bytes_a_batch, 1), 1) * self.batch_size
+        for rows in order.to(self.inputs.device).split(at_once):
+            inputs, targets = self.inputs.index_select(0, rows), self.targets.index_select(0, rows)
+            batches = zip(
+                inputs.split(self.batch_size), targets.split(self.batch_size), strict=True
+            )
+            if self.num_ranks == 1:
+                yield from batches
+                continue
+            for inputs, targets in batches:
+                mine = slice(self.rank, None, self.num_ranks)
+                yield inputs[mine], targets[mine]
 
     def __len__(self) -> int:
         """Batches of a whole epoch, wherever the next pass starts."""

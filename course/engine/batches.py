@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset, default_collate
 
+from course.data.loading import Augmented
 from course.engine.progress import Progress
 from course.engine.seeding import rng_state, set_rng_state
 from course.engine.window import Batch
@@ -83,6 +86,19 @@ def seekable_part(loader: Any) -> Any:
     for part in (loader, *_parts(loader)):
         if hasattr(part, "set_position"):
             return part
+    return None
+
+
+def all_targets(loader: Any) -> Tensor | None:
+    """Every target of a loader over tensors; None where they come one by one or are collated."""
+    if isinstance(targets := getattr(loader, "targets", None), Tensor):
+        return targets
+    dataset = getattr(loader, "dataset", None)
+    if isinstance(dataset, Augmented):
+        dataset = dataset.dataset
+    plain = getattr(loader, "collate_fn", None) is default_collate
+    if plain and isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
+        return dataset.tensors[1]
     return None
 
 

@@ -16,12 +16,24 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 Parameters = Tensor | Iterable[Tensor]
 
 
 Ceiling = float | Callable[[Parameters], Tensor]
 """A number limits the joint norm; a function clips in its own way and returns the norm before."""
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """The parameters that the optimizer moves; nobody else's gradients matter."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def zero_grad(parameters: Iterable[Tensor]) -> None:
+    """Forget all gradients: what `optimizer.zero_grad()` does, without its profiling."""
+    for parameter in parameters:
+        parameter.grad = None
 
 
 def grad_norm(parameters: Parameters) -> Tensor:
@@ -35,6 +47,7 @@ def clip_(parameters: Parameters, norm: Tensor, max_norm: Ceiling) -> None:
     if callable(max_norm):
         max_norm(parameters)
     else:
+        _check_ceiling("max_norm", max_norm)
         _scale_(_grads(parameters), norm, max_norm)
 
 

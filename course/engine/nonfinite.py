@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -31,25 +32,39 @@ def found_nonfinite(
             return True
         if norm is not None:
             return not math.isfinite(norm.item())
-        return bool(parameters) and bool(_any_nonfinite(parameters).item())
+        return _any_nonfinite(parameters).item() != 0.0
     bad = _any_nonfinite(parameters) if norm is None else (~torch.isfinite(norm)).float()
     return torch.maximum(bad.to(loss.device), (~torch.isfinite(loss)).float())
 
 
 def _any_nonfinite(parameters: Sequence[Tensor]) -> Tensor:
-    """1.0 where any number of any gradient is inf or nan, in one operation a device."""
-    grads = [parameter.grad for parameter in parameters]
-    found = []
-    for device in {grad.device for grad in grads}:
-        mine = [grad for grad in grads if grad.device == device]
-        found.append(torch.zeros((), device=device))
-        # The operation behind GradScaler.unscale_, with a scale of one.
-        torch._amp_foreach_non_finite_check_and_unscale_(
-            mine, found[-1], torch.ones((), device=device)
-        )
-    return (
-        found[0] if len(found) == 1 else torch.stack([f.to(found[0].device) for f in found]).max()
-    )
+    """1.0 where any number of any gradient is inf or nan, in one operation."""
+    grads = [grad for parameter in parameters if (grad := parameter.grad) is not None]
+    if not grads:
+        return torch.zeros(())
+    found, one = _found_and_one(grads[0].device)
+    try:  # the operation behind GradScaler.unscale_, with a scale of one
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
+    except RuntimeError:  # not for this mix of devices or dtypes
+        for grad in grads:
+            found += (~torch.isfinite(grad).all()).to(found)
+        found.clamp_(max=1.0)
+    return found
+
+
+def _found_and_one(device: torch.device) -> tuple[Tensor, Tensor]:
+    """A 0.0 to be set, new where somebody may still wait for the last one; and a 1.0."""
+    if device.type != "cpu":
+        return torch.zeros((), device=device), _constants(device)[1]
+    found, one = _constants(device)
+    if found.item():  # read at once, so it can serve again
+        found.zero_()
+    return found, one
+
+
+@lru_cache
+def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
+    return torch.zeros((), device=device), torch.ones((), device=device)
 
 
 def skips_by_itself(optimizer: Optimizer) -> bool:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import TensorDataset
 
-from course.engine.batches import is_sharded
+from course.engine.batches import all_targets, is_sharded
 from course.engine.distributed import num_ranks
 from course.engine.errors import EngineError, NonFiniteError
 from course.engine.nonfinite import POLICIES
@@ -194,12 +193,7 @@ class FirstUpdate:
     @classmethod
     def of(cls, trainer: Trainer) -> FirstUpdate:
         """For a trainer; a data set of tensors has all its labels looked at, not one batch's."""
-        loader = trainer.batches.loader
-        dataset = getattr(loader, "dataset", None)
-        dataset = getattr(dataset, "dataset", dataset)
-        if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
-            return cls(trainer.criterion, dataset.tensors[1])
-        return cls(trainer.criterion, getattr(loader, "targets", None))
+        return cls(trainer.criterion, all_targets(trainer.batches.loader))
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if isinstance(outputs, Tensor) and isinstance(targets, Tensor):

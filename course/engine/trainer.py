@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from course.engine import checkpoint, preflight, schedules
-from course.engine.batches import EpochBatches
+from course.engine.batches import EpochBatches, all_targets
 from course.engine.callbacks import Callback, Callbacks
-from course.engine.clipping import Ceiling, clip_, grad_norm
+from course.engine.clipping import Ceiling, clip_, grad_norm, parameters_of, zero_grad
 from course.engine.distributed import agree, joined, rank, share_gradients, summed, window_end
 from course.engine.errors import NonFiniteError
 from course.engine.evaluation import evaluate
@@ -32,15 +32,22 @@ from course.engine.history import History
 from course.engine.nonfinite import found_nonfinite, nonfinite_error, skips_by_itself
 from course.engine.placement import as_pair, check_device, choose_device, move, move_training_
 from course.engine.precision import FP32, Precision
-from course.engine.progress import Progress
+from course.engine.progress import Progress, Sums
 from course.engine.record import RunRecord
 from course.engine.resume import collect, restore
 from course.engine.seeding import seed_everything, undisturbed
-from course.engine.window import Batch, Criterion, Window, windows
+from course.engine.window import (
+    Batch,
+    Criterion,
+    Weigher,
+    Window,
+    weighing,
+    weighing_all,
+    windows,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
+class StepReport(NamedTuple):
     """What one update did. Reading `loss` or `grad_norm` waits for the accelerator."""
 
     mean_loss: Tensor
@@ -74,6 +81,7 @@ def train_step(
     device: torch.device | None = None,
     on_nonfinite: str = "raise",
     measure_norm: bool = True,
+    weigh: Weigher | None = None,
 ) -> StepReport:
     """Make one optimizer step from micro-batches, as from one joined batch.
 
@@ -93,36 +101,37 @@ def train_step(
         on_nonfinite: `"raise"`, or `"skip"`: no step is taken and the report says so. fp16 skips
             in any case, since its scaler looks for the right scale by trying.
         measure_norm: Measure the norm even where nothing is clipped.
+        weigh: What `weighing(criterion)` gives, if it is known already.
 
     Raises:
         NonFiniteError: Loss or gradient is inf or nan; the weights are untouched.
 
     Source: Lecture 3, "Simulating a big batch" and "How gradient clipping works".
     """
-    window = joined(Window.of(micro_batches, criterion), model, device)
+    window = joined(Window.of(micro_batches, weigh or weighing(criterion)), model, device)
     last = len(micro_batches) - 1
+    moved = parameters_of(optimizer)
     step_loss = None
 
-    optimizer.zero_grad()
+    zero_grad(moved)
     for index, (inputs, targets) in enumerate(micro_batches):
         if window.counts_nothing(index):
             continue
         if device is not None:
             inputs, targets = move(inputs, device), move(targets, device)
         with window_end(model, index == last):
-            with precision.autocast:
+            with precision.autocast:  # forward and loss only
                 outputs = model(inputs)
                 loss = criterion(outputs, targets)
             loss = window.weighted(loss, index)
-            precision.backward(loss)  # adds to .grad, so zero_grad() stays outside this loop
+            precision.backward(loss)  # adds to .grad, so zero_grad stays outside this loop
         loss = loss.detach()  # a tensor: .item() here would wait for the GPU
         step_loss = loss if step_loss is None else step_loss + loss
 
     precision.unscale_(optimizer)  # before anybody measures: norms of scaled gradients mislead
-    moved = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     norm = grad_norm(moved) if measure_norm or max_norm is not None else None
     found = agree(found_nonfinite(step_loss, norm, moved), model)
-    if precision.scaler or not skips_by_itself(optimizer):
+    if found is not False and (precision.scaler or not skips_by_itself(optimizer)):
         found = bool(found)
     if found is True:
         precision.overflowed()
@@ -294,6 +303,7 @@ class Trainer:
         preflight.check_loaders(train_loader, val_loader)
         preflight.warn_of_batch_norm(self.model, self.accum_steps)
         self.batches = EpochBatches(train_loader, self.device)
+        self.weigh = weighing_all(self.criterion, all_targets(train_loader))
         self.history = History(monitor or f"{'val' if val_loader else 'train'}_loss", mode)
         self.progress = Progress.of(train_loader, self.accum_steps)
         self.hooks = Callbacks(self.callbacks, self, progress)
@@ -340,7 +350,8 @@ class Trainer:
                     precision=self.precision,
                     device=self.device,
                     on_nonfinite=plan.on_nonfinite,
-                    measure_norm=progress.update_in_epoch % 10 == 0,
+                    measure_norm=progress.update_in_epoch % 50 == 0,
+                    weigh=self.weigh,
                 )
             except Exception as error:
                 raise preflight.located(error, progress, len(micro_batches)) from None
@@ -361,9 +372,10 @@ class Trainer:
     def _windows(self) -> Iterator[list[Batch]]:
         """The windows that are left of this epoch; none is loaded after the run's end."""
         progress = self.progress
-        left = windows(map(as_pair, self.batches.enter(progress)), self.accum_steps)
+        batches = self.batches.enter(progress)
         while not self._reached():
-            if (micro_batches := next(left, None)) is None:
+            micro_batches = [as_pair(batch) for batch in islice(batches, self.accum_steps)]
+            if not micro_batches:
                 progress.micro_batches_per_epoch = progress.micro_batch
                 return
             yield micro_batches
@@ -371,11 +383,11 @@ class Trainer:
     def _evaluate(self, val_loader: Iterable[Batch] | None, started: float) -> None:
         """Validate, and write the epoch's line of the history."""
         progress = self.progress
-        sums = summed(asdict(progress.sums), self.device)
+        sums = Sums(**summed(vars(progress.sums), self.device))
         line = {
             "epoch": progress.epoch,
             "updates": progress.update,
-            "train_loss": sums["loss"] / sums["weight"],
+            "train_loss": sums.mean_loss,
         }
         if val_loader is not None:
             with undisturbed(self.device):
@@ -391,7 +403,7 @@ class Trainer:
         line |= {
             "lr": self.optimizer.param_groups[0]["lr"],
             "grad_norm": progress.sums.mean_norm,
-            "skipped": progress.sums.skipped,
+            "skipped": progress.sums.skipped,  # the same in every process
             "seconds": round(time.perf_counter() - started, 3),
         }
         self.history.add(line)
@@ -439,7 +451,7 @@ class Trainer:
 
     def _reached(self) -> bool:
         """Whether no further update is to be made."""
-        return bool(self.progress.stopped) or self.plan.is_reached(self.progress)
+        return self.progress.stopped is not None or self.plan.is_reached(self.progress)
 
     def _finished(self) -> bool:
         """Whether the last update is made and evaluated."""

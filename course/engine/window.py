@@ -28,6 +28,8 @@ from course.engine.errors import EngineError
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
 Weight = float | Tensor
+Weigher = tuple[Callable[[Tensor], Weight], bool]
+"""What a micro-batch's targets count, and whether the criterion sums instead of averaging."""
 
 PER_TARGET = (nn.CrossEntropyLoss, nn.NLLLoss)
 PER_ELEMENT = (
@@ -70,9 +72,11 @@ class Window:
     """Processes that share the window; DistributedDataParallel averages over them."""
 
     @classmethod
-    def of(cls, micro_batches: Sequence[Batch], criterion: Criterion) -> Window:
-        """Weigh the micro-batches as `criterion` averages over them."""
-        weigh, sums = weighing(criterion)
+    def of(cls, micro_batches: Sequence[Batch], weighing: Weigher) -> Window:
+        """Weigh the micro-batches as the criterion averages over them."""
+        if not micro_batches:
+            raise EngineError("no micro-batches: a step needs at least one pair (inputs, targets).")
+        weigh, sums = weighing
         weights = [weigh(targets) for _, targets in micro_batches]
         return cls(weights, weights[0] if len(weights) == 1 else sum(weights), sums)
 
@@ -106,17 +110,21 @@ class Window:
 
     def counts_nothing(self, index: int) -> bool:
         """Whether all targets of a micro-batch are masked, while the window has others."""
+        if len(self.weights) == 1 or self.num_ranks > 1:
+            return False
         weight = self.weights[index]
-        return self.num_ranks == 1 and not isinstance(weight, Tensor) and not weight and self.total
+        return not isinstance(weight, Tensor) and not weight and bool(self.total)
 
 
-def weighing(criterion: Criterion) -> tuple[Callable[[Tensor], Weight], bool]:
+def weighing(criterion: Criterion) -> Weigher:
     """How `criterion` weighs a micro-batch's targets, and whether it sums instead of averaging.
 
     Known are torch's losses, as modules, as functions and under `functools.partial`. A criterion
     with a method `weight_of(targets)` speaks for itself. Any other is taken to average over
     examples.
     """
+    if type(criterion) is nn.CrossEntropyLoss and criterion.reduction == "mean":  # the hot path
+        return partial(_unmasked, criterion.ignore_index, criterion.weight), False
     options, _ = _options(criterion)
     reduction = options.get("reduction", "mean")
     if reduction == "none":
@@ -131,6 +139,22 @@ def weighing(criterion: Criterion) -> tuple[Callable[[Tensor], Weight], bool]:
     else:
         weigh = torch.numel if averages_elements(criterion) else len
     return weigh, reduction == "sum"
+
+
+def weighing_all(criterion: Criterion, every_target: Tensor | None) -> Weigher:
+    """`weighing`, in a shorter way where all targets are known and none is masked."""
+    weigh, sums = weighing(criterion)
+    options = _options(criterion)[0]
+    if (
+        every_target is not None
+        and averages_targets(criterion)
+        and not hasattr(criterion, "weight_of")
+        and options.get("weight") is None
+        and not every_target.is_floating_point()
+        and not (every_target == ignored_index(criterion)).any()
+    ):
+        return torch.numel, sums
+    return weigh, sums
 
 
 def averages_targets(criterion: Criterion) -> bool:

@@ -1,4 +1,4 @@
-"""Gradient clipping: a 3-4-5 gradient scaled to norm 1, by global norm and by value."""
+"""Gradient clipping: a 3-4-5 gradient scaled to norm 1, together, tensor by tensor, by value."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from course.worked.registry import Step, worked
+from course.worked.seeded import seeded
 
 
 @worked(
@@ -49,3 +50,80 @@ def _torch_clip(grad: torch.Tensor, max_norm: float) -> torch.Tensor:
     parameter.grad = grad.clone()
     nn.utils.clip_grad_norm_([parameter], max_norm)
     return parameter.grad
+
+
+@worked(
+    "N51",
+    title="Global norm or tensor by tensor",
+    source="Lecture 3, P6",
+    perturb={"limit": 0.25},
+)
+def global_or_per_tensor(
+    early: tuple[float, ...] = (300.0, 400.0),
+    late: tuple[float, ...] = (0.3, 0.4),
+    limit: float = 1.0,
+    num_tensors: int = 9,
+    num_elements: int = 100_000_000,
+) -> Iterator[Step]:
+    """One exploding tensor takes the healthy one down with it, or not; and what each allows."""
+    grads = [torch.tensor(g, dtype=torch.float64) for g in (early, late)]
+    together = _clipped(grads, limit)
+    yield Step("global: [300, 400]", together[0], formula="g · limit / √(Σ norms²)")
+    yield Step("global: [0.3, 0.4]", together[1], formula="the same factor")
+    apart = [_clipped([grad], limit)[0] for grad in grads]
+    yield Step("per tensor: [300, 400]", apart[0], formula="g · min(1, limit / norm)")
+    yield Step("per tensor: [0.3, 0.4]", apart[1])
+    yield Step("per tensor: norm of both", torch.cat(apart).norm(), formula="√(1² + 0.5²)")
+    many = [torch.full((2,), 1e3, dtype=torch.float64) for _ in range(num_tensors)]
+    joint = torch.cat([_clipped([grad], limit)[0] for grad in many]).norm()
+    yield Step(f"per tensor, {num_tensors} large ones: norm in limits", joint / limit, formula="√T")
+    for count in (10_000, num_elements):
+        # one clipped number seen `count` times: nothing of that size is stored
+        by_value = torch.tensor(1e3 * limit, dtype=torch.float64).clamp(-limit, limit)
+        norm = by_value.expand(count).norm()
+        yield Step(
+            f"by value, {count:.0e} large numbers: norm in limits", norm / limit, formula="√n"
+        )
+
+
+def _clipped(grads: list[torch.Tensor], max_norm: float) -> list[torch.Tensor]:
+    parameters = [nn.Parameter(torch.zeros_like(grad)) for grad in grads]
+    for parameter, grad in zip(parameters, grads, strict=True):
+        parameter.grad = grad.clone()
+    nn.utils.clip_grad_norm_(parameters, max_norm)
+    return [parameter.grad for parameter in parameters]
+
+
+@worked(
+    "N56",
+    title="The printed grad_norm and the gradient's norm",
+    source="Engineering module, §2, loop",
+    perturb={"lr": 0.05},
+    reconstructed=(
+        "The ledger holds the loop's six numbers and its seed, not its data. Of the small models "
+        "tried, nn.Linear(4, 2), then x = randn(16, 4), then y = randint(2), SGD with lr 0.1, "
+        "gives all six."
+    ),
+)
+def printed_norm(
+    num_examples: int = 16, lr: float = 0.1, steps: int = 3, seed: int = 0
+) -> Iterator[Step]:
+    """The loop adds the norms of the tensors; the joint norm is the root of their squares' sum."""
+    with seeded(seed):
+        model = nn.Linear(4, 2)
+        inputs, targets = torch.randn(num_examples, 4), torch.randint(0, 2, (num_examples,))
+    device = torch.get_default_device()
+    model, inputs, targets = model.to(device), inputs.to(device), targets.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    printed, joint = [], []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        norms = torch.stack([parameter.grad.norm() for parameter in model.parameters()])
+        printed.append(norms.sum().item())
+        joint.append(norms.norm().item())
+        optimizer.step()
+    yield Step("as the loop prints it", printed, formula="‖dW‖ + ‖db‖")
+    yield Step("norm of the gradient", joint, formula="√(‖dW‖² + ‖db‖²)")
+    ratios = [p / j for p, j in zip(printed, joint, strict=True)]
+    yield Step("ratio", ratios, formula="up to √2 for two tensors")

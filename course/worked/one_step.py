@@ -107,3 +107,36 @@ def _train(
         losses.append(loss.item())
         outputs.append(y.tolist())
     return losses, outputs
+
+
+@worked(
+    "N11",
+    title="½ Σ or the mean: why they agree here",
+    source='Training-loop chapter, "Anatomy of one step"',
+    perturb={"x": (1.0, 3.0)},
+)
+def half_sum_or_mean(
+    w: tuple[tuple[float, ...], ...] = W,
+    x: tuple[float, ...] = X,
+    t: tuple[float, ...] = T,
+) -> Iterator[Step]:
+    """The chapter writes ½ Σ and calls MSELoss; the two are one only for two outputs."""
+    inputs, target = torch.tensor(x, dtype=torch.float64), torch.tensor(t, dtype=torch.float64)
+    losses, grads = {}, {}
+    for reduction in ("mean", "sum"):
+        layer = _layer(w, torch.float64)
+        loss = nn.functional.mse_loss(layer(inputs), target, reduction=reduction)
+        loss.backward()
+        losses[reduction], grads[reduction] = loss, layer.weight.grad
+    half_sum = 0.5 * (_layer(w, torch.float64)(inputs) - target).square().sum()
+    yield Step("½ Σ", half_sum, formula="½ Σ (y − t)²")
+    yield Step("reduction='mean'", losses["mean"], formula="Σ (y − t)² / 2, two outputs")
+    yield Step("reduction='sum'", losses["sum"], formula="Σ (y − t)²")
+    ratio = (grads["sum"] / grads["mean"]).unique()
+    yield Step("gradients of 'sum' in those of 'mean'", ratio, formula="number of outputs")
+    three = torch.cat([inputs, inputs[:1]])  # any three numbers: a third output breaks the equality
+    yield Step(
+        "with three outputs: ½ Σ in the mean",
+        0.5 * three.square().sum() / three.square().mean(),
+        formula="½ · 3",
+    )

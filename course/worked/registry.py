@@ -12,6 +12,7 @@ test tries it, so that no row can print its own answer back.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -131,7 +132,6 @@ def worked(
         reconstructed: What was lost in the lecture's text and how it was rebuilt.
         figure: Takes the same inputs, returns a matplotlib Figure (which it imports itself).
     """
-    import inspect
 
     def register(steps: Callable[..., Iterable[Step]]) -> Callable[..., Worked]:
         signature = inspect.signature(steps)
@@ -165,19 +165,45 @@ def catalogue() -> dict[str, Entry]:
     return read_catalogue("course.worked", Path(__file__).parent, "worked")
 
 
-def compute(id: str) -> Worked:
-    """Compute one worked numeric with the lecture's inputs.
+def compute(id: str, *, seed: int | None = None, **inputs: Any) -> Worked:
+    """Compute one worked numeric, with the lecture's inputs where no others are given.
+
+    Args:
+        id: The ledger's id, as `N19`; typed loosely.
+        seed: Handed to an example that draws at random, in place of its own; others take none.
+        inputs: Other inputs than the lecture's, by name.
 
     Raises:
         UnknownIdError: No such id; the message names the nearest.
+        ValueError: The example has no such input; the message names those it has.
     """
-    return find_entry(catalogue(), id, kind="a worked numeric").load()()
+    numeric = find_entry(catalogue(), id, kind="a worked numeric").load()
+    _check_inputs(id, numeric, inputs)
+    return numeric(**inputs, **_seed_for(numeric, seed))
 
 
-def compute_all() -> Iterator[Worked]:
-    """Compute every worked numeric, in the order of their ids."""
+def compute_all(seed: int | None = None) -> Iterator[Worked]:
+    """Compute every worked numeric, in the order of their ids.
+
+    Args:
+        seed: Handed to those that draw at random, in place of their own.
+    """
     for entry in catalogue().values():
-        yield entry.load()()
+        numeric = entry.load()
+        yield numeric(**_seed_for(numeric, seed))
+
+
+def _seed_for(numeric: Callable[..., Worked], seed: int | None) -> dict[str, int]:
+    takes_one = seed is not None and "seed" in inspect.signature(numeric).parameters
+    return {"seed": seed} if takes_one else {}
+
+
+def _check_inputs(id: str, numeric: Callable[..., Worked], inputs: Mapping[str, Any]) -> None:
+    known = inspect.signature(numeric).parameters
+    if unknown := [name for name in inputs if name not in known]:
+        raise ValueError(
+            f"{id} has no input {', '.join(map(repr, unknown))}; it takes {', '.join(known)}."
+        )
 
 
 def plain(value: Any) -> Any:

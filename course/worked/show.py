@@ -41,7 +41,7 @@ def _wrapped(label: str, text: str) -> list[str]:
 def as_html(worked: Worked) -> str:
     """The same as a table; everything escaped."""
     rows = "".join(
-        f"<tr><td>{escape(step.what)}</td><td><code>{escape(step.formula)}</code></td>"
+        f"<tr><td>{escape(step.what)}</td><td>{_code(step.formula)}</td>"
         f"<td>{escape(short(step.computed))}</td>"
         f"<td>{escape(short(step.printed)) if has_printed(step) else '–'}</td>"
         f"<td>{escape(': '.join(filter(None, (step.verdict, step.correction))))}</td></tr>"
@@ -57,30 +57,45 @@ def as_html(worked: Worked) -> str:
     )
 
 
+HEADS = ("id", "title", "shown here", "lecture prints", "computed here", "verdict")
+
+
 def overview(all_worked: Iterable[Worked]) -> Any:
-    """One row a numeric as a rich Table: id, title, a printed value beside ours, verdict."""
+    """One row a numeric as a rich Table: one telling step of each, and the verdict on all."""
     from rich.table import Table
 
-    table = Table("id", "title", "lecture prints", "computed here", "verdict")
+    style = {"agrees": "green", "differs": "bold red", "lecture differs": "yellow"}
+    table = Table(*HEADS)
     for worked in all_worked:
-        step = telling_step(worked)
-        lecture = short(step.printed) if has_printed(step) else "–"
-        style = {"agrees": "green", "differs": "bold red", "lecture differs": "yellow"}
-        table.add_row(
-            worked.entry.id,
-            worked.entry.title,
-            lecture,
-            short(step.computed),
-            worked.verdict,
-            style=style.get(worked.verdict),
-        )
+        table.add_row(*_row(worked), style=style.get(worked.verdict))
     return table
 
 
+def as_markdown(all_worked: Iterable[Worked]) -> str:
+    """The same rows as a Markdown table, for the README."""
+    rows = [HEADS, ["---"] * len(HEADS), *map(_row, all_worked)]
+    cells = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+
+
+def _row(worked: Worked) -> list[str]:
+    step = telling_step(worked)
+    lecture = short(step.printed, 5) if has_printed(step) else "–"
+    computed = short(step.computed, 5)
+    return [worked.entry.id, worked.entry.title, step.what, lecture, computed, worked.verdict]
+
+
 def telling_step(worked: Worked) -> Step:
-    """The step to show when only one can be shown: the gravest, else the last that is printed."""
+    """The step to show when only one can be: the last of the gravest verdict.
+
+    Where the lecture prints nothing, the first: what follows it are consequences.
+    """
     graves = [step for step in worked.steps if step.verdict == worked.verdict]
-    return graves[-1]
+    return graves[0] if worked.verdict == "lecture silent" else graves[-1]
+
+
+def _code(formula: str) -> str:
+    return f"<code>{escape(formula)}</code>" if formula else ""
 
 
 def has_printed(step: Step) -> bool:
@@ -88,14 +103,14 @@ def has_printed(step: Step) -> bool:
     return step.printed is not None
 
 
-def short(value: Any) -> str:
-    """A value in at most six significant digits and about 40 letters."""
+def short(value: Any, digits: int = 10) -> str:
+    """A value in at most so many significant digits, thousands apart."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float):
-        return f"{value:.10g}" if abs(value) < 1e6 else f"{value:.6g}"
+        return f"{value:.{digits}g}" if abs(value) < 1e6 else f"{value:.6g}"
     if isinstance(value, int):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(short(item) for item in value) + "]"
+        return "[" + ", ".join(short(item, digits) for item in value) + "]"
     return str(value)

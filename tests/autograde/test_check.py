@@ -135,3 +135,25 @@ def test_importing_autograde_is_fast_and_a_check_needs_no_nbgrader():
         "assert not {'nbgrader', 'nbconvert', 'jupytext', 'IPython'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_two_mistakes_at_once_are_both_named():
+    def careless(model, loader, criterion):
+        model.eval()
+        losses, accuracies = [], []
+        with torch.no_grad():
+            for inputs, targets in loader:
+                logits = model(inputs)
+                losses.append(criterion(logits, targets).item())
+                accuracies.append((logits.argmax(1) == targets).float().mean().item())
+        count = len(losses)
+        return {"loss": sum(losses) / count, "accuracy": sum(accuracies) / count}
+
+    result = check("03a.evaluate", careless)
+    assert result.verdict.misconception == "batch-means, left-in-eval"
+    assert result.points == 1
+
+
+def test_the_same_fault_in_every_part_is_said_once():
+    message = check("03a.train-one-epoch", lambda *args: None).message
+    assert message.count("returned None") == 1 and "Mend what it returns" in message

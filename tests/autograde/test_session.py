@@ -10,7 +10,7 @@ from autograde.referee import Raised
 from autograde.sandbox.session import StudentSession
 from autograde.sandbox.student import Limits
 
-QUICK = Limits(cell_s=1.0, answer_s=1.0, notebook_s=60.0)
+QUICK = Limits(cell_s=5.0, answer_s=1.0, notebook_s=60.0)
 CLIP = bank.load("03a.clip")
 CASE = CLIP.cases(CLIP.parts[0], seed=1)[0]
 GOOD = """
@@ -142,6 +142,22 @@ def test_a_forged_reply_does_not_stand_for_an_answer(session):
     )
     answer = session.ask("03a.clip", "clip", CASE)
     assert isinstance(answer, Raised)
+    with StudentSession(limits=QUICK) as next_one:  # nor could it reach the warm parent
+        assert next_one.run("1")[0]["data"]["text/plain"] == "1"
+
+
+def test_the_process_holds_no_descriptor_but_its_pipe(session):
+    (output,) = session.run("import os; print(len(os.listdir('/proc/self/fd')))")
+    assert int(output["text"]) == 6  # 0 to 2, /dev/null's own, the pipe, the listing itself
+
+
+def test_data_loader_workers_run_inside(session):
+    outputs = session.run(
+        "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+        "loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=4, num_workers=2)\n"
+        "print(sum(batch[0].sum().item() for batch in loader))"
+    )
+    assert outputs[0]["text"] == "28\n", outputs
 
 
 def test_the_environment_is_bare_and_the_folder_private(tmp_path):

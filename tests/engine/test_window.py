@@ -15,6 +15,7 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
 from course.engine import EngineError, Trainer, Window, train_one_epoch, train_step, windows
+from course.engine.window import weighing
 
 CLASSES, FEATURES = 4, 5
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
@@ -253,5 +254,7 @@ def test_no_reduction_is_refused():
 
 
 def test_shares_sum_to_one():
-    window = Window.of([(None, torch.zeros(n).long()) for n in (3, 3, 2)], nn.CrossEntropyLoss())
+    window = Window.of(
+        [(None, torch.zeros(n).long()) for n in (3, 3, 2)], weighing(nn.CrossEntropyLoss())
+    )
     assert window.shares() == pytest.approx([3 / 8, 3 / 8, 2 / 8])

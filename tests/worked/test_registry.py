@@ -1,16 +1,35 @@
 """The worked numerics keep the contract of course/worked/registry.py, present and future ones."""
 
+import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 from course.catalogue import UnknownIdError
-from course.worked import Step, catalogue, compute
+from course.worked import Step, Worked, catalogue, compute, compute_all
 from course.worked.registry import close
 
 IDS = list(catalogue())
+LEDGER_IDS = (Path(__file__).parent / "ledger_ids.txt").read_text().split()
+LECTURE_DIFFERS = ["N03", "N13", "N22", "N27", "N49", "N52", "N59"]
+WITH_FIGURE = ["N07", "N15", "N21", "N22", "N24", "N25", "N26", "N27", "N28", "N35"]
+SEEDED = [id for id in IDS if "seed" in inspect.signature(catalogue()[id].load()).parameters]
+
+
+def computed(numeric: Worked) -> dict:
+    return {step.what: step.computed for step in numeric.steps}
+
+
+def test_every_row_of_the_ledger_is_registered_and_nothing_else():
+    assert IDS == LEDGER_IDS
+
+
+def test_the_lecture_differs_where_the_ledger_says_so():
+    assert [id for id in IDS if compute(id).verdict == "lecture differs"] == LECTURE_DIFFERS
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -22,11 +41,121 @@ def test_every_numeric_agrees_or_explains_where_the_lecture_differs(id):
 
 @pytest.mark.parametrize("id", IDS)
 def test_no_numeric_prints_its_own_answer_back(id):
-    """Other inputs, other results: at least one computed value must move."""
+    """Other inputs, other results: a step that both computations have must move."""
     numeric = catalogue()[id].load()
-    moved = numeric(**numeric.perturb)
-    before = {step.what: step.computed for step in numeric().steps}
-    assert any(before.get(step.what) != step.computed for step in moved.steps)
+    before = computed(numeric())
+    after = computed(numeric(**numeric.perturb))
+    assert any(before[what] != after[what] for what in before.keys() & after.keys())
+
+
+@pytest.mark.filterwarnings("ignore")  # some variations make odd shapes
+@pytest.mark.parametrize("id", IDS)
+def test_every_printed_value_is_computed_from_the_inputs(id):
+    """Varying the inputs one by one moves every step that the lecture prints a value for."""
+    numeric = catalogue()[id].load()
+    before = computed(numeric())
+    printed = {step.what for step in numeric().steps if step.printed is not None}
+    still = printed - moved_by_some_variation(numeric, before) - INVARIANTS.get(id, set())
+    assert not still
+
+
+# True of every input, so no variation moves them: identities, and constants of torch itself.
+INVARIANTS = {
+    "N06": {"batch 1 is the order's first B"},
+    "N07": {"mass of a class", "weighted batch"},
+    "N12": {"eval mode changes"},
+    "N14": {"dL/db"},
+    "N34": {
+        "torch's first scale",
+        "its good steps for a growth",
+        "factor after the last of them",
+        "then after one inf, factor",
+    },
+    "N35": {
+        *(f"{name}: sign, exponent, mantissa" for name in ("FP32", "FP16", "BF16")),
+        *(f"{name}: largest" for name in ("FP32", "FP16", "BF16")),
+    },
+}
+
+
+def moved_by_some_variation(numeric, before: dict) -> set[str]:
+    moved = set()
+    for name, parameter in inspect.signature(numeric).parameters.items():
+        for value in variations(parameter.default):
+            try:
+                after = computed(numeric(**{name: value}))
+            except (ArithmeticError, ValueError, IndexError, RuntimeError):
+                continue  # an input that makes no example
+            moved |= {what for what in before.keys() & after.keys() if before[what] != after[what]}
+    return moved
+
+
+def variations(value):
+    """Nearby inputs: numbers a little larger or doubled, one element of a tuple at a time."""
+    if isinstance(value, (bool, str)):
+        return ["stop_index"] if value == "production_loop" else []
+    if isinstance(value, int):
+        return [value + 1, 2 * value, 1]
+    if isinstance(value, float):
+        return [value * 1.25 + 0.01, -value]
+    if isinstance(value, tuple):
+        return [
+            (*value[:place], other, *value[place + 1 :])
+            for place, item in enumerate(value)
+            for other in variations(item)
+        ] + [value[:-1]]
+    return []
+
+
+@pytest.mark.parametrize("id", SEEDED)
+def test_another_seed_gives_the_same_verdicts(id):
+    numeric = catalogue()[id].load()
+    first = {step.what: step.verdict for step in numeric().steps}
+    second = {step.what: step.verdict for step in numeric(seed=1).steps}
+    assert second == first
+
+
+def test_all_can_be_computed_with_one_seed():
+    assert [numeric.inputs.get("seed", 7) for numeric in compute_all(seed=7)] == [7] * len(IDS)
+
+
+def test_an_example_can_be_computed_with_other_inputs():
+    assert compute("N50", larger=128).steps[0].computed == 4.0
+    with pytest.raises(ValueError, match="N50 has no input 'big'; it takes batch_size, larger"):
+        compute("N50", big=128)
+
+
+@pytest.mark.parametrize("id", SEEDED)
+def test_seeds_are_kept_to_oneself(id):
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    compute(id)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("id", IDS)
+def test_every_numeric_has_the_same_verdicts_on_a_gpu(id):
+    with torch.device("cuda"):
+        on_gpu = compute(id)
+    assert [s.verdict for s in on_gpu.steps] == [s.verdict for s in compute(id).steps]
+
+
+def test_figures_are_there_where_the_ledger_names_one():
+    assert [id for id in IDS if compute(id).figure] == WITH_FIGURE
+
+
+@pytest.mark.parametrize("id", WITH_FIGURE)
+def test_every_figure_draws(id):
+    figure = compute(id).plot()
+    figure.draw_without_rendering()
+    assert any(ax.has_data() or ax.texts for ax in figure.axes)
+
+
+def test_a_numeric_without_a_figure_says_so():
+    with pytest.raises(ValueError, match="N17 has no figure"):
+        compute("N17").plot()
 
 
 @pytest.mark.parametrize("id", IDS)

@@ -1,0 +1,254 @@
+"""Gradient accumulation: when it equals the big batch, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from course.claims.lab import flat, flat_grad, interleaved, mlp, peak_bytes, relative, spirals
+from course.claims.registry import Measured, claim, needs_gpu, weigh
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def _accumulated(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    sizes: Sequence[int],
+    loss: Loss = F.cross_entropy,
+    weights: Sequence[float] | None = None,
+) -> Tensor:
+    """The gradient after micro-batches of these sizes, each loss times its weight (1/K)."""
+    model.zero_grad()
+    weights = weights or [1 / len(sizes)] * len(sizes)
+    parts = zip(inputs.split(sizes), targets.split(sizes), weights, strict=True)
+    for x, y, weight in parts:
+        (loss(model(x), y) * weight).backward()
+    return flat_grad(model)
+
+
+@claim(
+    "F43",
+    title="Accumulation equals one big batch",
+    source='All: Lecture 3, "Simulating a big batch"; training-loop chapter c7',
+    expected="holds if",
+    says="The gradient accumulated over K micro-batches, each loss over K, is the big batch's.",
+    condition="if micro-batches are equal in size, the loss a plain mean, and examples do not mix",
+)
+def accumulation_equals_big_batch(seed: int) -> Measured:
+    inputs, targets = torch.randn(32, 6, dtype=torch.float64), torch.randint(0, 3, (32,))
+    model = mlp(6, 16, 3, seed=seed).double()
+    equal, short = [8] * 4, [10, 10, 10, 2]
+    targets[30:] = (targets[30:] + 1) % 3
+
+    def gap(sizes: Sequence[int], model: nn.Module = model, x: Tensor = inputs, **kw) -> float:
+        big = _accumulated(model, x, kw.get("y", targets), [32], kw.get("loss", F.cross_entropy))
+        y = kw.pop("y", targets)
+        return relative(_accumulated(model, x, y, sizes, **kw), big)
+
+    mixing = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    class_weights = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
+    uneven = targets.clone()
+    uneven[:7] = -100  # 1 of 8 left in the first micro-batch
+    gaps = {
+        "equal sizes, float64": gap(equal),
+        "equal sizes, float32": gap(equal, model.float(), inputs.float()),
+    }
+    model.double()
+    gaps |= {
+        "short last, weighted by its examples": gap(short, weights=[n / 32 for n in short]),
+        "short last, each 1/K": gap(short),
+        "BatchNorm": gap(equal, mixing.double()),
+        "class weights": gap(equal, loss=lambda z, y: F.cross_entropy(z, y, class_weights)),
+        "uneven ignore_index": gap(equal, y=uneven),
+    }
+    same = gaps["equal sizes, float64"] < 1e-12 and gaps["equal sizes, float32"] < 1e-5
+    evidence = {
+        "relative difference, equal sizes, float64": gaps["equal sizes, float64"],
+        "relative differences": gaps,
+    }
+    return weigh(
+        "relative difference, equal sizes, float64",
+        evidence,
+        stated=max(gaps.values()) < 1e-5,
+        conditioned=same and gaps["short last, weighted by its examples"] < 1e-12,
+    )
+
+
+@claim(
+    "F44",
+    title="An epoch makes ceil(N / (B·K)) updates",
+    source="Training-loop chapter, c0",
+    expected="holds if",
+    says="With accumulation an epoch makes ceil(N / (B·K)) updates.",
+    condition="if the remainder is flushed at the end of the epoch; the printed loop drops into "
+    "the next epoch what is left",
+)
+def updates_an_epoch() -> Measured:
+    num_examples, batch_size, accum_steps, epochs = 10_000, 32, 4, 3
+    formula = math.ceil(num_examples / (batch_size * accum_steps)) * epochs
+
+    def updates(*, flush: bool) -> tuple[int, int]:
+        made, waiting, longest = 0, 0, 0
+        for _ in range(epochs):
+            batches = torch.arange(num_examples).split(batch_size)
+            for i, _batch in enumerate(batches):
+                waiting += 1
+                if (i + 1) % accum_steps == 0 or (flush and i + 1 == len(batches)):
+                    made, longest, waiting = made + 1, max(longest, waiting), 0
+        return made, longest
+
+    (printed, longest), (flushed, _) = updates(flush=False), updates(flush=True)
+    evidence = {
+        "updates of the printed loop": printed,
+        "by the formula": formula,
+        "with a flush": flushed,
+        "micro-batches in the longest update": longest,
+    }
+    return weigh(
+        "updates of the printed loop",
+        evidence,
+        stated=printed == formula,
+        conditioned=flushed == formula,
+    )
+
+
+@claim(
+    "F45",
+    title="Forgetting to divide by K breaks training",
+    source="Training-loop chapter, c7",
+    expected="holds if",
+    says="Without dividing each loss by K training goes wrong.",
+    condition="if the optimizer is SGD; Adam does not see the gradient's scale",
+)
+def forgetting_to_divide(seed: int) -> Measured:
+    inputs, targets, _, _ = spirals(seed)
+
+    def weights_after(optimizer_type, lr: float, scale: float) -> Tensor:
+        model = mlp(seed=seed)
+        optimizer = optimizer_type(model.parameters(), lr=lr)
+        for step in range(50):
+            rows = torch.arange(32) + 8 * (step % 50)
+            optimizer.zero_grad()
+            for part in rows.split(8):
+                (F.cross_entropy(model(inputs[part]), targets[part]) * scale).backward()
+            optimizer.step()
+        return flat(model)
+
+    gaps = {}
+    for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.1), ("Adam", torch.optim.Adam, 1e-3)):
+        right, wrong = weights_after(optimizer, lr, 1 / 4), weights_after(optimizer, lr, 1.0)
+        gaps[name] = relative(wrong, right)
+    evidence = {
+        "SGD: weights differ after 50 steps by": gaps["SGD"],
+        "Adam: weights differ after 50 steps by": gaps["Adam"],
+    }
+    breaks = {name: gap > 0.02 for name, gap in gaps.items()}
+    return weigh(
+        "SGD: weights differ after 50 steps by",
+        evidence,
+        stated=all(breaks.values()),
+        conditioned=breaks["SGD"] and gaps["Adam"] < 1e-3,
+    )
+
+
+@claim(
+    "F54",
+    title="Accumulation saves about 60 % of the memory",
+    source="Training-loop chapter, c7",
+    expected="holds if",
+    says="Accumulating over small micro-batches saves about 60 % of the memory.",
+    condition="if activations take most of it; where weights do, it saves nothing",
+)
+def accumulation_memory(seed: int, device: torch.device) -> Measured:
+    def ratio(batch_size: int) -> float:
+        """Peak of 8 micro-batches over peak of one batch: activations, gradients and all."""
+        model = mlp(128, 128, 128, 10, seed=seed).to(device)
+        inputs = torch.randn(batch_size, 128, device=device)
+        targets = torch.randint(0, 10, (batch_size,), device=device)
+
+        def peak(sizes: list[int]) -> int:
+            model.zero_grad()
+            return peak_bytes(lambda: _accumulate(model, inputs, targets, sizes), device)
+
+        peak([batch_size])  # warm-up: libraries allocate their workspace
+        return peak([batch_size // 8] * 8) / peak([batch_size])
+
+    def _accumulate(model, inputs, targets, sizes) -> None:
+        for x, y in zip(inputs.split(sizes), targets.split(sizes), strict=True):
+            (F.cross_entropy(model(x), y) / len(sizes)).backward()
+
+    ratios = {batch: ratio(batch) for batch in (64, 512, 2048)}
+    evidence = {
+        "peak memory ratio, batch 2,048": ratios[2048],
+        "peak memory ratio by batch size": ratios,
+    }
+    return weigh(
+        "peak memory ratio, batch 2,048",
+        evidence,
+        stated=all(0.25 < value < 0.55 for value in ratios.values()),
+        conditioned=ratios[2048] < 0.5 < ratios[64],
+    )
+
+
+class _OperatorCount(TorchDispatchMode):
+    """Counts the operators that torch is asked for: what a GPU would launch as kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@claim(
+    "F138",
+    title="Accumulation keeps the compute the same",
+    source="Training-loop chapter, c7",
+    expected="needs GPU",
+    says="K micro-batches cost the same compute as one batch K times as large.",
+    gpu=True,
+)
+def accumulation_compute(seed: int, device: torch.device) -> Measured:
+    model = mlp(128, 256, 10, seed=seed).to(device)
+    inputs = torch.randn(256, 128, device=device)
+    targets = torch.randint(0, 10, (256,), device=device)
+
+    def run(sizes: list[int]) -> None:
+        _accumulated(model, inputs, targets, sizes)
+
+    flops, operators = {}, {}
+    for name, sizes in (("one batch", [256]), ("8 micro-batches", [32] * 8)):
+        with FlopCounterMode(display=False) as counter:
+            run(sizes)
+        with _OperatorCount() as launched:
+            run(sizes)
+        flops[name], operators[name] = counter.get_total_flops(), launched.count
+    flop_ratio = flops["8 micro-batches"] / flops["one batch"]
+    evidence = {
+        "FLOPs, 8 micro-batches / one batch": flop_ratio,
+        "operators, 8 micro-batches / one batch": operators["8 micro-batches"]
+        / operators["one batch"],
+    }
+    if device.type != "cuda":
+        note = "The arithmetic is the same, the number of launches is not; only a GPU can say what "
+        return needs_gpu("FLOPs, 8 micro-batches / one batch", evidence, note + "that costs.")
+    time_ratio = interleaved(lambda: run([32] * 8), lambda: run([256]), device=device)
+    evidence["time, 8 micro-batches / one batch"] = time_ratio.median
+    evidence["time ratio, quartiles"] = time_ratio.as_list()
+    return weigh(
+        "time, 8 micro-batches / one batch",
+        evidence,
+        stated=flop_ratio == 1 and time_ratio.median < 1.2,
+        conditioned=flop_ratio == 1,
+        note="In FLOPs; small micro-batches pay for their launches.",
+    )

@@ -1,0 +1,373 @@
+"""Where the lecture's sources contradict each other, and what decides.
+
+Each row cites the claims (F) and worked numerics (N) that decide it; a test checks that they exist.
+Where nothing that runs can decide, the row says so and names the course's choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from course.catalogue import UnknownIdError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contradiction:
+    """Two or more positions of the sources on one topic."""
+
+    id: str
+    """The ledger's id, as `K01`."""
+    topic: str
+    positions: tuple[str, ...]
+    """Each source's position, as `source: position`."""
+    decided_by: tuple[str, ...]
+    """Ids of the claims and worked numerics that decide; empty where it is a choice."""
+    uses: str
+    """What the course does."""
+
+    def to_json(self) -> dict[str, object]:
+        """As plain lists and strings."""
+        return vars(self) | {"positions": [*self.positions], "decided_by": [*self.decided_by]}
+
+
+def contradictions() -> dict[str, Contradiction]:
+    """All contradictions by id."""
+    return {row.id: row for row in _ROWS}
+
+
+def find_contradiction(wanted: str) -> Contradiction:
+    """The contradiction called `wanted`; `k-1` is `K01`.
+
+    Raises:
+        UnknownIdError: No such id.
+    """
+    number = "".join(filter(str.isdigit, wanted))
+    row = contradictions().get(f"K{int(number):02d}") if number else None
+    if row is None:
+        raise UnknownIdError(
+            f"'{wanted}' is not the id of a contradiction; they are K01 to {_ROWS[-1].id}."
+        )
+    return row
+
+
+def _row(id: str, topic: str, *positions: str, by: str, uses: str) -> Contradiction:
+    return Contradiction(
+        id=id, topic=topic, positions=positions, decided_by=tuple(by.split()), uses=uses
+    )
+
+
+_LECTURE, _MODULE = "Lecture 3", "engineering module"
+_CHAPTER, _ESSAY = "training-loop chapter", "annotated-loop essay"
+
+_ROWS = (
+    _row(
+        "K01",
+        "Where scheduler.step() stands",
+        f"{_CHAPTER} c3, c9: inside the batch loop",
+        f"{_CHAPTER} c7: once an epoch",
+        f"{_ESSAY}: inside the batch loop is wrong, then once a step for warmup",
+        by="F59 F61 N26 N27",
+        uses="The unit of the schedule is said (schedule_per), and T_max counts in the same unit.",
+    ),
+    _row(
+        "K02",
+        "zero_grad() after backward()",
+        f"{_ESSAY}: batches accumulate",
+        f"{_CHAPTER}: any place before the next backward() will do",
+        by="F27 F28 F132",
+        uses="First in the step. Between backward() and step() nothing is learnt at all.",
+    ),
+    _row(
+        "K03",
+        "GradScaler with BF16",
+        f"{_CHAPTER} c7, c9: yes",
+        f"{_LECTURE}, {_ESSAY}: no",
+        by="F115",
+        uses="None with BF16: it changes no bit.",
+    ),
+    _row(
+        "K04",
+        "Overflow of BF16",
+        f'{_LECTURE}: "almost never", and "never"',
+        by="F113 N35",
+        uses="As far as FP32, nearly; FP32's maximum becomes inf.",
+    ),
+    _row(
+        "K05",
+        "dtype of gradients under autocast",
+        f"{_LECTURE}: BF16",
+        f"{_ESSAY}: FP16",
+        f"{_CHAPTER}: FP32 updates",
+        by="F112",
+        uses=".grad of parameters is FP32; only activations and their gradients are 16 bit.",
+    ),
+    _row(
+        "K06",
+        "num_workers",
+        f"{_LECTURE}: 4 for each GPU",
+        f"{_MODULE}: 0 first",
+        f"{_CHAPTER}: 0, or 4 to 8",
+        f"{_ESSAY}: 2 to 4",
+        by="F90",
+        uses="0 first, then measure: with data in memory workers make it slower.",
+    ),
+    _row(
+        "K07",
+        "pin_memory",
+        f"{_ESSAY}: only with workers",
+        "the others: no such condition",
+        by="F92",
+        uses="Pinning where there is an accelerator, with or without workers.",
+    ),
+    _row(
+        "K08",
+        "Number of updates",
+        f"{_CHAPTER}, formula: ceil(N / (B·K)) an epoch",
+        f"{_CHAPTER}, printed loop: floor, and a remainder that leaks",
+        by="F44 N03 N05",
+        uses="The remainder is flushed at the end of the epoch, so the formula holds.",
+    ),
+    _row(
+        "K09",
+        'The word "step"',
+        f"{_CHAPTER}: says that terms vary, and uses both",
+        by="N03 F61",
+        uses="A step is one update of the weights; a micro-step one forward and backward.",
+    ),
+    _row(
+        "K10",
+        "What a missing zero_grad() does",
+        f"{_MODULE}: NaN",
+        f"{_CHAPTER}: subtle, and also explodes",
+        f"{_LECTURE}: a random direction",
+        by="F32 F74 N58",
+        uses="It fails silently: the norm grows, the loss stalls; NaN is rare.",
+    ),
+    _row(
+        "K11",
+        "torch.load",
+        f"{_LECTURE}: weights_only=True",
+        f"{_CHAPTER}: weights_only=False",
+        f"{_MODULE}, {_ESSAY}: not set; the {_MODULE} warns of pickles",
+        by="F106 F107",
+        uses="weights_only=True, and checkpoints without NumPy objects, paths or dataclasses.",
+    ),
+    _row(
+        "K12",
+        "First epoch after a resume",
+        f"{_CHAPTER}: the saved one",
+        f"{_ESSAY}: the saved one + 1",
+        by="F110",
+        uses="The saved epoch + 1; the other repeats an epoch.",
+    ),
+    _row(
+        "K13",
+        "Content of a checkpoint",
+        "four sources, four sets; none holds the scaler, early stopping or the loader's generator",
+        by="F108 F109",
+        uses="Everything that the next step depends on, those three included.",
+    ),
+    _row(
+        "K14",
+        "cudnn.benchmark",
+        "all: False, for reproducibility",
+        f"{_ESSAY}, efficient loop: True",
+        by="F104",
+        uses="A switch, off where runs must repeat their bits.",
+    ),
+    _row(
+        "K15",
+        "What 16 bit gains",
+        f"{_LECTURE}: 2 times, half the memory",
+        f"{_CHAPTER}: 2 to 4 times, +50-100 %, −40 %",
+        f"{_ESSAY}: 4 to 8 times",
+        by="F118 F55",
+        uses="No promise: it depends on the GPU and on the size of the layers, so it is measured.",
+    ),
+    _row(
+        "K16",
+        "Memory of the graph",
+        f"{_CHAPTER}: 2 to 3 times the weights; more than 20 GB at 7 B; 28 down to 14 GB",
+        f"{_ESSAY}: half",
+        by="F49 F50 F58 N13",
+        uses="It follows batch and depth; 28 and 14 GB are weights in FP32 and in 16 bit.",
+    ),
+    _row(
+        "K17",
+        "A missing no_grad() in validation",
+        f"{_CHAPTER} c3: merely wasteful",
+        f"{_CHAPTER} c4-c5, {_MODULE}, {_ESSAY}: out of memory",
+        by="F46 F75",
+        uses="Wasteful: one batch's graph. It grows only where graph tensors are kept.",
+    ),
+    _row(
+        "K18",
+        "One-hot targets",
+        f"{_LECTURE}: break cross-entropy",
+        f"{_MODULE}: crash or learn poorly",
+        f"{_ESSAY}: derives the loss from one-hot targets",
+        by="F08 F07",
+        uses="Class indices; float one-hot gives the same loss, integer one-hot raises.",
+    ),
+    _row(
+        "K19",
+        "The batch contract",
+        f"{_LECTURE}, table: inputs [B, d] are allowed",
+        f"{_LECTURE}, assert: ndim == 4",
+        by="F128",
+        uses="The number of dimensions is an argument of the contract.",
+    ),
+    _row(
+        "K20",
+        "Place of zero_grad()",
+        f"{_CHAPTER}, cards: fifth",
+        f"{_CHAPTER}, code and cheat sheet: first",
+        by="F27 F132",
+        uses="Both are legal; the course writes it first.",
+    ),
+    _row(
+        "K21",
+        "Cost of determinism",
+        f"{_CHAPTER}: 10 to 30 %",
+        f"{_ESSAY}: hardly any",
+        by="F104",
+        uses="Measured on the GPU at hand, not promised.",
+    ),
+    _row(
+        "K22",
+        "Frozen layers",
+        f"{_CHAPTER}: get updates of zero gradient, still have gradients",
+        f"{_ESSAY}: parameters() leaves them out",
+        by="F65 F18 F82",
+        uses="parameters() returns them; they stay put as long as their .grad is None.",
+    ),
+    _row(
+        "K23",
+        "Batch size",
+        f"{_CHAPTER}: the largest power of two that fits",
+        f"{_MODULE}: a comfortable one, then measure",
+        f"{_ESSAY}: small ones regularise",
+        by="F33 F83",
+        uses="A choice: a comfortable one, with the learning rate tuned to it.",
+    ),
+    _row(
+        "K24",
+        "When persistent workers pay",
+        f"{_LECTURE}, text: short epochs",
+        f"{_LECTURE}, figure: long epochs",
+        by="F91",
+        uses="Short epochs: what is saved is the start of the workers, once an epoch.",
+    ),
+    _row(
+        "K25",
+        "The gradient norm",
+        f"{_MODULE}: sum of the tensors' norms",
+        f"{_LECTURE}, {_ESSAY}: joint L2 norm",
+        by="F42 N56",
+        uses="The joint L2 norm, before clipping.",
+    ),
+    _row(
+        "K26",
+        "What the LR finder picks",
+        f"{_LECTURE}, text: a decade before the minimum; 100 steps, and ×1.05",
+        f"{_LECTURE}, figure: just before it diverges",
+        by="N21 N22 F30",
+        uses="The range and the steps give the ratio; every suggestion names its rule.",
+    ),
+    _row(
+        "K27",
+        "What inference_mode forbids",
+        f"{_CHAPTER}: in-place changes of views",
+        f"{_ESSAY}: entering backward",
+        by="F53",
+        uses="In-place changes outside the block, and backward that must save the tensor.",
+    ),
+    _row(
+        "K28",
+        "The loss of an epoch",
+        f"{_MODULE}, {_ESSAY}: mean of batch means",
+        f"{_CHAPTER}: weighted by examples",
+        by="F124 F125 N55",
+        uses="Weighted by examples.",
+    ),
+    _row(
+        "K29",
+        "What an improvement is",
+        f"{_CHAPTER}, checkpoint: strictly less",
+        f"{_CHAPTER}, early stopping: less by min_delta",
+        by="F111 N53",
+        uses="One rule for both.",
+    ),
+    _row(
+        "K30",
+        "Why the model moves before the optimizer is built",
+        f"{_ESSAY}, text: the dtype",
+        f"{_ESSAY}, table: the device",
+        by="F16 F17",
+        uses="Neither loses the parameters; Adam that has stepped stumbles over a new dtype.",
+    ),
+    _row(
+        "K31",
+        "The spiral's data",
+        f"{_ESSAY}, text: a spiral",
+        f"{_ESSAY}, script: randn",
+        by="",
+        uses="A choice, nothing to measure: a spiral, as in the pictures.",
+    ),
+    _row(
+        "K32",
+        "Size of the batch to overfit",
+        f"{_LECTURE}, quiz: 4",
+        f"{_LECTURE}, figure: 8",
+        f"{_MODULE}: 12",
+        by="F78 N62",
+        uses="An argument of the probe; any of them must reach almost 0.",
+    ),
+    _row(
+        "K33",
+        "The seed",
+        f"{_LECTURE}, {_CHAPTER}, {_ESSAY}: 42",
+        f"{_MODULE}: 13",
+        by="F102",
+        uses="Part of the configuration, recorded with the run; no value is better.",
+    ),
+    _row(
+        "K34",
+        "Keys of a checkpoint",
+        "model and optim; model_state_dict; optimizer; optimiser",
+        by="F106",
+        uses="One schema, with a version in it, that weights_only=True can read.",
+    ),
+    _row(
+        "K35",
+        "What clipping caps",
+        f"{_LECTURE}: the step",
+        f"{_ESSAY}: the gradient",
+        by="F40",
+        uses="The gradient; the step too, but only of plain SGD.",
+    ),
+    _row(
+        "K36",
+        "Training in eval mode",
+        f"{_CHAPTER}: validation gets worse",
+        f"{_ESSAY}: other dynamics",
+        by="F80",
+        uses="It depends on the data: worse with wrong labels, better on a clean spiral.",
+    ),
+    _row(
+        "K37",
+        "Factor of the squared error",
+        f"{_CHAPTER}, formula: ½ · sum",
+        f"{_CHAPTER}, code: MSELoss, a mean",
+        by="N11",
+        uses="The mean; the two agree there only since there are two outputs.",
+    ),
+    _row(
+        "K38",
+        "The validation set",
+        f"{_MODULE}: MNIST's test set, on which it also picks the checkpoint",
+        f"{_LECTURE}: training, validation and test apart",
+        by="F99",
+        uses="Three parts; the test set is looked at once.",
+    ),
+)

@@ -1,0 +1,338 @@
+"""eval(), train(), no_grad and inference_mode: four switches that do different things."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course.claims.lab import (
+    accuracy,
+    digits,
+    error_of,
+    fit,
+    flat,
+    full_loss,
+    interleaved,
+    mlp,
+    spirals,
+)
+from course.claims.registry import Measured, claim, weigh
+
+
+def _changes(layer: nn.Module, *inputs: Tensor) -> bool:
+    """Whether the layer's output differs between train and eval mode, under the same seed."""
+
+    def output(training: bool) -> Tensor:
+        torch.manual_seed(0)
+        result = copy.deepcopy(layer).train(training)(*inputs)
+        return result[0] if isinstance(result, tuple) else result
+
+    return not torch.equal(output(True), output(False))
+
+
+@claim(
+    "F23",
+    title="eval() changes only dropout and BatchNorm",
+    source="Training-loop chapter, c4; annotated-loop essay",
+    expected="does not hold",
+    says="eval() changes dropout and BatchNorm only; attention and the rest behave the same.",
+)
+def what_eval_changes() -> Measured:
+    x, sequence, image = torch.randn(8, 4), torch.randn(2, 5, 4), torch.randn(2, 3, 6, 6)
+    others = {
+        "RReLU": _changes(nn.RReLU(), x),
+        "LSTM with dropout between layers": _changes(nn.LSTM(4, 4, 2, dropout=0.5), sequence),
+        "attention with dropout": _changes(
+            nn.MultiheadAttention(4, 2, dropout=0.5), sequence, sequence, sequence
+        ),
+        "TransformerEncoderLayer, default": _changes(nn.TransformerEncoderLayer(4, 2, 8), sequence),
+        "InstanceNorm with tracked statistics": _changes(
+            nn.InstanceNorm2d(3, track_running_stats=True), image
+        ),
+        "AlphaDropout": _changes(nn.AlphaDropout(0.5), x),
+    }
+    same = {
+        "Linear": _changes(nn.Linear(4, 4), x),
+        "Conv2d": _changes(nn.Conv2d(3, 4, 3), image),
+        "ReLU": _changes(nn.ReLU(), x),
+        "GELU": _changes(nn.GELU(), x),
+        "LayerNorm": _changes(nn.LayerNorm(4), x),
+        "GroupNorm": _changes(nn.GroupNorm(3, 3), image),
+    }
+    evidence = {
+        "other kinds of layer that change": sum(others.values()),
+        "change": [name for name, changes in others.items() if changes],
+        "stay the same": [name for name, changes in same.items() if not changes],
+    }
+    return weigh("other kinds of layer that change", evidence, stated=not any(others.values()))
+
+
+@claim(
+    "F134",
+    title="LayerNorm and its kin do not depend on the mode",
+    source="Annotated-loop essay",
+    expected="holds",
+    says="LayerNorm, GroupNorm and RMSNorm give the same output in train and eval mode.",
+)
+def layer_norm_and_mode() -> Measured:
+    x, image = torch.randn(8, 4), torch.randn(2, 4, 6, 6)
+    changing = {
+        "LayerNorm": _changes(nn.LayerNorm(4), x),
+        "GroupNorm": _changes(nn.GroupNorm(2, 4), image),
+        "RMSNorm": _changes(nn.RMSNorm(4), x),
+        "BatchNorm1d, for comparison": _changes(nn.BatchNorm1d(4), x),
+    }
+    norms = sum(changing[name] for name in ("LayerNorm", "GroupNorm", "RMSNorm"))
+    evidence = {"norms that change with the mode, of 3": norms, "changes": changing}
+    stated = norms == 0 and changing["BatchNorm1d, for comparison"]
+    return weigh("norms that change with the mode, of 3", evidence, stated=stated)
+
+
+@claim(
+    "F25",
+    title="no_grad leaves the behaviour of layers alone",
+    source="All: Lecture 3, engineering module §2, training-loop chapter c4, annotated-loop essay",
+    expected="holds",
+    says="no_grad switches off the graph and nothing else: dropout and BatchNorm go on training.",
+)
+def no_grad_and_layers() -> Measured:
+    norm, dropout = nn.BatchNorm1d(4), nn.Dropout(0.5)
+    with torch.no_grad():
+        output = norm(torch.randn(32, 4) + 5)
+        dropped = (dropout(torch.ones(1000)) == 0).float().mean().item()
+    evidence = {
+        "running mean moved under no_grad by": norm.running_mean.abs().max(),
+        "share dropped under no_grad": dropped,
+        "output requires grad": output.requires_grad,
+    }
+    moved = norm.running_mean.abs().max().item() > 0.1
+    stated = moved and 0.3 < dropped < 0.7 and not output.requires_grad
+    return weigh("running mean moved under no_grad by", evidence, stated=stated)
+
+
+@claim(
+    "F52",
+    title="inference_mode is about 10 % faster than no_grad",
+    source="Annotated-loop essay",
+    expected="holds if",
+    says="inference_mode is about 10 % faster than no_grad.",
+    condition="if the work is many small operators; where one operator takes long, it is the same",
+    gpu=True,
+)
+def inference_mode_speed(device: torch.device) -> Measured:
+    x = torch.randn(2, 4, device=device)
+    model, wide = mlp(512, 512, 512).to(device), torch.randn(512, 512, device=device)
+
+    def small(context) -> None:
+        """Views and tiny operators: what torch does around the arithmetic."""
+        with context():
+            y = x
+            for _ in range(200):
+                y = y.t().add(1.0)
+
+    def large(context) -> None:
+        with context():
+            model(wide)
+
+    inference, no_grad = torch.inference_mode, torch.no_grad
+    times = {
+        "small operators": interleaved(
+            lambda: small(inference), lambda: small(no_grad), rounds=41, device=device
+        ),
+        "large operators": interleaved(
+            lambda: large(inference), lambda: large(no_grad), rounds=15, device=device
+        ),
+    }
+    evidence = {
+        "time, inference_mode / no_grad, small operators": times["small operators"].median,
+        "quartiles": {name: ratio.as_list() for name, ratio in times.items()},
+    }
+    small_faster = times["small operators"].median < 0.97
+    return weigh(
+        "time, inference_mode / no_grad, small operators",
+        evidence,
+        stated=small_faster and times["large operators"].high < 0.95,
+        conditioned=small_faster,
+    )
+
+
+@claim(
+    "F53",
+    title="inference_mode forbids changing views, and backward",
+    source="Training-loop chapter, c4 (views); annotated-loop essay (backward)",
+    expected="holds if",
+    says="Inference tensors forbid in-place changes of views, and cannot enter backward.",
+    condition="if changed outside the block, or if backward must save them; inside, views may be "
+    "changed, and a sum saves nothing",
+)
+def inference_mode_forbids() -> Measured:
+    weight = torch.ones(3, requires_grad=True)
+
+    def inside() -> None:
+        with torch.inference_mode():
+            torch.ones(3)[1:].add_(1)
+
+    with torch.inference_mode():
+        tensor = torch.ones(3)
+    errors = {
+        "view changed in place, inside": error_of(inside),
+        "changed in place, outside": error_of(lambda: tensor[1:].add_(1)),
+        "w * tensor": error_of(lambda: (weight * tensor).sum().backward()),
+        "w + tensor": error_of(lambda: (weight + tensor).sum().backward()),
+        "w * tensor.clone()": error_of(lambda: (weight * tensor.clone()).sum().backward()),
+    }
+    evidence = {
+        "uses that raise, of 5": sum(map(bool, errors.values())),
+        "raises": {name: error or "nothing" for name, error in errors.items()},
+    }
+    return weigh(
+        "uses that raise, of 5",
+        evidence,
+        stated=bool(errors["view changed in place, inside"] and errors["w + tensor"]),
+        conditioned=bool(errors["changed in place, outside"] and errors["w * tensor"]),
+        note="The chapter's sentence fails inside the block, the essay's where nothing is saved.",
+    )
+
+
+@claim(
+    "F79",
+    title="Validation in train mode is noisy and lower",
+    source="All: Lecture 3, engineering module opening, training-loop chapter c4, annotated-loop "
+    "essay",
+    expected="holds",
+    says="Validation with dropout on gives a lower accuracy, and another one every time.",
+)
+def validation_in_train_mode(seed: int) -> Measured:
+    inputs, targets, val_inputs, val_targets = spirals(seed)
+    model = mlp(2, 128, 128, 3, dropout=0.3, seed=seed)
+    fit(model, torch.optim.Adam(model.parameters(), 0.01), inputs, targets, steps=400)
+
+    @torch.no_grad()
+    def measured_in(training: bool) -> list[float]:
+        model.train(training)
+        passes = [(model(val_inputs).argmax(1) == val_targets).float().mean() for _ in range(50)]
+        return [right.item() for right in passes]
+
+    noisy, steady = measured_in(True), measured_in(False)
+    evidence = {
+        "spread of 50 passes in train mode": statistics.stdev(noisy),
+        "spread of 50 passes in eval mode": statistics.stdev(steady),
+        "mean accuracy in train and eval mode": [
+            statistics.fmean(noisy), statistics.fmean(steady),
+        ],
+    }  # fmt: skip
+    stated = (
+        statistics.stdev(noisy) > 0
+        and statistics.pstdev(steady) < 1e-9
+        and statistics.fmean(noisy) < statistics.fmean(steady)
+    )
+    return weigh("spread of 50 passes in train mode", evidence, stated=stated)
+
+
+@claim(
+    "F80",
+    title="Forgetting model.train() lowers training loss and worsens validation",
+    source="Training-loop chapter, c5",
+    expected="holds if",
+    says="Training on in eval mode lowers the training loss and worsens validation.",
+    condition="if there are wrong labels to learn by heart; on clean data everything improves",
+)
+def training_in_eval_mode(seed: int) -> Measured:
+    def trained(training: bool, data: tuple[Tensor, ...], sizes: tuple[int, ...], lr: float):
+        """[training loss, validation accuracy, validation loss] after 400 steps."""
+        inputs, targets, val_inputs, val_targets = data
+        model = mlp(*sizes, dropout=0.5, seed=seed).train(training)
+        fit(model, torch.optim.Adam(model.parameters(), lr), inputs, targets, steps=400)
+        model.eval()
+        right = accuracy(model, val_inputs, val_targets)
+        val_loss = full_loss(model, val_inputs, val_targets)
+        return [full_loss(model, inputs, targets), right, val_loss]
+
+    inputs, targets, *val = digits(seed)
+    inputs, targets = inputs[:400], targets[:400]
+    other = (targets + torch.randint(1, 10, targets.shape)) % 10
+    noisy = inputs, torch.where(torch.rand(400) < 0.2, other, targets), *val
+    right, forgotten = (trained(mode, noisy, (64, 128, 10), 3e-3) for mode in (True, False))
+    clean = [trained(mode, spirals(seed), (2, 128, 128, 3), 1e-2) for mode in (True, False)]
+    evidence = {
+        "validation accuracy lost, 400 digits with 20 % wrong labels": right[1] - forgotten[1],
+        "training loss, train mode and forgotten": [right[0], forgotten[0]],
+        "validation loss, train mode and forgotten": [right[2], forgotten[2]],
+        "clean spiral: validation accuracy, train mode and forgotten": [clean[0][1], clean[1][1]],
+        "clean spiral: validation loss, train mode and forgotten": [clean[0][2], clean[1][2]],
+    }
+
+    def as_claimed(right: list[float], forgotten: list[float]) -> bool:
+        """Training loss lower, validation worse in accuracy and in loss."""
+        worse = forgotten[1] < right[1] - 0.01 and forgotten[2] > right[2]
+        return forgotten[0] < right[0] and worse
+
+    noisy_claim, clean_claim = as_claimed(right, forgotten), as_claimed(*clean)
+    return weigh(
+        "validation accuracy lost, 400 digits with 20 % wrong labels",
+        evidence,
+        stated=noisy_claim and clean_claim,
+        conditioned=noisy_claim,
+    )
+
+
+@claim(
+    "F127",
+    title="evaluate() must end in train mode",
+    source="Training-loop chapter, c4",
+    expected="holds if",
+    says="evaluate() must end with model.train().",
+    condition="if every module came in train mode; else it wakes what was frozen in eval mode",
+)
+def ends_in_train_mode() -> Measured:
+    def modes_kept(*, frozen: bool, training: bool) -> int:
+        """Modules whose mode an evaluate() ending in train() leaves as it was."""
+        model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)).train(training)
+        if frozen:
+            model[1].eval()
+        before = [module.training for module in model.modules()]
+        model.eval()
+        F.cross_entropy(model(torch.randn(4, 2)), torch.zeros(4, dtype=torch.long))
+        model.train()
+        after = [module.training for module in model.modules()]
+        return sum(a == b for a, b in zip(before, after, strict=True))
+
+    kept = {
+        "all in train mode": modes_kept(frozen=False, training=True),
+        "BatchNorm frozen": modes_kept(frozen=True, training=True),
+        "all in eval mode": modes_kept(frozen=False, training=False),
+    }
+    evidence = {"modes kept with a frozen BatchNorm, of 4": kept["BatchNorm frozen"], "kept": kept}
+    return weigh(
+        "modes kept with a frozen BatchNorm, of 4",
+        evidence,
+        stated=all(count == 4 for count in kept.values()),
+        conditioned=kept["all in train mode"] == 4,
+    )
+
+
+@claim(
+    "F24",
+    title="eval() neither stops gradients nor freezes",
+    source="Training-loop chapter, c4; annotated-loop essay",
+    expected="holds",
+    says="A model in eval mode still builds graphs, and its weights can still be trained.",
+)
+def eval_keeps_gradients() -> Measured:
+    model = mlp(4, 16, 3, dropout=0.5).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = flat(model)
+    inputs = torch.randn(8, 4, requires_grad=True)
+    error = error_of(lambda: model(inputs).square().mean().backward())
+    optimizer.step()
+    evidence = {
+        "weights moved by": (flat(model) - before).norm(),
+        "gradient norm of the input": inputs.grad.norm(),
+        "backward raises": error or "nothing",
+    }
+    stated = not error and (flat(model) != before).any() and inputs.grad.norm() > 0
+    return weigh("weights moved by", evidence, stated=bool(stated))

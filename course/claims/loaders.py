@@ -1,0 +1,433 @@
+"""The DataLoader: its defaults, its workers, their random numbers, and what collation does."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import random
+import statistics
+import time
+from itertools import chain
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from course.claims.lab import error_of, seconds, warnings_of
+from course.claims.registry import Measured, claim, weigh
+
+
+class Numbers(Dataset):
+    """0 .. num - 1, each after `delay` seconds."""
+
+    def __init__(self, num: int, delay: float = 0.0) -> None:
+        self.num, self.delay = num, delay
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __getitem__(self, index: int) -> int:
+        if self.delay:
+            time.sleep(self.delay)
+        return index
+
+
+class Draws(Dataset):
+    """Each item: the worker's id and a draw of Python's, NumPy's and torch's generator."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> list[float]:
+        worker = torch.utils.data.get_worker_info()
+        draws = [random.random(), float(np.random.rand()), float(torch.rand(()))]
+        return [float(worker.id if worker else -1), *draws]
+
+
+def as_list(items: list) -> list:
+    """A collate function that leaves the items alone."""
+    return items
+
+
+def reseed_42(worker_id: int) -> None:
+    """The lecture's worker_init_fn."""
+    np.random.seed(42 + worker_id)
+
+
+@claim(
+    "F85",
+    title="Each example comes once an epoch",
+    source="Training-loop chapter, c1",
+    expected="holds if",
+    says="A loader yields each example exactly once an epoch.",
+    condition="if it neither drops the last batch nor samples with replacement nor pads shards",
+)
+def once_an_epoch(seed: int) -> Measured:
+    def counts(**options) -> torch.Tensor:
+        indices = torch.cat([batch for batch in DataLoader(Numbers(100), 16, **options)])
+        return torch.bincount(indices, minlength=100)
+
+    weighted = torch.utils.data.WeightedRandomSampler([1.0] * 100, 100)
+    shards = torch.cat([
+        torch.tensor(list(torch.utils.data.DistributedSampler(range(100), 3, rank, shuffle=False)))
+        for rank in range(3)
+    ])  # fmt: skip
+    once = {
+        "shuffled": bool((counts(shuffle=True) == 1).all()),
+        "drop_last": bool((counts(shuffle=True, drop_last=True) == 1).all()),
+        "with replacement": bool((counts(sampler=weighted) == 1).all()),
+        "3 shards of 100": bool((torch.bincount(shards, minlength=100) == 1).all()),
+    }
+    evidence = {
+        "examples unseen with replacement, of 100": int((counts(sampler=weighted) == 0).sum()),
+        "each once": once,
+    }
+    return weigh(
+        "examples unseen with replacement, of 100",
+        evidence,
+        stated=all(once.values()),
+        conditioned=once["shuffled"],
+    )
+
+
+@claim(
+    "F89",
+    title="Default collation stacks equal shapes",
+    source="Training-loop chapter, c2",
+    expected="holds",
+    says="The default collate function stacks items of equal shape, and raises for ragged ones.",
+)
+def default_collation() -> Measured:
+    from torch.utils.data import default_collate
+
+    stacked = default_collate([torch.ones(2, 3)] * 4)
+    ragged = error_of(default_collate, [torch.ones(12), torch.ones(47)])
+    evidence = {
+        "size of the new first dimension, 4 items": stacked.shape[0],
+        "shape": list(stacked.shape),
+        "ragged raises": ragged or "nothing",
+        "None raises": error_of(default_collate, [None, None]) or "nothing",
+        "Python floats become": str(default_collate([1.0, 2.0]).dtype),
+    }
+    stated = list(stacked.shape) == [4, 2, 3] and bool(ragged)
+    return weigh("size of the new first dimension, 4 items", evidence, stated=stated)
+
+
+@claim(
+    "F90",
+    title="Workers do not always help",
+    source="Training-loop chapter, c1",
+    expected="holds",
+    says="More workers do not always make loading faster.",
+)
+def workers_do_not_always_help() -> Measured:
+    def epoch(num_workers: int, dataset: Dataset) -> float:
+        return seconds(lambda: list(DataLoader(dataset, 16, num_workers=num_workers)))
+
+    in_memory = [epoch(2, Numbers(512)) / epoch(0, Numbers(512)) for _ in range(3)]
+    slow_items = Numbers(160, delay=0.004)
+    waiting = epoch(2, slow_items) / epoch(0, slow_items)
+    evidence = {
+        "time of an epoch, 2 workers / none, data in memory": statistics.median(in_memory),
+        "same, by round": in_memory,
+        "same, items that take 4 ms": waiting,
+    }
+    name = "time of an epoch, 2 workers / none, data in memory"
+    return weigh(name, evidence, stated=min(in_memory) > 1.2)
+
+
+@claim(
+    "F91",
+    title="persistent_workers removes the slow first batch",
+    source='Lecture 3, "DataLoader flags"; annotated-loop essay',
+    expected="holds",
+    says="persistent_workers=True removes the wait at the start of every epoch but the first.",
+)
+def persistent_workers() -> Measured:
+    times = {}
+    for persistent in (False, True):
+        loader = DataLoader(Numbers(64), 16, num_workers=2, persistent_workers=persistent)
+        epochs = [seconds(lambda loader=loader: list(loader)) for _ in range(4)]
+        times[persistent] = statistics.median(epochs[1:])
+        del loader
+    ratio = times[False] / times[True]
+    error = error_of(DataLoader, Numbers(4), persistent_workers=True)
+    evidence = {
+        "time of epochs 2-4, respawned / persistent": ratio,
+        "without workers it raises": error or "nothing",
+    }
+    stated = ratio > 1.2 and bool(error)
+    return weigh("time of epochs 2-4, respawned / persistent", evidence, stated=stated)
+
+
+class _Pinnable:
+    """A batch that counts how often it was pinned."""
+
+    pinned = 0
+
+    def pin_memory(self, device: str | None = None) -> _Pinnable:
+        type(self).pinned += 1
+        return self
+
+
+@claim(
+    "F92",
+    title="pin_memory helps only with workers",
+    source="Annotated-loop essay",
+    expected="does not hold",
+    says="pin_memory=True has an effect only with num_workers > 0.",
+    gpu=True,
+)
+def pinning_without_workers(device: torch.device) -> Measured:
+    """Batches of a loader without workers, on a machine that says it has an accelerator."""
+    plain = TensorDataset(torch.randn(512, 1024))
+    warned = warnings_of(lambda: list(DataLoader(plain, 64, pin_memory=True)))
+    _Pinnable.pinned = 0
+    with mock.patch("torch.accelerator.is_available", return_value=True):
+        loader = DataLoader(range(40), 10, pin_memory=True, collate_fn=lambda _: _Pinnable())
+        batches = len(list(loader))
+    evidence = {
+        "batches pinned without workers, of 4": _Pinnable.pinned,
+        "warnings without an accelerator": len(warned) if device.type == "cpu" else "",
+    }
+    if device.type == "cuda":
+        (batch,) = next(iter(DataLoader(plain, 64, pin_memory=True)))
+        pinned = [b.pin_memory() for (b,) in DataLoader(plain, 512)]
+        pageable = [b for (b,) in DataLoader(plain, 512)]
+        from course.claims.lab import interleaved
+
+        evidence["really pinned on this GPU machine"] = batch.is_pinned()
+        evidence["time of the copy, pageable / pinned"] = interleaved(
+            lambda: pageable[0].to(device), lambda: pinned[0].to(device), device=device
+        ).as_list()
+    return weigh(
+        "batches pinned without workers, of 4",
+        evidence,
+        stated=_Pinnable.pinned == 0,
+        note=f"All {batches} batches of the single-process loader are pinned too.",
+    )
+
+
+@claim(
+    "F93",
+    title="prefetch_factor defaults to 2",
+    source="Annotated-loop essay",
+    expected="holds if",
+    says="prefetch_factor is 2 unless set.",
+    condition="if there are workers; without, it is None and must not be set",
+)
+def prefetch_factor() -> Measured:
+    with_workers = DataLoader(Numbers(4), num_workers=2).prefetch_factor
+    without = DataLoader(Numbers(4)).prefetch_factor
+    error = error_of(DataLoader, Numbers(4), prefetch_factor=2)
+    evidence = {
+        "prefetch_factor with workers": with_workers,
+        "without workers": str(without),
+        "set without workers raises": error or "nothing",
+    }
+    return weigh(
+        "prefetch_factor with workers",
+        evidence,
+        stated=with_workers == without == 2,
+        conditioned=with_workers == 2,
+    )
+
+
+def _worker_draws(seed: int, *, epochs: int = 2, others: int = 0, **options) -> list[list]:
+    """What two workers draw in each epoch, after seeding torch (and the others otherwise)."""
+    torch.manual_seed(seed)
+    random.seed(others)
+    np.random.seed(others)
+    loader = DataLoader(Draws(), 1, num_workers=2, collate_fn=as_list, **options)
+    return [[item for batch in loader for item in batch] for _ in range(epochs)]
+
+
+@claim(
+    "F94",
+    title="Workers draw from the OS and need a worker_init_fn",
+    source="Annotated-loop essay",
+    expected="does not hold",
+    says="Workers seed their generators from the operating system, so runs differ without a "
+    "worker_init_fn.",
+)
+def worker_seeds(seed: int) -> Measured:
+    first = _worker_draws(seed, others=1)
+    again = _worker_draws(seed, others=2)
+    flat_first, flat_again = [*chain(*first)], [*chain(*again)]
+    different = sum(
+        a != b for one, two in zip(flat_first, flat_again, strict=True)
+        for a, b in zip(one, two, strict=True)
+    )  # fmt: skip
+    evidence = {
+        "draws that differ between two runs of one torch seed, of 24": different,
+        "epochs differ": first[0] != first[1],
+        "workers differ": first[0][0][1:] != first[0][1][1:],
+    }
+    return weigh(
+        "draws that differ between two runs of one torch seed, of 24",
+        evidence,
+        stated=different > 0,
+        note="torch seeds Python's, NumPy's and its own generator in each worker. A "
+        "numpy.random.default_rng held by the dataset is not covered.",
+    )
+
+
+@claim(
+    "F95",
+    title="Reseeding NumPy with 42 + id is the fix",
+    source="Annotated-loop essay",
+    expected="does not hold",
+    says="A worker_init_fn that seeds NumPy with 42 + worker id gives workers good random numbers.",
+)
+def reseeding_with_42(seed: int) -> Measured:
+    epochs = _worker_draws(seed, worker_init_fn=reseed_42)
+    (other_seed,) = _worker_draws(seed + 1000, epochs=1, worker_init_fn=reseed_42)
+    noise = [[item[2] for item in epoch] for epoch in (*epochs, other_seed)]
+    untouched = [[item[2] for item in epoch] for epoch in _worker_draws(seed)]
+    distinct = len({tuple(epoch) for epoch in noise})
+    evidence = {
+        "distinct noise in 3 epochs of 2 seeds": distinct,
+        "distinct noise in 2 epochs, left alone": len({tuple(epoch) for epoch in untouched}),
+        "a lambda pickles (needed under spawn), raises": error_of(
+            pickle.dumps, lambda worker_id: np.random.seed(42 + worker_id)
+        ),
+    }
+    return weigh(
+        "distinct noise in 3 epochs of 2 seeds",
+        evidence,
+        stated=distinct == 3,
+        note="Harmful: every epoch and every seed gets the same augmentation.",
+    )
+
+
+@claim(
+    "F97",
+    title="The loader benchmark prints batches a second",
+    source='Lecture 3, "Is the GPU waiting?"',
+    expected="holds if",
+    says="Timing the first 100 batches and dividing 100 by it gives batches a second.",
+    condition="if the loader has 100 batches; with fewer it still divides 100",
+)
+def loader_benchmark() -> Measured:
+    def overstated(num_batches: int) -> float:
+        """Printed over true rate: the lecture's loop breaks at 100, and divides 100."""
+        read = 0
+        start = time.perf_counter()
+        for i, _batch in enumerate(DataLoader(Numbers(num_batches * 4), 4)):
+            read += 1
+            if i == 99:
+                break
+        elapsed = time.perf_counter() - start
+        return (100 / elapsed) / (read / elapsed)
+
+    ratios = {num: overstated(num) for num in (10, 100, 150)}
+    evidence = {
+        "printed / true rate, loader of 10 batches": ratios[10],
+        "printed / true rate, by batches": ratios,
+    }
+    right = {num: abs(ratio - 1) < 1e-9 for num, ratio in ratios.items()}
+    return weigh(
+        "printed / true rate, loader of 10 batches",
+        evidence,
+        stated=all(right.values()),
+        conditioned=right[100] and right[150],
+        note="The start of the workers is in the time as well.",
+    )
+
+
+@claim(
+    "F98",
+    title="The loader's defaults are as listed",
+    source="Training-loop chapter, c1",
+    expected="holds",
+    says="batch_size 1, no shuffling, no workers, no pinning, no dropping, no persistence.",
+)
+def loader_defaults() -> Measured:
+    lecture = {
+        "batch_size": 1,
+        "shuffle": None,
+        "num_workers": 0,
+        "pin_memory": False,
+        "drop_last": False,
+        "persistent_workers": False,
+    }
+    signature = inspect.signature(DataLoader.__init__).parameters
+    actual = {name: signature[name].default for name in lecture}
+    different = sum(actual[name] != value for name, value in lecture.items())
+    in_order = [int(batch) for batch in DataLoader(Numbers(5))] == list(range(5))
+    evidence = {
+        "defaults that differ, of 6": different,
+        "defaults": {name: str(value) for name, value in actual.items()},
+        "yields in order": in_order,
+    }
+    return weigh("defaults that differ, of 6", evidence, stated=different == 0 and in_order)
+
+
+@claim(
+    "F137",
+    title="A map-style dataset needs two methods",
+    source="All: Lecture 3, training-loop chapter c1, annotated-loop essay",
+    expected="holds",
+    says="A map-style dataset needs __len__ and __getitem__, and nothing else.",
+)
+def two_methods() -> Measured:
+    class Both:
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> int:
+            return index
+
+    class NoLength:
+        def __getitem__(self, index: int) -> int:
+            return index
+
+    class NoItems:
+        def __len__(self) -> int:
+            return 6
+
+    def use(dataset: object) -> list:
+        return [batch.tolist() for batch in DataLoader(dataset, 4, shuffle=True)]
+
+    errors = {
+        "both": error_of(use, Both()),
+        "a plain list": error_of(use, [1, 2, 3, 4, 5, 6]),
+        "without __len__": error_of(use, NoLength()),
+        "without __getitem__": error_of(use, NoItems()),
+        "empty list": error_of(use, []),
+    }
+    failing = ("without __len__", "without __getitem__")
+    stated = not errors["both"] and not errors["a plain list"] and all(errors[n] for n in failing)
+    evidence = {
+        "of the 2, methods one can leave out": sum(not errors[name] for name in failing),
+        "raises": {name: error or "nothing" for name, error in errors.items()},
+    }
+    return weigh("of the 2, methods one can leave out", evidence, stated=stated)
+
+
+@claim(
+    "F96",
+    title="A short last batch hurts BatchNorm; drop_last avoids it",
+    source="Training-loop chapter, c1; annotated-loop essay",
+    expected="holds",
+    says="BatchNorm's statistics of a short last batch are noisy, and drop_last avoids that.",
+)
+def short_last_batch() -> Measured:
+    def spread(batch_size: int) -> float:
+        """Standard deviation of a batch mean over many batches of unit variance."""
+        return torch.randn(4000, batch_size).mean(1).std().item()
+
+    spreads = {size: spread(size) for size in (2, 4, 32)}
+    layer = nn.BatchNorm1d(3)
+    single = error_of(layer, torch.randn(1, 3))
+    sizes = [len(batch) for batch in DataLoader(Numbers(66), 32, drop_last=True)]
+    evidence = {
+        "noise of the batch mean, 2 examples / 32": spreads[2] / spreads[32],
+        "standard deviation of the batch mean": spreads,
+        "a batch of 1 in train mode raises": single or "nothing",
+        "batches of 66 examples with drop_last": sizes,
+    }
+    stated = spreads[2] > 2 * spreads[32] and bool(single) and set(sizes) == {32}
+    return weigh("noise of the batch mean, 2 examples / 32", evidence, stated=stated)

@@ -1,0 +1,263 @@
+"""Learning-rate schedules and the range test: what counts as a step, and where it may stand."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
+
+from course.claims.lab import (
+    error_of,
+    fit,
+    full_loss,
+    mlp,
+    spirals,
+    warnings_of,
+)
+from course.claims.registry import Measured, claim, weigh
+
+
+def _sgd(lr: float = 1.0) -> torch.optim.SGD:
+    """An optimizer over one weight whose gradient is there."""
+    weight = nn.Parameter(torch.ones(1))
+    weight.grad = torch.zeros(1)
+    return torch.optim.SGD([weight], lr=lr)
+
+
+def _lr(optimizer: torch.optim.Optimizer) -> float:
+    return optimizer.param_groups[0]["lr"]
+
+
+def _cosine(t: int, t_max: int, lr: float = 1e-3) -> float:
+    """The lecture's formula, with eta_min 0."""
+    return lr * (1 + math.cos(math.pi * t / t_max)) / 2
+
+
+@claim(
+    "F59",
+    title="scheduler.step() inside the batch loop is wrong",
+    source="Annotated-loop essay",
+    expected="holds if",
+    says="Calling scheduler.step() inside the batch loop is a mistake.",
+    condition="if the schedule's length was given in epochs; given in updates, it belongs there",
+)
+def schedule_in_the_batch_loop() -> Measured:
+    epochs, batches = 4, 32
+
+    def gap(*, per_batch: bool, t_max: int) -> float:
+        """Largest distance from the cosine over the whole run, at the ends of epochs."""
+        optimizer = _sgd(1e-3)
+        scheduler, gaps = CosineAnnealingLR(optimizer, T_max=t_max), []
+        for epoch in range(epochs):
+            for _ in range(batches):
+                optimizer.step()
+                if per_batch:
+                    scheduler.step()
+            if not per_batch:
+                scheduler.step()
+            gaps.append(abs(_lr(optimizer) - _cosine(epoch + 1, epochs)))
+        return max(gaps)
+
+    gaps = {
+        "T_max in epochs, stepped per batch": gap(per_batch=True, t_max=epochs),
+        "T_max in updates, stepped per batch": gap(per_batch=True, t_max=epochs * batches),
+        "T_max in epochs, stepped per epoch": gap(per_batch=False, t_max=epochs),
+    }
+    wrong = {name: value > 1e-4 for name, value in gaps.items()}
+    evidence = {
+        "lr off by at most, T_max in epochs": gaps["T_max in epochs, stepped per batch"],
+        "lr off by": gaps,
+    }
+    return weigh(
+        "lr off by at most, T_max in epochs",
+        evidence,
+        stated=wrong["T_max in epochs, stepped per batch"]
+        and wrong["T_max in updates, stepped per batch"],
+        conditioned=wrong["T_max in epochs, stepped per batch"]
+        and not wrong["T_max in epochs, stepped per epoch"],
+    )
+
+
+@claim(
+    "F60",
+    title="scheduler.step() before optimizer.step() is subtly wrong",
+    source="Training-loop chapter, c3",
+    expected="holds",
+    says="scheduler.step() before optimizer.step() skips the schedule's first value.",
+)
+def scheduler_before_optimizer() -> Measured:
+    def lrs_used(*, before: bool) -> list[float]:
+        optimizer = _sgd()
+        scheduler, used = LambdaLR(optimizer, lambda t: min(1.0, (t + 1) / 4)), []
+        for _ in range(4):
+            if before:
+                scheduler.step()
+            used.append(_lr(optimizer))
+            optimizer.step()
+            if not before:
+                scheduler.step()
+        return used
+
+    right, wrong = lrs_used(before=False), lrs_used(before=True)
+    warned = warnings_of(lrs_used, before=True)
+    evidence = {
+        "first lr used": wrong[0],
+        "warmup as used, scheduler first": wrong,
+        "warmup as used, optimizer first": right,
+        "warns": any("lr_scheduler.step()" in text for text in warned),
+    }
+    stated = evidence["warns"] and wrong[0] == right[1] != right[0]
+    return weigh("first lr used", evidence, stated=stated)
+
+
+@claim(
+    "F61",
+    title="scheduler.step() counts weight updates",
+    source="Training-loop chapter, c3 and c7",
+    expected="does not hold",
+    says="A scheduler counts the updates of the weights.",
+)
+def scheduler_counts() -> Measured:
+    optimizer = _sgd()
+    scheduler = LambdaLR(optimizer, lambda t: 1.0)
+    for _ in range(7):
+        scheduler.step()  # not one update between them
+    skipped = _sgd()
+    scaler = torch.amp.GradScaler("cpu")
+    after_skip = LambdaLR(skipped, lambda t: 1.0)
+    weight = skipped.param_groups[0]["params"][0]
+
+    def skipped_update() -> None:
+        weight.grad = torch.full_like(weight, math.inf)
+        scaler.scale(torch.zeros(1))
+        scaler.step(skipped)
+        scaler.update()
+        after_skip.step()
+
+    warned = warnings_of(skipped_update)
+    evidence = {
+        "counted, with no update made": scheduler.last_epoch,
+        "counted after an update the GradScaler skipped": after_skip.last_epoch,
+        "warns then about the order": any("optimizer.step()" in text for text in warned),
+    }
+    stated = scheduler.last_epoch == 0
+    note = "It counts its own calls."
+    return weigh("counted, with no update made", evidence, stated=stated, note=note)
+
+
+@claim(
+    "F62",
+    title="ReduceLROnPlateau needs the metric",
+    source="Annotated-loop essay",
+    expected="holds",
+    says="ReduceLROnPlateau.step() must be given the watched number.",
+)
+def plateau_needs_metric() -> Measured:
+    optimizer = _sgd()
+    scheduler = ReduceLROnPlateau(optimizer, patience=2)
+    error = error_of(scheduler.step)
+    lrs = []
+    for loss in (1, 0.9, 0.9, 0.9, 0.9, 0.9):
+        scheduler.step(loss)
+        lrs.append(_lr(optimizer))
+    evidence = {
+        "lr after six losses, patience 2": lrs[-1],
+        "lr after each": lrs,
+        "step() without the metric raises": error or "nothing",
+    }
+    stated = error == "TypeError" and lrs[-1] < lrs[0]
+    return weigh("lr after six losses, patience 2", evidence, stated=stated)
+
+
+@claim(
+    "F63",
+    title="Cosine, momentum, Adam and AdamW as printed are torch's",
+    source="Annotated-loop essay",
+    expected="holds",
+    says="The printed formulas of cosine, momentum, Adam and AdamW are what torch computes.",
+)
+def formulas_as_printed() -> Measured:
+    grads = torch.randn(20, dtype=torch.float64).tolist()
+    optimizers = {
+        "momentum": (torch.optim.SGD, {"momentum": 0.9}, _momentum),
+        "Adam": (torch.optim.Adam, {}, _adam),
+        "AdamW": (torch.optim.AdamW, {"weight_decay": 0.1}, _adam),
+    }
+    gaps = {"cosine": _cosine_gap()}
+    for name, (optimizer, options, formula) in optimizers.items():
+        theirs = _by_torch(optimizer, grads, **options)
+        gaps[name] = abs(theirs - formula(grads, decay=options.get("weight_decay", 0.0)))
+    evidence = {"largest difference": max(gaps.values()), "differences": gaps}
+    return weigh("largest difference", evidence, stated=max(gaps.values()) < 1e-12)
+
+
+def _cosine_gap() -> float:
+    optimizer = _sgd(1e-3)
+    scheduler, gaps = CosineAnnealingLR(optimizer, T_max=100), []
+    for t in range(101):
+        gaps.append(abs(_lr(optimizer) - _cosine(t, 100)))
+        optimizer.step()
+        scheduler.step()
+    return max(gaps)
+
+
+def _by_torch(optimizer_type, grads: list[float], **options: float) -> float:
+    weight = nn.Parameter(torch.ones((), dtype=torch.float64))
+    optimizer = optimizer_type([weight], lr=0.1, **options)
+    for grad in grads:
+        weight.grad = torch.tensor(grad, dtype=torch.float64)
+        optimizer.step()
+    return weight.item()
+
+
+def _momentum(grads: list[float], decay: float) -> float:
+    weight, velocity = 1.0, 0.0
+    for grad in grads:
+        velocity = 0.9 * velocity + grad
+        weight -= 0.1 * velocity
+    return weight
+
+
+def _adam(grads: list[float], decay: float) -> float:
+    weight, mean, square = 1.0, 0.0, 0.0
+    for t, grad in enumerate(grads, start=1):
+        weight -= 0.1 * decay * weight
+        mean = 0.9 * mean + 0.1 * grad
+        square = 0.999 * square + 0.001 * grad**2
+        m_hat, v_hat = mean / (1 - 0.9**t), square / (1 - 0.999**t)
+        weight -= 0.1 * m_hat / (math.sqrt(v_hat) + 1e-8)
+    return weight
+
+
+@claim(
+    "F76",
+    title="Cosine ends lower than a constant lr",
+    source="Training-loop chapter, c6 experiment 5",
+    expected="does not hold",
+    says="Cosine annealing ends at a lower loss than the constant learning rate.",
+)
+def experiment_5(seed: int) -> Measured:
+    inputs, targets, _, _ = spirals(seed)
+    steps, lower, losses = 600, 0, []
+    for index in range(4):
+        final = {}
+        for annealed in (False, True):
+            model = mlp(seed=100 * seed + index)
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            scheduler = CosineAnnealingLR(optimizer, steps) if annealed else None
+            fit(model, optimizer, inputs, targets, steps=steps, scheduler=scheduler)
+            final[annealed] = full_loss(model, inputs, targets)
+        lower += final[True] < final[False]
+        losses.append([final[True], final[False]])
+    evidence = {
+        "runs in which cosine ends lower, of 4": lower,
+        "final loss, cosine and constant": losses,
+    }
+    return weigh(
+        "runs in which cosine ends lower, of 4",
+        evidence,
+        stated=lower >= 3,
+        note="At Adam 0.01. Cosine buys stability at high learning rates.",
+    )

@@ -1,0 +1,100 @@
+"""Error analysis: an ablation, a count of mistakes by bucket, and a ceiling for each stage."""
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+from course.worked import figures
+from course.worked.registry import Step, worked
+
+
+def _exact(value: float) -> Fraction:
+    """The decimal as printed: 84.1 is 841/10, not its nearest double."""
+    return Fraction(str(value))
+
+
+@worked(
+    "N23",
+    title="An ablation of two changes",
+    source='Lecture 3, "Ablation"',
+    perturb={"both": 85.0},
+)
+def ablation(
+    baseline: float = 82.0, augmented: float = 84.1, bigger: float = 82.4, both: float = 84.0
+) -> Iterator[Step]:
+    """Each change alone, both, the one given the other, and their interaction."""
+    base, aug, big, two = (_exact(v) for v in (baseline, augmented, bigger, both))
+    yield Step("augmentation", float(aug - base), 2.1, formula="84.1 − 82.0")
+    yield Step("bigger model", float(big - base), 0.4, formula="82.4 − 82.0")
+    yield Step("both", float(two - base), 2.0, formula="84.0 − 82.0")
+    yield Step("bigger model, given augmentation", float(two - aug), formula="84.0 − 84.1")
+    interaction = (two - base) - (aug - base) - (big - base)
+    yield Step("interaction", float(interaction), formula="2.0 − 2.1 − 0.4")
+
+
+BUCKETS = (
+    ("stroke variability", 32),
+    ("4↔9 confusion", 28),
+    ("rotation", 18),
+    ("label noise", 14),
+    ("blur", 8),
+)
+
+
+@worked(
+    "N24",
+    title="A hundred mistakes in five buckets",
+    source='Lecture 3, figure "Error buckets"',
+    perturb={"accuracy": 90.0},
+    reconstructed=(
+        "Only the figure's title is left; the counts stand in the figure of an earlier public "
+        "revision and may have changed since."
+    ),
+    figure=figures.error_buckets,
+)
+def error_buckets(
+    buckets: tuple[tuple[str, int], ...] = BUCKETS, accuracy: float = 82.0
+) -> Iterator[Step]:
+    """What each bucket could win at most, and how sure its share is."""
+    total = sum(count for _, count in buckets)
+    yield Step("mistakes sorted", total, 100, formula="Σ counts")
+    gains = ceiling_gains(buckets, accuracy)
+    yield Step("points to win at most", gains, formula="(100 − accuracy) · share")
+    yield Step("first and third bucket, mistakes", buckets[0][1] + buckets[2][1])
+    yield Step("first and third bucket, points", gains[0] + gains[2], formula="18 · 0.50")
+    share = buckets[0][1] / total
+    half_width = 100 * 1.96 * math.sqrt(share * (1 - share) / total)
+    yield Step("first bucket: 95 % half-width", half_width, formula="1.96 √(p (1 − p) / n)")
+
+
+def ceiling_gains(buckets: tuple[tuple[str, int], ...], accuracy: float) -> list[float]:
+    """Points of accuracy that each bucket would give back if all of it were repaired."""
+    total = sum(count for _, count in buckets)
+    return [float((100 - _exact(accuracy)) * count / total) for _, count in buckets]
+
+
+STAGES = (("detector", 83.0), ("character classifier", 91.0), ("spell-correct", 83.0))
+
+
+@worked(
+    "N25",
+    title="The ceiling of each stage",
+    source='Lecture 3, figure "Ceiling analysis"',
+    perturb={"baseline": 81.0},
+    reconstructed=(
+        "Only the figure's title is left; the numbers stand in the figure of an earlier public "
+        "revision and may have changed since."
+    ),
+    figure=figures.ceiling,
+)
+def ceiling_analysis(
+    stages: tuple[tuple[str, float], ...] = STAGES, baseline: float = 82.0, all_true: float = 100.0
+) -> Iterator[Step]:
+    """Accuracy with one stage replaced by the truth, and what no single stage explains."""
+    gains = [_exact(accuracy) - _exact(baseline) for _, accuracy in stages]
+    for (name, _), gain, printed in zip(stages, gains, (1.0, 9.0, 1.0), strict=True):
+        yield Step(f"{name} perfect", float(gain), printed, formula="accuracy − baseline")
+    together = _exact(all_true) - _exact(baseline)
+    yield Step("singles together", float(sum(gains)), formula="1 + 9 + 1")
+    yield Step("all replaced at once", float(together), formula="100 − 82")
+    yield Step("interaction", float(together - sum(gains)), formula="18 − 11")

@@ -1,0 +1,96 @@
+"""The learning rate: what the finder's table suggests, how far it gets, and a larger batch."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from course.worked import figures
+from course.worked.registry import Step, worked
+
+
+@worked(
+    "N21",
+    title="Reading the learning-rate finder's plot",
+    source='Lecture 3, "LR finder"',
+    perturb={"losses": (3.2, 1.9, 1.1, 0.9, 2.8)},
+    reconstructed=(
+        "The losses are printed; the row of learning rates is lost and stands as 1e-4 ... 1 in an "
+        "earlier public revision of the slide. Any five decades would fit, with the answer shifted."
+    ),
+    figure=figures.lr_finder,
+)
+def finder_table(
+    rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+    losses: tuple[float, ...] = (3.2, 2.5, 1.1, 0.9, 2.8),
+) -> Iterator[Step]:
+    """Three rules on five points, and three answers; so a grader must name its rule."""
+    loss = torch.tensor(losses, dtype=torch.float64)
+    lowest = rates[loss.argmin()]
+    yield Step("lr of the smallest loss", lowest, 0.1)
+    falls = loss[:-1] - loss[1:]
+    steepest = int(falls.argmax())
+    yield Step("biggest fall", falls[steepest], formula="lossᵢ − lossᵢ₊₁")
+    yield Step("it arrives at lr", rates[steepest + 1])
+    yield Step("a tenth of the smallest loss's lr", lowest / 10, 0.01, formula="0.1 / 10")
+    decades = torch.tensor(rates, dtype=torch.float64).log10()
+    (slope,) = torch.gradient(loss, spacing=(decades,))
+    yield Step("central slope most negative at lr", rates[slope.argmin()])
+    yield Step("slopes a decade", slope, formula="(lossᵢ₊₁ − lossᵢ₋₁) / 2 decades")
+    middle = math.sqrt(rates[steepest] * rates[steepest + 1])
+    yield Step("middle of the steepest interval", middle, formula="√(lrᵢ · lrᵢ₊₁)")
+
+
+@worked(
+    "N22",
+    title="How far 100 steps of ×1.05 get",
+    source='Lecture 3, "LR finder"',
+    perturb={"factor": 1.1},
+    reconstructed=(
+        "Start, factor and number of steps stand in an earlier public revision of the slide, and "
+        "the end of the range is the last learning rate of the plot in N21, itself rebuilt."
+    ),
+    figure=figures.finder_reach,
+)
+def finder_reach(
+    start: float = 1e-7, factor: float = 1.05, steps: int = 100, end: float = 1.0
+) -> Iterator[Step]:
+    """The largest learning rate tried, the steps that would be needed, the factor that fits."""
+    rates = [start]
+    while len(rates) < steps:
+        rates.append(rates[-1] * factor)
+    yield Step("lr of step 100", rates[-1], formula="1e-7 · 1.05⁹⁹")
+    yield Step("decades of 100 factors", steps * math.log10(factor), formula="100 · log₁₀ 1.05")
+    yield Step(
+        "steps to the last lr of the lecture's plot",
+        _steps_to(start, factor, end),
+        100,
+        formula="⌈ln(1 / 1e-7) / ln 1.05⌉",
+        correction=(
+            "About 100 steps and ×1.05 do not go together: 100 of them end near 1e-5, where the "
+            "loss has not moved. Take 331 steps, or a factor of 1.177, to reach 1."
+        ),
+    )
+    ends = (1e-2, 1e-1, 1.0, 10.0)
+    needed = [_steps_to(start, factor, end) for end in ends]
+    yield Step("steps to pass 1e-2, 1e-1, 1, 10", needed, formula="⌈ln(end / start) / ln 1.05⌉")
+    for end_ in (end, 10 * end):
+        fitting = (end_ / start) ** (1 / (steps - 1))
+        yield Step(f"factor for 100 points to {end_:g}", fitting, formula="(end / start)^(1/99)")
+
+
+def _steps_to(start: float, factor: float, end: float) -> int:
+    """Multiplications until `end` is passed."""
+    return math.ceil(math.log(end / start) / math.log(factor))
+
+
+@worked(
+    "N50",
+    title="From batch 32 to 256: two scaling rules",
+    source="Lecture 3, P1",
+    perturb={"larger": 128},
+)
+def scaling_rules(batch_size: int = 32, larger: int = 256) -> Iterator[Step]:
+    """By how much the learning rate grows."""
+    yield Step("linear rule", larger / batch_size, formula="256 / 32")
+    yield Step("root rule", math.sqrt(larger / batch_size), formula="√(256 / 32)")

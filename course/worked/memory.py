@@ -1,0 +1,136 @@
+"""Memory and cost: bytes of weights and optimizer state, size of a checkpoint, FLOPs of a product.
+
+Seven billion weights are counted on torch's meta device, which allocates nothing; what Adam keeps
+for one weight is measured on a few.
+"""
+
+import io
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import mm_flop
+
+from course.worked.registry import Step, worked
+
+GB, MB, GIB, MIB = 10**9, 10**6, 2**30, 2**20
+
+
+def _bytes(num: int, dtype: torch.dtype = torch.float32) -> int:
+    return torch.empty(num, dtype=dtype, device="meta").nbytes
+
+
+def _adam_state(num: int, measured: int = 64) -> dict[str, int]:
+    """Bytes of what Adam keeps for `num` float32 parameters, by name, as measured on a few."""
+    weight = nn.Parameter(torch.zeros(measured))
+    weight.grad = torch.ones_like(weight)
+    optimizer = torch.optim.Adam([weight])
+    optimizer.step()
+    state = optimizer.state[weight]
+    return {key: value.nbytes * num // measured for key, value in state.items() if key != "step"}
+
+
+@worked(
+    "N13",
+    title="Memory of 100 million and of 7 billion weights",
+    source="Training-loop chapter, c4, memory",
+    perturb={"small": 200_000_000},
+)
+def weight_memory(
+    small: int = 100_000_000, large: int = 7_000_000_000, graph: tuple[int, int] = (2, 3)
+) -> Iterator[Step]:
+    """Weights, the chapter's 2-3 times for the graph, and what training with Adam holds."""
+    weights = _bytes(small)
+    yield Step("100 M weights in FP32, MB", weights / MB, 400.0, formula="4 bytes each")
+    yield Step("the same in MiB", weights / MIB, formula="bytes / 2²⁰")
+    with_graph = [times * weights / MB for times in graph]
+    yield Step("with a graph of 2-3 times, MB", with_graph, [800.0, 1200.0], formula="2 or 3 · 400")
+    full, half = _bytes(large), _bytes(large, torch.bfloat16)
+    yield Step("7 B weights in FP32, GB", full / GB, formula="4 bytes each")
+    yield Step(
+        "the same without any graph, GB",
+        full / GB,
+        14.0,
+        formula="no_grad changes no weight",
+        correction=(
+            "28 and 14 GB are the weights in FP32 and in 16 bits, not with and without a graph. "
+            "The graph comes on top and grows with the batch (F58)."
+        ),
+    )
+    yield Step("7 B weights in 16 bits, GB", half / GB, formula="2 bytes each")
+    moments = sum(_adam_state(large).values())
+    yield Step("Adam's m and v, GB", moments / GB, formula="2 · 28")
+    yield Step("weights, gradients, m and v, GB", (2 * full + moments) / GB, formula="4 · 28")
+
+
+@worked(
+    "N48",
+    title="Adam's state for 7 billion weights",
+    source="Annotated-loop essay",
+    perturb={"num_parameters": 13_000_000_000},
+)
+def adam_memory(num_parameters: int = 7_000_000_000) -> Iterator[Step]:
+    """What a real Adam step leaves behind for a weight, times the weights."""
+    state = _adam_state(num_parameters)
+    yield Step("m, GB", state["exp_avg"] / GB, 28.0, formula="4 bytes each")
+    yield Step("v, GB", state["exp_avg_sq"] / GB, 28.0, formula="4 bytes each")
+    yield Step("both, GB", sum(state.values()) / GB, 56.0, formula="m + v")
+    yield Step("both, GiB", sum(state.values()) / GIB, formula="bytes / 2³⁰")
+
+
+@worked(
+    "N49",
+    title="Size of a checkpoint in weights",
+    source="Training-loop chapter, c7, cost table",
+    perturb={"width": 16},
+)
+def checkpoint_size(width: int = 400) -> Iterator[Step]:
+    """Model and optimizer saved after one step, over the model alone."""
+    only_momentum = (
+        "Twice the weights is right for momentum only, which keeps one number a weight; plain SGD "
+        "keeps none (1.0) and Adam two (3.0)."
+    )
+    for name, optimizer, options in (
+        ("SGD", torch.optim.SGD, {}),
+        ("SGD with momentum", torch.optim.SGD, {"momentum": 0.9}),
+        ("Adam", torch.optim.Adam, {}),
+    ):
+        yield Step(
+            f"{name}: checkpoint / weights",
+            _size_ratio(optimizer, options, width),
+            2.0,
+            0.05,
+            formula="saved bytes of model and optimizer / of the model",
+            correction=only_momentum if "momentum" not in name else "",
+        )
+
+
+def _size_ratio(optimizer_class: type, options: dict, width: int) -> float:
+    model = nn.Linear(width, width)
+    optimizer = optimizer_class(model.parameters(), lr=1e-3, **options)
+    model(torch.ones(1, width)).sum().backward()
+    optimizer.step()
+    weights = _saved_bytes(model.state_dict())
+    return _saved_bytes([model.state_dict(), optimizer.state_dict()]) / weights
+
+
+def _saved_bytes(state: object) -> int:
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.tell()
+
+
+@worked(
+    "N57",
+    title="FLOPs of a square matrix product",
+    source="Engineering module, lab step 5",
+    perturb={"sizes": (256, 512, 1024)},
+)
+def matmul_flops(sizes: tuple[int, ...] = (512, 1024, 2048)) -> Iterator[Step]:
+    """A multiplication and an addition for each of n³ terms, and torch's own counter."""
+    yield Step("FLOPs", [2 * n**3 for n in sizes], formula="2 n³")
+    counted = [mm_flop((n, n), (n, n)) for n in sizes]
+    yield Step("counted by torch", counted)
+    ratios = [after / before for before, after in pairwise(counted)]
+    yield Step("per doubling", ratios, formula="2³")

@@ -1,0 +1,54 @@
+"""Early stopping: five traces of a validation loss, and where the chapter's stopper ends each."""
+
+import math
+from collections.abc import Iterable, Iterator
+
+from course.worked.registry import Step, worked
+
+
+def stop_index(losses: Iterable[float], patience: int, min_delta: float) -> int | None:
+    """Index of the epoch at which the chapter's stopper says stop; None: it never does.
+
+    It improves when loss < best − min_delta, starts from best = ∞ and counts the epochs without
+    an improvement. A NaN is never smaller than anything, so it counts as none.
+    """
+    best, bad_epochs = math.inf, 0
+    for index, loss in enumerate(losses):
+        if loss < best - min_delta:
+            best, bad_epochs = loss, 0
+        else:
+            bad_epochs += 1
+            if bad_epochs >= patience:
+                return index
+    return None
+
+
+@worked(
+    "N53",
+    title="Where early stopping stops",
+    source="Training-loop chapter, c7",
+    perturb={"patience": 4},
+)
+def early_stopping(
+    turning: tuple[float, ...] = (1.0, 0.9, 0.8, 0.81, 0.82, 0.83),
+    short_patience: int = 3,
+    patience: int = 5,
+    min_delta: float = 1e-4,
+    epochs: int = 200,
+) -> Iterator[Step]:
+    """A turn, two slow descents, NaN throughout and NaN once."""
+
+    def falling(by: float) -> list[float]:
+        return [1 - by * epoch for epoch in range(epochs)]
+
+    def stop(losses: Iterable[float], patience: int = patience) -> int | str:
+        index = stop_index(losses, patience, min_delta)
+        return "never" if index is None else index
+
+    yield Step("1, .9, .8, .81, .82, .83 with patience 3", stop(turning, short_patience))
+    yield Step("−1e-5 an epoch", stop(falling(1e-5)), formula="below min_delta for 5 epochs")
+    yield Step(
+        "−5e-5 an epoch", stop(falling(5e-5)), formula="three epochs together pass min_delta"
+    )
+    yield Step("all NaN", stop([math.nan] * epochs), formula="nan < best is False")
+    yield Step("NaN first, then better each epoch", stop([math.nan, *falling(0.001)]))

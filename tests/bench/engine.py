@@ -1,0 +1,257 @@
+"""What the engine costs beside hand-written loops and beside the frameworks a student might take.
+
+    python -m tests.bench.engine [--rounds 15] [--peers]
+
+(a) the plainest loop over a DataLoader; (b) the fastest loop we can write by hand: fused optimizer,
+batches cut from memory. Neither records a loss, looks for nan or can be resumed. Goals: the engine
+with the loader and optimizer of (a) at most 1.03 times (a), with those of (b) at most 1.05 times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import logging
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.optim import Adam
+from torch.utils.data import DataLoader, TensorDataset
+
+from course.data.loading import InMemoryLoader
+from course.engine import Trainer
+from tests.bench.harness import interleaved, report
+
+GOALS = {"engine beside (a)": 1.03, "engine beside (b)": 1.05}
+BATCH = 64
+
+
+class Job:
+    """A model, its data and how long to train; each call of `model()` builds it afresh."""
+
+    def __init__(self, name: str, epochs: int) -> None:
+        self.name, self.epochs = name, epochs
+        torch.manual_seed(0)
+        if name == "digits MLP":
+            inputs, targets = load_digits(return_X_y=True)
+            self.inputs = torch.tensor(inputs, dtype=torch.float32) / 16
+            self.targets = torch.tensor(targets)
+        else:
+            self.inputs = torch.randn(8 * BATCH, 1, 28, 28)
+            self.targets = torch.randint(0, 10, (8 * BATCH,))
+        self.updates = epochs * -(-len(self.inputs) // BATCH)
+        self.dataset = TensorDataset(self.inputs, self.targets)
+        self.criterion = nn.CrossEntropyLoss()
+
+    def model(self) -> nn.Module:
+        if self.name == "digits MLP":
+            return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+        return nn.Sequential(
+            *(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(16 * 7 * 7, 10)),
+        )
+
+    def loader(self) -> DataLoader:
+        return DataLoader(self.dataset, BATCH, shuffle=True)
+
+
+def plain(job: Job) -> None:
+    """(a)"""
+    model, loader = job.model(), job.loader()
+    optimizer = Adam(model.parameters())
+    for _ in range(job.epochs):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = job.criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+
+
+def fastest(job: Job) -> None:
+    """(b)"""
+    model = job.model()
+    optimizer = Adam(model.parameters(), fused=True)
+    for _ in range(job.epochs):
+        for rows in torch.randperm(len(job.inputs)).split(BATCH):
+            optimizer.zero_grad()
+            inputs, targets = job.inputs.index_select(0, rows), job.targets.index_select(0, rows)
+            loss = job.criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+
+
+def engine(job: Job) -> None:
+    model = job.model()
+    trainer = Trainer(model, job.criterion, Adam(model.parameters()), device="cpu")
+    trainer.fit(job.loader(), epochs=job.epochs, progress=False)
+
+
+def engine_fast(job: Job) -> None:
+    model = job.model()
+    trainer = Trainer(model, job.criterion, Adam(model.parameters(), fused=True), device="cpu")
+    loader = InMemoryLoader(job.inputs, job.targets, BATCH, shuffle=True)
+    trainer.fit(loader, epochs=job.epochs, progress=False)
+
+
+def ignite(job: Job) -> None:
+    from ignite.engine import Engine
+
+    model = job.model()
+    optimizer = Adam(model.parameters())
+
+    def update(_engine, batch):
+        model.train()
+        optimizer.zero_grad()
+        loss = job.criterion(model(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    Engine(update).run(job.loader(), max_epochs=job.epochs)
+
+
+def accelerate(job: Job) -> None:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    model = job.model()
+    model, optimizer, loader = accelerator.prepare(model, Adam(model.parameters()), job.loader())
+    for _ in range(job.epochs):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            accelerator.backward(job.criterion(model(inputs), targets))
+            optimizer.step()
+
+
+def lightning(job: Job, **options) -> None:
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = job.model()
+
+        def training_step(self, batch, _index):
+            return job.criterion(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self):
+            return Adam(self.parameters())
+
+    quiet = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
+    trainer = lightning.Trainer(accelerator="cpu", max_epochs=job.epochs, **quiet, **options)
+    trainer.fit(Module(), job.loader())
+
+
+def fastai(job: Job) -> None:
+    from fastai.callback.progress import ProgressCallback  # noqa: F401 (gives Learner no_bar)
+    from fastai.data.core import DataLoaders
+    from fastai.learner import Learner
+    from fastai.optimizer import OptimWrapper
+
+    loaders = DataLoaders(job.loader(), job.loader(), device=torch.device("cpu"))
+    learner = Learner(
+        loaders,
+        job.model(),
+        loss_func=job.criterion,
+        opt_func=partial(OptimWrapper, opt=Adam),
+        train_bn=False,
+    )
+    learner._do_epoch_validate = lambda *_: None  # the others do not validate either
+    with learner.no_bar(), learner.no_logging():
+        learner.fit(job.epochs, 1e-3)
+
+
+def skorch(job: Job) -> None:
+    from skorch import NeuralNetClassifier
+
+    net = NeuralNetClassifier(
+        job.model(),
+        criterion=nn.CrossEntropyLoss,
+        optimizer=Adam,
+        lr=1e-3,
+        batch_size=BATCH,
+        max_epochs=job.epochs,
+        iterator_train__shuffle=True,
+        train_split=None,
+        verbose=0,
+    )
+    net.fit(job.inputs, job.targets)
+
+
+PEERS = {
+    "ignite": ignite,
+    "accelerate": accelerate,
+    "lightning": lightning,
+    "fastai": fastai,
+    "skorch": skorch,
+}
+
+
+def peers_here() -> dict[str, Callable[[Job], None]]:
+    """Those that are installed; says which are not."""
+    here = {name: f for name, f in PEERS.items() if importlib.util.find_spec(name)}
+    if missing := [name for name in PEERS if name not in here]:
+        print(f"not installed, so not measured: {', '.join(missing)} (pip install .[bench])")
+    return here
+
+
+def peak_memory_mib(variant: str) -> float:
+    """Highest resident memory of a fresh process that trains the CNN once."""
+    code = f"from tests.bench import engine as b; b.train_and_report({variant!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def train_and_report(variant: str) -> None:
+    """In the fresh process: train, then print the peak in MiB."""
+    torch.manual_seed(0)
+    globals()[variant](Job("small CNN", epochs=10))
+    status = Path("/proc/self/status").read_text()  # ru_maxrss would count the parent's memory
+    print(int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--no-peers", action="store_true")
+    settings = parser.parse_args()
+    torch.set_num_threads(settings.threads)
+    warnings.filterwarnings("ignore")
+    logging.getLogger("lightning").setLevel(logging.ERROR)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    peers = {} if settings.no_peers else peers_here()
+
+    groups = {}
+    for job in (Job("digits MLP", epochs=30), Job("small CNN", epochs=3)):
+        ours = {"(a) plain loop": plain, "engine beside (a)": engine}
+        fast = {"(b) fastest loop": fastest, "engine beside (b)": engine_fast}
+        for base, variants in (
+            ("(a) plain loop", ours),
+            ("(b) fastest loop", fast),
+            ("(a) plain loop", ours | fast | peers),
+        ):
+            bound = {name: partial(variant, job) for name, variant in variants.items()}
+            rounds = settings.rounds if len(variants) == 2 else max(settings.rounds // 3, 3)
+            title = f"{job.name}, {job.updates} updates, beside {base}"
+            title += "" if len(variants) == 2 else ", everybody"
+            groups[title] = interleaved(bound, base=base, rounds=rounds, units=job.updates)
+
+    memory = {name: peak_memory_mib(name) for name in ("plain", "engine", "fastest", "engine_fast")}
+    print("\npeak memory, MiB:", {name: round(value, 1) for name, value in memory.items()})
+    report("engine", groups, goals=GOALS, peak_memory_mib=memory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What `course claims` prints: lines, blocks, JSON, and a page that needs nothing else."""
+
+import dataclasses
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from course.claims import compute, show
+from course.claims import registry as claims_registry
+
+SOME = ("F05", "F26", "F32", "F41", "F123", "F129")
+
+
+@pytest.fixture(scope="module")
+def trials():
+    return [compute(id) for id in SOME]
+
+
+@pytest.fixture
+def only_some(monkeypatch):
+    """The command tries these few claims instead of all."""
+    known = {id: claims_registry.catalogue()[id] for id in SOME}
+    monkeypatch.setattr(claims_registry, "catalogue", lambda: known)
+    monkeypatch.setattr(show, "catalogue", lambda: known)
+
+
+def run(*args, **kwargs) -> tuple[int, str]:
+    out = io.StringIO()
+    code = show.run_command(*args, out=out, progress=io.StringIO(), **kwargs)
+    return code, out.getvalue()
+
+
+def test_a_line_holds_id_verdict_title_and_the_number_that_decides(trials):
+    lines = dict(zip(SOME, map(show.line, trials), strict=True))
+    assert re.match(r"F26 +holds +backward adds into \.grad: .* = 8$", lines["F26"])
+    assert "does not hold" in lines["F41"] and "needs GPU" in lines["F123"]
+    assert all("\n" not in line for line in lines.values())
+
+
+def test_a_trial_prints_its_evidence_and_renders_in_a_notebook(trials):
+    text, html = str(trials[1]), trials[1]._repr_html_()
+    for shown in (text, html):
+        assert "backward adds into .grad" in shown and "torch" in shown and "seed 0" in shown
+    assert "<table>" in html
+    assert "   > gradient after the second backward: 8" in text
+
+
+def test_the_text_of_a_trial_fits_the_terminal(trials):
+    assert all(len(line) <= 100 for trial in trials for line in str(trial).splitlines())
+
+
+def test_a_changed_verdict_is_marked_and_makes_the_exit_code_1(trials, monkeypatch):
+    changed = dataclasses.replace(trials[1], expected="does not hold")
+    assert show.line(changed).endswith("<< on record: does not hold")
+    monkeypatch.setattr(show, "compute", lambda *a, **k: changed)
+    assert run("F26")[0] == 1
+
+
+def test_one_claim_as_json_has_numbers_versions_and_seed():
+    code, out = run("F26", as_json=True, seed=3)
+    document = json.loads(out)
+    assert code == 0 and document["id"] == "F26" and document["number"] == 8.0
+    assert document["seed"] == 3 and document["versions"]["torch"]
+
+
+def test_all_claims_as_json_come_with_the_contradictions(only_some):
+    code, out = run(as_json=True)
+    document = json.loads(out, parse_constant=pytest.fail)  # no NaN, no Infinity
+    assert code == 0 and [entry["id"] for entry in document["claims"]] == list(SOME)
+    assert len(document["contradictions"]) == 38
+
+
+def test_all_claims_as_text_end_with_a_count_and_the_contradictions(only_some):
+    code, out = run()
+    assert code == 0 and "6 claims: 2 holds, 2 does not hold, 1 needs GPU" in out
+    assert "K17   A missing no_grad() in validation (F46, F75)" in out
+
+
+def test_a_contradiction_can_be_asked_for():
+    assert "Wasteful" in run("k17")[1]
+    assert json.loads(run("K17", as_json=True)[1])["decided_by"] == ["F46", "F75"]
+
+
+def test_the_list_has_every_id():
+    lines = run(list_only=True)[1].splitlines()
+    assert len(lines) == 138 and lines[0].startswith("F01 ")
+    assert len(json.loads(run(list_only=True, as_json=True)[1])) == 138
+
+
+class Page(HTMLParser):
+    """Collects ids, links and what a browser would fetch; notes unbalanced tags."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids, self.links, self.fetched, self.open = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        self.links += [attrs["href"]] if tag == "a" else []
+        self.fetched += (
+            [tag] if tag in ("script", "link", "img", "iframe") or "src" in attrs else []
+        )
+        self.open += [] if tag in self.VOID else [tag]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_fetches_nothing(only_some, tmp_path):
+    file = tmp_path / "claims.html"
+    run(html=file)
+    text = file.read_text("utf-8")
+    page = Page(text)
+    assert not page.open and not page.fetched and "url(" not in text and "@import" not in text
+    assert set(SOME) <= set(page.ids) and "K38" in page.ids
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+
+
+def test_the_page_escapes_what_was_measured(trials):
+    measured = dataclasses.replace(trials[1].measured, note="<script>alert(1)</script>")
+    text = show.page([dataclasses.replace(trials[1], measured=measured)])
+    assert "<script>" not in text and "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (True, "yes"),
+        (101770, "101,770"),
+        (0.123456, "0.1235"),
+        (1e-17, "1e-17"),
+        ([1.0, "a"], "[1, a]"),
+        ({"x": False}, "x: no"),
+    ],
+)
+def test_numbers_are_short(value, shown):
+    assert show.short(value) == shown

@@ -1,0 +1,76 @@
+"""Every claim of the ledger is tried, on two seeds, and gets the verdict on record."""
+
+from functools import cache
+
+import pytest
+
+from course.claims import catalogue, compute
+from course.claims.registry import Trial
+
+LEDGER_IDS = [f"F{number:02d}" for number in range(1, 139)]
+
+# The ledger's own marks: ✔ holds, ◐ holds if, ✘ does not hold, G needs a GPU, U not decidable.
+# Rows with two marks (F53 ✘/◐, F119 G/◐, F138 U/G) carry the one that the course uses.
+HOLDS = "01 03 04 05 06 09 11 12 15 20 24 25 26 27 29 34 36 37 38 39 50 51 57 60 62 63 64 66 68 69 "
+HOLDS += "70 77 78 79 81 83 84 86 89 90 91 96 98 99 101 102 105 108 111 114 116 133 134 136 137"
+DOES_NOT = (
+    "08 16 18 19 22 23 28 30 32 33 41 42 46 58 61 67 72 74 75 76 92 94 95 100 109 110 112 113"
+)
+DOES_NOT += " 121 126 130 131"
+NEEDS_GPU = "104 118 119 120 122 123 138"
+NOT_DECIDABLE = "129"
+
+
+def ledger_verdict(id: str) -> str:
+    number = id[1:]
+    for verdict, numbers in (
+        ("holds", HOLDS),
+        ("does not hold", DOES_NOT),
+        ("needs GPU", NEEDS_GPU),
+        ("not decidable", NOT_DECIDABLE),
+    ):
+        if number in numbers.split():
+            return verdict
+    return "holds if"
+
+
+@cache
+def tried(id: str, seed: int) -> Trial:
+    return compute(id, seed=seed)
+
+
+def test_the_ledger_and_the_registry_name_the_same_claims():
+    assert list(catalogue()) == LEDGER_IDS
+
+
+@pytest.mark.parametrize("id", LEDGER_IDS)
+def test_the_verdict_on_record_is_the_ledgers(id):
+    assert catalogue()[id].load().expected == ledger_verdict(id)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("id", LEDGER_IDS)
+def test_the_measured_verdict_is_the_one_on_record(id, seed):
+    trial = tried(id, seed)
+    assert trial.as_expected, str(trial)
+
+
+@pytest.mark.parametrize("id", LEDGER_IDS)
+def test_every_trial_says_what_decides_and_where_it_ran(id):
+    trial = tried(id, 1)
+    assert trial.measured.deciding in trial.measured.evidence
+    assert isinstance(trial.measured.number, (int, float))
+    assert trial.seed == 1 and trial.device in {"cpu", "cuda"}
+    assert set(trial.versions) >= {"torch", "numpy", "python"}
+    assert trial.says.endswith(".") and trial.entry.title and trial.entry.source
+    assert bool(trial.condition) == (trial.expected == "holds if")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("id", [id for id in LEDGER_IDS if catalogue()[id].load().gpu])
+def test_claims_that_need_a_gpu_are_decided_on_one(id, device):
+    if device.type != "cuda":
+        pytest.skip("this test is for the GPU")
+    trial = compute(id, device=device)
+    assert trial.verdict != "needs GPU" and trial.device.startswith("cuda")
+    assert trial.as_expected, str(trial)

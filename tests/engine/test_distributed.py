@@ -1,0 +1,56 @@
+"""Two real processes train as one does on the same global batches."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from course.engine.distributed import everybodys, num_ranks, process_group, rank, summed
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "examples" / "train_digits.py"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+# Shares of unlike size, a short last batch, and a trailing window of fewer micro-batches.
+OPTIONS = ["--epochs", "2", "--dropout", "0", "--batch-size", "51", "--accum-steps", "3"]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["", *OPTIONS, "--run-dir", str(tmp_path / "one")])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+
+    done = subprocess.run(
+        [*TORCHRUN, str(SCRIPT), *OPTIONS, "--run-dir", str(tmp_path / "two")],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("best: epoch") == 1  # rank 0 alone speaks
+    assert capsys.readouterr().out.splitlines()[-1] in done.stdout
+
+    one, two = (torch.load(tmp_path / n / "last.pt", weights_only=True) for n in ("one", "two"))
+    torch.testing.assert_close(one["model"], two["model"], rtol=1e-3, atol=2e-5)
+    for a, b in zip(one["history"]["epochs"], two["history"]["epochs"], strict=True):
+        assert a["updates"] == b["updates"]
+        assert b["train_loss"] == pytest.approx(a["train_loss"], rel=1e-5)
+        assert b["val_loss"] == pytest.approx(a["val_loss"], rel=1e-4)
+        assert b["val_accuracy"] == pytest.approx(a["val_accuracy"], abs=0.003)
+    assert two["setup"]["processes"] == 2 and len(two["processes"]) == 2
+    assert not torch.equal(*(process["rng"]["torch"] for process in two["processes"]))
+
+
+def test_alone_nothing_is_joined():
+    with process_group() as device:
+        assert rank() == 0 and num_ranks() == 1 and isinstance(device, torch.device)
+    assert everybodys(3) == [3]
+    assert summed({"loss": 2.0}, torch.device("cpu")) == {"loss": 2.0}

@@ -1,0 +1,159 @@
+"""The run record: what it holds, and how two runs are compared."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+from torch.utils.data import DataLoader, Subset, TensorDataset
+from typer.testing import CliRunner
+
+from course.data.loading import InMemoryLoader, make_loader
+from course.engine import EngineError, NonFiniteError, Trainer, compare, read_run, read_runs
+from course.engine.record import data_identity
+from course.engine.runs_cli import app
+
+INPUTS = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
+TARGETS = torch.arange(24) % 3
+
+
+def train(run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, config=None, inputs=INPUTS):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    trainer = Trainer(
+        model,
+        nn.CrossEntropyLoss(),
+        SGD(model.parameters(), lr=lr),
+        seed=seed,
+        device="cpu",
+        run_dir=run_dir,
+    )
+    loader = DataLoader(TensorDataset(inputs[:18], TARGETS[:18]), batch_size)
+    val = val or DataLoader(TensorDataset(inputs[18:], TARGETS[18:]), 6)
+    return trainer.fit(loader, val, epochs=2, config=config, progress=False)
+
+
+def test_a_record_says_what_the_run_was(tmp_path):
+    history = train(tmp_path / "run", config={"augment": "none"})
+    run = read_run(tmp_path / "run")
+    content = run.content
+    assert run.status == "finished" and content["updates"] == 10 and content["seed"] == 0
+    assert content["settings"]["optimizer.lr"] == 0.1
+    assert content["settings"]["augment"] == "none"
+    assert content["settings"]["batch_size"] == 4
+    assert content["data"]["train"]["num_examples"] == 18
+    assert set(content["code"]) == {"commit", "dirty"}
+    assert content["hardware"]["device"] == "cpu"
+    assert content["versions"]["torch"] == torch.__version__
+    assert run.best == history.best and content["last"] == history[-1]
+    assert {"last.pt", "best.pt", "metrics.jsonl", "run.json"} <= {
+        file.name for file in (tmp_path / "run").iterdir()
+    }
+
+
+def test_a_failed_run_says_why(tmp_path):
+    with pytest.raises(NonFiniteError):
+        train(tmp_path / "run", inputs=INPUTS * torch.nan)
+    content = read_run(tmp_path / "run").content
+    assert content["status"] == "failed" and "NonFiniteError" in content["reason"]
+
+
+def test_a_killed_run_is_still_running_and_its_best_is_in_the_log(tmp_path):
+    history = train(tmp_path / "run")
+    record = tmp_path / "run" / "run.json"
+    content = json.loads(record.read_text())
+    record.write_text(json.dumps(content | {"status": "running", "best": None}))
+    assert read_run(tmp_path / "run").best["val_loss"] == history.best["val_loss"]
+
+
+def test_data_has_an_identity_of_its_examples_and_their_order():
+    data = TensorDataset(INPUTS, TARGETS)
+
+    def identity(dataset):
+        return data_identity(DataLoader(dataset, 4))["hash"]
+
+    one = identity(Subset(data, [0, 1, 2]))
+    assert one == identity(Subset(TensorDataset(INPUTS.clone(), TARGETS), [0, 1, 2]))
+    assert one != identity(Subset(data, [0, 2, 1]))
+    changed = INPUTS.clone()
+    changed[0, 0] += 1e-6
+    assert one != identity(Subset(TensorDataset(changed, TARGETS), [0, 1, 2]))
+    assert data_identity(InMemoryLoader(INPUTS, TARGETS, 4)) == data_identity(make_loader(data, 4))
+    assert data_identity([1, 2])["hash"] is None  # said to be unknown, not made up
+
+
+def test_one_change_is_named_with_the_metric_beside_it(tmp_path):
+    first, second = train(tmp_path / "a"), train(tmp_path / "b", lr=0.5)
+    found = compare(read_run(tmp_path / "a"), read_run(tmp_path / "b"))
+    assert found.changed == {"optimizer.lr": (0.1, 0.5)}
+    assert found.values == (first.best["val_loss"], second.best["val_loss"])
+    assert found.verdict == "One thing changed: optimizer.lr."
+
+
+def test_two_changes_are_called_so(tmp_path):
+    train(tmp_path / "a")
+    train(tmp_path / "b", lr=0.5, batch_size=6)
+    found = compare(read_run(tmp_path / "a"), read_run(tmp_path / "b"))
+    assert set(found.changed) == {"optimizer.lr", "batch_size"}
+    assert found.verdict.startswith("2 things changed") and "one at a time" in found.verdict
+
+
+def test_a_seed_is_noise_and_another_validation_set_is_no_comparison(tmp_path):
+    train(tmp_path / "a")
+    train(tmp_path / "b", seed=1)
+    train(tmp_path / "c", val=DataLoader(TensorDataset(INPUTS[:6], TARGETS[:6]), 6))
+    a, b, c = (read_run(tmp_path / name) for name in "abc")
+    assert "noise" in compare(a, b).verdict
+    assert "cannot be compared" in compare(a, c).verdict
+    assert compare(a, a).verdict == "Nothing changed."
+
+
+def test_runs_are_listed_the_oldest_first(tmp_path):
+    for name in ("z", "y"):
+        train(tmp_path / name)
+    record = tmp_path / "y" / "run.json"
+    content = json.loads(record.read_text())
+    record.write_text(json.dumps(content | {"started": "2999-01-01T00:00:00+00:00"}))
+    assert [run.name for run in read_runs(tmp_path)] == ["z", "y"]
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_command_lists_shows_and_compares(tmp_path):
+    train(tmp_path / "a")
+    train(tmp_path / "b", lr=0.5)
+    listed = call("list", tmp_path)
+    assert listed.exit_code == 0 and "best val_loss" in listed.output
+    assert len(json.loads(call("list", tmp_path, "--json").output)) == 2
+    shown = call("show", tmp_path / "a")
+    assert "optimizer.lr" in shown.output and "val_accuracy" in shown.output
+    assert json.loads(call("show", tmp_path / "a", "--json").output)["status"] == "finished"
+    compared = call("compare", tmp_path / "a", tmp_path / "b")
+    assert "One thing changed: optimizer.lr." in compared.output
+    as_json = json.loads(call("compare", tmp_path / "a", tmp_path / "b", "--json").output)
+    assert as_json["changed"] == {"optimizer.lr": [0.1, 0.5]}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("list", "nowhere"), ("show", "nowhere"), ("compare", "nowhere", "nowhere")]
+)
+def test_a_wrong_path_is_the_users_fault_in_one_line(arguments):
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert "nowhere" in result.output and len(result.output.splitlines()) == 1
+
+
+def test_an_empty_directory_says_how_runs_come_about(tmp_path):
+    assert "Trainer(run_dir=...)" in call("list", tmp_path).output
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}'])
+def test_a_foreign_record_is_named(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(EngineError, match=r"run\.json"):
+        read_run(tmp_path)

@@ -1,0 +1,100 @@
+"""When to stop, by the lecture's traces."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+
+from course.engine import EarlyStopping, History, KeepBest, Trainer
+from course.engine.improvement import better
+
+
+def stops_at(trace, **options) -> int | None:
+    stopping = EarlyStopping(**options)
+    return next((i for i, value in enumerate(trace) if stopping.update(value, epoch=i)), None)
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("trace", "options", "index"),
+    [
+        ([1, 0.9, 0.8, 0.81, 0.82, 0.83], {"patience": 3}, 5),
+        ([1 - 1e-5 * i for i in range(20)], {"patience": 5, "min_delta": 1e-4}, 5),
+        ([1 - 2e-4 * i for i in range(20)], {"patience": 5, "min_delta": 1e-4}, None),
+        ([NAN] * 9, {"patience": 5}, 4),
+        ([NAN, *[1 - 0.1 * i for i in range(9)]], {"patience": 2}, None),
+        ([1, 0.5, 0.5], {"patience": 0}, 2),
+        ([1, 0.5, 0.5], {"patience": 1}, 2),
+    ],
+)
+def test_the_lectures_traces(trace, options, index):
+    """N53, and what patience 0 means."""
+    assert stops_at(trace, **options) == index
+
+
+@pytest.mark.parametrize("bad", [{"patience": -1}, {"min_delta": -0.1}, {"mode": "lowest"}])
+def test_bad_settings_are_refused(bad):
+    with pytest.raises(ValueError, match="expected"):
+        EarlyStopping(**bad)
+
+
+def test_better():
+    assert better(1.0, None) and better(0.9, 1.0) and not better(1.0, 1.0)
+    assert better(1.1, 1.0, mode="max") and not better(0.9, 1.0, mode="max")
+    assert not better(NAN, None) and not better(-math.inf, 1.0)
+
+
+def trainer_and_batch(**options):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    trainer = Trainer(
+        model, nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.1), device="cpu", **options
+    )
+    return trainer, [(torch.randn(8, 3), torch.randint(0, 2, (8,)))]
+
+
+class Never(nn.Module):
+    """A metric that gets worse and worse."""
+
+    value = 0.0
+
+    def __call__(self, _outputs, _targets):
+        self.value += 1.0
+        return torch.tensor(self.value)
+
+
+def test_a_run_stops_and_says_why():
+    trainer, batch = trainer_and_batch(callbacks=[EarlyStopping(patience=2, monitor="val_worse")])
+    history = trainer.fit(batch, batch, epochs=50, metrics={"worse": Never()})
+    assert len(history) == 3
+    assert "val_worse has not improved for 2 epochs (best 1, epoch 1)" in trainer.progress.stopped
+
+
+def test_keep_best_gives_back_copies_of_the_best_weights():
+    keep = KeepBest()
+    trainer, batch = trainer_and_batch(callbacks=[keep])
+    history = trainer.fit(batch, batch, epochs=5, monitor="val_loss", mode="max")
+    assert history.best["epoch"] == 1
+    last = trainer.model.weight.detach().clone()
+    keep.restore(trainer)
+    assert not torch.equal(trainer.model.weight, last)
+    again, batch = trainer_and_batch()
+    again.fit(batch, epochs=1)
+    torch.testing.assert_close(trainer.model.weight, again.model.weight, rtol=0, atol=0)
+
+
+def test_the_best_of_a_history_is_the_first_of_equals_and_never_nan():
+    history = History("val_loss", "min")
+    for epoch, loss in enumerate([NAN, 0.5, 0.4, 0.4, NAN, 0.6], start=1):
+        history.add({"epoch": epoch, "val_loss": loss})
+    assert history.best == {"epoch": 3, "val_loss": 0.4}
+    empty = History("val_loss", "min")
+    empty.add({"epoch": 1, "val_loss": NAN})
+    with pytest.raises(LookupError, match="no epoch has a finite val_loss"):
+        _ = empty.best
