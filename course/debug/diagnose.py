@@ -4,8 +4,8 @@
                            train_loader=train_loader, train_step=train_step, evaluate=evaluate))
 
 The set-up is run for a few dozen steps and watched from outside; nothing is judged by its name.
-It is given back as it came, bit for bit. The alarms are meant to be few: what can be meant is a note,
-and what the author declares is not mentioned.
+It is given back as it came, bit for bit. The alarms are meant to be few: what can be meant is a
+note, and what the author declares is not mentioned.
 """
 
 from __future__ import annotations
