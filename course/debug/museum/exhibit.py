@@ -73,8 +73,8 @@ class Exhibit:
     def show(self) -> str:
         """Symptom, evidence and fix as text."""
         with_bug, without = self.both()
-        lines = [f"{self.id}  {self.title}",
-                 f"  symptom  {self.symptom}: {with_bug:.4g} with the bug, {without:.4g} without"]  # fmt: skip
+        seen = f"{self.symptom}: {with_bug:.4g} with the bug, {without:.4g} without"
+        lines = [f"{self.id}  {self.title}", f"  symptom  {seen}"]
         for finding in self.diagnosis(True)[:1]:
             lines += [f"  found    {finding.id}: {finding.message}"]
             lines += [f"  fix      {line}" for line in finding.fix.splitlines()]
