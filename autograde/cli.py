@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autograde.class_dir import ClassDirError, check_assignment, check_class_dir
 from course.catalogue import UnknownIdError
+
+if TYPE_CHECKING:
+    from autograde.classroom.grading import Outcome
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0])
 
@@ -57,27 +61,58 @@ def grade(
     assignment: Assignment = None,
     folder: Dir = Path("."),
     students: Students = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes that grade at the same time: one a core.")
+    ] = None,
+    scheduler: Annotated[
+        str, typer.Option(help="A Dask scheduler whose workers grade: tcp://HOST:PORT.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Grade unchanged work, too.")] = False,
     cell_timeout: Annotated[float, typer.Option(help="Seconds that one cell may take.")] = 60.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds for one call by a check.")] = 10.0,
 ) -> None:
-    """Grade submissions into nbgrader's gradebook, with the reasons kept beside it."""
+    """Grade submissions into nbgrader's gradebook, with the reasons kept beside it.
+
+    Only what is new or changed is graded; a run that was stopped goes on where it was.
+    """
     from autograde.classroom import grading
     from autograde.sandbox.student import Limits
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)
+    wanted = grading.find_submissions(folder, assignment, _names(students))
+    run = grading.grade(
+        folder, assignment, _names(students), limits, jobs=jobs, scheduler=scheduler, force=force
+    )
     outcomes = []
-    for outcome in grading.grade(folder, assignment, _names(students), limits):
-        outcomes.append(outcome)
-        word = "graded" if outcome.graded else "not graded"
-        print(f"{word:<10}  {outcome.student}  {outcome.seconds:.1f} s", flush=True)
+    try:
+        for outcome in _with_progress(run, len(wanted)):
+            outcomes.append(outcome)
+    except KeyboardInterrupt:
+        print(f"\nStopped after {len(outcomes)} of {len(wanted)}; run it again to go on.")
+        raise typer.Exit(130) from None
     needs_you = [line for o in outcomes for line in (*o.notes, o.reason) if line]
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
     graded = sum(outcome.graded for outcome in outcomes)
-    print(f"{graded} of {len(outcomes)} submissions graded. Next: autograde report --dir {folder}")
+    unchanged = sum(outcome.unchanged for outcome in outcomes)
+    before = f", {unchanged} of them before and unchanged since" if unchanged else ""
+    print(f"{graded} of {len(outcomes)} submissions graded{before}.")
+    print(f"Next: autograde report --dir {folder}")
     raise typer.Exit(2 if needs_you else 0)
+
+
+def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
+    """A bar with rate and time left in a terminal; elsewhere a line for each submission."""
+    from tqdm import tqdm
+
+    bar = tqdm(outcomes, total=count, unit=" submissions", smoothing=0.1, disable=None)
+    for outcome in bar:
+        if bar.disable and not outcome.unchanged:
+            word = "graded" if outcome.graded else "not graded"
+            print(f"{word:<10}  {outcome.student}  {outcome.seconds:.1f} s", flush=True)
+        yield outcome
 
 
 @app.command()

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from autograde.class_dir import nbgrader_config
-from autograde.classroom.execute import verdict_path
+from autograde.classroom.verdicts import verdict_path
 from autograde.classroom.release import ask_nbgrader
 
 PAGE = """\

@@ -1,18 +1,38 @@
-"""Grade a class: one submission after the other, each on its own, nobody stopped by another."""
+"""A class run: who is to be graded, by whom, and what became of it, so that nothing is lost.
+
+    find submissions -> leave out what is graded and unchanged -> hand the others to graders
+    a result comes   -> keep it in journal/ASSIGNMENT.pending/ -> note `graded` in the journal
+                     -> hand it to the one writer of the gradebook -> note `written`
+
+Killed anywhere and run again, it goes on: what was graded is not graded again, what was not written
+is written, once.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any, Protocol
 
-from autograde.class_dir import nbgrader_config
-from autograde.classroom.execute import refereed, verdict_path
-from autograde.classroom.release import NbgraderFault, ask_nbgrader
+from autograde.class_dir import ClassDirError
+from autograde.classroom.assignment import Assignment, read_assignment
+from autograde.classroom.crew import Crew
+from autograde.classroom.journal import Journal, Known, read_known, take
 from autograde.classroom.submissions import Submission, find_submissions
+from autograde.classroom.verdicts import verdict_path, write_whole
+from autograde.referee import new_seed
 from autograde.sandbox.student import Limits
+
+GRADERS = "autograde.classroom.marking:mark"
+WRITER = "autograde.classroom.gradebook:write"
+LOOK_S = 0.5
+"""How often to look for processes that are stuck."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +40,14 @@ class Outcome:
     """What became of one submission."""
 
     student: str
-    reason: str
+    reason: str = ""
     """Why it was not graded; empty if it was."""
     notes: list[str]
-    seconds: float
+    """What is odd about it although it was graded."""
+    seconds: float = 0.0
+    """Wall time of the grading."""
+    unchanged: bool = False
+    """Graded by an earlier run; nothing was done."""
 
     @property
     def graded(self) -> bool:
@@ -31,50 +55,236 @@ class Outcome:
         return not self.reason
 
 
+class Workers(Protocol):
+    """A crew here, or a cluster elsewhere."""
+
+    @property
+    def pending(self) -> int: ...
+    @property
+    def has_room(self) -> bool: ...
+    def give(self, job: dict[str, Any]) -> None: ...
+    def handles(self) -> list[Any]: ...
+    def collect(self) -> Iterable[tuple[dict[str, Any], dict[str, Any]]]: ...
+    def close(self) -> None: ...
+
+
 def grade(
     folder: Path,
     assignment: str,
     students: list[str] | None = None,
     limits: Limits = Limits(),  # noqa: B008
+    *,
+    jobs: int | None = None,
+    scheduler: str = "",
+    force: bool = False,
 ) -> Iterator[Outcome]:
     """Grade the submissions of a class, and yield each outcome as it comes.
 
-    Grades go to nbgrader's gradebook, graded notebooks to autograded/, reasons to verdicts/.
+    Grades go to nbgrader's gradebook, graded notebooks to autograded/, reasons to verdicts/. What
+    was graded before is left alone, unless the submission or the exercise has changed since; what
+    was not graded is tried again.
 
     Args:
         folder: A class directory, absolute.
         assignment: Its name; it must have been released, which is when nbgrader learns its cells.
         students: Only these; None takes all.
         limits: Time and memory of a submission.
+        jobs: Processes that grade at the same time; None takes one a core.
+        scheduler: Address of a Dask scheduler whose workers grade instead.
+        force: Grade also what is unchanged, on the same cases.
 
     Raises:
         FileNotFoundError: Nothing was handed in.
+        ClassDirError: The source notebook has changed since it was released.
+        JournalBusyError: Another run is grading this assignment.
     """
-    for submission in find_submissions(folder, assignment, students):
-        started = time.monotonic()
-        reason = submission.fault or _grade_one(folder, assignment, submission, limits)
-        if reason:
-            _write_reason(folder, assignment, submission.student, reason)
-        yield Outcome(
-            student=submission.student,
-            reason=reason,
-            notes=submission.notes,
-            seconds=time.monotonic() - started,
+    submissions = find_submissions(folder, assignment, students)
+    about = read_assignment(folder, assignment)
+    with ClassRun(folder, about, limits) as run:
+        yield from run.grade(submissions, _workers(jobs, scheduler), force=force)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _workers(jobs: int | None, scheduler: str) -> Workers:
+    if scheduler:
+        from autograde.classroom.cluster import Cluster
+
+        return Cluster(scheduler, GRADERS)
+    return Crew(GRADERS, jobs or usable_cores())
+
+
+def journal_path(folder: Path, assignment: str) -> Path:
+    """Where the journal of an assignment lies."""
+    return folder / "journal" / f"{assignment}.jsonl"
+
+
+class ClassRun:
+    """One run over a class: journal, pending results, and the writer of the gradebook."""
+
+    def __init__(
+        self, folder: Path, assignment: Assignment, limits: Limits, *, writer: str = WRITER
+    ) -> None:
+        self.folder, self.assignment, self.limits = folder, assignment, limits
+        path = journal_path(folder, assignment.name)
+        self.journal = Journal(path)
+        self.known = read_known(path)
+        self.plain = assignment.to_json()
+        self.pending = path.with_suffix(".pending")
+        self.writer = Crew(writer, 1)
+
+    def grade(
+        self, submissions: list[Submission], graders: Workers, *, force: bool = False
+    ) -> Iterator[Outcome]:
+        """Grade what has changed, on the given workers, and yield every outcome."""
+        written = self._written_before()
+        to_do = []
+        for submission in submissions:
+            known = self.known.get(submission.student, Known())
+            if not force and self._is_done(submission, known) and submission.student in written:
+                yield Outcome(student=submission.student, notes=known.last["notes"], unchanged=True)
+            else:
+                to_do.append(submission)
+        try:
+            yield from self._grade(iter(to_do), graders, force)
+        finally:
+            graders.close()
+
+    def _written_before(self) -> set[str]:
+        """Who has a submission in the gradebook, if anybody may be left out."""
+        from autograde.classroom.gradebook import changed_since_release, students_in
+
+        changed = changed_since_release(self.folder, self.assignment.name, self.assignment.cells)
+        if changed:
+            raise ClassDirError(
+                f"source/{self.assignment.name} is not what was released, see '{changed[0]}'. "
+                f"Run: autograde release {self.assignment.name} --dir {self.folder}"
+            )
+        return students_in(self.folder, self.assignment.name)
+
+    def _is_done(self, submission: Submission, known: Known) -> bool:
+        last = known.last
+        verdict = verdict_path(self.folder, self.assignment.name, submission.student)
+        return (
+            bool(submission.sha)
+            and last.get("graded", False)
+            and last["submission"] == submission.sha
+            and last["version"] == self.assignment.version
+            and known.written
+            and verdict.exists()
         )
 
+    def _grade(
+        self, to_do: Iterator[Submission], graders: Workers, force: bool
+    ) -> Iterator[Outcome]:
+        more = True
+        while more or graders.pending or self.writer.pending:
+            while more and graders.has_room and self.writer.pending < 64:
+                submission = next(to_do, None)
+                more = submission is not None
+                if submission:
+                    self._start(submission, graders, force)
+            wait([*graders.handles(), *self.writer.handles()], timeout=LOOK_S)
+            for job, result in graders.collect():
+                self._keep(job, result)
+            for job, reply in self.writer.collect():
+                yield self._written(job, reply)
 
-def _grade_one(folder: Path, assignment: str, submission: Submission, limits: Limits) -> str:
-    """Run nbgrader's autograding with our two steps; the reason where it gave up."""
-    student = submission.student
-    config = refereed(nbgrader_config(folder), folder, assignment, student, limits)
-    try:
-        ask_nbgrader(config, "autograde", assignment, student, force=True, create=True)
-    except NbgraderFault as fault:
-        return f"{submission.path}: not graded, nbgrader gave up ({fault})."
-    return ""
+    def _start(self, submission: Submission, graders: Workers, force: bool) -> None:
+        """Hand a submission to a grader, or its kept result straight to the writer."""
+        known = self.known.setdefault(submission.student, Known())
+        job = {
+            "student": submission.student,
+            "submission": submission.sha,
+            "path": str(submission.path),
+            "folder": str(submission.path.parent),
+            "assignment": self.plain,
+            "limits": asdict(self.limits),
+            "seed": known.seeds.get(submission.sha) or new_seed(),
+            "attempt": known.attempts + (submission.sha not in known.seeds),
+        }
+        kept = None if force else self._kept(job, known)
+        if kept is not None:
+            self._write(job, kept)
+        elif submission.fault:
+            self._keep(job, {"graded": False, "reason": submission.fault, "notes": []})
+        else:
+            job["text"] = submission.path.read_text("utf-8", errors="replace")
+            graders.give(job)
 
+    def _kept(self, job: dict[str, Any], known: Known) -> dict[str, Any] | None:
+        """A result that was noted as graded, and not yet as written, by a run that was killed."""
+        last, path = known.last, self._pending_path(job)
+        wanted = (job["submission"], self.assignment.version)
+        if known.written or not last or (last["submission"], last["version"]) != wanted:
+            return None
+        if not last["graded"] or not path.exists():
+            return None
+        text = path.read_bytes()
+        return json.loads(text) if hashlib.sha256(text).hexdigest() == last["result"] else None
 
-def _write_reason(folder: Path, assignment: str, student: str, reason: str) -> None:
-    path = verdict_path(folder, assignment, student)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"not_graded": reason}, indent=2, ensure_ascii=False), "utf-8")
+    def _pending_path(self, job: dict[str, Any]) -> Path:
+        return self.pending / f"{job['student']}.json"
+
+    def _keep(self, job: dict[str, Any], result: dict[str, Any]) -> None:
+        """Keep a result, note it in the journal, and hand it to the writer."""
+        if "failed" in result:
+            from autograde.classroom.marking import own_fault
+
+            result = {"graded": False, "reason": own_fault(job["path"], result["failed"])}
+        result = {"notes": [], "reason": "", "seconds": 0.0, **result}
+        text = json.dumps(result, ensure_ascii=False)
+        write_whole(self._pending_path(job), text)
+        self._note(
+            job,
+            event="graded",
+            graded=result["graded"],
+            seed=job["seed"],
+            attempt=job["attempt"],
+            seconds=result["seconds"],
+            reason=result["reason"],
+            notes=result["notes"],
+            result=hashlib.sha256(text.encode()).hexdigest(),
+        )
+        self._write(job, result)
+
+    def _write(self, job: dict[str, Any], result: dict[str, Any]) -> None:
+        light = {key: value for key, value in job.items() if key != "text"}
+        self.writer.give({**light, "folder": str(self.folder), "result": result})
+
+    def _written(self, job: dict[str, Any], reply: dict[str, Any]) -> Outcome:
+        from autograde.classroom.marking import own_fault
+
+        result = job["result"]
+        failed = reply.get("failed")
+        reason = own_fault(job["path"], failed) if failed else reply["reason"]
+        if not reason or not result["graded"]:  # else it is tried again, from what is kept
+            self._note(job, event="written", durable=False)
+            self._pending_path(job).unlink(missing_ok=True)
+        return Outcome(
+            student=job["student"],
+            reason=reason,
+            notes=result["notes"],
+            seconds=result["seconds"],
+        )
+
+    def _note(self, job: dict[str, Any], *, durable: bool = True, **more: Any) -> None:
+        record = {
+            **more,
+            "student": job["student"],
+            "submission": job["submission"],
+            "version": self.assignment.version,
+            "time": datetime.now().astimezone().isoformat(timespec="seconds"),
+        }
+        self.journal.append(record, durable=durable)
+        take(self.known, record)
+
+    def __enter__(self) -> ClassRun:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.writer.close()
+        self.journal.close()

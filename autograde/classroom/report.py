@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autograde.class_dir import nbgrader_config
-from autograde.classroom.execute import verdict_path
+from autograde.classroom.verdicts import verdict_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def _row(folder: Path, assignment: str, path: Path) -> Row:
     max_scores: dict[str, float] = {}
     by_hand: list[str] = []
     exercise_of = {check["grade_id"]: check["exercise"] for check in verdicts.get("checks", [])}
-    if "not_graded" not in verdicts:
+    if not verdicts.get("not_graded"):
         for grade in _grades(folder, assignment, path.stem):
             name = exercise_of.get(grade["name"], grade["name"])
             scores[name] = scores.get(name, 0.0) + grade["score"]

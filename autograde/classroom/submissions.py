@@ -1,4 +1,4 @@
-"""What was handed in, looked at before anything runs: which of it can be graded, and what is odd.
+"""What was handed in: found by the run, then read, without running it, by who grades it.
 
 Every finding is one line that names the file and what to do. A fault of one submission stops nobody
 else's.
@@ -6,16 +6,22 @@ else's.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
-from nbgrader import utils
 
-MAX_BYTES = 50 * 2**20
+from autograde.classroom.cells import Cell, grade_id, marked
+
+MAX_NOTEBOOK = 50 * 2**20
+MAX_FOLDER = 500 * 2**20
+MAX_FILES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,16 +30,20 @@ class Submission:
 
     student: str
     path: Path
+    sha: str
+    """Hash of everything handed in; empty where that cannot be read."""
     fault: str = ""
-    """Why it cannot be graded, and what to do; empty if it can."""
-    notes: list[str] = field(default_factory=list)
-    """What is odd about it although it can be graded."""
+    """Why it cannot be graded, and what to do; empty if that is not known yet."""
+
+
+class SubmissionFault(Exception):
+    """A submission cannot be graded; the message names the file and what to do."""
 
 
 def find_submissions(
     folder: Path, assignment: str, students: list[str] | None = None
 ) -> list[Submission]:
-    """All submissions of an assignment, by student, each looked at.
+    """All submissions of an assignment, by student.
 
     Args:
         folder: A class directory.
@@ -56,33 +66,27 @@ def find_submissions(
             f"{submitted} holds no submission of {assignment}. Copy each student's notebook to "
             f"{submitted}/STUDENT/{assignment}/{assignment}.ipynb."
         )
-    source = folder / "source" / assignment / f"{assignment}.ipynb"
-    expected = _graded_cells(nbformat.read(source, as_version=4))
-    release = folder / "release" / assignment / f"{assignment}.ipynb"
-    released = _graded_cells(nbformat.read(release, as_version=4)) if release.exists() else {}
     return [
-        look_at(name, submitted / name / assignment / f"{assignment}.ipynb", expected, released)
+        look_at(name, submitted / name / assignment / f"{assignment}.ipynb")
         for name in sorted(found if students is None else students)
     ]
 
 
-def look_at(
-    student: str, path: Path, expected: dict[str, str], released: dict[str, str]
-) -> Submission:
-    """Read a submission without running it, and say what is wrong or odd.
+def look_at(student: str, path: Path) -> Submission:
+    """See whether a submission can be opened, and hash what was handed in.
 
     Args:
         student: Whose it is.
         path: Where the notebook should lie.
-        expected: Source of each graded cell of the assignment, by grade_id.
-        released: The same as students were given them, for comparing locked cells.
     """
 
     def fault(text: str) -> Submission:
-        return Submission(student=student, path=path, fault=f"{path}: {text}")
+        return Submission(student=student, path=path, sha="", fault=f"{path}: {text}")
 
-    if path.is_symlink():
-        return fault("is a link; only a file of its own is graded. Ask for the notebook itself.")
+    for link in (path, path.parent, path.parent.parent):
+        if link.is_symlink():
+            what = "" if link == path else f" lies below a link, {link.name};"
+            return fault(f"{what or 'is a link;'} only a file of its own is graded. Ask for it.")
     if path.is_dir():
         return fault("is a directory, not a notebook. Move the notebook inside it up to this name.")
     if not path.is_file():
@@ -91,66 +95,88 @@ def look_at(
         return fault(f"is not there ({hint}).")
     if path.stat().st_size == 0:
         return fault("is empty. Ask the student to save the notebook and hand it in again.")
-    if path.stat().st_size > MAX_BYTES:
-        return fault(f"is larger than {MAX_BYTES // 2**20} MiB. Ask for it with outputs cleared.")
+    if path.stat().st_size > MAX_NOTEBOOK:
+        limit = MAX_NOTEBOOK // 2**20
+        return fault(f"is larger than {limit} MiB. Ask for it with outputs cleared.")
+    files = list(plain_files(path.parent))
+    size = sum(file.stat().st_size for file in files)
+    if len(files) > MAX_FILES or size > MAX_FOLDER:
+        return fault(
+            f"lies among {len(files)} files of {size // 2**20} MiB. Ask what they are for."
+        )
+    return Submission(student=student, path=path, sha=_hash(path.parent, files))
+
+
+def plain_files(folder: Path) -> list[Path]:
+    """Ordinary files below a folder, in order; links are not followed."""
+    found = []
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not os.path.islink(f"{here}/{name}"))
+        paths = [Path(here, name) for name in sorted(names)]
+        found += [path for path in paths if path.is_file() and not path.is_symlink()]
+    return found
+
+
+def _hash(folder: Path, files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as opened:
+            inner = hashlib.file_digest(opened, "sha256").digest()
+        digest.update(os.fsencode(path.relative_to(folder)) + b"\0" + inner)
+    return digest.hexdigest()
+
+
+def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[list[Cell], list[str]]:
+    """Read a submission's text: its cells, and what is odd about them although it can be graded.
+
+    Args:
+        path: For the messages.
+        text: What the file holds.
+        assignment: The assignment as plain data.
+
+    Raises:
+        SubmissionFault: It cannot be graded.
+    """
+
+    def fault(words: str) -> SubmissionFault:
+        return SubmissionFault(f"{path}: {words}")
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # cell ids missing or doubled: nbformat mends them
-            notebook = nbformat.reads(path.read_text("utf-8"), as_version=4)
+            notebook = nbformat.reads(text, as_version=4)
             nbformat.validate(notebook)
-        cells = _graded_cells(notebook)
     except (nbformat.reader.NotJSONError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-        return fault("is not valid JSON: it was cut off or edited. Ask for a fresh upload.")
+        raise fault(
+            "is not valid JSON: it was cut off or edited. Ask for a fresh upload."
+        ) from None
     except Exception as problem:
         reason = str(problem).splitlines()[0][:120] if str(problem) else type(problem).__name__
-        return fault(f"is not a notebook ({reason}). Ask the student to save it with Jupyter.")
-    if not set(expected) & set(cells):
-        return fault(
+        words = f"is not a notebook ({reason}). Ask the student to save it with Jupyter."
+        raise fault(words) from None
+    expected = [grade_id(cell) for cell in assignment["cells"] if marked(cell, "grade")]
+    if not set(expected) & {grade_id(cell) for cell in notebook.cells if marked(cell, "grade")}:
+        raise fault(
             "has none of the assignment's graded cells. Is it another notebook? Ask for the "
             "released one, filled in."
         )
-    return Submission(
-        student=student,
-        path=path,
-        notes=[f"{path}: {note}" for note in _oddities(notebook, cells, expected, released)],
-    )
+    notes = _oddities(notebook.cells, expected, assignment["released"])
+    return notebook.cells, [f"{path}: {note}" for note in notes]
 
 
-def _oddities(
-    notebook: nbformat.NotebookNode,
-    cells: dict[str, str],
-    expected: dict[str, str],
-    released: dict[str, str],
-) -> list[str]:
+def _oddities(cells: list[Cell], expected: list[str], released: dict[str, str]) -> list[str]:
     notes = []
-    for id, count in Counter(_grade_ids(notebook)).items():
+    by_id = {grade_id(cell): cell for cell in cells if grade_id(cell)}
+    for id, count in Counter(grade_id(cell) for cell in cells if grade_id(cell)).items():
         if count > 1:
             notes.append(f"cell '{id}' is there {count} times; the last one counts. Look at it.")
     for id in expected:
-        if id not in cells:
+        if id not in by_id:
             notes.append(f"cell '{id}' was deleted; it was put back and graded. Tell the student.")
-        elif id in released and cells[id] != released[id] and not _is_answer(notebook, id):
+        elif (
+            id in released
+            and by_id[id]["source"] != released[id]
+            and not marked(by_id[id], "solution")
+        ):
             notes.append(f"check cell '{id}' was edited; the original was graded. Look at it.")
     return notes
-
-
-def _grade_ids(notebook: nbformat.NotebookNode) -> list[str]:
-    marked = (cell.metadata.get("nbgrader", {}) for cell in notebook.cells)
-    return [str(metadata["grade_id"]) for metadata in marked if metadata.get("grade_id")]
-
-
-def _graded_cells(notebook: nbformat.NotebookNode) -> dict[str, str]:
-    """Sources of graded cells by grade_id."""
-    return {
-        cell.metadata.nbgrader["grade_id"]: cell.source
-        for cell in notebook.cells
-        if utils.is_grade(cell) and cell.metadata.nbgrader.get("grade_id")
-    }
-
-
-def _is_answer(notebook: nbformat.NotebookNode, id: str) -> bool:
-    return any(
-        utils.is_solution(cell)
-        for cell in notebook.cells
-        if cell.metadata.get("nbgrader", {}).get("grade_id") == id
-    )

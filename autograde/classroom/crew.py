@@ -1,0 +1,226 @@
+"""A crew of processes that all do the same work, one job at a time each, for one foreman.
+
+Jobs and results are plain data on a pipe. A process that dies, or takes far too long, is replaced
+and its job given again; after three times the job comes back as failed. When the foreman is gone,
+however suddenly, the pipes close and the crew leaves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from types import ModuleType
+from typing import Any
+
+TRIES = 3
+Job = dict[str, Any]
+Result = dict[str, Any]
+
+
+@dataclass
+class _Task:
+    job: Job
+    tries: int = 0
+    since: float = 0.0
+
+
+class Crew:
+    """Processes that answer each job with a result.
+
+    Args:
+        work: A function of one job as `package.module:name`, imported in each process.
+        size: How many processes.
+        patience_s: How long one job may take before its process counts as dead.
+    """
+
+    def __init__(self, work: str, size: int, *, patience_s: float = 3600.0) -> None:
+        self.work, self.size, self.patience_s = work, size, patience_s
+        self.members: list[_Member] = []
+        self.waiting: deque[_Task] = deque()
+        self.failed: deque[tuple[Job, Result]] = deque()
+
+    @property
+    def pending(self) -> int:
+        """Jobs given and not yet collected."""
+        return len(self.waiting) + len(self.failed) + sum(m.task is not None for m in self.members)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another job would soon be started; feed no faster than this."""
+        return self.pending < 2 * self.size
+
+    def give(self, job: Job) -> None:
+        """Hand over a job."""
+        self.waiting.append(_Task(job))
+        self._assign()
+
+    def handles(self) -> list[Any]:
+        """What `multiprocessing.connection.wait` can wait for: results and deaths."""
+        return [handle for member in self.members for handle in (member.pipe, member.sentinel)]
+
+    def collect(self) -> Iterator[tuple[Job, Result]]:
+        """The results that are there, without waiting."""
+        for member in list(self.members):
+            task, result = member.task, member.receive()
+            if result is not None:
+                yield task.job, result
+            elif member.gone or self._is_too_slow(task):
+                self._bury(member)
+        while self.failed:
+            yield self.failed.popleft()
+        self._assign()
+
+    def close(self) -> None:
+        """Send everybody home; what is still being done is lost."""
+        for member in self.members:
+            member.pipe.close()
+        for member in self.members:
+            member.end()
+        self.members.clear()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _assign(self) -> None:
+        idle = [member for member in self.members if member.task is None and not member.gone]
+        while self.waiting:
+            if not idle:
+                if len(self.members) >= self.size:
+                    return
+                idle.append(_Member(self.work))
+                self.members.append(idle[-1])
+            idle.pop(0).start(self.waiting.popleft())
+
+    def _is_too_slow(self, task: _Task | None) -> bool:
+        return task is not None and time.monotonic() - task.since > self.patience_s
+
+    def _bury(self, member: _Member) -> None:
+        self.members.remove(member)
+        member.pipe.close()
+        member.end(0.1)
+        task = member.task
+        if task is None:
+            return
+        task.tries += 1
+        if task.tries < TRIES:
+            self.waiting.appendleft(task)
+            return
+        code = member.process.exitcode
+        text = f"the process that worked on it died {TRIES} times, with exit code {code}"
+        self.failed.append((task.job, {"failed": text}))
+
+
+class _Member:
+    """One process of a crew, and what it is doing."""
+
+    def __init__(self, work: str) -> None:
+        context = _context()
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, work))
+        with _starting():
+            self.process.start()
+        theirs.close()
+        self.sentinel = self.process.sentinel
+        self.task: _Task | None = None
+        self.gone = False
+
+    def start(self, task: _Task) -> None:
+        self.task, task.since = task, time.monotonic()
+        try:
+            self.pipe.send_bytes(json.dumps(task.job).encode())
+        except OSError:
+            self.gone = True
+
+    def receive(self) -> Result | None:
+        """A result if there is one."""
+        self.gone = self.gone or self.process.exitcode is not None  # before the last look
+        try:
+            if self.pipe.poll():
+                result = json.loads(self.pipe.recv_bytes())
+                self.task = None
+                return result
+        except (EOFError, OSError, ValueError):
+            self.gone = True
+        return None
+
+    def end(self, patience_s: float = 2.0) -> None:
+        self.process.join(patience_s)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+
+
+def serve(pipe: Connection, work: str) -> None:
+    """Do jobs until the foreman is gone. Runs in a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the foreman's to handle
+    sys.modules["__main__"] = ModuleType("__main__")  # what this process starts needs none
+    _share_warm_parent()
+    do = find(work)
+    while True:
+        try:
+            job = json.loads(pipe.recv_bytes())
+        except (EOFError, OSError):
+            return
+        try:
+            result = do(job)
+        except Exception as fault:
+            result = {"failed": f"{type(fault).__name__}: {fault}"}
+        try:
+            pipe.send_bytes(json.dumps(result).encode())
+        except OSError:
+            return
+
+
+def _share_warm_parent() -> None:
+    """Fork students' processes from the warm parent that we come from, not from one of our own.
+
+    The standard library hands the fork server's address down, and then starts another all the same.
+    """
+    server = forkserver._forkserver
+    if server._forkserver_address is not None and server._forkserver_pid is None:
+        server.ensure_running = lambda: None
+
+
+def find(work: str) -> Any:
+    """The function named `package.module:name`."""
+    module, _, name = work.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    """Forks of the warm parent that students' processes are forks of, too."""
+    if sys.platform == "win32":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["autograde.sandbox.warm", "autograde.classroom.marking"])
+    return context
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """One thread in the warm parent; and no second import of our main module, which takes long."""
+    wanted = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "MPLBACKEND": "agg"}
+    before = {name: os.environ.get(name) for name in wanted}
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -1,0 +1,178 @@
+"""nbgrader's side of a class run: one process writes results into its gradebook and folders.
+
+What a result says is put in place of stock Execute; everything else of `nbgrader autograde` stays:
+restoring locked cells, saving scores, late penalties, the notebook in autograded/. Doing it twice
+leaves what doing it once leaves, so a write that was interrupted is simply done again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nbformat import NotebookNode, from_dict
+from nbgrader import api
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import NbGraderPreprocessor
+from traitlets.config import Config
+
+from autograde.class_dir import nbgrader_config
+from autograde.classroom.cells import restore
+from autograde.classroom.marking import own_fault
+from autograde.classroom.release import NbgraderFault, ask_nbgrader
+from autograde.classroom.verdicts import verdict_path, write_whole
+
+
+class RestoreCells(NbGraderPreprocessor):
+    """Makes a submission's graded cells those of the assignment.
+
+    (Stock DeduplicateIds leaves what stock CheckCellMetadata refuses.)
+    """
+
+    assigned: ClassVar[list[dict[str, Any]]] = []
+    """The assignment's cells that have a grade_id; set for each submission."""
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        """Settle types, metadata and locked sources, and put missing cells back."""
+        restore(nb.cells, [from_dict(cell) for cell in self.assigned])
+        return nb, resources
+
+
+class FillIn(NbGraderPreprocessor):
+    """Takes the place of Execute: the outputs are known, the cells ran elsewhere."""
+
+    known: ClassVar[list[dict[str, Any]]] = []
+    """Source and outputs of each code cell; set for each submission, as config is copied a lot."""
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        """Fill in every code cell's outputs."""
+        cells = [cell for cell in nb.cells if cell.cell_type == "code"]
+        if [cell.source for cell in cells] != [known["source"] for known in self.known]:
+            raise RuntimeError(
+                "nbgrader's gradebook holds other cells than the source notebook: run autograde "
+                "release again"
+            )
+        for count, (cell, known) in enumerate(zip(cells, self.known, strict=True), start=1):
+            cell.outputs = [from_dict(output) for output in known["outputs"]]
+            cell.execution_count = count
+        return nb, resources
+
+
+def write(job: dict[str, Any]) -> dict[str, Any]:
+    """Write a result: reasons to verdicts/, points to the gradebook, the notebook to autograded/.
+
+    Args:
+        job: `folder` (the class directory), `student`, `path` (for messages), `assignment`,
+            `seed` and the `result` of `autograde.classroom.marking.mark`.
+
+    Returns:
+        `reason`: why there is no grade; empty if there is one.
+    """
+    folder, assignment, result = Path(job["folder"]), job["assignment"]["name"], job["result"]
+    _alone(folder)
+    reason = result.get("reason", "")
+    if result["graded"]:
+        try:
+            _into_gradebook(folder, assignment, job)
+        except Exception as fault:
+            words = str(fault) if isinstance(fault, NbgraderFault) else f"{fault!r}"
+            reason = own_fault(job["path"], f"nbgrader gave up: {words}")
+    document: dict[str, Any] = {"not_graded": reason, "notes": result["notes"]}
+    if not reason:
+        document = {"seed": job["seed"], **{k: result[k] for k in ("ended", "checks", "notes")}}
+    document["seconds"] = result["seconds"]
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    write_whole(verdict_path(folder, assignment, job["student"]), text)
+    return {"reason": reason}
+
+
+@lru_cache
+def _alone(folder: Path) -> int:
+    """Wait until the writer of a run that was killed has finished; held while this process lives.
+
+    The kernel lets go of the lock when this process ends, however it ends.
+    """
+    path = folder / "journal" / ".writing"
+    path.parent.mkdir(exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def _into_gradebook(folder: Path, assignment: str, job: dict[str, Any]) -> None:
+    RestoreCells.assigned, FillIn.known = job["assignment"]["cells"], job["result"]["cells"]
+    config = _with_our_steps(nbgrader_config(folder))
+    share_engines()
+    ask_nbgrader(config, "autograde", assignment, job["student"], force=True, create=True)
+
+
+def _with_our_steps(config: Config) -> Config:
+    """The config of a class directory with our two steps in the place of two of nbgrader's."""
+    from nbgrader.converters import Autograde
+    from nbgrader.preprocessors import DeduplicateIds, Execute
+
+    def stock(name: str) -> list:
+        return list(Autograde.class_traits()[name].default())
+
+    sanitize, execute = stock("sanitize_preprocessors"), stock("autograde_preprocessors")
+    sanitize[sanitize.index(DeduplicateIds)] = RestoreCells
+    execute[execute.index(Execute)] = FillIn
+    config.Autograde.sanitize_preprocessors = sanitize
+    config.Autograde.autograde_preprocessors = execute
+    return config
+
+
+LOCK_WAIT_S = 60
+"""How long a write may wait while formgrader, say, holds an SQLite gradebook."""
+
+
+@lru_cache
+def share_engines() -> None:
+    """Let nbgrader open a gradebook over and over without a new SQL engine each time.
+
+    It opens one some seven times a submission; an engine keeps its compiled statements. (Closing a
+    Gradebook only empties the engine's pool of connections.)
+    """
+    plain = api.create_engine
+
+    @lru_cache
+    def engine_for(db_url: str, **options: Any) -> Any:
+        if db_url.startswith("sqlite"):
+            options["connect_args"] = {"timeout": LOCK_WAIT_S}
+        return plain(db_url, **options)
+
+    api.create_engine = engine_for
+
+
+def open_gradebook(folder: Path) -> api.Gradebook:
+    """nbgrader's gradebook of a class directory, wherever its config puts it."""
+    share_engines()
+    course = CourseDirectory(config=nbgrader_config(folder))
+    return api.Gradebook(course.db_url, course.course_id)
+
+
+def students_in(folder: Path, assignment: str) -> set[str]:
+    """Who has a submission of the assignment in the gradebook."""
+    with open_gradebook(folder) as gradebook:
+        rows = (
+            gradebook.db.query(api.SubmittedAssignment.student_id)
+            .join(api.Assignment, api.Assignment.id == api.SubmittedAssignment.assignment_id)
+            .filter(api.Assignment.name == assignment)
+        )
+        return {student for (student,) in rows}
+
+
+def changed_since_release(folder: Path, assignment: str, cells: list[dict[str, Any]]) -> list[str]:
+    """Locked cells whose source is not what nbgrader noted when the assignment was released."""
+    with open_gradebook(folder) as gradebook:
+        try:
+            notebook = gradebook.find_notebook(assignment, assignment)
+        except api.MissingEntry:
+            return ["(nothing was released)"]
+        noted = {cell.name: cell.source for cell in notebook.source_cells if cell.locked}
+    sources = {cell["metadata"]["nbgrader"]["grade_id"]: cell["source"] for cell in cells}
+    return [id for id, source in noted.items() if sources.get(id) != source]

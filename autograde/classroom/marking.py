@@ -1,0 +1,116 @@
+"""Grade one notebook: the student's cells run in their own process, the referee answers the checks.
+
+This is the work of one process of many. It reads no class directory and writes none: a job comes as
+plain data and a result goes back, so the same work can be done on another machine. What goes wrong
+here and not in the submission is a fault of the grader: no grade, never a zero.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from autograde import bank
+from autograde.check import as_html, message
+from autograde.classroom.cells import Cell, grade_id, is_check, restore
+from autograde.classroom.submissions import SubmissionFault, read_notebook
+from autograde.referee import Verdict, judge
+from autograde.sandbox.session import StudentSession
+from autograde.sandbox.student import Limits
+
+ONE_AT_A_TIME = threading.Lock()
+"""The reference's random numbers are the process's own: a Dask worker may have several threads."""
+
+
+def mark(job: dict[str, Any]) -> dict[str, Any]:
+    """Grade a submission.
+
+    Args:
+        job: `path` (for messages), `folder` (whose files the student's process may see), `text`
+            (of the notebook), `assignment`, `limits` and `seed`.
+
+    Returns:
+        `graded`; if not, `reason`; `notes` on what is odd; `seconds`; and of a graded one `cells`
+        (source and outputs of each code cell), `checks` and `ended`.
+    """
+    started = time.monotonic()
+    with ONE_AT_A_TIME:
+        try:
+            result = _mark(job)
+        except SubmissionFault as fault:
+            result = {"graded": False, "reason": str(fault), "notes": []}
+        except Exception as fault:
+            result = {"graded": False, "reason": own_fault(job["path"], fault), "notes": []}
+    return {**result, "seconds": round(time.monotonic() - started, 3)}
+
+
+def own_fault(path: str, fault: BaseException | str) -> str:
+    """What to say where the grader failed."""
+    words = fault if isinstance(fault, str) else f"{type(fault).__name__}: {fault}"
+    words = " ".join(words.split())[:300]
+    return f"{path}: not graded, by the grader's own fault ({words}). Run autograde grade again."
+
+
+def _mark(job: dict[str, Any]) -> dict[str, Any]:
+    assignment, seed = job["assignment"], job["seed"]
+    cells, notes = read_notebook(job["path"], job["text"], assignment)
+    restore(cells, assignment["cells"])
+    records, shown = [], []
+    with StudentSession(Path(job["folder"]), Limits(**job["limits"])) as session:
+        for cell in cells:
+            if cell["cell_type"] != "code":
+                continue
+            if is_check(cell):
+                verdict = _referee(session, assignment["calls"][grade_id(cell)], seed)
+                outputs = [_shown(verdict)]
+                records.append(_record(cell, verdict))
+            else:
+                outputs = [_output(plain) for plain in session.run(cell["source"])]
+            shown.append({"source": cell["source"], "outputs": outputs})
+        ended = session.ended
+    return {"graded": True, "notes": notes, "cells": shown, "checks": records, "ended": ended}
+
+
+def _referee(session: StudentSession, call: dict[str, str], seed: int) -> Verdict:
+    exercise = bank.load(call["exercise_id"])
+
+    def ask(case: dict[str, Any]) -> Any:
+        return session.ask(exercise.id, call["function"], case)
+
+    return judge(exercise, ask, seed=seed, parts=call["parts"])
+
+
+def _shown(verdict: Verdict) -> dict[str, Any]:
+    """A check's result as `check` shows it: points for nbgrader, a message for people."""
+    text = message(verdict, bank.load(verdict.exercise_id))
+    data = {"text/plain": f"{verdict.points:g}", "text/html": as_html(text, verdict.passed)}
+    return {**nbformat.v4.new_output("execute_result", data=data, execution_count=None)}
+
+
+def _record(cell: Cell, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "grade_id": grade_id(cell),
+        "exercise": verdict.exercise_id,
+        "points": verdict.points,
+        "max_points": verdict.max_points,
+        "status": verdict.status,
+        "misconception": verdict.misconception,
+        "message": message(verdict, bank.load(verdict.exercise_id)),
+        "parts": {result.part.key: result.passed for result in verdict.parts},
+    }
+
+
+def _output(plain: dict[str, Any]) -> dict[str, Any]:
+    """What a student's process reported, as an output of a notebook; anything odd as text."""
+    kind = plain.pop("output_type", "")
+    try:
+        output = nbformat.v4.new_output(kind, **plain)
+        nbformat.validate(output, "output", version=4)
+    except Exception:
+        text = f"(an output of kind {kind!r} that no notebook can hold)"[:200]
+        output = nbformat.v4.new_output("stream", name="stdout", text=text)
+    return {**output}

@@ -1,0 +1,35 @@
+"""The reasons behind the points, one JSON file a student: verdicts/ASSIGNMENT/STUDENT.json."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def verdict_path(folder: Path, assignment: str, student: str) -> Path:
+    """Where the reasons behind a student's points are kept."""
+    return folder / "verdicts" / assignment / f"{student}.json"
+
+
+def read_verdicts(folder: Path, assignment: str) -> dict[str, dict[str, Any]]:
+    """Everybody's reasons, by student in order.
+
+    Raises:
+        FileNotFoundError: Nothing has been graded yet.
+    """
+    paths = sorted((folder / "verdicts" / assignment).glob("*.json"))
+    if not paths:
+        raise FileNotFoundError(
+            f"{folder} has no graded submission of {assignment}. First: autograde grade."
+        )
+    return {path.stem: json.loads(path.read_text("utf-8")) for path in paths}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(text, "utf-8")
+    unfinished.replace(path)
