@@ -1,6 +1,6 @@
 """The run record: what a run was, so that two runs can be compared and one can be made again.
 
-    run.json        commit and whether it was clean, settings, data and split, seed, hardware, versions
+    run.json        commit, clean or not, settings, data and split, seed, hardware, versions
     metrics.jsonl   one JSON object a line: every `log_every` updates and every epoch
     last.pt  previous.pt  best.pt
 
