@@ -1,0 +1,102 @@
+"""The doctor: hand in a training set-up, get back what is wrong with it, most likely first.
+
+    report = diagnose(dict(model=model, loss_fn=loss_fn, optimizer=optimizer,
+                           train_loader=train_loader, train_step=train_step, evaluate=evaluate))
+
+The set-up is run for a few dozen steps and watched from outside; nothing is judged by its name.
+It is given back as it came, bit for bit. The alarms are meant to be few: what can be meant is a
+note, and what the author declares is not mentioned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from course.debug.probes import data, loop, modes, pairing, rates, structure
+from course.debug.probes.report import Finding, Report
+from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.setup import as_setup
+
+PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
+    rates.raises, data.labels, data.finite_data, data.single_class, data.second_epoch, data.split,
+    data.groups, data.times, data.preprocessing, data.label_shift, data.wrapped_bytes,
+    pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax, pairing.double_sigmoid,
+    pairing.missing_log_softmax, pairing.rows_mixed,
+    structure.hidden_modules, structure.plain_tensors, structure.membership, structure.frozen,
+    structure.frozen_drift,
+    loop.clearing, loop.erased, loop.stepping, loop.clip_place, loop.accumulation, loop.wasted,
+    loop.schedule, loop.kept_graphs, loop.skipped,
+    modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
+    modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
+    data.covariate_shift, data.unnormalised, rates.finite, rates.dead_units, rates.too_large,
+    rates.too_small, pairing.reads_inputs,
+)  # fmt: skip
+
+SYMPTOMS = {
+    "non-finite-loss", "dead-relu", "lr-too-large", "lr-too-small", "inputs-ignored",
+    "metric-wrong", "raises",
+}  # fmt: skip
+"""What another bug can bring about: said after the others, and as notes beside an error."""
+
+
+def diagnose(setup: Any, *, budget_s: float = 8.0) -> Report:
+    """Watch a training set-up for a few dozen steps and say what is wrong with it.
+
+    Args:
+        setup: Mapping, dataclass or object with `model`, `loss_fn`, `optimizer`, `train_loader`
+            and, as far as there are any, `val_loader, scheduler, num_classes, task, train_step,
+            train, evaluate, groups, declared` (see `Setup`).
+        budget_s: Seconds after which no further experiment is started.
+
+    Returns:
+        Findings, most likely first, and what was and was not checked. The set-up, its gradients,
+        modes, hooks, generators and the global random number generators are as before.
+
+    Raises:
+        ValueError: One of the four needed things is missing.
+
+    Source: Lecture 3, "The debug ladder"; ledger section B.
+    """
+    started = time.perf_counter()
+    session = Session(as_setup(setup), budget_s)
+    found: list[Finding] = []
+    checked: list[str] = []
+    skipped: dict[str, str] = {}
+    try:
+        if session.setup.evaluate is not None:
+            session.evaluation  # noqa: B018 (first: an iterator in it can be read only once)
+        for probe in PROBES:
+            name = f"{probe.__module__.rsplit('.', 1)[-1]}.{probe.__name__}"
+            if session.out_of_time():
+                skipped[name] = "no time left"
+                continue
+            try:
+                found += list(probe(session))
+                checked.append(name)
+            except NotChecked as reason:
+                skipped[name] = str(reason)
+            except Exception as error:
+                skipped[name] = f"{type(error).__name__}: {str(error)[:120]}"
+    finally:
+        session.keeper.restore()
+    findings = _ordered(_without(found, session.declared.get("allow", ())))
+    return Report(findings, checked, skipped, time.perf_counter() - started)
+
+
+def _without(found: list[Finding], allowed: Any) -> list[Finding]:
+    allowed = {allowed} if isinstance(allowed, str) else set(allowed)
+    return [finding for finding in found if finding.id not in allowed]
+
+
+def _ordered(found: list[Finding]) -> list[Finding]:
+    """Each class once, causes before symptoms, errors before warnings before notes."""
+    unique = {f.id: f for f in reversed(found)}
+    first = [f for f in found if unique[f.id] is f]
+    rank = {"error": 0, "warning": 1, "note": 2}
+    causes = [f for f in first if f.is_alarm and f.id not in SYMPTOMS]
+    return sorted(
+        first,
+        key=lambda f: (not f.is_alarm, bool(causes) and f.id in SYMPTOMS, rank[f.severity]),
+    )

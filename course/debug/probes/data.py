@@ -1,0 +1,370 @@
+"""Probes on what the loaders give: labels, ranges, classes a batch, the split."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import RandomSampler, SequentialSampler
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session, pair
+
+IGNORED = -100
+
+
+def labels(session: Session) -> Iterator[Finding]:
+    """Class indices lie in 0..C-1 and are long."""
+    _, targets = session.batch
+    values = torch.cat([pair(b)[1].flatten() for b in session.epoch.batches])
+    if session.task == "multilabel" or session.task == "regression":
+        raise NotChecked("targets are no class indices")
+    classes = session.setup.num_classes
+    integer = not targets.is_floating_point() and targets.dtype != torch.bool
+    if session.task == "classification" and integer and targets.dim() >= 1:
+        if targets.dim() == 2 and classes and targets.shape[1] == classes and one_hot(targets):
+            yield Finding(
+                "one-hot-labels", "error",
+                "Targets are one-hot rows of integers; cross-entropy wants class indices [B].",
+                {"shape": list(targets.shape), "dtype": str(targets.dtype)},
+                "targets = targets.argmax(dim=1)",
+            )  # fmt: skip
+            return
+        if classes is None:
+            raise NotChecked("num_classes is not known")
+        kept = values[values != ignored_index(session)]
+        outside = int(((kept < 0) | (kept >= classes)).sum())
+        if outside:
+            yield Finding(
+                "label-out-of-range", "error",
+                f"{outside} labels lie outside 0..{classes - 1}.",
+                {"smallest": int(kept.min()), "largest": int(kept.max()), "num_classes": classes},
+                "targets = targets - targets.min()  # or map names to 0..C-1 in the data set",
+            )  # fmt: skip
+
+
+def ignored_index(session: Session) -> int:
+    return int(getattr(session.setup.loss_fn, "ignore_index", IGNORED))
+
+
+def one_hot(targets: Tensor) -> bool:
+    """Rows of zeros with a single one."""
+    return bool(((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all())
+
+
+def finite_data(session: Session) -> Iterator[Finding]:
+    """No inf or nan among inputs and targets."""
+    bad = 0
+    for batch in session.epoch.batches:
+        inputs, targets = pair(batch)
+        bad += sum(
+            int((~torch.isfinite(t)).sum()) for t in (inputs, targets) if t.is_floating_point()
+        )
+    if bad:
+        yield Finding(
+            "non-finite-data", "error",
+            "The batches hold inf or nan; one such value makes loss and weights nan.",
+            {"non_finite_values": bad},
+            "assert torch.isfinite(inputs).all()  # then mend or drop these rows in the data set",
+        )  # fmt: skip
+
+
+def single_class(session: Session) -> Iterator[Finding]:
+    """Batches mix the classes that the data set holds."""
+    targets = [pair(b)[1] for b in session.epoch.batches]
+    if any(
+        t.dim() != 1 or (t.is_floating_point() and bool((t != t.round()).any())) for t in targets
+    ):
+        raise NotChecked("targets are no class indices")
+    sizable = [t for t in targets if len(t) >= 4]
+    if len(sizable) < 4:
+        raise NotChecked("fewer than 4 batches of at least 4 examples")
+    counts = Counter(torch.cat(sizable).tolist())
+    if not 2 <= len(counts) <= 1000:
+        raise NotChecked("one class in all, or no classes")
+    pure = sum(len(t.unique()) == 1 for t in sizable) / len(sizable)
+    total = sum(counts.values())
+    size = min(len(t) for t in sizable)
+    by_chance = sum((n / total) ** size for n in counts.values())
+    if pure >= 0.6 and by_chance < 0.05:
+        yield Finding(
+            "single-class-batches", "error",
+            f"{pure:.0%} of the batches hold a single class although the data has {len(counts)}: "
+            "the loader is not shuffled and the data is sorted.",
+            {"pure_batches": pure, "expected_by_chance": by_chance, "classes": len(counts)},
+            "train_loader = DataLoader(dataset, batch_size, shuffle=True)",
+        )  # fmt: skip
+        return
+    ordered = torch.cat(targets)
+    changes = int((ordered[1:] != ordered[:-1]).sum())
+    expected = len(ordered) * (1 - sum((n / total) ** 2 for n in counts.values()))
+    if session.epoch.whole and len(ordered) >= 64 and changes < 0.2 * expected:
+        yield Finding(
+            "single-class-batches", "warning",
+            "Labels come in long runs of one class: the data is sorted and not shuffled.",
+            {"label_changes": changes, "expected": expected},
+            "train_loader = DataLoader(dataset, batch_size, shuffle=True)",
+        )  # fmt: skip
+
+
+def second_epoch(session: Session) -> Iterator[Finding]:
+    """A second pass gives as many examples, and the data set itself has not changed."""
+    loader, batches = session.setup.train_loader, session.epoch.batches
+    if not batches:
+        raise NotChecked(session.epoch.error or "the train_loader is empty")
+    if not session.epoch.whole or len(batches) > 64:
+        raise NotChecked("the loader is too long to read twice")
+    if type(loader).__name__ == "generator":
+        raise NotChecked("train_loader is a generator, which can be read only once")
+    with session.observe():
+        passes = [[pair(b) for b in loader] for _ in range(2)]
+    first, second = batches, passes[1]
+    if len(second) < 0.5 * len(first):
+        yield Finding(
+            "loader-exhausted", "error",
+            "The second pass over the train_loader gives fewer batches than the first.",
+            {"first_pass": len(first), "second_pass": len(second)},
+            "train_loader = DataLoader(dataset, ...)  # not iter(...), zip(...) or a generator",
+        )  # fmt: skip
+        return
+    x1, x2 = (torch.cat([x.flatten(1).float() for x, _ in p]) for p in passes)
+    spread = x1.std(), x2.std()
+    if x1.shape == x2.shape and min(spread) > 0:
+        ratio = float(max(spread) / min(spread))
+        shift = float((x1.mean() - x2.mean()).abs() / max(spread))
+        if ratio > 1.5 or shift > 0.5:
+            yield Finding(
+                "dataset-changes-itself", "error",
+                "The second epoch's inputs have another scale than the first's: the data set "
+                "transforms its stored examples in place.",
+                {"std_first": float(spread[0]), "std_second": float(spread[1]), "shift": shift},
+                "x = self.inputs[i].clone()  # before any -=, *=, clamp_ in __getitem__",
+            )  # fmt: skip
+
+
+def split(session: Session) -> Iterator[Finding]:
+    """Validation shares no example with training."""
+    train = _rows(session, session.epoch.batches)
+    val = _rows(session, session.val_epoch.batches)
+    if not train or not val:
+        raise NotChecked("a loader is empty")
+    seen = set(train)
+    shared = sum(row in seen for row in val) / len(val)
+    inner = 1 - len(seen) / len(train) if _in_order_once(session) else 0.0
+    inner_val = 1 - len(set(val)) / len(val)
+    if shared >= 0.01 and shared * len(val) >= 3 and shared > 3 * max(inner, inner_val):
+        yield Finding(
+            "leak-overlap", "error",
+            f"{shared:.0%} of the validation examples stand in the training data too.",
+            {"shared": shared, "validation_examples": len(val), "repeated_in_training": inner},
+            "train_set, val_set = random_split(dataset, [0.8, 0.2])  # after removing duplicates",
+        )  # fmt: skip
+
+
+def _rows(session: Session, batches: list[Any]) -> list[str]:
+    rows = []
+    for batch in batches:
+        inputs, _ = pair(batch)
+        if inputs[0].numel() < 2:
+            raise NotChecked("inputs of one number repeat by nature")
+        flat = inputs.detach().cpu().contiguous().flatten(1).numpy()
+        rows += [hashlib.blake2b(row.tobytes(), digest_size=12).hexdigest() for row in flat]
+    return rows
+
+
+def _in_order_once(session: Session) -> bool:
+    """The loader gives each example once, so that repeats are the data's own."""
+    sampler = getattr(session.setup.train_loader, "sampler", None)
+    if isinstance(sampler, RandomSampler):
+        return not sampler.replacement
+    return sampler is None or isinstance(sampler, SequentialSampler)
+
+
+def groups(session: Session) -> Iterator[Finding]:
+    """No group has members on both sides."""
+    given = session.setup.groups
+    if given is None:
+        raise NotChecked("no groups given")
+    if isinstance(given, dict):
+        given = (given.get("train"), given.get("val", given.get("validation")))
+    if len(given) != 2 or any(part is None for part in given):
+        raise NotChecked('groups are no {"train": ..., "val": ...}')
+    train, val = ([_plain(g) for g in part] for part in given)
+    both = set(train) & set(val)
+    if both:
+        share = sum(g in both for g in val) / len(val)
+        yield Finding(
+            "leak-group", "error",
+            f"{len(both)} groups have examples in training and in validation.",
+            {"shared_groups": len(both), "validation_share": share},
+            "GroupShuffleSplit(n_splits=1, test_size=0.2).split(X, y, groups)",
+        )  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def times(session: Session) -> Iterator[Finding]:
+    """Validation lies after training where the author gives times."""
+    given = session.declared.get("times") or session.setup.extra.get("times")
+    if given is None:
+        raise NotChecked('no declared["times"]')
+    train, val = (given["train"], given["val"]) if isinstance(given, dict) else given
+    train, val = sorted(map(_plain, train)), sorted(map(_plain, val))
+    early = sum(t <= train[-1] for t in val) / len(val)
+    if early > 0:
+        yield Finding(
+            "leak-time", "error",
+            f"{early:.0%} of the validation examples are not later than the last training example.",
+            {"validation_before_end_of_training": early},
+            "cut = np.quantile(times, 0.8); train, val = times <= cut, times > cut",
+        )  # fmt: skip
+
+
+def preprocessing(session: Session) -> Iterator[Finding]:
+    """Mean and standard deviation come from the training part alone."""
+    if not (session.epoch.whole and session.val_epoch.whole and _in_order_once(session)):
+        raise NotChecked("the loaders cannot be read whole, once each example")
+    x = torch.cat([pair(b)[0].double().flatten(1) for b in session.epoch.batches])
+    v = torch.cat([pair(b)[0].double().flatten(1) for b in session.val_epoch.batches])
+    if x.shape[1] != v.shape[1] or not pair(session.epoch.batches[0])[0].is_floating_point():
+        raise NotChecked("inputs are no rows of numbers")
+    both = torch.cat([x, v])
+    for what, dim in (("each column", 0), ("all values", None)):
+        joint, alone = (_distance_from_standard(t, dim) for t in (both, x))
+        if joint < 2e-4 and alone > 20 * joint and alone > 2e-3:
+            yield Finding(
+                "leak-preprocessing", "warning",
+                f"Mean 0 and standard deviation 1 hold for training and validation together "
+                f"({what}), not for training alone: the statistics were fitted on both.",
+                {"off_standard_both": joint, "off_standard_train": alone},
+                "scaler.fit(train_inputs); val_inputs = scaler.transform(val_inputs)",
+            )  # fmt: skip
+            return
+
+
+def _distance_from_standard(values: Tensor, dim: int | None) -> float:
+    flat = values if dim == 0 else values.reshape(-1, 1)
+    moving = flat[:, flat.std(0) > 1e-9]
+    if moving.numel() == 0 or len(moving) < 8:
+        return float("inf")
+    spread = min(float((moving.std(0, correction=c) - 1).abs().max()) for c in (0, 1))
+    return max(float(moving.mean(0).abs().max()), spread)
+
+
+def label_shift(session: Session) -> Iterator[Finding]:
+    """Both sides hold the same classes, about as often."""
+    train = torch.cat([pair(b)[1].flatten() for b in session.epoch.batches])
+    val = torch.cat([pair(b)[1].flatten() for b in session.val_epoch.batches])
+    if train.is_floating_point() or session.task not in ("classification", "binary"):
+        raise NotChecked("targets are no class indices")
+    if not _in_order_once(session) or not (session.epoch.whole and session.val_epoch.whole):
+        raise NotChecked("the training examples are resampled or too many to read")
+    if session.val_epoch.batches and pair(session.val_epoch.batches[0])[1].dim() > 1:
+        raise NotChecked("targets are no class indices")
+    classes = sorted(set(train.tolist()) | set(val.tolist()))
+    if len(classes) > 200 or len(val) < 20:
+        raise NotChecked("too many classes or too few validation examples")
+    p = torch.tensor([(train == c).double().mean() for c in classes])
+    q = torch.tensor([(val == c).double().mean() for c in classes])
+    distance = float((p - q).abs().sum() / 2)
+    missing = [c for c, a, b in zip(classes, p, q, strict=True)
+               if (b == 0 and a * len(val) >= 10) or (a == 0 and b * len(train) >= 10)]  # fmt: skip
+    noise = float(((p * (1 - p) / len(val)).sqrt() + (p * (1 - p) / len(train)).sqrt()).sum() / 2)
+    if missing or (distance > 0.25 and distance > 3 * noise):
+        yield Finding(
+            "label-shift", "warning",
+            "Classes are not equally frequent in training and validation"
+            + (f"; missing on one side: {missing[:5]}." if missing else "."),
+            {"distance": distance, "expected_by_chance": noise, "missing": len(missing)},
+            "train_test_split(X, y, stratify=y, test_size=0.2)",
+        )  # fmt: skip
+
+
+def covariate_shift(session: Session) -> Iterator[Finding]:
+    """The model sees inputs of the same scale in training and in evaluation."""
+    a = _seen_inputs(session, "train")
+    b = _seen_inputs(session, "val")
+    if a is None or b is None or a.shape[1:] != b.shape[1:]:
+        raise NotChecked("no floating-point inputs of one shape on both sides")
+    sa, sb = float(a.std()), float(b.std())
+    if min(sa, sb) == 0 or min(len(a), len(b)) < 16:
+        raise NotChecked("too few or constant inputs")
+    ratio = max(sa, sb) / min(sa, sb)
+    shift = abs(float(a.mean() - b.mean())) / max(sa, sb)
+    if ratio > 2.0 or shift > 1.0:
+        yield Finding(
+            "covariate-shift", "error" if max(ratio, 2 * shift) > 5 else "warning",
+            "Inputs have another scale in validation than in training: they are not preprocessed "
+            "alike.",
+            {"train_mean": float(a.mean()), "train_std": sa, "val_mean": float(b.mean()),
+             "val_std": sb},
+            "val_inputs = (val_inputs - train_mean) / train_std  # the same on both sides",
+        )  # fmt: skip
+
+
+def _seen_inputs(session: Session, side: str) -> Tensor | None:
+    """What the model itself received where a callable shows it, else what the loader gives."""
+    if side == "train" and session.setup.train_step is not None:
+        events = session.loop.tape.of("forward")[:8]
+    elif side == "val" and session.setup.evaluate is not None:
+        events = [e for e in session.evaluation.tape.of("forward") if e.call == 0][:8]
+    else:
+        events = []
+    inputs = [e.inputs for e in events if e.inputs is not None]
+    if not inputs:
+        epoch = session.epoch if side == "train" else session.val_epoch
+        inputs = [session.place(pair(b)[0]) for b in epoch.batches[:8]]
+    inputs = [x.float() for x in inputs if x.is_floating_point() and x.dim() > 1]
+    shapes = {x.shape[1:] for x in inputs}
+    return torch.cat(inputs) if len(shapes) == 1 else None
+
+
+def unnormalised(session: Session) -> Iterator[Finding]:
+    """The model does not get raw 0-255 pixels or features in the thousands."""
+    inputs = _seen_inputs(session, "train")
+    if inputs is None:
+        raise NotChecked("inputs are no floating-point numbers")
+    std, largest = float(inputs.std()), float(inputs.abs().max())
+    if not (largest > 30 and std > 10):
+        return
+    sample = inputs[:64]
+    raw = session.predict(sample, training=True)
+    mild = session.predict((sample - inputs.mean()) / inputs.std(), training=True)
+    if not raw.is_floating_point() or raw.dim() < 1:
+        raise NotChecked("outputs are no numbers")
+    ratio = float(raw.float().std() / mild.float().std().clamp_min(1e-12))
+    if ratio > 4:
+        yield Finding(
+            "range-not-normalised", "warning",
+            "The model gets inputs as large as pixels of 0 to 255, and nothing inside it "
+            "normalises them: outputs and first losses are huge.",
+            {"input_std": std, "input_max": largest, "outputs_larger_than_normalised": ratio},
+            "inputs = inputs.float() / 255\ninputs = (inputs - mean) / std  # of the training part",
+        )  # fmt: skip
+
+
+def wrapped_bytes(session: Session) -> Iterator[Finding]:
+    """No arithmetic on uint8 passes 255 and starts again at 0."""
+    from course.debug.probes.tape import Tape
+
+    tape = Tape(session.model, session.optimizers)
+    with session.observe(), tape.running():
+        iterator = iter(session.setup.train_loader)
+        for _ in range(3):
+            next(iterator, None)
+    events = tape.of("wrapped")
+    if not events and session.setup.train_step is not None:
+        events = session.loop.tape.of("wrapped")
+    if events:
+        yield Finding(
+            "uint8-arithmetic", "error",
+            "Arithmetic on uint8 pixels wraps around: 250 + 10 gives 4.",
+            {"wrapped_values": sum(e.count for e in events), "of": sum(e.of for e in events)},
+            "inputs = inputs.float()  # before any arithmetic",
+        )  # fmt: skip

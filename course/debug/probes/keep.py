@@ -1,0 +1,236 @@
+"""Giving everything back as it came: a photograph of what can be reached, and its return.
+
+From the set-up's values we walk everything that a step could change: modules, optimizers,
+schedulers, loaders, data sets, lists, dictionaries, tensors, generators, and what the user's
+functions hold in their closures and read from their globals. Each gets an entry that puts it back
+in place, under its own identity. A live iterator over a loader can be kept by nobody.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import types
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FOREIGN = {
+    "numpy", "pandas", "matplotlib", "sklearn", "scipy", "rich", "typer", "pytest", "_pytest",
+    "PIL",
+}  # fmt: skip
+
+
+class Keeper:
+    """The state of all that can be reached from the roots; `restore` may be called many times."""
+
+    def __init__(self, *roots: Any) -> None:
+        self._entries: list[Callable[[], None]] = []
+        self._seen: dict[int, Any] = {}
+        self._rng = _rng_state()
+        self._flags = (torch.is_grad_enabled(), torch.get_default_dtype())
+        todo = list(roots)
+        while todo:
+            todo.extend(self._keep(todo.pop()))
+
+    def restore(self) -> None:
+        """Everything as it was when the photograph was taken, random number generators included."""
+        torch.set_grad_enabled(self._flags[0])
+        torch.set_default_dtype(self._flags[1])
+        with torch.no_grad():
+            for entry in self._entries:
+                entry()
+        _set_rng_state(self._rng)
+
+    def _keep(self, thing: Any) -> list[Any]:
+        """Remember one thing; what it leads to."""
+        if id(thing) in self._seen or _is_inert(thing):
+            return []
+        self._seen[id(thing)] = thing
+        if isinstance(thing, Tensor):
+            return self._keep_tensor(thing)
+        if isinstance(thing, np.ndarray):
+            return self._keep_array(thing)
+        if isinstance(thing, dict):
+            return self._keep_dict(thing)
+        if isinstance(thing, (list, set)) or type(thing).__name__ == "deque":
+            return self._keep_collection(thing)
+        if isinstance(thing, (tuple, frozenset)):
+            return list(thing)
+        if isinstance(thing, torch.Generator):
+            state = thing.get_state()
+            self._entries.append(lambda: thing.set_state(state) and None)
+            return []
+        if isinstance(thing, np.random.Generator):
+            bits = thing.bit_generator.state
+            self._entries.append(lambda: setattr(thing.bit_generator, "state", bits))
+            return []
+        if isinstance(thing, (random.Random, np.random.RandomState)):
+            state = thing.getstate() if isinstance(thing, random.Random) else thing.get_state()
+            put = thing.setstate if isinstance(thing, random.Random) else thing.set_state
+            self._entries.append(lambda: put(state))
+            return []
+        if isinstance(thing, types.MethodType):
+            return [thing.__self__, thing.__func__]
+        if isinstance(thing, partial):
+            return [thing.func, thing.args, thing.keywords]
+        if isinstance(thing, types.FunctionType):
+            return self._keep_function(thing)
+        return self._keep_object(thing)
+
+    def _keep_tensor(self, tensor: Tensor) -> list[Any]:
+        if tensor.layout != torch.strided or tensor.is_meta:
+            return []
+        alias, copy, needs_grad = tensor.data, tensor.data.clone(), tensor.requires_grad
+        grad = tensor.grad if tensor.is_leaf else None
+        grad_copy = None if grad is None else grad.detach().clone()
+        hooks = tensor._backward_hooks
+
+        def entry() -> None:
+            if tensor.data_ptr() != alias.data_ptr() or tensor.dtype != alias.dtype:
+                tensor.data = alias
+            if tensor.shape != alias.shape:
+                tensor.data = alias
+            alias.copy_(copy)
+            if not tensor.is_leaf:
+                return
+            if tensor.requires_grad != needs_grad:
+                tensor.requires_grad_(needs_grad)
+            if grad is not None:
+                grad.data.copy_(grad_copy)
+            if tensor.grad is not grad:
+                tensor.grad = grad
+            if tensor._backward_hooks is not hooks:
+                tensor._backward_hooks = hooks
+
+        self._entries.append(entry)
+        return [] if hooks is None else [hooks]
+
+    def _keep_array(self, array: np.ndarray) -> list[Any]:
+        if array.flags.writeable and array.dtype != object and not isinstance(array, np.memmap):
+            copy = array.copy()
+            self._entries.append(lambda: np.copyto(array, copy))
+        return []
+
+    def _keep_dict(self, mapping: dict) -> list[Any]:
+        items = list(mapping.items())
+
+        def entry() -> None:
+            if len(mapping) != len(items) or any(
+                k is not old or v is not value
+                for (k, v), (old, value) in zip(mapping.items(), items, strict=False)
+            ):
+                mapping.clear()
+                mapping.update(items)
+
+        self._entries.append(entry)
+        return [value for item in items for value in item]
+
+    def _keep_collection(self, many: Any) -> list[Any]:
+        items = list(many)
+
+        def entry() -> None:
+            if isinstance(many, list):
+                many[:] = items
+            else:
+                many.clear()
+                (many.update if isinstance(many, set) else many.extend)(items)
+
+        self._entries.append(entry)
+        # A long list of plain numbers or strings leads nowhere.
+        return [] if all(_is_inert(item) for item in items) else items
+
+    def _keep_function(self, function: types.FunctionType) -> list[Any]:
+        found: list[Any] = [function.__defaults__, function.__kwdefaults__, function.__dict__]
+        for cell in function.__closure__ or ():
+            try:
+                contents = cell.cell_contents
+            except ValueError:  # not yet assigned
+                continue
+            self._entries.append(partial(setattr, cell, "cell_contents", contents))
+            found.append(contents)
+        scope = function.__globals__
+        names = [name for name in _names(function.__code__) if name in scope]
+        for name in names:
+            value = scope[name]
+            if not isinstance(value, (types.ModuleType, type)):
+                self._entries.append(partial(scope.__setitem__, name, value))
+                found.append(value)
+        return found
+
+    def _keep_object(self, thing: Any) -> list[Any]:
+        state = getattr(thing, "__dict__", None)
+        if isinstance(state, dict):
+            return [state]
+        slots = [name for kind in type(thing).__mro__ for name in _slots(kind)]
+        values = [(name, getattr(thing, name)) for name in slots if hasattr(thing, name)]
+        for name, value in values:
+            self._entries.append(partial(_try_setattr, thing, name, value))
+        return [value for _, value in values]
+
+
+def _is_inert(thing: Any) -> bool:
+    """Plain values, classes, modules of Python, and objects of libraries that no step changes."""
+    if thing is None or isinstance(
+        thing, (bool, int, float, complex, str, bytes, type, types.ModuleType, torch.device)
+    ):
+        return True
+    if isinstance(thing, (torch.Size, torch.dtype, types.BuiltinFunctionType)):
+        return True
+    if isinstance(thing, (Tensor, np.ndarray, dict, list, set, tuple, torch.Generator)):
+        return False
+    if isinstance(thing, (random.Random, np.random.Generator, np.random.RandomState, partial)):
+        return False
+    if isinstance(thing, types.MethodType):
+        return False
+    module = getattr(thing, "__module__", None) if isinstance(thing, types.FunctionType) else None
+    root = str(module or type(thing).__module__).split(".")[0]
+    if isinstance(thing, types.FunctionType):
+        return root in FOREIGN or root == "torch" or _is_standard(root)
+    if type(thing).__name__ in ("deque", "SimpleNamespace"):
+        return False
+    return root in FOREIGN or _is_standard(root)
+
+
+def _is_standard(root: str) -> bool:
+    return root in sys.stdlib_module_names and root != "__main__"
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Global names that a function reads, also in the functions inside it."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return set(code.co_names).union(*(_names(c) for c in inner))
+
+
+def _slots(kind: type) -> list[str]:
+    slots = kind.__dict__.get("__slots__", ())
+    return [slots] if isinstance(slots, str) else list(slots)
+
+
+def _try_setattr(thing: Any, name: str, value: Any) -> None:
+    try:
+        setattr(thing, name, value)
+    except (AttributeError, TypeError):  # a read-only slot cannot have changed either
+        return
+
+
+def _rng_state() -> dict[str, Any]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": cuda,
+        "numpy": np.random.get_state(),
+        "python": random.getstate(),
+    }
+
+
+def _set_rng_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    np.random.set_state(state["numpy"])
+    random.setstate(state["python"])

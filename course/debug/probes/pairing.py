@@ -1,0 +1,286 @@
+"""Probes on outputs, targets and the loss between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+
+
+def _met(session: Session) -> list[dict[str, Any]]:
+    """(outputs, targets) that a loss met: in the user's loop, else our own call of loss_fn."""
+    met = []
+    if session.setup.train_step is not None or session.setup.train is not None:
+        met = [
+            event.info for event in session.loop.tape.of("loss")[:40]
+            if event.inputs.shape[:1] and event.graph
+        ]  # fmt: skip
+    if not met:
+        outputs, targets = session.outputs, session.batch[1]
+        met = [{"inputs": outputs, "targets": session.place(targets), "name": ""}]
+    return met
+
+
+def _is_cross_entropy(session: Session, met: dict[str, Any]) -> bool:
+    """Told by name where torch's was called; else by its answer: shifting a row changes nothing."""
+    if met["name"]:
+        return met["name"] == "cross_entropy"
+    outputs, targets = met["inputs"], met["targets"]
+    if outputs.dim() != 2 or outputs.shape[1] < 2:
+        return False
+    base = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0))
+    base = base.to(outputs.device, outputs.dtype)
+    with session.observe(), torch.no_grad():
+        a, b = (float(session.loss(o, targets)) for o in (base, base + 3.0))
+        c = float(session.loss(2 * base, targets))
+    return math.isfinite(a) and abs(a - b) < 1e-4 * (1 + abs(a)) and abs(a - c) > 1e-3
+
+
+def double_softmax(session: Session) -> Iterator[Finding]:
+    """Cross-entropy gets logits, no probabilities."""
+    met = _met(session)
+    for one in met[:1]:
+        x = one["inputs"]
+        if x.dim() < 2 or x.shape[1] < 2 or not _is_cross_entropy(session, one):
+            raise NotChecked("the loss is no cross-entropy over classes")
+        together = [m["inputs"] for m in met if m["inputs"].dim() == x.dim()]
+        rows = [t.float() for t in together]
+        sums = max(float((t.sum(1) - 1).abs().max()) for t in rows)
+        lowest = min(float(t.min()) for t in rows)
+        if sums < 1e-3 and lowest >= 0:
+            classes = x.shape[1]
+            yield Finding(
+                "double-softmax", "error",
+                "Cross-entropy applies softmax itself and here gets probabilities: the loss "
+                "cannot fall below ln(1 + (C-1)/e).",
+                {"row_sums_off_1": sums, "smallest_output": lowest,
+                 "loss_floor": math.log(1 + (classes - 1) / math.e)},
+                "loss = F.cross_entropy(logits, targets)  # no softmax before it",
+            )  # fmt: skip
+        elif lowest >= 0 and max(float(t.max()) for t in rows) <= 1 and _bounded(session, 0.0, 1.0):
+            yield Finding(
+                "double-softmax", "error",
+                "Cross-entropy wants logits of any sign and here gets numbers squeezed into 0..1.",
+                {"smallest": lowest, "largest": max(float(t.max()) for t in rows)},
+                "loss = F.cross_entropy(logits, targets)  # no sigmoid or softmax before it",
+            )  # fmt: skip
+        elif lowest >= 0 and sum(float((t == 0).float().mean()) for t in rows) / len(rows) > 0.15:
+            yield Finding(
+                "relu-on-logits", "warning",
+                "The logits went through a ReLU: a class with logit 0 gets no gradient.",
+                {"exact_zeros": sum(float((t == 0).float().mean()) for t in rows) / len(rows)},
+                "return self.head(x)  # no ReLU after the last layer",
+            )  # fmt: skip
+
+
+def _bounded(session: Session, low: float, high: float) -> bool:
+    """Outputs stay in a range and fill up its edges when inputs are 1000 times larger."""
+    inputs, _ = session.batch
+    if not inputs.is_floating_point():
+        return False
+    try:
+        wide = session.predict(inputs * 1000)
+    except NotChecked:
+        return False
+    wide = wide.float()
+    inside = float(wide.min()) >= low and float(wide.max()) <= high
+    near = ((wide - low).abs() < 0.01) | ((wide - high).abs() < 0.01)
+    return inside and float(near.float().mean()) > 0.5
+
+
+def double_sigmoid(session: Session) -> Iterator[Finding]:
+    """Binary cross-entropy with logits gets logits, no probabilities."""
+    one = _met(session)[0]
+    x = one["inputs"].float()
+    logits_loss = one["name"] == "bce_with_logits" or (
+        not one["name"] and _is_bce_logits(session, one)
+    )
+    if not logits_loss:
+        raise NotChecked("the loss is no binary cross-entropy with logits")
+    every = [m["inputs"].float() for m in _met(session)]
+    squeezed = all(float(t.min()) >= 0 and float(t.max()) <= 1 for t in every)
+    if squeezed and (_bounded(session, 0.0, 1.0) or len(every) >= 8):
+        yield Finding(
+            "double-softmax", "error",
+            "BCEWithLogitsLoss applies the sigmoid itself and here gets probabilities.",
+            {"smallest": float(x.min()), "largest": float(x.max()), "loss_floor": 0.3133},
+            "loss = F.binary_cross_entropy_with_logits(logits, targets)  # no sigmoid before",
+        )  # fmt: skip
+
+
+def _is_bce_logits(session: Session, met: dict[str, Any]) -> bool:
+    outputs, targets = met["inputs"], met["targets"]
+    if outputs.shape != targets.shape or not targets.is_floating_point():
+        return False
+    with session.observe(), torch.no_grad():
+        values = [float(session.loss(torch.full_like(outputs, z), targets)) for z in (0.0, 1.0)]
+        expected = [float(nn.functional.binary_cross_entropy_with_logits(
+            torch.full_like(outputs, z), targets)) for z in (0.0, 1.0)]  # fmt: skip
+    return all(abs(a - b) < 1e-4 for a, b in zip(values, expected, strict=True))
+
+
+def missing_log_softmax(session: Session) -> Iterator[Finding]:
+    """NLLLoss gets log-probabilities."""
+    one = _met(session)[0]
+    x = one["inputs"].float()
+    if one["name"] != "nll_loss" or x.dim() < 2:
+        raise NotChecked("the loss is no nll_loss")
+    off = float((x.exp().sum(1) - 1).abs().max())
+    if off > 0.01:
+        yield Finding(
+            "missing-log-softmax", "error",
+            "nll_loss wants log-probabilities; exp(outputs) do not sum to 1, so the loss has no "
+            "lower bound.",
+            {"sum_of_exp_off_1": off},
+            "loss = F.cross_entropy(logits, targets)  # or nll_loss(log_softmax(logits, 1), ...)",
+        )  # fmt: skip
+
+
+def broadcast(session: Session) -> Iterator[Finding]:
+    """Outputs [B, 1] do not meet targets [B]."""
+    for one in _met(session)[:1]:
+        a, b = one["inputs"], one["targets"]
+        if a.numel() == b.numel() or b.is_complex() or (a.dim() == b.dim() and a.shape == b.shape):
+            pass
+        shapes = tuple(a.shape), tuple(b.shape)
+        if a.dim() + b.dim() == 3 and a.numel() == b.numel() and len(a) == len(b) > 1:
+            mixed = one["name"] in ELEMENTWISE or (not one["name"] and _mixes_rows(session, a, b))
+            if mixed:
+                yield Finding(
+                    "mse-for-classes" if _is_class(session) else "broadcast-loss", "error",
+                    f"Outputs {list(shapes[0])} meet targets {list(shapes[1])}: they are broadcast "
+                    f"to a {len(a)} x {len(a)} table, and every output is pulled to the mean.",
+                    {"outputs": list(shapes[0]), "targets": list(shapes[1])},
+                    "loss = loss_fn(outputs.squeeze(1), targets)",
+                )  # fmt: skip
+
+
+ELEMENTWISE = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+
+
+def _is_class(session: Session) -> bool:
+    said = (session.setup.task or "").lower()
+    return "class" in said or bool(session.setup.num_classes and "regress" not in said)
+
+
+def _mixes_rows(session: Session, outputs: Tensor, targets: Tensor) -> bool:
+    """The gradient of one row's output changes when only another row's target does."""
+    base = torch.linspace(-1, 1, len(outputs), device=outputs.device).reshape(outputs.shape)
+    grads = []
+    with session.observe():
+        for other in (targets, torch.cat([targets[:1], targets[1:].flip(0) + 1])):
+            leaf = base.clone().requires_grad_()
+            loss = session.loss(leaf, other.to(targets.dtype))
+            grads.append(torch.autograd.grad(loss, leaf)[0].flatten())
+    change = (grads[0] - grads[1]).abs()
+    return bool(change[0] > 1e-5 * change.max().clamp_min(1e-12) and change[0] > 1e-9)
+
+
+def classes_as_numbers(session: Session) -> Iterator[Finding]:
+    """Class indices are not regressed as if 9 were three times 3."""
+    if not _is_class(session):
+        raise NotChecked("the task is not said to be classification")
+    one = _met(session)[0]
+    a, b = one["inputs"], one["targets"]
+    classes = session.setup.num_classes or 0
+    if one["name"] not in ELEMENTWISE and not (not one["name"] and _zero_at_target(session, a, b)):
+        raise NotChecked("the loss is no distance between numbers")
+    whole = bool((b.float() == b.float().round()).all())
+    if classes > 2 and whole and a.numel() == len(a) and float(b.max()) >= 2:
+        yield Finding(
+            "mse-for-classes", "error",
+            f"A single output is pulled to the class index by a distance: class "
+            f"{classes - 1} counts as far from class 0 as the number says.",
+            {"outputs": list(a.shape), "targets": list(b.shape), "classes": classes},
+            "model.head = nn.Linear(features, num_classes)\n"
+            "loss = F.cross_entropy(logits, targets)",
+        )  # fmt: skip
+    elif a.dim() == 2 and a.shape[1] > 1 and a.shape == b.shape and one_hot_like(b):
+        softmaxed = bool((a >= 0).all()) and float((a.sum(1) - 1).abs().max()) < 1e-3
+        yield Finding(
+            "mse-for-classes", "note" if softmaxed else "warning",
+            "Classes are learned with a squared distance to one-hot rows; confident mistakes get "
+            "a small gradient.",
+            {"outputs": list(a.shape), "rows_are_probabilities": softmaxed},
+            "loss = F.cross_entropy(logits, targets)",
+        )  # fmt: skip
+
+
+def one_hot_like(targets: Tensor) -> bool:
+    return bool(((targets == 0) | (targets == 1)).all()) and bool((targets.sum(1) == 1).all())
+
+
+def _zero_at_target(session: Session, outputs: Tensor, targets: Tensor) -> bool:
+    if outputs.numel() != targets.numel() or not outputs.is_floating_point():
+        return False
+    with session.observe(), torch.no_grad():
+        exact = targets.reshape(outputs.shape).to(outputs.dtype)
+        try:
+            near, far = (float(session.loss(exact + d, targets)) for d in (0.0, 1.0))
+        except NotChecked:
+            return False
+    return abs(near) < 1e-9 and far > 1e-3
+
+
+def rows_mixed(session: Session) -> Iterator[Finding]:
+    """In eval mode, an example's output does not depend on the other examples of its batch."""
+    inputs, _ = session.batch
+    size = len(inputs)
+    if size < 4:
+        raise NotChecked("the batch has fewer than 4 examples")
+    outputs = session.outputs
+    half = size // 2
+    parts = session.predict(inputs[:half]), session.predict(inputs[half:])
+    if outputs.shape[0] != size or any(p.shape[1:] != outputs.shape[1:] for p in parts):
+        raise NotChecked("outputs are not one row an example")
+    if any(_uses_batch_statistics(m) for m in session.model.modules()):
+        raise NotChecked("a normalisation layer uses the batch's statistics also in eval mode")
+    again = session.predict(inputs)
+    scale = float(outputs.float().abs().mean()) + 1e-12
+    noise = float((outputs - again).float().abs().max()) / scale
+    if noise > 1e-4:
+        raise NotChecked("outputs differ from call to call")
+    if sum(map(len, parts)) != size:
+        raise NotChecked("outputs are not one row an example")
+    change = float((outputs - torch.cat(parts)).float().abs().max()) / scale
+    if change > 1e-2:
+        yield Finding(
+            "rows-mixed", "warning",
+            "An example's output changes with the other examples of its batch, also in eval mode: "
+            "a layer works along the batch dimension (softmax(dim=0), batch_first, a wrong view).",
+            {"relative_change": change, "batch": size},
+            "nn.LSTM(..., batch_first=True)  # softmax(dim=-1); x.flatten(1), not x.view(-1, d)",
+        )  # fmt: skip
+
+
+def _uses_batch_statistics(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None
+
+
+def reads_inputs(session: Session) -> Iterator[Finding]:
+    """After a few steps, different inputs give different outputs."""
+    inputs, _ = session.batch
+    loop = session.loop
+    if loop.error is not None:
+        raise NotChecked("the loop raised")
+    events = [e for e in loop.tape.of("output") if e.output is not None]
+    if len(events) < 12 or not inputs.is_floating_point() or len(inputs) < 4:
+        raise NotChecked("too few steps or no floating-point inputs")
+    last = events[-1].output.float()
+    if last.dim() < 1 or len(last) < 4:
+        raise NotChecked("outputs are not one row an example")
+    spread = float((last - last.mean(0)).abs().max())
+    size = float(last.abs().max())
+    if spread <= 1e-6 * max(size, 1e-6):
+        yield Finding(
+            "inputs-ignored", "warning",
+            "Every example gets the same output: what the model reads never reaches its end.",
+            {"spread_of_outputs": spread, "size_of_outputs": size},
+            "for module in model.modules(): print(type(module), module)  # look for dead layers",
+        )  # fmt: skip

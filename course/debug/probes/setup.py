@@ -1,0 +1,67 @@
+"""What the doctor is handed: the user's own objects and callables, as far as there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+REQUIRED = ("model", "loss_fn", "optimizer", "train_loader")
+
+
+@dataclass
+class Setup:
+    """A training set-up. Only the first four are needed; each of the others opens more probes."""
+
+    model: Any
+    """`nn.Module`."""
+    loss_fn: Callable[..., Any]
+    """Takes (outputs, targets), returns a scalar tensor."""
+    optimizer: Any
+    """`torch.optim.Optimizer`, or a list of them."""
+    train_loader: Iterable[Any]
+    """Yields (inputs, targets)."""
+    val_loader: Iterable[Any] | None = None
+    scheduler: Any = None
+    num_classes: int | None = None
+    task: str | None = None
+    """`classification`, `binary`, `multilabel` or `regression`; None: told from the targets."""
+    train_step: Callable[[Any], Any] | None = None
+    """Takes a batch of `train_loader`, returns the loss."""
+    train: Callable[[int], Any] | None = None
+    """Takes a number of steps and makes them."""
+    evaluate: Callable[[], Any] | None = None
+    """Returns metrics by name."""
+    groups: Any = None
+    """Group of each example: {"train": [...], "val": [...]} or a pair of sequences."""
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    """What is meant: `accumulate=4`, `max_grad_norm=1.0`, `scheduler_unit="batch"`,
+    `frozen=[...]`, `label_smoothing=0.1`, `allow=[class ids]`."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Other things handed in by name; kept and restored, not looked at."""
+
+
+def as_setup(given: Any) -> Setup:
+    """A mapping, a dataclass or any object with these attributes, as a `Setup`.
+
+    Raises:
+        ValueError: One of model, loss_fn, optimizer, train_loader is missing.
+    """
+    if isinstance(given, Setup):
+        return given
+    names = [item.name for item in fields(Setup) if item.name != "extra"]
+    values = dict(given) if isinstance(given, Mapping) else _attributes(given, names)
+    missing = [name for name in REQUIRED if values.get(name) is None]
+    if missing:
+        raise ValueError(
+            f"diagnose was given {sorted(values)}: {', '.join(missing)} missing. "
+            "It needs at least model, loss_fn, optimizer and train_loader."
+        )
+    known = {name: values[name] for name in names if values.get(name) is not None}
+    extra = {name: value for name, value in values.items() if name not in names}
+    return Setup(**known, extra=extra)
+
+
+def _attributes(given: Any, names: list[str]) -> dict[str, Any]:
+    public = {k: v for k, v in getattr(given, "__dict__", {}).items() if not k.startswith("_")}
+    return public | {name: getattr(given, name, None) for name in names}

@@ -1,0 +1,338 @@
+"""Probes on what belongs to whom: model, optimizer, lists, plain tensors, frozen parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session, as_list, same
+
+
+def _held(session: Session) -> dict[int, Tensor]:
+    """Parameters in any optimizer: handed in, or seen stepping."""
+    optimizers = list(session.optimizers)
+    optimizers += [e.optimizer for e in session.loop.tape.of("step")]
+    return {id(p): p for o in optimizers for g in o.param_groups for p in g["params"]}
+
+
+def _gets_gradient(session: Session) -> set[int]:
+    """Parameters to which some backward of the loop brought a gradient other than zero."""
+    tape, found = session.loop.tape, set()
+    for event in tape.of("backward"):
+        for parameter, gradient in zip(tape.watched, event.info.get("after", ()), strict=False):
+            if gradient is not None and bool((gradient != 0).any()):
+                found.add(id(parameter))
+    return found
+
+
+def _is_declared_frozen(session: Session, name: str) -> bool:
+    said = session.declared.get("frozen", [])
+    if said is True:
+        return True
+    prefixes = [str(item) for item in as_list(said)]
+    return any(name == p or name.startswith(p.rstrip(".*") + ".") or p in name for p in prefixes)
+
+
+def membership(session: Session) -> Iterator[Finding]:
+    """What the optimizer holds is what the model trains."""
+    held, own = _held(session), {id(p): n for n, p in session.model.named_parameters()}
+    trained = _gets_gradient(session)
+    stale = [p for key, p in held.items() if key not in own and key not in trained]
+    used = [
+        (n, p) for n, p in session.model.named_parameters()
+        if p.requires_grad and id(p) in trained and not _is_declared_frozen(session, n)
+    ]  # fmt: skip
+    left_out = [(n, p) for n, p in used if id(p) not in held]
+    if not left_out:
+        return
+    shapes = {tuple(p.shape) for p in stale}
+    moved = bool(stale) and any(
+        tuple(p.shape) in shapes and (p.dtype, p.device) != (stale[0].dtype, stale[0].device)
+        for _, p in left_out
+    )
+    evidence = {
+        "parameters_left_out": len(left_out),
+        "first": left_out[0][0],
+        "optimizer_holds_of_no_model": len(stale),
+    }
+    fix = (
+        "optimizer = torch.optim.Adam(model.parameters(), lr=lr)  # after the last change of model"
+    )
+    names = [n for n, _ in left_out]
+    if stale:
+        yield Finding(
+            "model-moved-after-optimizer" if moved else "optimizer-stale-params", "error",
+            f"{len(left_out)} parameters get gradients but no optimizer holds them, and the "
+            f"optimizer holds {len(stale)} tensors that the model no longer uses: it was built "
+            "before the model was changed.",
+            evidence, fix,
+        )  # fmt: skip
+        return
+    order = [n for n, _ in used]
+    tail = any(n in names for n in order[-2:]) if order else False
+    prefix = order[: len(names)] == names
+    yield Finding(
+        "optimizer-stale-params", "warning" if tail or not prefix else "note",
+        f"{len(left_out)} parameters get gradients but no optimizer holds them ({names[0]}, ...): "
+        "they never change.",
+        evidence, fix,
+    )  # fmt: skip
+
+
+def hidden_modules(session: Session) -> Iterator[Finding]:
+    """Layers in a plain list or dict are no part of the model."""
+    registered = {id(m) for m in session.model.modules()}
+    own = {id(p) for p in session.model.parameters()}
+    hidden: list[tuple[str, Tensor]] = []
+    places: set[str] = set()
+    for path, module in session.model.named_modules():
+        for name, value in vars(module).items():
+            if name.startswith("_") and name in TORCHS_OWN:
+                continue
+            for part in _modules_in(value):
+                if id(part) in registered:
+                    continue
+                found = [p for p in part.parameters() if id(p) not in own and p.requires_grad]
+                hidden += [(name, p) for p in found]
+                if found:
+                    places.add(f"{path}.{name}".strip("."))
+            if isinstance(value, (list, tuple, dict)):
+                for item in value.values() if isinstance(value, dict) else value:
+                    if isinstance(item, nn.Parameter) and id(item) not in own:
+                        hidden.append((name, item))
+                        places.add(f"{path}.{name}".strip("."))
+    if not hidden:
+        return
+    held = _held(session)
+    if all(id(p) in held for _, p in hidden):
+        severity, note = "note", "the optimizer holds them, but state_dict() and to() miss them"
+    elif _receives(session, [p for _, p in hidden]):
+        severity, note = "error", "no optimizer trains them and state_dict() misses them"
+    else:
+        return
+    yield Finding(
+        "plain-list-layers", severity,
+        f"{len(hidden)} parameters live in a plain list or dict ({', '.join(sorted(places))}): "
+        f"{note}.",
+        {"hidden_parameters": len(hidden), "registered": len(own)},
+        f"self.{hidden[0][0]} = nn.ModuleList(self.{hidden[0][0]})",
+    )  # fmt: skip
+
+
+TORCHS_OWN = {
+    "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_backward_hooks",
+    "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks", "_state_dict_hooks",
+}  # fmt: skip
+
+
+def _modules_in(value: Any, depth: int = 2) -> Iterator[nn.Module]:
+    if isinstance(value, nn.Module):
+        yield value
+    elif depth and isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _modules_in(item, depth - 1)
+
+
+def _receives(session: Session, leaves: list[Tensor]) -> bool:
+    """A backward through the plain loss brings them a gradient."""
+    inputs, targets = session.batch
+    with session.observe(), torch.enable_grad():
+        session.model.train()
+        try:
+            outputs = session.call_model(inputs)
+            loss = session.loss(session._first_tensor(outputs), targets)
+            grads = torch.autograd.grad(loss, leaves, allow_unused=True)
+        except (NotChecked, RuntimeError):
+            return False
+    return any(g is not None and bool((g != 0).any()) for g in grads)
+
+
+def plain_tensors(session: Session) -> Iterator[Finding]:
+    """Tensors of the model are parameters or buffers."""
+    held = _held(session)
+    registered = {id(t) for t in session.model.parameters()}
+    registered |= {id(t) for t in session.model.buffers()}
+    for path, module in session.model.named_modules():
+        for name, value in list(vars(module).items()):
+            if not isinstance(value, Tensor) or id(value) in registered:
+                continue
+            full = f"{path}.{name}".strip(".")
+            if value.requires_grad and value.is_leaf:
+                if id(value) not in held and _receives(session, [value]):
+                    yield Finding(
+                        "tensor-not-parameter", "error",
+                        f"{full} gets gradients but is a plain tensor: no optimizer sees it, "
+                        "state_dict() and to() miss it.",
+                        {"shape": list(value.shape)},
+                        f"self.{name} = nn.Parameter({name})",
+                    )  # fmt: skip
+            elif value.is_floating_point() and not value.requires_grad:
+                yield from _unregistered_buffer(session, module, name, full, value)
+
+
+def _unregistered_buffer(
+    session: Session, module: nn.Module, name: str, full: str, value: Tensor
+) -> Iterator[Finding]:
+    inputs, _ = session.batch
+    with session.observe(), torch.no_grad():
+        session.model.eval()
+        try:
+            before = session._first_tensor(session.call_model(inputs)).float()
+            kept = vars(module)[name]
+            kept.copy_(torch.randn_like(kept) + kept)
+            after = session._first_tensor(session.call_model(inputs)).float()
+        except (NotChecked, RuntimeError):
+            return
+    if before.shape != after.shape or same(before, after):
+        return
+    with session.observe():
+        session.model.train()
+        old = vars(module)[name].clone()
+        session.call_model(inputs)
+        stateful = not same(vars(module)[name], old)
+    if value.numel() < 2 and not stateful:
+        return
+    yield Finding(
+        "buffer-not-registered", "warning",
+        f"{full} changes the outputs but is a plain tensor: state_dict() does not save it and "
+        "to(device) does not move it.",
+        {"shape": list(value.shape), "changes_in_forward": stateful},
+        f'self.register_buffer("{name}", {name})',
+    )  # fmt: skip
+
+
+def frozen(session: Session) -> Iterator[Finding]:
+    """What is meant to train gets gradients."""
+    loop = session.loop
+    if loop.error is not None and "does not require grad" in str(loop.error):
+        yield Finding(
+            "frozen-params", "error",
+            "The loss depends on no parameter that requires a gradient: everything on the way is "
+            "frozen or detached.",
+            {"frozen": sum(not p.requires_grad for p in session.model.parameters())},
+            "for p in model.head.parameters():\n    p.requires_grad_(True)",
+        )  # fmt: skip
+        return
+    named = list(session.model.named_parameters())
+    undeclared = [
+        n for n, p in named if not p.requires_grad and not _is_declared_frozen(session, n)
+    ]
+    trainable = sum(p.numel() for _, p in named if p.requires_grad)
+    total = sum(p.numel() for _, p in named)
+    undeclared = [n for n in undeclared if _shapes_outputs(session, session.model, n)]
+    last = {n for n, _ in named[-2:]}
+    if undeclared and last & set(undeclared) and 0.2 * total < trainable:
+        yield Finding(
+            "frozen-params", "warning",
+            f"The last layers do not train: requires_grad is False for {len(undeclared)} "
+            f"parameters, {undeclared[-1]} among them.",
+            {"frozen": len(undeclared), "parameters": len(named)},
+            "for p in model.parameters():\n    p.requires_grad_(True)",
+        )  # fmt: skip
+        return
+    if undeclared and not last & set(undeclared) and undeclared[0] != named[0][0]:
+        yield Finding(
+            "frozen-params", "warning",
+            f"Layers in the middle do not train: requires_grad is False for {undeclared[0]}.",
+            {"frozen": len(undeclared), "parameters": len(named)},
+            f'model.get_parameter("{undeclared[0]}").requires_grad_(True)',
+        )  # fmt: skip
+        return
+    yield from _cut_graph(session, named)
+
+
+def _shapes_outputs(session: Session, model: nn.Module, name: str) -> bool:
+    """model(inputs) changes with this parameter."""
+    before = session.outputs
+    with session.observe(), torch.no_grad():
+        model.eval()
+        parameter = model.get_parameter(name)
+        parameter.add_(torch.randn_like(parameter) * (parameter.abs().mean() + 0.1))
+        after = session._first_tensor(session.call_model(session.batch[0]))
+    return not same(before, after)
+
+
+def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Finding]:
+    """Parameters in the optimizer that shape the loss and still get no gradient at all."""
+    loop = session.loop
+    if len(loop.tape.of("backward")) < 4:
+        raise NotChecked("fewer than 4 backwards were seen")
+    held = {id(p) for o in session.optimizers for g in o.param_groups for p in g["params"]}
+    trained = _gets_gradient(session)
+    never: set[int] = set()
+    for event in loop.tape.of("backward"):
+        for p, g in zip(loop.tape.watched, event.info.get("after", ()), strict=False):
+            if g is not None:
+                never.add(id(p))
+    silent = [
+        (n, p) for n, p in named
+        if id(p) in held and p.requires_grad and id(p) not in never and id(p) not in trained
+        and not _is_declared_frozen(session, n)
+    ]  # fmt: skip
+    if not silent:
+        return
+    moved = [name for name, _ in silent[:4] if _shapes_outputs(session, session.model, name)]
+    if moved:
+        yield Finding(
+            "frozen-params", "warning",
+            f"{len(silent)} parameters shape the outputs and are in the optimizer, yet no gradient "
+            f"reaches them ({moved[0]}): the graph is cut by detach(), no_grad(), .data or numpy.",
+            {"without_gradient": len(silent), "first": moved[0]},
+            "x = self.encoder(x)  # no .detach(), .data or torch.no_grad() on the way to the loss",
+        )  # fmt: skip
+
+
+def _moved_by_a_step(session: Session) -> set[str]:
+    """Names of parameters that were other after an optimizer step than before it."""
+    tape = session.loop.tape
+    names = {id(p): n for n, p in session.model.named_parameters()}
+    found, before = set(), None
+    for event in tape.events:
+        if event.kind == "step":
+            before = event.weights
+        elif event.kind == "stepped" and before is not None:
+            for p, a, b in zip(tape.watched, before, event.weights, strict=True):
+                if id(p) in names and not torch.equal(a, b):
+                    found.add(names[id(p)])
+    return found
+
+
+def frozen_drift(session: Session) -> Iterator[Finding]:
+    """What is frozen stays as it is."""
+    loop = session.loop
+    stepped = _moved_by_a_step(session)
+    moved = [n for n in loop.moved_while_frozen if n in stepped]
+    if moved:
+        yield Finding(
+            "frozen-params-drift", "error",
+            f"{moved[0]} is frozen and changed all the same: weight decay, "
+            "momentum or an old gradient moves it.",
+            {"moved": len(moved)},
+            "trained = [p for p in model.parameters() if p.requires_grad]\n"
+            "optimizer = torch.optim.SGD(trained, lr=lr)  # and .grad = None for the others",
+        )  # fmt: skip
+        return
+    drifting = []
+    for path, module in session.model.named_modules():
+        parameters = list(module.named_parameters(recurse=False))
+        still = parameters and all(
+            not p.requires_grad or _is_declared_frozen(session, f"{path}.{n}")
+            for n, p in parameters
+        )
+        if still:
+            drifting += [
+                f"{path}.{n}" for n, _ in module.named_buffers(recurse=False)
+                if f"{path}.{n}" in loop.buffers_moved and "running" in n
+            ]  # fmt: skip
+    if drifting:
+        yield Finding(
+            "frozen-params-drift", "warning",
+            f"A frozen batch norm still moves its running statistics ({drifting[0]}): the frozen "
+            "part is not the same function after training.",
+            {"moved_buffers": len(drifting)},
+            "backbone.eval()  # after every model.train()",
+        )  # fmt: skip

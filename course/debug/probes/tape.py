@@ -1,0 +1,395 @@
+"""The tape: who was called in which order, and what the gradients were at that moment.
+
+While a tape runs, it listens to everything that a training loop does, whoever does it: forwards
+(with mode and grad mode), calls of loss functions, `backward`, clearing, clipping, optimizer and
+scheduler steps, batches fetched. It changes nothing and puts every hook back when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.nn.utils import clip_grad
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader
+from torch.utils.data import dataloader as loader_module
+
+MAX_NUMBERS = 1_000_000
+LOSSES = {
+    F.cross_entropy: "cross_entropy",
+    F.nll_loss: "nll_loss",
+    F.mse_loss: "mse_loss",
+    F.l1_loss: "l1_loss",
+    F.smooth_l1_loss: "smooth_l1_loss",
+    F.huber_loss: "huber_loss",
+    F.binary_cross_entropy: "binary_cross_entropy",
+    F.binary_cross_entropy_with_logits: "bce_with_logits",
+    F.kl_div: "kl_div",
+}
+RELUS = {F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_, F.relu_}
+UINT8_MATH = {
+    Tensor.add: int.__add__, torch.add: int.__add__, Tensor.__add__: int.__add__,
+    Tensor.__radd__: int.__add__, Tensor.mul: int.__mul__, torch.mul: int.__mul__,
+    Tensor.__mul__: int.__mul__, Tensor.__rmul__: int.__mul__, Tensor.sub: int.__sub__,
+    torch.sub: int.__sub__, Tensor.__sub__: int.__sub__, Tensor.__rsub__: lambda a, b: b - a,
+    Tensor.__neg__: None, torch.neg: None, Tensor.neg: None,
+    Tensor.add_: int.__add__, Tensor.__iadd__: int.__add__, Tensor.mul_: int.__mul__,
+    Tensor.__imul__: int.__mul__, Tensor.sub_: int.__sub__, Tensor.__isub__: int.__sub__,
+}  # fmt: skip
+
+
+class Tag:
+    """Tied to a graph node: alive as long as somebody keeps the graph."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(eq=False)
+class Event:
+    """One call. `call` counts the user's callable that was running."""
+
+    kind: str
+    call: int
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["info"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Tape:
+    """Record what happens between `with tape.running():` and its end."""
+
+    def __init__(self, model: nn.Module, optimizers: list[Any], scheduler: Any = None) -> None:
+        self.model = model
+        self.optimizers = list(optimizers)
+        self.scheduler = scheduler
+        self.events: list[Event] = []
+        self.call = 0
+        self.parts = {id(module): name for name, module in model.named_modules()}
+        self.watched = _watched_parameters(model, optimizers)
+        self.relu_alive: dict[str, Tensor] = {}
+        self.relu_rows = 0
+        self._relu_count = 0
+        self._depth = 0
+        self._strides = _strides(self.watched)
+
+    # What the loop's state is at a moment
+
+    def gradient(self) -> list[Tensor | None]:
+        """A sample of every watched parameter's gradient, None where there is none."""
+        return [
+            None if p.grad is None else _sample(p.grad, stride)
+            for p, stride in zip(self.watched, self._strides, strict=True)
+        ]
+
+    def weights(self) -> list[Tensor]:
+        """A sample of every watched parameter."""
+        return [_sample(p, s) for p, s in zip(self.watched, self._strides, strict=True)]
+
+    def of(self, kind: str) -> list[Event]:
+        """Events of one kind, in order."""
+        return [event for event in self.events if event.kind == kind]
+
+    def in_call(self, call: int) -> list[Event]:
+        """Events of one call of the user's callable, in order."""
+        return [event for event in self.events if event.call == call]
+
+    def note(self, kind: str, **info: Any) -> Event:
+        event = Event(kind, self.call, info)
+        self.events.append(event)
+        return event
+
+    # Listening
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Tape]:
+        """Listen while the block runs."""
+        with contextlib.ExitStack() as stack:
+            for handle in (
+                register_module_forward_pre_hook(self._before_forward),
+                register_module_forward_hook(self._after_forward),
+                register_optimizer_step_pre_hook(self._before_step),
+                register_optimizer_step_post_hook(self._after_step),
+            ):
+                stack.callback(handle.remove)
+            for owner, name, wrapper in self._patches():
+                stack.enter_context(_patched(owner, name, wrapper))
+            stack.enter_context(_Functions(self))
+            yield self
+
+    def _patches(self) -> Iterator[tuple[Any, str, Callable]]:
+        yield torch.autograd, "backward", self._backward
+        yield torch.autograd, "grad", self._noting("autograd_grad")
+        yield torch.optim.Optimizer, "zero_grad", self._noting("zero")
+        yield nn.Module, "zero_grad", self._noting("zero")
+        yield clip_grad, "_clip_grads_with_norm_", self._clip
+        yield torch.amp.GradScaler, "unscale_", self._noting("unscale")
+        yield DataLoader, "__iter__", self._loader_iter
+        yield loader_module._BaseDataLoaderIter, "__next__", self._fetch
+        if self.scheduler is not None:
+            yield self.scheduler, "step", self._scheduler_step
+
+    def _noting(self, kind: str) -> Callable:
+        def wrapper(original: Callable, *args: Any, **kwargs: Any) -> Any:
+            self.note(kind)
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    def _backward(self, original: Callable, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        tag = Tag()
+        if roots[0].grad_fn is not None:
+            roots[0].grad_fn.metadata["doctor"] = tag
+        retain = kwargs.get("retain_graph", args[1] if len(args) > 1 else None)
+        event = self.note(
+            "backward",
+            loss=float(sum(root.detach().double().sum() for root in roots)),
+            before=self.gradient(),
+            tag=weakref.ref(tag),
+            inside_step=self._depth > 0,
+            retained=bool(retain),
+        )
+        del tag
+        result = original(tensors, *args, **kwargs)
+        event.info["after"] = self.gradient()
+        return result
+
+    def _clip(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
+        before = self.gradient()
+        result = original(*args, **kwargs)
+        self.note("clip", before=before, after=self.gradient())
+        return result
+
+    def _scheduler_step(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.note("schedule")
+        return original(*args, **kwargs)
+
+    def _loader_iter(self, original: Callable, loader: Any) -> Any:
+        iterator = original(loader)
+        self.note("epoch", loader=loader)
+        return iterator
+
+    def _fetch(self, original: Callable, iterator: Any) -> Any:
+        batch = original(iterator)
+        self.note("fetch", dataset=getattr(iterator, "_dataset", None), iterator=id(iterator))
+        return batch
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._depth += 1
+        self.note(
+            "step",
+            optimizer=optimizer,
+            gradient=self.gradient(),
+            weights=self.weights(),
+            lrs=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            has_closure=len(args) > 1 or bool(kwargs.get("closure")),
+        )
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._depth -= 1
+        self.note("stepped", optimizer=optimizer, weights=self.weights())
+
+    def _before_forward(self, module: nn.Module, args: Any) -> None:
+        if module is self.model:
+            first = next((a for a in args if isinstance(a, Tensor)), None)
+            self._relu_count = 0
+            self.note(
+                "forward",
+                training=module.training,
+                submodes=_modes(module),
+                grad=torch.is_grad_enabled(),
+                inputs=None if first is None else first.detach(),
+                stats=_stats(first),
+            )
+
+    def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
+        if module is self.model:
+            first = next((o for o in _tensors(output)), None)
+            tag = Tag()
+            if first is not None and first.grad_fn is not None:
+                first.grad_fn.metadata["doctor"] = tag
+                made = True
+            else:
+                made = False
+            self.note(
+                "output",
+                tag=weakref.ref(tag) if made else (lambda: None),
+                graph=made,
+                output=None if first is None else first.detach(),
+            )
+
+    def see_function(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """A torch function was called by the user's code."""
+        if function in LOSSES:
+            inputs = kwargs.get("input", args[0] if args else None)
+            targets = kwargs.get("target", args[1] if len(args) > 1 else None)
+            if isinstance(inputs, Tensor) and isinstance(targets, Tensor):
+                value = float(result.detach().mean()) if isinstance(result, Tensor) else None
+                self.note(
+                    "loss", name=LOSSES[function], inputs=inputs.detach(), targets=targets.detach(),
+                    value=value, graph=inputs.requires_grad,
+                    reduction=kwargs.get("reduction", "mean"),
+                )  # fmt: skip
+        elif function in RELUS and isinstance(result, Tensor) and result.dim() > 1:
+            self._see_relu(result.detach())
+        elif function in UINT8_MATH:
+            self._see_uint8(UINT8_MATH[function], args, result)
+
+    def _see_relu(self, result: Tensor) -> None:
+        unit = result.flatten(2).amax(2) if result.dim() > 2 else result
+        alive = (unit > 0).any(0)
+        name = f"relu {self._relu_count} [{alive.numel()}]"
+        self._relu_count += 1
+        known = self.relu_alive.get(name)
+        self.relu_alive[name] = alive if known is None else known | alive
+        self.relu_rows += len(result)
+
+    def _see_uint8(self, operation: Any, args: Any, result: Any) -> None:
+        if not (isinstance(result, Tensor) and result.dtype == torch.uint8):
+            return
+        if operation is None:
+            wrapped = int((args[0] != 0).sum()) if len(args) else 0
+        else:
+            return  # judged before the call, see _Functions
+        if wrapped:
+            self.note("wrapped", count=wrapped, of=result.numel())
+
+
+class _Functions(TorchFunctionMode):
+    """Sees every torch function that user code calls, also by names imported long before."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self.tape = tape
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        kwargs = kwargs or {}
+        if function is torch._foreach_clamp_min_:  # how clip_grad_value_ starts
+            self.tape.note("clip", before=self.tape.gradient(), after=[])
+        wide = _wide(function, args)
+        result = function(*args, **kwargs)
+        self.tape.see_function(function, args, kwargs, result)
+        if wide is not None and isinstance(result, Tensor) and result.dtype == torch.uint8:
+            wrapped = int((wide != result.long()).sum())
+            if wrapped:
+                self.tape.note("wrapped", count=wrapped, of=result.numel())
+        return result
+
+
+def _wide(function: Any, args: Any) -> Tensor | None:
+    """The same arithmetic on uint8 tensors with wider integers; None for anything else."""
+    operation = UINT8_MATH.get(function) if callable(function) else None
+    if operation is None or len(args) < 2:
+        return None
+    if not any(isinstance(a, Tensor) and a.dtype == torch.uint8 for a in args[:2]):
+        return None
+    if any(isinstance(a, Tensor) and a.dtype != torch.uint8 for a in args[:2]):
+        return None
+    if any(isinstance(a, float) for a in args[:2]):
+        return None
+    a, b = (x.long() if isinstance(x, Tensor) else x for x in args[:2])
+    if operation is int.__add__:
+        return a + b
+    if operation is int.__mul__:
+        return a * b
+    return a - b if operation is int.__sub__ else b - a
+
+
+@contextlib.contextmanager
+def _patched(owner: Any, name: str, wrapper: Callable) -> Iterator[None]:
+    """Replace owner.name by a wrapper of the original; the very same thing is put back."""
+    own = vars(owner).get(name, _ABSENT)
+    original = getattr(owner, name)
+    if original is None:
+        yield
+        return
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, *args, **kwargs)
+
+    setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        if own is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+
+
+_ABSENT = object()
+
+
+def _watched_parameters(model: nn.Module, optimizers: list[Any]) -> list[Tensor]:
+    held = [p for o in optimizers for group in o.param_groups for p in group["params"]]
+    unique = {id(p): p for p in itertools.chain(model.parameters(), held)}
+    return list(unique.values())
+
+
+def _strides(parameters: list[Tensor]) -> list[int]:
+    total = sum(p.numel() for p in parameters)
+    stride = max(1, total // MAX_NUMBERS)
+    return [stride if p.numel() > 10 * stride else 1 for p in parameters]
+
+
+def _sample(tensor: Tensor, stride: int) -> Tensor:
+    values = tensor.detach()
+    values = values.to_dense() if values.layout != torch.strided else values
+    return values.flatten()[::stride].clone()
+
+
+def _modes(module: nn.Module) -> dict[str, bool]:
+    """Mode of each submodule that behaves differently in training."""
+    return {name: part.training for name, part in module.named_modules() if changes_by_mode(part)}
+
+
+def changes_by_mode(part: nn.Module) -> bool:
+    """Dropout that drops, batch norm with running statistics, and layers with dropout inside."""
+    if isinstance(part, nn.modules.batchnorm._NormBase):
+        return part.track_running_stats
+    rate = getattr(part, "p", None) if "Drop" in type(part).__name__ else None
+    if rate is None:
+        rate = getattr(part, "dropout", None)
+    return isinstance(rate, (int, float)) and not isinstance(rate, bool) and rate > 0
+
+
+def _stats(tensor: Tensor | None) -> dict[str, float] | None:
+    if tensor is None or not tensor.is_floating_point() or tensor.numel() == 0:
+        return None
+    values = tensor.detach().float()
+    return {
+        "mean": float(values.mean()),
+        "std": float(values.std(correction=0)),
+        "max": float(values.abs().max()),
+    }
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)

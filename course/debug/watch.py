@@ -1,0 +1,137 @@
+"""Watching a loop while it runs: the doctor's eyes on the user's own training, at a small price.
+
+    with watch(model, optimizer) as seen:
+        train(...)                 # the user's loop, as it is
+    print(seen.report)
+
+Only some steps are looked at (`every`); between them nothing is installed but one hook on the
+optimizer that counts.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from course.debug.diagnose import SYMPTOMS, _ordered
+from course.debug.probes import loop as probes
+from course.debug.probes import modes, rates, structure
+from course.debug.probes.report import Finding, Report
+from course.debug.probes.session import Epoch, Loop, NotChecked, Session
+from course.debug.probes.setup import Setup
+from course.debug.probes.tape import Tape
+
+WATCHABLE = (
+    probes.clearing, probes.erased, probes.stepping, probes.clip_place, probes.accumulation,
+    probes.schedule, modes.eval_in_training, structure.membership, rates.finite, rates.dead_units,
+)  # fmt: skip
+
+
+class watch:
+    """Listen to a training loop inside a `with` block; `report` afterwards.
+
+    Args:
+        model: The model that is trained.
+        optimizer: Its optimizer, or a list of them.
+        scheduler: Its learning-rate scheduler, if there is one.
+        first: Updates looked at one by one from the start.
+        every: Afterwards, a stretch of 4 updates is looked at once in `every` updates.
+        declared: What is meant, as in `diagnose`.
+
+    The model, the optimizer and the random number generators are not touched.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Any,
+        scheduler: Any = None,
+        *,
+        first: int = 8,
+        every: int = 2000,
+        declared: dict[str, Any] | None = None,
+    ) -> None:
+        if every < 10:
+            raise ValueError(f"every = {every}: watching costs too much below 10. Try 2000.")
+        self.model, self.every, self.first = model, every, first
+        self.setup = Setup(
+            model=model, loss_fn=_no_loss, optimizer=optimizer, train_loader=(),
+            scheduler=scheduler, train_step=_no_loss, declared=declared or {},
+        )  # fmt: skip
+        self.updates = 0
+        self.found: dict[str, Finding] = {}
+        self.checked: set[str] = set()
+        self._running: Any = None
+        self._tape: Tape | None = None
+        self._started = 0.0
+
+    def __enter__(self) -> watch:
+        self._started = time.perf_counter()
+        optimizers = self.setup.optimizer
+        self._optimizers = list(optimizers) if isinstance(optimizers, list) else [optimizers]
+        self._handle = self._optimizers[0].register_step_post_hook(self._count)
+        self._open()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._close()
+        self._handle.remove()
+
+    @property
+    def report(self) -> Report:
+        """Findings so far."""
+        findings = _ordered(list(self.found.values()))
+        unseen = {"data, split, evaluation": "watch sees the loop only; use diagnose"}
+        return Report(findings, sorted(self.checked), unseen, time.perf_counter() - self._started)
+
+    def _count(self, *_: Any) -> None:
+        self.updates += 1
+        place = self.updates % self.every
+        length = self.first if self.updates <= self.first else 4
+        if self._running is not None and (place == length or self.updates == self.first):
+            self._close()
+        elif self._running is None and place == 0:
+            self._open()
+
+    def _open(self) -> None:
+        self._tape = Tape(self.model, self._optimizers, self.setup.scheduler)
+        self._start = self._tape.weights()
+        self._running = self._tape.running()
+        self._running.__enter__()
+
+    def _close(self) -> None:
+        if self._running is None or self._tape is None:
+            return
+        self._running.__exit__(None, None, None)
+        self._running, tape = None, self._tape
+        self._judge(tape)
+        self._tape = None
+
+    def _judge(self, tape: Tape) -> None:
+        session = Session.__new__(Session)
+        session.setup, session.model = self.setup, self.model
+        session.declared, session.optimizers = dict(self.setup.declared), self._optimizers
+        losses = [e.loss for e in tape.of("backward")]
+        session.__dict__["loop"] = Loop(
+            tape, losses, [], self._start, tape.weights(), [], unit="train"
+        )
+        session.__dict__["epoch"] = Epoch()
+        for probe in WATCHABLE:
+            try:
+                for finding in probe(session):
+                    if finding.id not in SYMPTOMS or not self.found:
+                        self.found.setdefault(finding.id, finding)
+                self.checked.add(probe.__name__)
+            except NotChecked:
+                continue
+            except Exception as error:
+                if isinstance(error, torch.OutOfMemoryError):
+                    raise
+                continue
+
+
+def _no_loss(*_: Any) -> Any:
+    raise NotChecked("watch has no loss_fn of its own")

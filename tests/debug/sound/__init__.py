@@ -1,0 +1,5 @@
+"""Sound set-ups that merely look unusual; no alarm may sound on any of them."""
+
+from tests.debug.sound.programs import SOUND
+
+__all__ = ["SOUND"]

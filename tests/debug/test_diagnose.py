@@ -1,0 +1,166 @@
+"""The doctor finds what is wrong, says nothing of what is sound, and gives everything back."""
+
+import json
+import random
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from course.debug import Finding, Report, diagnose
+from tests.debug.faulty import PAIRS
+from tests.debug.sound import SOUND
+
+QUICK = [
+    next(p for p in PAIRS if p.name.startswith(start))
+    for start in (
+        "never_cleared[cnn]", "cleared_between", "clipped_elsewhere", "accumulated_in_full",
+        "remainder[leaks]", "schedule[cosine]", "kept_tensors", "softmax_in_the_model[rnn]",
+        "one_column", "regressed_classes", "labels_from_one", "scored_in_train_mode",
+        "scored_with_graph", "trained_in_eval_mode", "head_replaced", "layers_in_a_container",
+        "scale_as_tensor", "head_left_frozen", "sorted_and_unshuffled", "same_rows_in_validation",
+        "split_by_row", "too_fast", "too_slow",
+    )
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("pair", QUICK, ids=lambda pair: pair.name)
+def test_the_fault_is_named_first_and_its_twin_is_left_alone(pair):
+    faulty, twin = diagnose(pair.make(True)), diagnose(pair.make(False))
+    assert faulty.alarms and faulty.alarms[0].id in pair.ids, str(faulty)
+    assert faulty.alarms[0].fix and faulty.alarms[0].message
+    assert twin.ok, str(twin)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_no_alarm_on_a_sound_program(name):
+    report = diagnose(SOUND[name]())
+    assert report.ok, str(report)
+
+
+def fingerprint(setup: dict) -> list:
+    """Everything that diagnose was handed, hashed or listed."""
+    model, optimizers = setup["model"], setup["optimizer"]
+    optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
+    hashed = [
+        (
+            n,
+            id(t),
+            _hash(t),
+            t.requires_grad,
+            None if t.grad is None else (id(t.grad), _hash(t.grad)),
+        )
+        for n, t in [*model.named_parameters(), *model.named_buffers()]
+    ]
+    modules = [
+        (n, m.training, len(m._forward_hooks), len(m._forward_pre_hooks), len(m._backward_hooks))
+        for n, m in model.named_modules()
+    ]
+    states = [
+        (o.param_groups[0]["lr"], sorted(o.__dict__), [
+            (id(p), sorted((k, _hash(v) if torch.is_tensor(v) else v) for k, v in s.items()))
+            for p, s in o.state.items()
+        ])
+        for o in optimizers
+    ]  # fmt: skip
+    loader = setup["train_loader"]
+    generator = getattr(loader, "generator", None)
+    data = [_hash(t) for t in getattr(getattr(loader, "dataset", None), "tensors", ())]
+    scheduler = setup.get("scheduler")
+    schedule = repr({k: v for k, v in vars(scheduler).items() if k != "optimizer"}) if (
+        scheduler) else ""  # fmt: skip
+    return [
+        hashed, modules, states, data, schedule,
+        None if generator is None else _hash(generator.get_state()),
+        _hash(torch.get_rng_state()), random.getstate(), str(np.random.get_state()),
+        torch.is_grad_enabled(), torch.get_default_dtype(),
+        id(torch.autograd.backward), id(torch.optim.Optimizer.zero_grad), id(nn.Module.zero_grad),
+        id(torch.utils.data.DataLoader.__iter__),
+        sorted(k for k in setup if not k.startswith("_")),
+    ]  # fmt: skip
+
+
+def _hash(tensor: torch.Tensor) -> int:
+    return zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["warmup_by_batch", "two_optimizers_of_a_gan", "averaged_weights", "frozen_backbone",
+     "accumulates_over_calls", "every_style['cnn']", "wrapped_model"],
+)  # fmt: skip
+def test_everything_is_given_back_bit_for_bit(name):
+    setup = SOUND[name]()
+    for batch in list(setup["train_loader"])[:3]:
+        setup["train_step"](batch)
+    before = fingerprint(setup)
+    diagnose(setup)
+    assert fingerprint(setup) == before
+
+
+def test_everything_is_given_back_after_an_exception():
+    setup = SOUND["every_style['cnn']"]()
+    plain, calls = setup["train_step"], []
+
+    def breaks(batch):
+        plain(batch)
+        calls.append(1)
+        setup["model"].eval().requires_grad_(False)
+        setup["model"].register_forward_hook(lambda *_: None)
+        torch.set_grad_enabled(False)
+        raise RuntimeError("no more")
+
+    setup["train_step"] = breaks
+    before = fingerprint(setup)
+    report = diagnose(setup)
+    assert fingerprint(setup) == before
+    assert calls == []  # the user's own list, too
+    assert any("no more" in f.message for f in report.findings)
+
+
+def test_what_is_declared_is_no_bug():
+    pair = next(p for p in PAIRS if p.name.startswith("head_left_frozen"))
+    setup = pair.make(True) | {"declared": {"frozen": ["5", "6", "3"]}}
+    assert "frozen-params" not in [f.id for f in diagnose(setup).alarms]
+
+
+def test_a_missing_part_is_named():
+    with pytest.raises(ValueError, match="optimizer, train_loader missing"):
+        diagnose({"model": nn.Linear(1, 1), "loss_fn": nn.MSELoss()})
+
+
+def test_the_report_escapes_html_and_goes_to_json():
+    finding = Finding("x", "error", "<b>bold</b>", {"loss": float("inf")}, "a < b")
+    report = Report([finding], ["probe"], {"other": "<why>"})
+    assert "<b>" not in report._repr_html_() and "&lt;why&gt;" in report._repr_html_()
+    assert json.loads(json.dumps(report.to_json()))["findings"][0]["evidence"]["loss"] == "inf"
+    assert "x: <b>bold</b>" in str(report)
+
+
+def test_a_report_says_what_was_not_checked():
+    report = diagnose(SOUND["only_four_things"]())
+    assert report.not_checked["modes.no_grad"] == "no evaluate()"
+    assert "data.single_class" in report.checked
+
+
+@pytest.mark.slow
+def test_the_whole_set_meets_the_goals():
+    from tests.bench.diagnose import measure, shares
+
+    found = measure()
+    rates = shares(found["rows"])
+    assert rates["pairs"] >= 60 and len(found["sound"]) >= 20
+    assert rates["told_apart"] >= 0.84
+    assert rates["named_first"] >= 0.76
+    assert not [name for name, alarms in found["sound"].items() if alarms]
+    assert found["seconds_slowest"] < 10
