@@ -1,0 +1,19 @@
+"""B04: the model is scored in train mode, so the same weights get another score each time."""
+
+from course.debug.museum.exhibit import Exhibit, Run, digits, evaluation
+
+
+def make(bug):
+    setup = digits()
+    return setup | {"evaluate": evaluation(setup, train_mode=bug)}
+
+
+def spread(run: Run) -> float:
+    scores = [run.setup["evaluate"]()["val_loss"] for _ in range(5)]
+    return max(scores) - min(scores)
+
+
+EXHIBIT = Exhibit(
+    id="B04", title="validation in train mode", names=("train-mode-in-eval",), make=make,
+    symptom="spread of five scores of the same weights", measure=spread, shows=lambda x: x > 1e-4,
+)  # fmt: skip
