@@ -111,6 +111,11 @@ def judge(
             asked beside the shown ones, by which a misconception is recognised.
         device: Where the reference computes; the answers must come from the same kind.
     """
+    with _usual_torch(device):
+        return _judge(exercise, ask, seed, parts, device)
+
+
+def _judge(exercise: Exercise, ask: Ask, seed: int, parts: PartsAsked, device: Any) -> Verdict:
     to_ask = [part for part in exercise.parts if parts != "shown" or not part.hidden]
     asked = {part.key: exercise.cases(part, seed) for part in to_ask}
     answers = {part.key: [ask(case) for case in asked[part.key]] for part in to_ask}
@@ -145,8 +150,7 @@ def answer_of(
 ) -> Answer | Raised:
     """Call a function on a case: its answer, or what it raised. Same random numbers each time."""
     try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(0)
+        with _usual_torch(device):
             return exercise.run(function, copy_of(case), device)
     except NotImplementedError as fault:
         return Raised("NotImplementedError", str(fault))
@@ -154,6 +158,20 @@ def answer_of(
         return Raised(type(fault).__name__, str(fault))
     except Exception as fault:
         return Raised(type(fault).__name__, " ".join(str(fault).split())[:300])
+
+
+@contextmanager
+def _usual_torch(device: Any) -> Iterator[None]:
+    """torch as it is when fresh, whatever a notebook has set: seed, default dtype, grad mode."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+        with forked, torch.enable_grad(), torch.device(CPU):
+            torch.manual_seed(0)
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 def copy_of(case: Any) -> Any:

@@ -2,7 +2,9 @@
 
     python -m tests.bench.diagnose            # prints the table, writes build/bench/diagnose.json
 
-A third of the faulty pairs was held out while the probes were tuned; it is reported by itself.
+A third of the faulty pairs was held out while the probes were tuned. At the first look,
+92 % of it were told apart, 90 % named first, and one twin had an alarm; since then its misses have
+been mended too, so that the figure printed today is no longer one of unseen programs.
 """
 
 from __future__ import annotations

@@ -547,3 +547,69 @@ def skipped(session: Session) -> Iterator[Finding]:
             {"skipped": len(left_out), "calls": tape.call, "first": left_out[0]},
             'raise ValueError(f"loss {loss}: look at this batch first")',
         )  # fmt: skip
+
+
+def thrown_away(session: Session) -> Iterator[Finding]:
+    """Gradients are not cleared before the next batch when no step came between."""
+    loop = own_loop(session)
+    if loop.unit != "step" or len(session.optimizers) > 1:
+        raise NotChecked("needs train_step with one optimizer")
+    events = [e for e in loop.tape.events if e.kind in ("backward", "step")]
+    if not loop.tape.of("step") or any(e.info.get("inside_step") for e in events):
+        raise NotChecked("no step was seen, or backwards inside it")
+    lost = sum(
+        a.kind == b.kind == "backward" and a.call != b.call
+        and norm(a.info.get("after", [])) > 0 and norm(b.before) == 0
+        for a, b in pairwise(events)
+    )  # fmt: skip
+    backwards = len(loop.tape.of("backward"))
+    if backwards >= 8 and lost >= 0.4 * backwards:
+        yield Finding(
+            "grads-cleared-before-step", "error",
+            f"{lost} of {backwards} gradients were cleared before any step used them: the window "
+            "is emptied at every micro-batch.",
+            {"thrown_away": lost, "backwards": backwards, "steps": len(loop.tape.of("step"))},
+            "if (i + 1) % accum_steps == 0:\n    optimizer.step()\n    optimizer.zero_grad()",
+        )  # fmt: skip
+
+
+def uphill(session: Session) -> Iterator[Finding]:
+    """The loss that goes backward has the sign of the criterion."""
+    tape = own_loop(session).tape
+    if len(session.optimizers) > 1:
+        raise NotChecked("more than one optimizer")
+    if any(g.get("maximize") for o in session.optimizers for g in o.param_groups):
+        raise NotChecked("the optimizer maximises on purpose")
+    value, seen, negated = math.nan, 0, 0
+    for event in tape.events:
+        if event.kind == "loss" and event.graph and event.value is not None:
+            value = event.value
+        elif event.kind == "backward" and math.isfinite(value):
+            seen += 1
+            negated += value > 1e-6 and abs(event.loss + value) < 1e-5 * abs(value)
+            value = math.nan
+    if seen >= 8 and negated >= 0.95 * seen:
+        yield Finding(
+            "loss-negated", "warning",
+            f"In {negated} of {seen} steps minus the loss went backward: the optimizer makes the "
+            "loss larger.",
+            {"negated": negated, "backwards": seen}, "loss.backward()  # no minus sign",
+        )  # fmt: skip
+
+
+def reseeded(session: Session) -> Iterator[Finding]:
+    """Each step draws its own dropout masks."""
+    loop = own_loop(session)
+    states = loop.rng
+    if loop.unit != "step" or len(states) < 12:
+        raise NotChecked("needs train_step and 12 calls")
+    awake = any(any(e.submodes.values()) for e in loop.tape.of("forward"))
+    after = states[1:]
+    if awake and states[0] != after[0] and len(set(after)) == 1:
+        yield Finding(
+            "rng-reseeded", "warning",
+            "After every step the random number generator is in the same state: dropout draws "
+            "the same mask each time.",
+            {"distinct_states": len(set(after)), "steps": len(after)},
+            "torch.manual_seed(seed)  # once, before the loop",
+        )  # fmt: skip

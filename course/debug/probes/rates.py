@@ -182,6 +182,8 @@ def raises(session: Session) -> Iterator[Finding]:
         if words in text:
             kind, fix = known, mend
             break
+    if "inplace" in text and any(e.retained for e in session.loop.tape.of("backward")):
+        kind, fix = "undetached-logging", "hidden = hidden.detach()  # instead of retain_graph=True"
     if kind == "wrong-label-dtype":
         targets = getattr(session.epoch.batches[0], "__getitem__", lambda _: None)(1)
         if isinstance(targets, torch.Tensor) and targets.dim() == 2 and targets.shape[1] > 1:

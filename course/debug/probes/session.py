@@ -60,6 +60,8 @@ class Loop:
     """`step`: one call a batch; `train`: one call for all."""
     buffers_moved: list[str] = field(default_factory=list)
     moved_while_frozen: list[str] = field(default_factory=list)
+    rng: list[bytes] = field(default_factory=list)
+    """State of torch's generator before the first call and after each."""
 
 
 class Session:
@@ -227,11 +229,13 @@ class Session:
         step = setup.train_step or self.plain_step
         loop.own = setup.train_step is None
         started = time.perf_counter()
+        loop.rng.append(torch.get_rng_state().numpy().tobytes())
         for batch in loop.batches:
             loss = step(clone(batch))
             loop.losses.append(as_float(loss))
             del loss
             loop.alive.append(alive_graphs(loop.tape, "backward"))
+            loop.rng.append(torch.get_rng_state().numpy().tobytes())
             loop.tape.call += 1
             if time.perf_counter() - started > 2.5:
                 break

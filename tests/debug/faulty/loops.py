@@ -330,3 +330,25 @@ def skips_nan(bug):
         return loss.item()
 
     return s | {"train_step": train_step}
+
+
+@pair("rng-reseeded", "loss-negated", "grads-cleared-before-step", how=["seed", "sign", "window"])
+def odd_steps(bug, how):
+    s = parts("mlp", declared={"accumulate": 4} if how == "window" else {})
+    state = {"i": 0}
+
+    def train_step(batch):
+        state["i"] += 1
+        if bug and how == "seed":
+            torch.manual_seed(1)
+        if how != "window" or bug:
+            s["optimizer"].zero_grad()
+        loss = s["loss_fn"](s["model"](batch[0]), batch[1])
+        scale = (-1 if bug and how == "sign" else 1) / (4 if how == "window" else 1)
+        (loss * scale).backward()
+        if how != "window" or state["i"] % 4 == 0:
+            s["optimizer"].step()
+            s["optimizer"].zero_grad()
+        return loss.item()
+
+    return s | {"train_step": train_step}
