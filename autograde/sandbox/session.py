@@ -223,8 +223,8 @@ def _copy_plain_files(source: Path, target: Path, max_bytes: int) -> None:
             count += 1
             if path.is_symlink() or not path.is_file() or count > MAX_FILES:
                 continue
-            left -= path.stat().st_size
-            if left >= 0:
+            if (size := path.stat().st_size) <= left:
+                left -= size
                 copy = target / path.relative_to(source)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy, follow_symlinks=False)
