@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from types import CodeType, FunctionType
 from typing import Any, Literal
 
 import torch
 
+from autograde.by_hand import written_by_hand as written_by_hand
 from autograde.compare import Difference, first_difference
 from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError, Part, Wrong
 
@@ -275,40 +275,3 @@ def _difference(
         tolerance=exercise.tolerance,
         on_gpu=device.type == "cuda",
     )
-
-
-@contextmanager
-def written_by_hand(exercise: Exercise) -> Iterator[None]:
-    """While the student's function runs, the reference and its like refuse to answer.
-
-    The code of the functions themselves is exchanged, so every name that somebody bound to them is
-    covered; on leaving they are as before.
-    """
-    functions = [_python_function(f) for f in (exercise.reference, *exercise.by_hand)]
-    codes: list[CodeType] = [function.__code__ for function in functions]
-    try:
-        for function in functions:
-            function.__code__ = _refusal(function.__name__, exercise.name).__code__
-        yield
-    finally:
-        for function, code in zip(functions, codes, strict=True):
-            function.__code__ = code
-
-
-def _python_function(function: Callable[..., Any]) -> FunctionType:
-    while hasattr(function, "__wrapped__"):  # below decorators such as no_grad
-        function = function.__wrapped__
-    assert isinstance(function, FunctionType) and not function.__code__.co_freevars, function
-    return function
-
-
-def _refusal(name: str, asked: str) -> FunctionType:
-    text = f"{name} is what this exercise asks you to write: {asked} may not call it."
-    scope: dict[str, Any] = {}
-    exec(
-        "def refuse(*args, **kwargs):\n"
-        "    from autograde.exercise import NotAllowedError\n"
-        f"    raise NotAllowedError({text!r})",
-        scope,
-    )
-    return scope["refuse"]

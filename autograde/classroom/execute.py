@@ -17,13 +17,14 @@ import nbformat
 from nbformat import NotebookNode
 from nbgrader import utils
 from nbgrader.preprocessors import NbGraderPreprocessor
-from traitlets import Float, Unicode
+from traitlets import Bool, Float, Unicode
 from traitlets.config import Config
 
 from autograde import bank
 from autograde.authoring import CheckCall, check_calls
 from autograde.check import as_html, message
 from autograde.referee import Verdict, judge, new_seed
+from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.session import StudentSession
 from autograde.sandbox.student import Limits
 
@@ -89,13 +90,17 @@ class RefereedExecute(NbGraderPreprocessor):
     cell_s = Float(60.0, help="Wall time of one cell").tag(config=True)
     answer_s = Float(10.0, help="Wall time of one call by the referee").tag(config=True)
     notebook_s = Float(300.0, help="Wall time of a whole notebook").tag(config=True)
+    trusted = Bool(False, help="Run submissions with this user's own rights").tag(config=True)
+    hidden = Unicode(help="The class directory, which no submission may see").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         """Fill in every code cell's outputs and write the verdicts."""
         submission = Path(self.submissions) if self.submissions else None
         limits = Limits(cell_s=self.cell_s, answer_s=self.answer_s, notebook_s=self.notebook_s)
         seed, records = new_seed(), []
-        with StudentSession(submission, limits) as session:
+        hidden = (Path(self.hidden),) if self.hidden else ()
+        isolation = Isolation(trusted=self.trusted, hidden=hidden)
+        with StudentSession(submission, limits, isolation) as session:
             for count, cell in enumerate((c for c in nb.cells if c.cell_type == "code"), start=1):
                 if utils.is_grade(cell) and not utils.is_solution(cell):
                     verdict = self._referee(session, cell, seed)
@@ -158,7 +163,15 @@ def _output(plain: dict[str, Any]) -> NotebookNode:
     return output
 
 
-def refereed(config: Config, folder: Path, assignment: str, student: str, limits: Limits) -> Config:
+def refereed(
+    config: Config,
+    folder: Path,
+    assignment: str,
+    student: str,
+    limits: Limits,
+    *,
+    trusted: bool = False,
+) -> Config:
     """The config of a class directory with the two steps put in, for one submission."""
     from nbgrader.converters import Autograde
     from nbgrader.preprocessors import DeduplicateIds, Execute
@@ -174,6 +187,8 @@ def refereed(config: Config, folder: Path, assignment: str, student: str, limits
     config.RestoreCells.source = str(folder / "source" / assignment / f"{assignment}.ipynb")
     config.RefereedExecute.submissions = str(folder / "submitted" / student / assignment)
     config.RefereedExecute.verdicts = str(verdict_path(folder, assignment, student))
+    config.RefereedExecute.hidden = str(folder)
+    config.RefereedExecute.trusted = trusted
     for name, value in asdict(limits).items():
         if name.endswith("_s"):
             config.RefereedExecute[name] = value
