@@ -27,7 +27,6 @@ demo: setup ## The whole road on real data: numbers, release, a graded class
 	$(BIN)/python -m autograde.demo $(CLASS)
 
 test: setup ## Every test
-	@sh tools/install_system.sh
 	$(BIN)/python -m pytest $(ARGS)
 
 lab: setup ## JupyterLab on the students' notebooks

@@ -4,8 +4,8 @@
     `by_hand` of the exercise                            the same; of torch only those named
 
 The code of the functions is exchanged for one that refuses, so that every name that somebody bound
-to them is covered; afterwards they are as before. While a class is graded, the bank's right and
-wrong functions refuse as well, for good: see `autograde.sandbox.stubs`.
+to them is covered; afterwards they are as before. (Where a class is graded, the bank's right and
+wrong functions refuse as well, for good: see `autograde.sandbox.stubs`.)
 """
 
 from __future__ import annotations

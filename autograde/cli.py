@@ -93,8 +93,8 @@ def _refuse_without_isolation() -> None:
     if lacking := doctor.missing():
         names = ", ".join(protection.name for protection in lacking)
         print(
-            f"autograde: nothing was graded: this machine does not give {names}. See what "
-            "is needed with autograde doctor; --trust-submissions runs them with your own rights.",
+            f"autograde: nothing was graded: this machine does not give {names}. See what is "
+            "needed: autograde doctor. --trust-submissions runs them with your own rights.",
             file=sys.stderr,
         )
         raise typer.Exit(2)

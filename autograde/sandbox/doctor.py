@@ -56,7 +56,8 @@ print(json.dumps(found))
 """
 NAMESPACES = (
     "Needs Linux with user namespaces: as root, sysctl user.max_user_namespaces=15000 and, where "
-    "they exist, kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0; "
+    "they exist, kernel.unprivileged_userns_clone=1 and "
+    "kernel.apparmor_restrict_unprivileged_userns=0; "
     "in a container, docker run --security-opt seccomp=unconfined --cap-add SYS_ADMIN."
 )
 
@@ -72,7 +73,7 @@ def protections() -> list[Protection]:
     tests = {
         "own files": (
             found["read"] and found["write"],
-            f"file outside: {found['read'] or 'read'}; our package: {found['write'] or 'changed'}",
+            f"a file outside: {found['read'] or 'read'}; ours: {found['write'] or 'changed'}",
         ),
         "no answers": (not found["bank"], f"{len(found['bank'])} files of the exercise bank seen"),
         "no network": (

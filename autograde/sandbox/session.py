@@ -55,7 +55,7 @@ class StudentSession:
         limits: Limits = Limits(),  # noqa: B008
         isolation: Isolation = Isolation(),  # noqa: B008
     ) -> None:
-        self.limits = limits
+        self.limits, self.isolation = limits, isolation
         self.ended = ""
         """Why the process is no more; empty while it lives."""
         self.folder = Path(tempfile.mkdtemp(prefix="autograde-"))

@@ -6,9 +6,9 @@
     files       the bank and the files that hold references are covered (`covered`)
 
 What this can't stop is a student who pastes the text of the course's own function as the answer, or
-rewrites its bytecode by hand: the course is public, and what is handed in is then a right answer in
-somebody else's words. That is for a comparison of texts and for people. No points rest on claims:
-the referee, in another process, compares answers to cases it has just drawn.
+rewrites its bytecode: the course is public, and what is handed in is then a right answer in somebody else's words. That is
+for a comparison of texts and for people. The points never rest on any of this: the referee, in
+another process, compares answers to cases it has just drawn.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _guarded(exercise: Exercise) -> Iterator[str]:
 def _put_guards(functions: list[FunctionType], what: str) -> None:
     """Compile functions anew with a guard at their head, and exchange their codes.
 
-    The guard is a constant of the code itself, so a copy of the code asks it too.
+    The guard is a constant of the code itself: a function made of a copy of the code asks it too.
     """
     file = functions[0].__code__.co_filename
     tree = ast.parse(Path(file).read_text("utf-8"))

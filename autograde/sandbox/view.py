@@ -2,7 +2,7 @@
 
     /usr /lib ... the interpreter, its packages, `course`, `autograde`    read-only
     /tmp  /dev/shm  its own folder                                        empty, writable, bounded
-    homes, the class directory, other submissions, the gradebook          not there
+    everything else: home folders, the class directory, other submissions, gradebook    not there
 
 Of `autograde` the exercise bank is covered, of `course` the files that hold the references: what is
 needed of them is in memory already. What the process writes lives in memory and ends with it.

@@ -25,8 +25,8 @@ def clip(parameters, max_norm):
 
 
 @pytest.fixture
-def session():
-    with StudentSession(limits=QUICK) as session:
+def session(isolation):
+    with StudentSession(limits=QUICK, isolation=isolation) as session:
         yield session
 
 
@@ -142,7 +142,9 @@ def test_a_forged_reply_does_not_stand_for_an_answer(session):
     )
     answer = session.ask("03a.clip", "clip", CASE)
     assert isinstance(answer, Raised)
-    with StudentSession(limits=QUICK) as next_one:  # nor could it reach the warm parent
+    with StudentSession(
+        limits=QUICK, isolation=session.isolation
+    ) as next_one:  # nor could it reach the warm parent
         assert next_one.run("1")[0]["data"]["text/plain"] == "1"
 
 
@@ -160,12 +162,12 @@ def test_data_loader_workers_run_inside(session):
     assert outputs[0].get("text") == "28\n", "\n".join(outputs[0]["traceback"])
 
 
-def test_the_environment_is_bare_and_the_folder_private(tmp_path):
+def test_the_environment_is_bare_and_the_folder_private(tmp_path, isolation):
     os.environ["AUTOGRADE_TEST_SECRET"] = "x"
     (tmp_path / "data.csv").write_text("1,2")
     (tmp_path / "link").symlink_to("/etc/passwd")
     try:
-        with StudentSession(tmp_path, QUICK) as session:
+        with StudentSession(tmp_path, QUICK, isolation) as session:
             output = session.run(
                 "import os; print(sorted(os.listdir()), 'SECRET' in str(os.environ))"
             )
