@@ -1,4 +1,4 @@
-"""Attacks on nbgrader's own layers: metadata, stored outputs, files and links; graded as a class."""
+"""Attacks on the layers of nbgrader: metadata, stored outputs, files and links, in one class."""
 
 import json
 import os
@@ -102,7 +102,7 @@ LAYERS = {
     "nulls": null_bytes,
     "fifo": a_pipe,
 }
-NOT_GRADED = ("linked", "deep", "huge", "nulls", "fifo")
+NOT_GRADED = ("linked", "links", "deep", "huge", "nulls", "fifo")
 
 
 @pytest.fixture(scope="module")
@@ -143,5 +143,5 @@ def test_the_last_one_in_such_a_class_gets_her_points(attacked):
     folder, _, rows = attacked
     assert rows["zoe"].total == 16 and rows["zoe"].max_total == 18
     assert {row.max_total for row in rows.values() if not row.not_graded} == {18}
-    kept = list((folder / "autograded").rglob("gradebook.db"))
-    assert not any(path.exists() and path.stat().st_size for path in kept)
+    copied = [path for path in (folder / "autograded").rglob("*") if path.name == "gradebook.db"]
+    assert copied == []

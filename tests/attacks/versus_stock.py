@@ -9,6 +9,7 @@ Those that would harm more than the class (`NOT_UNDER_STOCK`) are graded by ours
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -35,7 +36,7 @@ LIMIT_S = 60
 
 
 def main(names: list[str]) -> int:
-    """Print a line a submission, then the sums; exit 1 where ours gave points or let harm happen."""
+    """Print a line a submission, then the sums; exit 1 where ours gave points or let harm be."""
     worked = {"stock": 0, "ours": 0}
     harmed = {"stock": 0, "ours": 0}
     counted = {"stock": 0, "ours": 0}
@@ -104,10 +105,7 @@ def _hand_in(folder: Path, cells: list[str], files: dict[str, str]) -> None:
         if marked == "clip":
             *before, cell.source = cells
             handed_in += [nbformat.v4.new_code_cell(source) for source in before]
-        if cell.cell_type == "markdown" or marked.startswith("clip") or not handed_in:
-            handed_in.append(cell)
-        elif marked:
-            handed_in.append(cell)
+        handed_in.append(cell)
     notebook.cells = handed_in
     target = folder / "submitted" / "eve" / ASSIGNMENT
     target.mkdir(parents=True)
@@ -135,10 +133,8 @@ def _run(command: list[str], folder: Path) -> bool:
     except subprocess.TimeoutExpired:
         return False
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
 
 
