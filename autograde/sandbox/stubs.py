@@ -5,8 +5,8 @@
                 graded call runs; so do copies of its code made in an earlier cell
     files       the bank and the files that hold references are covered (`covered`)
 
-What this can't stop is a student who pastes the text of the course's own function as the answer,
-or rewrites its bytecode: the course is public, and what is handed in is then a right answer in
+What this can't stop is a student who pastes the text of the course's own function as the answer, or
+rewrites its bytecode: the course is public, and what is handed in is then a right answer in
 somebody else's words. That is for a comparison of texts and for people. The points never rest on
 any of this: the referee, in another process, compares answers to cases it has just drawn.
 """
