@@ -7,6 +7,7 @@ else's.
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
@@ -83,6 +84,11 @@ def look_at(
 
     if path.is_symlink():
         return fault("is a link; only a file of its own is graded. Ask for the notebook itself.")
+    if link := _first_link(path.parent):
+        return fault(
+            f"lies beside a link ({link}), and nbgrader would copy what it leads to, be it the "
+            "gradebook. Remove the link, then grade again."
+        )
     if path.is_dir():
         return fault("is a directory, not a notebook. Move the notebook inside it up to this name.")
     if not path.is_file():
@@ -114,6 +120,17 @@ def look_at(
         path=path,
         notes=[f"{path}: {note}" for note in _oddities(notebook, cells, expected, released)],
     )
+
+
+def _first_link(folder: Path) -> str:
+    """A link at or below a student's folder, by name; empty if there is none."""
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return folder.name
+    for place, folders, files in os.walk(folder, followlinks=False):
+        for name in sorted((*folders, *files)):
+            if os.path.islink(os.path.join(place, name)):
+                return name
+    return ""
 
 
 def _oddities(

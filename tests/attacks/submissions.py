@@ -93,7 +93,7 @@ CHECKS = {
     ),
     "check-replaced": attack(
         "check is redefined and in sys.modules",
-        "import sys, types\nclass R:\n    points, passed = 300, True\n    def __repr__(s): return '300'\n"
+        "import sys, types\nclass R:\n    points, passed = 1, True\n    def __repr__(s): return '1'\n"
         "check = lambda *a, **k: R()\nimport autograde\nautograde.check = check\n"
         "m = types.ModuleType('autograde.check'); m.check = check\nsys.modules['autograde.check'] = m",
         LAZY,
@@ -117,31 +117,31 @@ CHECKS = {
     "input-transformer": attack(
         "IPython rewrites check cells into a number",
         "ip = get_ipython()\nip.input_transformers_post.append(\n"
-        "    lambda ls: ['300\\n'] if any('check(' in l for l in ls) else ls)",
+        "    lambda ls: ['1\\n'] if any('check(' in l for l in ls) else ls)",
         LAZY,
     ),
     "ast-transformer": attack(
         "an AST transformer replaces calls of check",
         "import ast\nclass T(ast.NodeTransformer):\n    def visit_Call(self, n):\n"
-        "        return ast.Constant(300) if getattr(n.func, 'id', '') == 'check' else n\n"
+        "        return ast.Constant(1) if getattr(n.func, 'id', '') == 'check' else n\n"
         "get_ipython().ast_transformers.append(T())",
         LAZY,
     ),
     "run-cell-patched": attack(
         "the shell's run_cell answers by itself",
-        "ip = get_ipython()\ntype(ip).run_cell = lambda self, *a, **k: 300",
+        "ip = get_ipython()\ntype(ip).run_cell = lambda self, *a, **k: 1",
         LAZY,
     ),
     "events": attack(
         "an event handler prints points after each cell",
-        "get_ipython().events.register('post_run_cell', lambda *a: display(300))",
+        "get_ipython().events.register('post_run_cell', lambda *a: display(1))",
         LAZY,
     ),
     "displayhook": attack(
-        "the display hook turns every result into 300",
+        "the display hook turns every result into 1",
         "import sys\nip = get_ipython()\n"
-        "ip.display_formatter.formatters['text/plain'].for_type(object, lambda o, p, c: p.text('300'))\n"
-        "sys.displayhook = lambda v: print(300)",
+        "ip.display_formatter.formatters['text/plain'].for_type(object, lambda o, p, c: p.text('1'))\n"
+        "sys.displayhook = lambda v: print(1)",
         LAZY,
     ),
     "later-cell": attack(
@@ -151,7 +151,7 @@ CHECKS = {
     ),
     "magics": attack(
         "a magic of one's own, and shell escapes",
-        "%alias_magic check time\n!echo 300 > points.txt\n%env POINTS=300",
+        "%alias_magic check time\n!echo 1 > points.txt\n%env POINTS=1",
         LAZY,
     ),
 }
