@@ -70,6 +70,9 @@ def grade(
     force: Annotated[bool, typer.Option("--force", help="Grade unchanged work, too.")] = False,
     cell_timeout: Annotated[float, typer.Option(help="Seconds that one cell may take.")] = 60.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds for one call by a check.")] = 10.0,
+    trust_submissions: Annotated[
+        bool, typer.Option("--trust-submissions", help="Run them with your own rights. Dangerous.")
+    ] = False,
 ) -> None:
     """Grade submissions into nbgrader's gradebook, with the reasons kept beside it.
 
@@ -80,10 +83,19 @@ def grade(
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
+    if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
+        _refuse_without_isolation()
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)
     wanted = grading.find_submissions(folder, assignment, _names(students))
     run = grading.grade(
-        folder, assignment, _names(students), limits, jobs=jobs, scheduler=scheduler, force=force
+        folder,
+        assignment,
+        _names(students),
+        limits,
+        jobs=jobs,
+        scheduler=scheduler,
+        force=force,
+        trusted=trust_submissions,
     )
     outcomes = []
     try:
@@ -113,6 +125,32 @@ def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]
             word = "graded" if outcome.graded else "not graded"
             print(f"{word:<10}  {outcome.student}  {outcome.seconds:.1f} s", flush=True)
         yield outcome
+
+
+def _refuse_without_isolation() -> None:
+    from autograde.sandbox import doctor
+
+    if lacking := doctor.missing():
+        names = ", ".join(protection.name for protection in lacking)
+        print(
+            f"autograde: nothing was graded: this machine does not give {names}. See what is "
+            "needed: autograde doctor. --trust-submissions runs them with your own rights.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(2)
+
+
+@app.command()
+def doctor() -> None:
+    """Say which protections against hostile submissions this machine gives, by trying them."""
+    from autograde.sandbox import doctor
+
+    for name, given, why in doctor.protections():
+        print(f"{'yes' if given else 'NO':<4} {name:<18} {why}")
+    lacking = doctor.missing()
+    if lacking:
+        print(f"autograde: {len(lacking)} protections are missing", file=sys.stderr)
+    raise typer.Exit(2 if lacking else 0)
 
 
 @app.command()

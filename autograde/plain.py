@@ -23,6 +23,12 @@ DTYPES = {
     )
 }  # fmt: skip
 MAX_DEPTH = 12
+UNREADABLE = (
+    ArithmeticError, AttributeError, KeyError, RecursionError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+MAX_DIMENSIONS = 8
+MAX_INT_BITS = 64
+"""Whole numbers beyond this can't be compared with a float, and nobody needs them."""
 TENSOR = "__tensor__"
 
 
@@ -48,9 +54,13 @@ def from_bytes(raw: bytes, *, max_bytes: int = 64 * 2**20) -> Any:
     if len(raw) > max_bytes:
         raise PlainDataError(f"{len(raw):,} bytes were sent; at most {max_bytes:,} are read.")
     try:
-        return _unpack(json.loads(raw), MAX_DEPTH)
-    except (ValueError, RecursionError, RuntimeError, TypeError, KeyError, AttributeError) as fault:
+        return _unpack(json.loads(raw, parse_constant=_no_constant), MAX_DEPTH)
+    except UNREADABLE as fault:
         raise PlainDataError(f"What was sent is not plain data ({fault}).") from fault
+
+
+def _no_constant(name: str) -> None:
+    raise PlainDataError(f"{name} is not JSON; such a number travels as __float__.")
 
 
 def _pack(value: Any, depth: int) -> Any:
@@ -78,6 +88,10 @@ def _unpack(value: Any, depth: int) -> Any:
         raise PlainDataError(f"Nested deeper than {MAX_DEPTH} levels.")
     if isinstance(value, list):
         return [_unpack(item, depth - 1) for item in value]
+    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
+        raise PlainDataError(
+            f"A whole number of {value.bit_length()} bits; at most {MAX_INT_BITS}."
+        )
     if not isinstance(value, dict):
         return value
     if TENSOR in value:
@@ -89,12 +103,16 @@ def _unpack(value: Any, depth: int) -> Any:
 
 def _unpack_tensor(packed: dict[str, Any]) -> Tensor:
     dtype = DTYPES[packed[TENSOR]]
-    shape = [int(size) for size in packed["shape"]]
+    shape = packed["shape"]
+    if type(shape) is not list or len(shape) > MAX_DIMENSIONS:
+        raise PlainDataError(f"A tensor's shape is a list of at most {MAX_DIMENSIONS} sizes.")
+    if any(type(size) is not int or not 0 <= size < 2**40 for size in shape):
+        raise PlainDataError("A tensor's sizes are whole numbers from 0.")
     try:
         raw = base64.b64decode(packed["data"], validate=True)
     except binascii.Error as fault:
         raise PlainDataError(f"A tensor's data is not base64 ({fault}).") from fault
-    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(raw):
+    if math.prod(shape) * dtype.itemsize != len(raw):
         raise PlainDataError(f"{len(raw)} bytes do not fill a tensor {shape} of {dtype}.")
     if not raw:
         return torch.empty(shape, dtype=dtype)

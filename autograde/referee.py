@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from types import CodeType, FunctionType
 from typing import Any, Literal
 
 import torch
 
+from autograde.by_hand import written_by_hand as written_by_hand
 from autograde.compare import Difference, first_difference
 from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError, Part, Wrong
 
@@ -112,6 +112,11 @@ def judge(
             asked beside the shown ones, by which a misconception is recognised.
         device: Where the reference computes; the answers must come from the same kind.
     """
+    with _usual_torch(device):
+        return _judge(exercise, ask, seed, parts, device)
+
+
+def _judge(exercise: Exercise, ask: Ask, seed: int, parts: PartsAsked, device: Any) -> Verdict:
     to_ask = [part for part in exercise.parts if parts != "shown" or not part.hidden]
     asked = {part.key: exercise.cases(part, seed) for part in to_ask}
     answers = {part.key: [ask(case) for case in asked[part.key]] for part in to_ask}
@@ -146,8 +151,7 @@ def answer_of(
 ) -> Answer | Raised:
     """Call a function on a case: its answer, or what it raised. Same random numbers each time."""
     try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(0)
+        with _usual_torch(device):
             return exercise.run(function, copy_of(case), device)
     except NotImplementedError as fault:
         return Raised("NotImplementedError", str(fault))
@@ -155,6 +159,20 @@ def answer_of(
         return Raised(type(fault).__name__, str(fault))
     except Exception as fault:
         return Raised(type(fault).__name__, " ".join(str(fault).split())[:300])
+
+
+@contextmanager
+def _usual_torch(device: Any) -> Iterator[None]:
+    """torch as it is when fresh, whatever a notebook has set: seed, default dtype, grad mode."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+        with forked, torch.enable_grad(), torch.device(CPU):
+            torch.manual_seed(0)
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 def copy_of(case: Any) -> Any:
@@ -257,40 +275,3 @@ def _difference(
         tolerance=exercise.tolerance,
         on_gpu=device.type == "cuda",
     )
-
-
-@contextmanager
-def written_by_hand(exercise: Exercise) -> Iterator[None]:
-    """While the student's function runs, the reference and its like refuse to answer.
-
-    The code of the functions themselves is exchanged, so every name that somebody bound to them is
-    covered; on leaving they are as before.
-    """
-    functions = [_python_function(f) for f in (exercise.reference, *exercise.by_hand)]
-    codes: list[CodeType] = [function.__code__ for function in functions]
-    try:
-        for function in functions:
-            function.__code__ = _refusal(function.__name__, exercise.name).__code__
-        yield
-    finally:
-        for function, code in zip(functions, codes, strict=True):
-            function.__code__ = code
-
-
-def _python_function(function: Callable[..., Any]) -> FunctionType:
-    while hasattr(function, "__wrapped__"):  # below decorators such as no_grad
-        function = function.__wrapped__
-    assert isinstance(function, FunctionType) and not function.__code__.co_freevars, function
-    return function
-
-
-def _refusal(name: str, asked: str) -> FunctionType:
-    text = f"{name} is what this exercise asks you to write: {asked} may not call it."
-    scope: dict[str, Any] = {}
-    exec(
-        "def refuse(*args, **kwargs):\n"
-        "    from autograde.exercise import NotAllowedError\n"
-        f"    raise NotAllowedError({text!r})",
-        scope,
-    )
-    return scope["refuse"]

@@ -85,6 +85,19 @@ def claims(
     raise typer.Exit(code)
 
 
+@app.command()
+def museum(
+    bug: Annotated[
+        str | None, typer.Argument(help="An exhibit, as B08. None: all of them.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw both runs into this file.")] = None,
+) -> None:
+    """Show a bug beside the healthy run: symptom, evidence, diagnosis, fix."""
+    from course.debug.museum_cli import museum as show
+
+    show(bug, plot)
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,

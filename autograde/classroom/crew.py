@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import importlib
 import json
-import multiprocessing
 import os
 import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from types import ModuleType
 from typing import Any
+
+from autograde.sandbox.session import ONE_THREAD, quiet_environment, warm_context
 
 TRIES = 3
 Job = dict[str, Any]
@@ -128,10 +127,10 @@ class _Member:
     """One process of a crew, and what it is doing."""
 
     def __init__(self, work: str) -> None:
-        context = _context()
+        context = warm_context()
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, work))
-        with _starting():
+        self.process = context.Process(target=serve, args=(theirs, work, dict(os.environ)))
+        with quiet_environment():
             self.process.start()
         theirs.close()
         self.sentinel = self.process.sentinel
@@ -164,11 +163,18 @@ class _Member:
             self.process.join()
 
 
-def serve(pipe: Connection, work: str) -> None:
-    """Do jobs until the foreman is gone. Runs in a process of its own."""
+def serve(pipe: Connection, work: str, environment: dict[str, str]) -> None:
+    """Do jobs until the foreman is gone. Runs in a fork of the warm parent.
+
+    Args:
+        pipe: Jobs come, results go, as JSON.
+        work: What to do, as `package.module:name`.
+        environment: The foreman's; the warm parent was started with next to none.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the foreman's to handle
-    sys.modules["__main__"] = ModuleType("__main__")  # what this process starts needs none
+    os.environ.update({**environment, **ONE_THREAD})
     _share_warm_parent()
+    _import_ours_anew()
     do = find(work)
     while True:
         try:
@@ -195,32 +201,15 @@ def _share_warm_parent() -> None:
         server.ensure_running = lambda: None
 
 
+def _import_ours_anew() -> None:
+    """Forget the project's own modules: in the warm parent, which is the students', their answers
+    are gone, and a referee needs them."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] in ("autograde", "course"):
+            del sys.modules[name]
+
+
 def find(work: str) -> Any:
     """The function named `package.module:name`."""
     module, _, name = work.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _context() -> multiprocessing.context.BaseContext:
-    """Forks of the warm parent that students' processes are forks of, too."""
-    if sys.platform == "win32":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["autograde.sandbox.warm", "autograde.classroom.marking"])
-    return context
-
-
-@contextmanager
-def _starting() -> Iterator[None]:
-    """One thread in the warm parent; and no second import of our main module, which takes long."""
-    wanted = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "MPLBACKEND": "agg"}
-    before = {name: os.environ.get(name) for name in wanted}
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})

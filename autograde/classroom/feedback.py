@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 
 from autograde.class_dir import nbgrader_config
-from autograde.classroom.verdicts import verdict_path
 from autograde.classroom.release import ask_nbgrader
+from autograde.classroom.verdicts import verdict_path
 
 PAGE = """\
 <!doctype html>

@@ -19,6 +19,7 @@ from autograde.check import as_html, message
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
 from autograde.classroom.submissions import SubmissionFault, read_notebook
 from autograde.referee import Verdict, judge
+from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.session import StudentSession
 from autograde.sandbox.student import Limits
 
@@ -31,7 +32,7 @@ def mark(job: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         job: `path` (for messages), `folder` (whose files the student's process may see), `text`
-            (of the notebook), `assignment`, `limits` and `seed`.
+            (of the notebook), `assignment`, `limits`, `isolation` and `seed`.
 
     Returns:
         `graded`; if not, `reason`; `notes` on what is odd; `seconds`; and of a graded one `cells`
@@ -60,7 +61,9 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     cells, notes = read_notebook(job["path"], job["text"], assignment)
     restore(cells, assignment["cells"])
     records, shown = [], []
-    with StudentSession(Path(job["folder"]), Limits(**job["limits"])) as session:
+    hidden = tuple(Path(folder) for folder in job["isolation"]["hidden"])
+    isolation = Isolation(trusted=job["isolation"]["trusted"], hidden=hidden)
+    with StudentSession(Path(job["folder"]), Limits(**job["limits"]), isolation) as session:
         for cell in cells:
             if cell["cell_type"] != "code":
                 continue

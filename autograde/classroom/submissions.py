@@ -83,10 +83,13 @@ def look_at(student: str, path: Path) -> Submission:
     def fault(text: str) -> Submission:
         return Submission(student=student, path=path, sha="", fault=f"{path}: {text}")
 
-    for link in (path, path.parent, path.parent.parent):
-        if link.is_symlink():
-            what = "" if link == path else f" lies below a link, {link.name};"
-            return fault(f"{what or 'is a link;'} only a file of its own is graded. Ask for it.")
+    if path.is_symlink():
+        return fault("is a link; only a file of its own is graded. Ask for the notebook itself.")
+    if link := _first_link(path.parent):
+        return fault(
+            f"lies beside a link ({link}), and nbgrader would copy what it leads to, be it the "
+            "gradebook. Remove the link, then grade again."
+        )
     if path.is_dir():
         return fault("is a directory, not a notebook. Move the notebook inside it up to this name.")
     if not path.is_file():
@@ -107,14 +110,20 @@ def look_at(student: str, path: Path) -> Submission:
     return Submission(student=student, path=path, sha=_hash(path.parent, files))
 
 
+def _first_link(folder: Path) -> str:
+    """A link at or below a student's folder, by name; empty if there is none."""
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return folder.name
+    for place, folders, files in os.walk(folder, followlinks=False):
+        for name in sorted((*folders, *files)):
+            if os.path.islink(os.path.join(place, name)):
+                return name
+    return ""
+
+
 def plain_files(folder: Path) -> list[Path]:
-    """Ordinary files below a folder, in order; links are not followed."""
-    found = []
-    for here, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not os.path.islink(f"{here}/{name}"))
-        paths = [Path(here, name) for name in sorted(names)]
-        found += [path for path in paths if path.is_file() and not path.is_symlink()]
-    return found
+    """Ordinary files below a folder, in order."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def _hash(folder: Path, files: list[Path]) -> str:

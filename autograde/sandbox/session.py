@@ -19,16 +19,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from autograde import plain
 from autograde.exercise import Answer, Case
 from autograde.referee import Raised
+from autograde.sandbox.channel import Channel, TooLongError
+from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
 from autograde.sandbox.student import Limits, serve
 
 GRACE_S = 2.0
 """How long an interrupted process may take to answer before it is killed."""
-MAX_REPLY = 64 * 2**20
+START_S = 120.0
+"""How long the warm parent, or a cold process, may take to start."""
+MAX_REPLY = 16 * 2**20
+MAX_FILES = 2000
 
 
 class StudentSession:
@@ -36,26 +42,38 @@ class StudentSession:
 
     Args:
         submission: Folder whose plain files the process may see, as copies; None for none.
-        limits: Time, memory and file size.
+        limits: Time, memory and everything else that is counted.
+        isolation: Locked away, unless it says that the code is trusted.
+
+    Raises:
+        IsolationError: The process could not be locked away; nothing has run.
     """
 
-    def __init__(self, submission: Path | None = None, limits: Limits = Limits()) -> None:  # noqa: B008
-        self.limits = limits
+    def __init__(
+        self,
+        submission: Path | None = None,
+        limits: Limits = Limits(),  # noqa: B008
+        isolation: Isolation = Isolation(),  # noqa: B008
+    ) -> None:
+        self.limits, self.isolation = limits, isolation
         self.ended = ""
         """Why the process is no more; empty while it lives."""
         self.folder = Path(tempfile.mkdtemp(prefix="autograde-"))
         if submission is not None:
-            _copy_plain_files(submission, self.folder)
-        context = _warm_context()
-        self.pipe, theirs = context.Pipe()
+            _copy_plain_files(submission, self.folder, limits.file_bytes)
+        context = warm_context()
+        ours, theirs = context.Pipe()
         self.process = context.Process(
-            target=serve, args=(theirs, str(self.folder), limits), daemon=True
+            target=serve, args=(theirs, str(self.folder), limits, isolation), daemon=True
         )
-        with _quiet_environment():
+        with quiet_environment():
             self.process.start()
         theirs.close()
+        self.pipe = Channel(ours)
+        self.output_left = limits.output_bytes
+        self._wait_until_ready()
         self.deadline = time.monotonic() + limits.notebook_s
-        self.count = 0
+        self.count = self.last_bytes = 0
         self.stuck: dict[str, Raised] = {}
         """Functions that did not answer in time, and are not asked again."""
 
@@ -68,7 +86,12 @@ class StudentSession:
             return [_error("ProcessEnded", f"The process ended in this cell: {self.ended}")]
         if reply.get("interrupted"):
             return [_error("Timeout", f"Stopped: {self._out_of_time(self.limits.cell_s)}")]
-        return [output for output in reply.get("outputs", []) if isinstance(output, dict)]
+        outputs = reply.get("outputs", [])
+        self.output_left -= self.last_bytes
+        if self.output_left < 0:
+            text = f"Outputs beyond {self.limits.output_bytes:,} bytes a notebook are not kept."
+            return [{"output_type": "stream", "name": "stdout", "text": text}]
+        return [o for o in outputs if isinstance(o, dict)] if isinstance(outputs, list) else []
 
     def ask(self, exercise_id: str, function: str, case: Case) -> Answer | Raised:
         """Put a case to one of the student's functions."""
@@ -103,36 +126,75 @@ class StudentSession:
         self.count += 1
         timeout_s = max(0.0, min(timeout_s, self.deadline - time.monotonic()))
         try:
-            self.pipe.send_bytes(json.dumps({"id": self.count, **request}).encode())
-            if not self.pipe.poll(timeout_s):
-                os.kill(self.process.pid, signal.SIGINT)
-                if not self.pipe.poll(GRACE_S):
-                    self._kill(self._out_of_time(timeout_s) + " It did not heed an interrupt.")
-                    return None
-            reply = json.loads(self.pipe.recv_bytes(MAX_REPLY))
+            raw = self._exchange({"id": self.count, **request}, timeout_s)
+            reply = json.loads(raw)
+        except TimeoutError:
+            self._kill(self._out_of_time(timeout_s) + " It did not heed an interrupt.")
+            return None
+        except TooLongError as fault:
+            self._kill(f"the process sent {fault}.")
+            return None
         except (EOFError, OSError, ValueError, RecursionError):
             self.process.join(GRACE_S)
-            code = self.process.exitcode
-            self._kill(f"the process left by itself (exit code {code}).")
+            self._kill(_why_left(self.process.exitcode, self.limits))
             return None
         if not isinstance(reply, dict) or reply.get("id") != self.count:
             self._kill("the process answered out of turn.")
             return None
+        self.last_bytes = len(raw)
         return reply
+
+    def _exchange(self, request: dict[str, Any], timeout_s: float) -> bytes:
+        """Send, and wait for the answer: once as long as granted, once after an interrupt."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            self.pipe.send(json.dumps(request).encode(), deadline + GRACE_S)
+            return self.pipe.receive(deadline, MAX_REPLY)
+        except TimeoutError:
+            os.kill(self.process.pid, signal.SIGINT)
+            return self.pipe.receive(time.monotonic() + GRACE_S, MAX_REPLY)
+
+    def _wait_until_ready(self) -> None:
+        """Read the first message, sent before any student code runs."""
+        try:
+            hello = json.loads(self.pipe.receive(time.monotonic() + START_S, MAX_REPLY))
+        except (EOFError, OSError, ValueError) as fault:
+            hello = {"fault": f"the process did not start ({fault or 'it ended'})"}
+        if "ready" not in hello:
+            self.close()
+            raise IsolationError(
+                f"A student's process could not be locked away: {hello['fault']}. "
+                "Nothing was run. `autograde doctor` says what this machine lacks."
+            )
 
     def _out_of_time(self, seconds: float) -> str:
         return f"no answer within {seconds:g} s: is there a loop that never ends?"
 
     def _kill(self, reason: str) -> None:
         self.ended = self.ended or reason
-        if self.process.pid is not None:
-            for end in (os.killpg, os.kill):  # the group, and the leader if it has no group yet
-                try:
-                    end(self.process.pid, signal.SIGKILL)
-                except (ProcessLookupError, PermissionError):
-                    continue
-        self.process.join(GRACE_S)
+        for end in (
+            signal.SIGTERM,
+            signal.SIGKILL,
+        ):  # a keeper takes its student along at the first
+            if self.process.pid is not None and self.process.exitcode is None:
+                _signal_group(self.process.pid, end)
+            self.process.join(GRACE_S)
         self.pipe.close()
+
+
+def _signal_group(leader: int, end: int) -> None:
+    """Signal the leader, and for good also its group; it may have none yet, or be gone."""
+    for send in (os.kill,) if end == signal.SIGTERM else (os.killpg, os.kill):
+        try:
+            send(leader, end)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _why_left(code: int | None, limits: Limits) -> str:
+    if code == TOO_MUCH_MEMORY:
+        return f"it used more than {limits.memory_bytes / 2**30:.3g} GiB of memory."
+    return f"the process left by itself (exit code {code})."
 
 
 def _read_answer(answer: Any) -> Answer | Raised:
@@ -152,16 +214,23 @@ def _error(name: str, text: str) -> dict[str, Any]:
     return {"output_type": "error", "ename": name, "evalue": text, "traceback": [text]}
 
 
-def _copy_plain_files(source: Path, target: Path) -> None:
-    """Ordinary files of a submission; links and anything that points elsewhere stay behind."""
-    for path in source.rglob("*"):
-        if path.is_file() and not any(p.is_symlink() for p in (path, *path.parents)):
-            copy = target / path.relative_to(source)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
+def _copy_plain_files(source: Path, target: Path, max_bytes: int) -> None:
+    """Ordinary files of a submission; links, what they lead to and what is too much stay behind."""
+    left, count = max_bytes, 0
+    for place, folders, files in os.walk(source, followlinks=False):
+        folders.sort()
+        for path in (Path(place) / name for name in sorted(files)):
+            count += 1
+            if path.is_symlink() or not path.is_file() or count > MAX_FILES:
+                continue
+            if (size := path.stat().st_size) <= left:
+                left -= size
+                copy = target / path.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy, follow_symlinks=False)
 
 
-def _warm_context() -> multiprocessing.context.BaseContext:
+def warm_context() -> multiprocessing.context.BaseContext:
     """Forks of a warm parent, where the system can fork; else a fresh interpreter each time."""
     if sys.platform == "win32":
         return multiprocessing.get_context("spawn")
@@ -170,14 +239,25 @@ def _warm_context() -> multiprocessing.context.BaseContext:
     return context
 
 
+KEPT = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "COURSE_DATA", "PYTHONPATH", "LD_LIBRARY_PATH")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "MPLBACKEND": "agg"}
+
+
 @contextmanager
-def _quiet_environment() -> Iterator[None]:
-    """One thread in the warm parent and its children, set before it starts."""
-    wanted = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "MPLBACKEND": "agg"}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+def quiet_environment() -> Iterator[None]:
+    """What the warm parent starts with: one thread, and nothing of ours that it need not know.
+
+    Its children could read it in /proc/self/environ. The main module stays out too: the standard
+    library would import it anew in every child.
+    """
+    before, main = dict(os.environ), sys.modules["__main__"]
+    kept = {name: before[name] for name in KEPT if name in before}
+    os.environ.clear()
+    os.environ.update(kept, **ONE_THREAD)
+    sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        sys.modules["__main__"] = main
+        os.environ.clear()
+        os.environ.update(before)

@@ -7,6 +7,7 @@ process.
 
 from __future__ import annotations
 
+import base64
 import json
 import multiprocessing
 import os
@@ -19,6 +20,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from autograde import bank, plain
+from autograde.check import quiet
+from autograde.referee import Raised, answer_of, written_by_hand
+from autograde.sandbox import stubs
+from autograde.sandbox.isolation import Isolation, lock_away
 
 MAX_OUTPUT = 200_000
 """Characters of one cell's outputs that are kept."""
@@ -38,19 +45,34 @@ class Limits:
     """Data memory of the process."""
     file_bytes: int = 256 * 2**20
     """Largest file it may write."""
+    disk_bytes: int = 512 * 2**20
+    """Room in each place where it may write: its folder, /tmp, /dev/shm."""
+    processes: int = 64
+    """Processes and threads at a time."""
+    output_bytes: int = 20 * 2**20
+    """All outputs of the notebook that are kept."""
 
 
-def serve(pipe: Connection, folder: str, limits: Limits) -> None:
+def serve(pipe: Connection, folder: str, limits: Limits, isolation: Isolation) -> None:
     """Answer messages until the pipe closes. Runs in a fork of the warm parent.
+
+    The first message goes out unasked: {"ready": true}, or {"fault": why the process could not be
+    locked away}; in the second case nothing else happens.
 
     Args:
         pipe: Messages as JSON bytes: {"id", "do": "run", "source"} or {"id", "do": "call",
             "exercise", "function", "case"}.
         folder: The submission's private working directory.
-        limits: Memory and file size are set here; time is kept by the other side.
+        limits: What is counted is set here; time is kept by the other side.
+        isolation: Whether the process is locked away.
     """
-    _settle(Path(folder), limits, pipe.fileno())
+    try:
+        _settle(Path(folder), limits, isolation, pipe.fileno())
+    except OSError as refused:
+        pipe.send_bytes(json.dumps({"fault": str(refused)}).encode())
+        return
     shell = _Shell()
+    pipe.send_bytes(b'{"ready": true}')
     while True:
         try:
             message = pipe.recv_bytes()
@@ -72,8 +94,10 @@ def serve(pipe: Connection, folder: str, limits: Limits) -> None:
         pipe.send_bytes(json.dumps(reply).encode())
 
 
-def _settle(folder: Path, limits: Limits, pipe: int) -> None:
-    """A session of its own, a bare environment, a private folder, no terminal, limits."""
+def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> None:
+    """A session of its own, a bare environment, a private folder, no terminal, locked away."""
+    stubs.leave_only_questions()
+    covered = stubs.covered()
     os.setsid()
     _close_inherited(pipe)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -84,15 +108,20 @@ def _settle(folder: Path, limits: Limits, pipe: int) -> None:
     os.environ.update(
         kept,
         HOME=str(folder),
+        USER="student",
         IPYTHONDIR=str(folder / ".ipython"),
         MPLCONFIGDIR=str(folder / ".matplotlib"),
         MPLBACKEND="module://matplotlib_inline.backend_inline",
         OMP_NUM_THREADS="1",
     )
-    os.chdir(folder)
+    sys.argv = ["notebook"]
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+    if not isolation.trusted:
+        lock_away(folder, isolation, limits, pipe, covered)
+    os.chdir(folder)
     for kind, value in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_DATA, limits.memory_bytes),
@@ -110,7 +139,12 @@ def _close_inherited(pipe: int) -> None:
     os.closerange(pipe + 1, highest)
     resource_tracker._resource_tracker._fd = None  # a worker process starts one of its own
     resource_tracker._resource_tracker._pid = None
-    multiprocessing.current_process()._config["daemon"] = False  # a DataLoader may have workers
+    own = multiprocessing.current_process()._config
+    own["daemon"] = False  # a DataLoader may have workers
+    own["authkey"] = os.urandom(32)
+    own.pop("tempdir", None)
+    if sys.platform.startswith("linux"):  # warm, like everything here
+        multiprocessing.set_start_method("fork", force=True)
 
 
 def _reseed() -> None:
@@ -191,13 +225,7 @@ class _Shell:
 
     def call(self, request: dict[str, Any]) -> Any:
         """Put a case to a function of the student's; the answer, or what was raised."""
-        import base64
-
         import torch
-
-        from autograde import bank, plain
-        from autograde.check import quiet
-        from autograde.referee import Raised, answer_of, written_by_hand
 
         exercise = bank.load(request["exercise"])
         function = self.shell.user_ns.get(request["function"])
@@ -206,7 +234,7 @@ class _Shell:
             return _raised("NameError", text)
         case = plain.from_bytes(base64.b64decode(request["case"]))
         try:
-            with written_by_hand(exercise), quiet():
+            with stubs.while_graded(exercise), written_by_hand(exercise), quiet():
                 answer = answer_of(exercise, function, case, device=torch.device("cpu"))
             if isinstance(answer, Raised):
                 return _raised(answer.kind, answer.text)

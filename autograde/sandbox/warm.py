@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 import autograde.bank
+from autograde.sandbox import stubs
 
 MODULES = (
     "IPython.core.interactiveshell",
+    "autograde.sandbox.student",
     "autograde.referee",
     "course.data",
     "course.engine",
@@ -42,6 +44,8 @@ def touch_lazy_parts() -> None:
 
 
 touch_lazy_parts()
+stubs.leave_only_questions()
+stubs.covered()
 gc.collect()
 gc.freeze()  # the collector leaves inherited objects alone, so that their pages stay shared
 atexit.register(gc.unfreeze)

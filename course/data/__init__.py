@@ -1,16 +1,41 @@
 """The road's first station: data sets, their split, and the loaders that feed them."""
 
+from course.data.collate import PaddedBatch, by_length, pad_collate
+from course.data.contract import BatchReport, Breach, ContractError, check_batch
 from course.data.datasets import Data, DataNotFoundError, find_fashion_mnist, load
 from course.data.loading import Augmented, InMemoryLoader, make_loader
 from course.data.sampling import ResumableBatchSampler
+from course.data.splits import (
+    SplitFinding,
+    SplitReport,
+    check_split,
+    group_split,
+    random_split,
+    stratified_split,
+    time_split,
+)
 
 __all__ = [
     "Augmented",
+    "BatchReport",
+    "Breach",
+    "ContractError",
     "Data",
     "DataNotFoundError",
     "InMemoryLoader",
+    "PaddedBatch",
     "ResumableBatchSampler",
+    "SplitFinding",
+    "SplitReport",
+    "by_length",
+    "check_batch",
+    "check_split",
     "find_fashion_mnist",
+    "group_split",
     "load",
     "make_loader",
+    "pad_collate",
+    "random_split",
+    "stratified_split",
+    "time_split",
 ]

@@ -1,8 +1,8 @@
 """The run record: what a run was, so that two runs can be compared and one can be made again.
 
-    run.json        commit and whether it was clean, settings, data and split, seed, hardware,
-    versions metrics.jsonl   one JSON object a line: every `log_every` updates and every epoch
-    last.pt previous.pt best.pt
+    run.json        commit, clean or not, settings, data and split, seed, hardware, versions
+    metrics.jsonl   one JSON object a line: every `log_every` updates and every epoch
+    last.pt  previous.pt  best.pt
 
 Comparing follows the ablation discipline: change one thing, read the metric beside it. Where more
 than one thing changed, the difference belongs to none of them alone.

@@ -157,3 +157,18 @@ def test_two_mistakes_at_once_are_both_named():
 def test_the_same_fault_in_every_part_is_said_once():
     message = check("03a.train-one-epoch", lambda *args: None).message
     assert message.count("returned None") == 1 and "Mend what it returns" in message
+
+
+def test_what_a_notebook_set_in_torch_costs_a_right_answer_nothing():
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    torch.set_default_device("meta")
+    try:
+        for id in bank.catalogue():
+            result = check(id, bank.load(id).right[0], parts="all")
+            assert result.passed, result.message
+        assert torch.get_default_dtype() == torch.float64 and not torch.is_grad_enabled()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_grad_enabled(True)
+        torch.set_default_device(None)

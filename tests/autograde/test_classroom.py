@@ -38,10 +38,10 @@ def submitted(folder: Path, student: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def example_class(tmp_path_factory) -> Path:
+def example_class(tmp_path_factory, isolation) -> Path:
     folder = new_class(tmp_path_factory.mktemp("example") / "class")
     example.hand_in(folder)
-    list(grading.grade(folder, ASSIGNMENT, limits=LIMITS))
+    list(grading.grade(folder, ASSIGNMENT, limits=LIMITS, trusted=isolation.trusted))
     write_feedback(folder, ASSIGNMENT)
     return folder
 
@@ -64,17 +64,24 @@ def test_every_student_has_a_feedback_page_with_the_reason(example_class):
 
 
 @pytest.mark.slow
-def test_grading_again_with_the_same_submissions_gives_the_same_points(example_class):
+def test_grading_again_with_the_same_submissions_gives_the_same_points(example_class, isolation):
     before = {row.student: row.scores for row in read_rows(example_class, ASSIGNMENT)}
-    outcomes = list(
-        grading.grade(example_class, ASSIGNMENT, ["ben", "cleo"], LIMITS, jobs=1, force=True)
+    again = grading.grade(
+        example_class,
+        ASSIGNMENT,
+        ["ben", "cleo"],
+        LIMITS,
+        jobs=1,
+        force=True,
+        trusted=isolation.trusted,
     )
+    outcomes = list(again)
     assert [outcome.student for outcome in outcomes] == ["ben", "cleo"]
     assert {row.student: row.scores for row in read_rows(example_class, ASSIGNMENT)} == before
 
 
 @pytest.mark.slow
-def test_a_grade_given_by_hand_survives_a_regrade(example_class):
+def test_a_grade_given_by_hand_survives_a_regrade(example_class, isolation):
     from nbgrader.api import Gradebook
 
     with Gradebook(f"sqlite:///{example_class}/gradebook.db") as gradebook:
@@ -82,7 +89,8 @@ def test_a_grade_given_by_hand_survives_a_regrade(example_class):
         assert grade.needs_manual_grade
         grade.manual_score, grade.needs_manual_grade = 1.5, False
         gradebook.db.commit()
-    list(grading.grade(example_class, ASSIGNMENT, ["ben"], LIMITS, force=True))
+    again = {"force": True, "trusted": isolation.trusted}
+    list(grading.grade(example_class, ASSIGNMENT, ["ben"], LIMITS, **again))
     (row,) = [row for row in read_rows(example_class, ASSIGNMENT) if row.student == "ben"]
     assert row.scores["who-counts-more"] == 1.5 and row.total == 17.5
 
@@ -209,7 +217,7 @@ BAD = {
 
 
 @pytest.fixture(scope="module")
-def bad_class(tmp_path_factory):
+def bad_class(tmp_path_factory, isolation):
     """All right answers, handed in in every wrong way, and a well-behaved Zoe after them all."""
     folder = new_class(tmp_path_factory.mktemp("bad") / "class")
     example.hand_in(folder)
@@ -222,7 +230,8 @@ def bad_class(tmp_path_factory):
         if student in BAD:
             BAD[student][0](path)
     inflated_points(submitted(folder, "points"))
-    return folder, autograde("grade", "--dir", folder)
+    trust = ["--trust-submissions"] if isolation.trusted else []
+    return folder, autograde("grade", "--dir", folder, *trust)
 
 
 @pytest.mark.slow

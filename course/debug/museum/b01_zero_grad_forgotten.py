@@ -1,6 +1,6 @@
 """B01: gradients are never cleared, so each step uses the sum of all before it."""
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, Run, digits, norms
 
 
 def make(bug):
@@ -26,4 +26,5 @@ def growth(run: Run) -> float:
 EXHIBIT = Exhibit(
     id="B01", title="zero_grad() forgotten", names=("missing-zero-grad",), make=make,
     symptom="largest gradient norm over the first", measure=growth, shows=lambda x: x > 8,
+    trace=norms, trace_label="gradient norm",
 )  # fmt: skip

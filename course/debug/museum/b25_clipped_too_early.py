@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, Run, digits, norms
 
 MAX_NORM = 0.1
 
@@ -37,4 +37,5 @@ EXHIBIT = Exhibit(
     id="B25", title="clipping before backward()", names=("clip-misplaced",), make=make,
     symptom="largest gradient norm used, ceiling 0.1", measure=largest,
     shows=lambda x: x > 1.01 * MAX_NORM,
+    trace=norms, trace_label="gradient norm",
 )  # fmt: skip

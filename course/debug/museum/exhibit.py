@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, cycle, islice
 from typing import Any
 
@@ -29,6 +29,8 @@ class Run:
     grad_norms: list[float]
     """Joint gradient norm after each step, as the step left it; 0 where gradients are cleared."""
     setup: dict[str, Any]
+    error: Exception | None = None
+    """What stopped the run, where the bug is not a silent one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,14 @@ class Exhibit:
 
     id: str
     title: str
-    names: tuple[str, ...]
-    """Class ids under which `diagnose` finds it."""
+    names: tuple[str, ...] = ()
+    """Class ids under which `diagnose` finds it; none where it does not."""
+    why_not: str = ""
+    """Why `diagnose` does not name it and what does; given exactly where there are no names."""
+    mend: str = ""
+    """Code that mends it, where no finding of `diagnose` says so."""
+    raises: type[Exception] | None = None
+    """What stops the run; None for a silent bug."""
     make: Callable[[bool], dict[str, Any]]
     """The set-up, with the bug or without."""
     symptom: str
@@ -46,18 +54,36 @@ class Exhibit:
     measure: Callable[[Run], float]
     shows: Callable[[float], bool]
     """Is the symptom there?"""
+    trace: Callable[[Run], list[float]] | None = None
+    """A second curve to draw, where the loss does not show the bug."""
+    trace_label: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.names) == bool(self.why_not):
+            raise ValueError(
+                f"{self.id} has names={self.names} and why_not={self.why_not!r}. Give names where "
+                "diagnose finds the bug, else say in why_not what catches it."
+            )
 
     def run(self, bug: bool, steps: int = STEPS) -> Run:
         """Train a few steps, from the same seed either way."""
         torch.manual_seed(0)
-        setup = self.make(bug)
-        losses, norms = [], []
-        batches = chain.from_iterable(cycle([setup["train_loader"]]))
+        run = Run([], [], {})
+        try:
+            run.setup.update(self.make(bug))
+            self._train(run, steps)
+        except Exception as error:
+            if self.raises is None or not isinstance(error, self.raises):
+                raise
+            return replace(run, error=error)
+        return run
+
+    def _train(self, run: Run, steps: int) -> None:
+        batches = chain.from_iterable(cycle([run.setup["train_loader"]]))
         for batch in islice(batches, steps):
-            losses.append(float(setup["train_step"](batch)))
-            grads = [p.grad for p in setup["model"].parameters() if p.grad is not None]
-            norms.append(math.sqrt(sum(float(g.pow(2).sum()) for g in grads)))
-        return Run(losses, norms, setup)
+            run.losses.append(float(run.setup["train_step"](batch)))
+            grads = [p.grad for p in run.setup["model"].parameters() if p.grad is not None]
+            run.grad_norms.append(math.sqrt(sum(float(g.pow(2).sum()) for g in grads)))
 
     def both(self) -> tuple[float, float]:
         """The symptom with the bug and without it."""
@@ -72,24 +98,42 @@ class Exhibit:
 
     def show(self) -> str:
         """Symptom, evidence and fix as text."""
-        with_bug, without = self.both()
+        run = self.run(True)
+        with_bug, without = self.measure(run), self.measure(self.run(False))
         seen = f"{self.symptom}: {with_bug:.4g} with the bug, {without:.4g} without"
         lines = [f"{self.id}  {self.title}", f"  symptom  {seen}"]
-        for finding in self.diagnosis(True)[:1]:
+        if run.error is not None:
+            lines += [f"  raises   {type(run.error).__name__}: {first_line(run.error)}"]
+        mend = self.mend
+        for finding in self.diagnosis(True)[:1] if self.names else []:
             lines += [f"  found    {finding.id}: {finding.message}"]
-            lines += [f"  fix      {line}" for line in finding.fix.splitlines()]
+            mend = mend or finding.fix
+        if self.why_not:
+            lines += [f"  caught   not by diagnose: {self.why_not}"]
+        lines += [f"  fix      {line}" for line in mend.splitlines()]
         return "\n".join(lines)
 
     def plot(self) -> Any:
-        """Loss curves with and without the bug, as a matplotlib Figure."""
+        """Loss curves, and the trace where there is one, with and without the bug.
+
+        Returns:
+            A matplotlib Figure.
+        """
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(5, 3), layout="constrained")
-        axes = figure.subplots()
-        for bug, label in ((False, "without the bug"), (True, "with the bug")):
-            axes.plot(self.run(bug).losses, label=label)
-        axes.set(xlabel="step", ylabel="loss of the batch", title=f"{self.id}  {self.title}")
-        axes.legend()
+        panels = [(lambda run: run.losses, "loss of the batch")]
+        if self.trace is not None:
+            panels.append((self.trace, self.trace_label))
+        figure = Figure(figsize=(5 * len(panels), 3), layout="constrained")
+        figure.suptitle(f"{self.id}  {self.title}")
+        runs = (("without the bug", self.run(False)), ("with the bug", self.run(True)))
+        for axes, (values, label) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            for name, run in runs:
+                axes.plot(values(run), marker="x" if run.error else None, label=name)
+            axes.set(xlabel="step", ylabel=label)
+            axes.legend()
         return figure
 
 
@@ -140,6 +184,21 @@ def evaluation(setup: dict[str, Any], *, train_mode: bool = False) -> Callable[[
     return evaluate
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return (str(error).strip().splitlines() or [""])[0]
+
+
 def final_loss(run: Run) -> float:
     """Mean loss of the last twenty steps."""
     return sum(run.losses[-20:]) / 20
+
+
+def steps_made(run: Run) -> float:
+    """Steps before the run stopped."""
+    return float(len(run.losses))
+
+
+def norms(run: Run) -> list[float]:
+    """Gradient norm after each step."""
+    return run.grad_norms

@@ -1,0 +1,131 @@
+"""What an exercise asks to write by hand must not answer while the student's function runs.
+
+    the reference, and what it is made of in `course`    the whole module, so also through a class
+    `by_hand` of the exercise                            the same; of torch only those named
+
+The code of the functions is exchanged for one that refuses, so that every name that somebody bound
+to them is covered; afterwards they are as before. (Where a class is graded, the bank's right and
+wrong functions refuse as well, for good: see `autograde.sandbox.stubs`.)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from autograde.exercise import Exercise
+
+
+@contextmanager
+def written_by_hand(exercise: Exercise) -> Iterator[None]:
+    """While the student's function runs, the reference and its like refuse to answer."""
+    functions = refusing(exercise)
+    codes = [function.__code__ for function in functions]
+    try:
+        for function in functions:
+            function.__code__ = refusal(function.__name__, exercise.name)
+        yield
+    finally:
+        for function, code in zip(functions, codes, strict=True):
+            function.__code__ = code
+
+
+_refusing: dict[str, list[FunctionType]] = {}
+
+
+def refusing(exercise: Exercise) -> list[FunctionType]:
+    """All functions that must not be called in an answer to this exercise."""
+    if exercise.id not in _refusing:
+        modules = sorted(guarded_modules(exercise))
+        found = [f for name in modules for f in functions_of(sys.modules[name])]
+        found += [python_function(f) for f in (exercise.reference, *exercise.by_hand)]
+        allowed = reached_by(exercise.run)
+        kept = [f for f in found if f not in allowed and not f.__code__.co_freevars]
+        _refusing[exercise.id] = list(dict.fromkeys(kept))
+    return _refusing[exercise.id]
+
+
+def guarded_modules(exercise: Exercise) -> set[str]:
+    """Modules of `course` that hold what the exercise asks to write by hand."""
+    asked = [python_function(f) for f in (exercise.reference, *exercise.by_hand)]
+    asked += [
+        function
+        for function in _named_in(python_function(exercise.reference))
+        if isinstance(function, FunctionType)
+    ]
+    return {f.__module__ for f in asked if f.__module__.startswith("course.")}
+
+
+def functions_of(module: ModuleType) -> list[FunctionType]:
+    """The functions and methods written in a module, below their decorators."""
+    found: list[FunctionType] = []
+    for value in list(vars(module).values()):
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            found += _plain_functions(vars(value).values())
+        else:
+            found += _plain_functions([value])
+    return [f for f in dict.fromkeys(found) if f.__code__.co_filename == module.__file__]
+
+
+def _plain_functions(values: Iterable[Any]) -> Iterator[FunctionType]:
+    for value in values:
+        if isinstance(value, property):
+            yield from _plain_functions([value.fget, value.fset])
+        elif isinstance(value, (staticmethod, classmethod)):
+            yield from _plain_functions([value.__func__])
+        elif isinstance(value, FunctionType):
+            yield python_function(value)
+
+
+def python_function(function: Callable[..., Any]) -> FunctionType:
+    """The function below its decorators, as below `no_grad`."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    assert isinstance(function, FunctionType), function
+    return function
+
+
+def reached_by(function: Callable[..., Any]) -> set[FunctionType]:
+    """A function and those of ours that it calls, by name, directly or through others."""
+    found: set[FunctionType] = set()
+    waiting = [python_function(function)]
+    while waiting:
+        function = waiting.pop()
+        if function not in found:
+            found.add(function)
+            for value in _named_in(function):
+                kind = isinstance(value, type)
+                waiting += _plain_functions(vars(value).values() if kind else [value])
+    return found
+
+
+def _named_in(function: FunctionType) -> list[Any]:
+    """Functions and classes of ours whose names stand in a function's code."""
+    values = [function.__globals__.get(name) for name in _names(function.__code__)]
+    return [v for v in values if str(getattr(v, "__module__", "")).startswith(OURS)]
+
+
+OURS = ("course.", "autograde.bank.")
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+@cache
+def refusal(name: str, asked: str) -> CodeType:
+    """Code that only says that it may not be called."""
+    text = f"{name} is what this exercise asks you to write: {asked} may not call it."
+    scope: dict[str, Any] = {}
+    exec(
+        "def refuse(*args, **kwargs):\n"
+        "    from autograde.exercise import NotAllowedError\n"
+        f"    raise NotAllowedError({text!r})",
+        scope,
+    )
+    return scope["refuse"].__code__

@@ -1,0 +1,168 @@
+"""A student's process, locked away: what it can't see, reach, outlive or use up.
+
+    warm parent
+      └ keeper       outside: waits, passes an interrupt on, watches the memory, ends everything
+          └ student  inside: first of its own process namespace; ends with all it has started
+
+The fork of the warm parent locks itself away, without exec, before any student code runs: its own
+user, process, network, ipc and mount namespaces, a file system made anew (`view`), an unprivileged
+user without capabilities, a filter on system calls (`seccomp`), limits on everything countable.
+As root the real user changes too; as an ordinary user all of this works without rights.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autograde.sandbox import kernel, seccomp, view
+
+INSIDE = 1000
+"""The user's number inside."""
+FIRST_UID = 2**30
+"""As root, each student's process has a user of its own, above those that systems hand out."""
+TOO_MUCH_MEMORY = 250
+"""Exit code of a keeper that ended its student for the memory used."""
+CHECK_EVERY_S = 0.25
+
+
+class IsolationError(RuntimeError):
+    """A protection could not be put up: nothing of the student's has run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Isolation:
+    """Whether a student's process is locked away, and what else it must not see."""
+
+    trusted: bool = False
+    """Run with this user's own rights: only for code that one would run oneself."""
+    hidden: tuple[Path, ...] = ()
+    """Folders to cover even where they lie inside a readable one, as the class directory."""
+
+
+def lock_away(
+    folder: Path, isolation: Isolation, limits: object, kept: int, covered: Sequence[Path]
+) -> None:
+    """Return in the student's process, locked away; the process that called keeps it.
+
+    Args:
+        folder: The private folder, whose files the process may see.
+        isolation: What to hide.
+        limits: `processes`, `disk_bytes` and `memory_bytes` are read here.
+        kept: The one descriptor that stays open in the student's process alone.
+        covered: Files and folders of our own packages to replace by empty ones.
+
+    Raises:
+        OSError: The kernel refused; the message names the call.
+    """
+    if not sys.platform.startswith("linux") or kernel.MACHINE not in seccomp.AUDIT_ARCH:
+        raise OSError(f"isolation needs Linux on x86_64 or aarch64; this is {sys.platform}")
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)  # the warm parent's end is ours
+    signal.pthread_sigmask(signal.SIG_BLOCK, KEEPERS_SIGNALS)
+    is_root, outside = os.geteuid() == 0, FIRST_UID + os.getpid()
+    if not is_root:
+        uid, gid = os.geteuid(), os.getegid()
+        kernel.unshare(kernel.NEWUSER)
+        kernel.map_to_one_user(uid, gid, INSIDE)
+    kernel.unshare(kernel.NEWPID)
+    if student := os.fork():
+        os.close(kept)
+        _keep(student, limits.memory_bytes)
+    kernel.unshare(kernel.NEWNS | kernel.NEWIPC | kernel.NEWNET | kernel.NEWUTS)
+    view.enter(
+        folder,
+        disk_bytes=limits.disk_bytes,
+        owner=outside if is_root else INSIDE,
+        hidden=isolation.hidden,
+        covered=covered,
+    )
+    if is_root:
+        _become(outside)
+    kernel.drop_capabilities()
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes, limits.processes))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+    seccomp.install()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, KEEPERS_SIGNALS)
+
+
+def _become(uid: int) -> None:
+    """From root to a user that owns nothing, in a user namespace of its own where granted."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else /proc/self would belong to root
+    try:
+        kernel.unshare(kernel.NEWUSER)
+    except OSError:
+        return  # the number of users may be limited; the change of user stands without
+    kernel.map_to_one_user(uid, uid, INSIDE)
+
+
+KEEPERS_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT) if os.name == "posix" else ()
+
+
+def _keep(student: int, memory_bytes: int) -> None:
+    """Wait for the student's process and leave as it left; never returns."""
+    namespace = os.readlink(f"/proc/{student}/ns/pid")
+    while True:
+        seen = signal.sigtimedwait(KEEPERS_SIGNALS, CHECK_EVERY_S)
+        if seen is not None and seen.si_signo == signal.SIGINT:
+            os.kill(student, signal.SIGINT)
+        if seen is not None and seen.si_signo == signal.SIGTERM:
+            _leave_with(student, -signal.SIGTERM)
+        ended, status = os.waitpid(student, os.WNOHANG)
+        if ended:
+            _leave(os.waitstatus_to_exitcode(status))
+        if seen is None and _memory(namespace, memory_bytes) > memory_bytes:
+            _leave_with(student, TOO_MUCH_MEMORY)
+
+
+def _leave_with(student: int, code: int) -> None:
+    os.kill(student, signal.SIGKILL)  # as the first of its namespace it takes all others along
+    os.waitpid(student, 0)
+    _leave(code)
+
+
+def _leave(code: int) -> None:
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, KEEPERS_SIGNALS)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _memory(namespace: str, limit: int) -> int:
+    """Bytes that the namespace's processes hold; what they share is counted once if it matters."""
+    members = [path for path in Path("/proc").glob("[0-9]*") if _namespace(path) == namespace]
+    rough = sum(_resident(path) for path in members)
+    return rough if rough <= limit else sum(_proportional(path) for path in members)
+
+
+def _namespace(process: Path) -> str:
+    try:
+        return os.readlink(process / "ns" / "pid")
+    except OSError:
+        return ""
+
+
+def _resident(process: Path) -> int:
+    try:
+        return int((process / "statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _proportional(process: Path) -> int:
+    try:
+        for line in (process / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return _resident(process)

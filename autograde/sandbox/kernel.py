@@ -1,0 +1,76 @@
+"""What the Linux kernel offers for locking a process away, called through libc: no exec needed.
+
+A process that is a fork of a warm parent would lose its warmth by exec, so nothing here starts a
+program. Every call raises OSError, with the call's name, where the kernel refuses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+NEWNS, NEWUTS, NEWIPC = 0x00020000, 0x04000000, 0x08000000
+NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+SYS_MOUNT_SETATTR = 442  # the same on every machine
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+MACHINE = os.uname().machine if hasattr(os, "uname") else ""
+
+
+def call(name: str, *args: object) -> int:
+    """Call a function of libc; texts may be str, numbers are long."""
+    plain = [a.encode() if isinstance(a, str) else a for a in args]
+    plain = [ctypes.c_long(a) if isinstance(a, int) else a for a in plain]
+    result = getattr(ctypes.CDLL(None, use_errno=True), name)(*plain)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return result
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces named; others stay shared."""
+    call("unshare", flags)
+
+
+def prctl(option: int, value: object = 0, third: object = 0) -> None:
+    """Change something about this process."""
+    call("prctl", option, value, third, 0, 0)
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Mount a file system, or bind a folder or file to another place."""
+    call("mount", source, target, kind or None, flags, options or None)
+
+
+def make_read_only(target: str) -> None:
+    """A mount and all below it: no writing, no devices, no set-user-id."""
+    wanted = (ctypes.c_uint64 * 4)(MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0)
+    call("syscall", SYS_MOUNT_SETATTR, AT_FDCWD, target, AT_RECURSIVE, wanted, 32)
+
+
+def enter_root(folder: str) -> None:
+    """Make `folder` the root of everything; what was there before is gone for good."""
+    os.chdir(folder)
+    call("syscall", SYS_PIVOT_ROOT[MACHINE], ".", ".")
+    call("umount2", ".", MNT_DETACH)
+    os.chdir("/")
+
+
+def map_to_one_user(outside_uid: int, outside_gid: int, inside: int) -> None:
+    """After unshare(NEWUSER): the only user there is, without rights over anything else."""
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{inside} {outside_uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{inside} {outside_gid} 1")
+
+
+def drop_capabilities() -> None:
+    """None left: not over this namespace either."""
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    call("syscall", SYS_CAPSET[MACHINE], header, (ctypes.c_uint32 * 6)())

@@ -1,0 +1,23 @@
+"""B16: a head left frozen by mistake keeps its first weights, while the loss falls all the same."""
+
+from course.debug.museum.exhibit import Exhibit, Run, digits
+
+
+def make(bug):
+    setup = digits()
+    head = setup["model"][-1]
+    for parameter in head.parameters():
+        parameter.requires_grad_(not bug)
+    return setup | {"head_at_start": head.weight.detach().clone()}
+
+
+def head_moved(run: Run) -> float:
+    moved = run.setup["model"][-1].weight.detach() - run.setup["head_at_start"]
+    return float(moved.abs().max())
+
+
+EXHIBIT = Exhibit(
+    id="B16", title="meant to train, but frozen", names=("frozen-params",), make=make,
+    symptom="largest change of a weight of the head", measure=head_moved,
+    shows=lambda x: x == 0,
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""B27: a run resumed from its weights alone starts Adam anew; it is no longer the same run (F69).
+
+A second run goes on uninterrupted beside it. With its optimizer's state the resumed one stays on
+the same weights bit for bit.
+"""
+
+import copy
+
+import torch
+from torch import nn
+
+from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+
+SAVED_AT = 75
+
+
+def make(bug):
+    setup = digits(nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
+    setup["optimizer"] = adam(setup["model"])
+    whole = {name: setup[name] for name in ("model", "optimizer", "loss_fn")}
+    whole = copy.deepcopy(whole)
+    uninterrupted, apart = healthy_step(whole), []
+
+    def train_step(batch):
+        if len(apart) == SAVED_AT:
+            saved = copy.deepcopy(setup["optimizer"].state_dict())
+            setup["optimizer"] = adam(setup["model"])
+            if not bug:
+                setup["optimizer"].load_state_dict(saved)
+        loss = healthy_step(setup)(batch)
+        uninterrupted(batch)
+        pairs = zip(setup["model"].parameters(), whole["model"].parameters(), strict=True)
+        apart.append(max(float((a - b).detach().abs().max()) for a, b in pairs))
+        return loss
+
+    return setup | {"train_step": train_step, "apart": apart}
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), 0.01)
+
+
+def last_distance(run: Run) -> float:
+    return run.setup["apart"][-1]
+
+
+EXHIBIT = Exhibit(
+    id="B27", title="resumed from the weights alone", make=make,
+    why_not="it lies in how a run is resumed, not in the set-up handed in; a test that an "
+    "interrupted run equals an uninterrupted one catches it.",
+    mend='checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), ...}\n'
+    'optimizer.load_state_dict(checkpoint["optimizer"])',
+    symptom="largest distance of a weight from the uninterrupted run", measure=last_distance,
+    shows=lambda x: x > 1e-3,
+    trace=lambda run: run.setup["apart"], trace_label="distance from the uninterrupted run",
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""B29: a whole model in a file holds the name of its class; rename the class, and it is lost."""
+
+import io
+
+import torch
+from torch import nn
+
+from course.debug.museum.exhibit import Exhibit, digits, healthy_step, steps_made
+
+SAVED_AT = 75
+
+
+class Net(nn.Sequential):
+    """The class as it is called now."""
+
+
+def saved(model: nn.Module, whole: bool) -> io.BytesIO:
+    """The file as it was written when the class still was called OldNet."""
+    file = io.BytesIO()
+    Net.__name__ = Net.__qualname__ = "OldNet"
+    globals()["OldNet"] = Net
+    try:
+        torch.save(model if whole else model.state_dict(), file)
+    finally:
+        Net.__name__ = Net.__qualname__ = "Net"
+        del globals()["OldNet"]
+    file.seek(0)
+    return file
+
+
+def make(bug):
+    setup = digits(Net(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
+    inner, made = healthy_step(setup), []
+
+    def train_step(batch):
+        if len(made) == SAVED_AT:
+            loaded = torch.load(saved(setup["model"], whole=bug), weights_only=not bug)
+            setup["model"].load_state_dict(loaded.state_dict() if bug else loaded)
+        made.append(1)
+        return inner(batch)
+
+    return setup | {"train_step": train_step}
+
+
+EXHIBIT = Exhibit(
+    id="B29", title="whole model pickled, class renamed since", make=make, raises=AttributeError,
+    why_not="the file is sound until somebody renames or moves the class; loading it then says "
+    "which name is missing.",
+    mend="torch.save(model.state_dict(), path)  # not torch.save(model, path)",
+    symptom="steps of 150 made", measure=steps_made, shows=lambda x: x < 150,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Submissions that cheat, or do harm; and what the same do under stock nbgrader."""

@@ -1,0 +1,65 @@
+"""No attack earns a point, harms, or touches the next submission; each gets a clear reason."""
+
+import os
+import time
+
+import pytest
+
+from autograde import bank
+from autograde.check import message
+from autograde.referee import judge
+from autograde.sandbox.isolation import Isolation
+from autograde.sandbox.session import StudentSession
+from autograde.sandbox.student import Limits
+from tests.attacks.submissions import ATTACKS, HONEST
+from tests.attacks.world import World, processes_of, small_class
+
+CLIP = bank.load("03a.clip")
+LIMITS = Limits(
+    cell_s=12.0, answer_s=1.0, notebook_s=30.0, memory_bytes=2**31, file_bytes=2**26,
+    disk_bytes=2**27,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    os.environ["AUTOGRADE_CANARY"] = "a secret"
+    world = World(small_class(tmp_path_factory.mktemp("attacked") / "class"))
+    yield world
+    world.close()
+    del os.environ["AUTOGRADE_CANARY"]
+
+
+def graded(cells, submission=None, limits=LIMITS):
+    """Run the cells, ask all parts: verdict and the cells' outputs."""
+    isolation = Isolation(hidden=(submission,) if submission else ())
+    with StudentSession(submission, limits, isolation) as session:
+        outputs = [session.run(cell) for cell in cells]
+
+        def ask(case):
+            return session.ask(CLIP.id, CLIP.name, case)
+
+        verdict = judge(CLIP, ask, seed=12345, parts="all")
+    assert processes_of(session.process.pid) == []
+    return verdict, outputs
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_earns_nothing_harms_nothing_and_is_told_why(name, world, tmp_path):
+    attack = ATTACKS[name]
+    for file, text in attack.files.items():
+        (tmp_path / file).write_text(text)
+    started = time.monotonic()
+    cells = [world.filled(cell) for cell in attack.cells]
+    limits = LIMITS if name != "endless-cell" else Limits(cell_s=1.0, answer_s=1.0)
+    verdict, _outputs = graded(cells, tmp_path, limits)
+    assert time.monotonic() - started < 30
+    assert verdict.points == 0, message(verdict, CLIP)
+    assert world.damage() == []
+    reason = " ".join(message(verdict, CLIP).split())
+    assert attack.says in reason and len(reason) > 60, reason
+    assert graded([HONEST])[0].points == 4  # the next submission
+
+
+def test_there_are_at_least_forty_attacks():
+    assert len(ATTACKS) >= 40

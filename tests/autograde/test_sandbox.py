@@ -1,0 +1,178 @@
+"""The parts of the isolation, each by itself; in CI a missing protection is a failure."""
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import autograde
+from autograde import class_dir
+from autograde.cli import app
+from autograde.sandbox import doctor, kernel, seccomp
+from autograde.sandbox.channel import Channel, TooLongError
+from autograde.sandbox.isolation import Isolation, IsolationError
+from autograde.sandbox.session import StudentSession
+
+IN_CI = bool(os.environ.get("CI"))
+
+
+def test_this_machine_gives_every_protection():
+    lacking = doctor.missing()
+    if lacking and not IN_CI:
+        pytest.skip(f"not given here: {lacking}")
+    assert lacking == []
+    assert len(doctor.protections()) == len(doctor.NAMES) == 8
+
+
+def test_the_doctor_says_so_in_a_command():
+    command = [sys.executable, "-m", "autograde.cli", "doctor"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.stdout.count("\n") == 8
+    assert (result.returncode == 0) == ("NO " not in result.stdout)
+
+
+BECOME_ORDINARY = """
+import os, sys
+from autograde.sandbox import kernel
+kernel.unshare(kernel.NEWNS)
+kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+needed = {path: os.open(path, os.O_PATH) for path in sys.argv[1:]}
+for top in {"/" + path.split("/")[1] for path in needed}:
+    if not os.stat(top).st_mode & 1:  # a closed home holds the interpreter: open a copy of it
+        kernel.mount("tmpfs", top, "tmpfs", 0, "mode=755")
+        for path, descriptor in needed.items():
+            if path.startswith(top + "/"):
+                os.makedirs(path, exist_ok=True)
+                kernel.mount(f"/proc/self/fd/{descriptor}", path, flags=kernel.MS_BIND)
+os.setgroups([]); os.setresgid(12345, 12345, 12345); os.setresuid(12345, 12345, 12345)
+os.environ["HOME"] = "/tmp"
+ask = "from autograde.sandbox import doctor; print(*doctor.missing() or ['all given'])"
+os.execv(sys.executable, [sys.executable, "-c", ask])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="we are an ordinary user already")
+def test_an_ordinary_user_gets_the_same_protections():
+    """As root we change the user; others must get there by a user namespace alone."""
+    needed = [sys.base_prefix, sys.prefix, str(Path(autograde.__file__).parents[1])]
+    result = subprocess.run(
+        [sys.executable, "-c", BECOME_ORDINARY, *needed],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": needed[-1]},
+    )
+    if "user namespaces" in result.stdout and not IN_CI:
+        pytest.skip(result.stdout)
+    assert result.stdout.strip() == "all given", result.stderr
+
+
+def test_where_the_kernel_refuses_nothing_is_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "_probe", _refuse)
+    doctor.protections.cache_clear()
+    try:
+        assert len(doctor.missing()) == 8
+        assert "user namespaces" in doctor.missing()[0].why
+        folder = class_dir.init(tmp_path / "class")[0].parents[2]
+        result = CliRunner().invoke(app, ["grade", "--dir", str(folder)])
+        assert result.exit_code == 2 and "nothing was graded" in result.output
+    finally:
+        doctor.protections.cache_clear()
+
+
+def _refuse():
+    raise IsolationError("unshare: Operation not permitted")
+
+
+def test_trusted_submissions_run_with_our_own_rights():
+    with StudentSession(isolation=Isolation(trusted=True)) as session:
+        (output,) = session.run("import os; print(os.getuid())")
+    assert int(output["text"]) == os.getuid()
+
+
+@pytest.mark.parametrize("machine", seccomp.AUDIT_ARCH)
+def test_the_filters_jumps_stay_inside_and_every_path_returns(machine):
+    lines = seccomp.program(machine)
+    assert len(lines) < 4096 and lines[-1][0] == seccomp.RETURN
+    for place, (code, yes, no, _) in enumerate(lines):
+        assert code in (seccomp.LOAD, seccomp.RETURN) or place + 1 + max(yes, no) < len(lines)
+
+
+def evaluate_filter(lines, arch, number, args=(0, 0)):
+    """A machine for classic BPF, as the kernel's documentation describes it."""
+    words = {0: number, 4: arch, 16: args[0], 24: args[1]}
+    accumulator, place = 0, 0
+    while True:
+        code, yes, no, value = lines[place]
+        place += 1
+        if code == seccomp.LOAD:
+            accumulator = words[value]
+        elif code == seccomp.RETURN:
+            return value
+        else:
+            true = {
+                seccomp.EQUAL: accumulator == value,
+                seccomp.AT_LEAST: accumulator >= value,
+                seccomp.ANY_BIT: bool(accumulator & value),
+            }[code]
+            place += yes if true else no
+
+
+@pytest.mark.parametrize("machine", seccomp.AUDIT_ARCH)
+def test_the_filter_refuses_what_it_names_and_allows_the_rest(machine):
+    lines, arch = seccomp.program(machine), seccomp.AUDIT_ARCH[machine]
+    which = list(seccomp.AUDIT_ARCH).index(machine)
+    for numbers in seccomp.DENIED.values():
+        if numbers[which] >= 0:
+            assert evaluate_filter(lines, arch, numbers[which]) & 0x7FFF0000 == seccomp.REFUSE
+    socket, clone = seccomp.SOCKET[which], seccomp.CLONE[which]
+    assert evaluate_filter(lines, arch, socket, (1, 1)) == seccomp.ALLOW
+    for family in (2, 10, 16, 17, 40):  # IPv4, IPv6, netlink, packet, vsock
+        assert evaluate_filter(lines, arch, socket, (family, 1)) == seccomp.REFUSE | 13
+    assert evaluate_filter(lines, arch, clone, (0x11, 0)) == seccomp.ALLOW
+    assert evaluate_filter(lines, arch, clone, (kernel.NEWUSER | 0x11, 0)) == seccomp.REFUSE | 1
+    assert evaluate_filter(lines, 0x40000003, 1) == seccomp.KILL  # 32 bit
+    assert evaluate_filter(lines, arch, 0) == seccomp.ALLOW
+
+
+def test_a_half_message_is_waited_for_no_longer_than_told():
+    ours, theirs = multiprocessing.Pipe()
+    channel = Channel(ours)
+    os.write(theirs.fileno(), b"\0\0\0\x09half")
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        channel.receive(time.monotonic() + 0.2, 100)
+    assert time.monotonic() - started < 2
+    os.write(theirs.fileno(), b" more")
+    assert channel.receive(time.monotonic() + 1, 100) == b"half more"
+    with pytest.raises(TimeoutError):  # nobody reads
+        channel.send(bytes(50 * 2**20), time.monotonic() + 0.2)
+
+
+def test_a_message_is_bounded_before_it_is_read():
+    ours, theirs = multiprocessing.Pipe()
+    os.write(theirs.fileno(), b"\x7f\xff\xff\xff")
+    with pytest.raises(TooLongError, match="at most 100"):
+        Channel(ours).receive(time.monotonic() + 1, 100)
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_bubblewrap_gives_no_more_than_we_do():
+    """Oracle: what a well-known sandbox hides, ours hides."""
+    bare = ["bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr", "--proc", "/proc"]
+    links = [w for n in ("lib", "lib64", "bin") for w in ("--symlink", f"usr/{n}", f"/{n}")]
+    shell = [*bare, *links, "/bin/sh", "-c", "ls / /proc"]
+    theirs = subprocess.run(shell, capture_output=True, text=True, timeout=30).stdout.split()
+    if not theirs:
+        pytest.skip("bubblewrap does not work here")
+    with StudentSession() as session:
+        (output,) = session.run("import os; print(*os.listdir('/'), *os.listdir('/proc'))")
+    ours = [name for name in output["text"].split() if name.isdigit()]
+    assert len(ours) <= len([name for name in theirs if name.isdigit()])
+    assert "home" not in output["text"].split()

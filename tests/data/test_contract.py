@@ -1,0 +1,134 @@
+"""Each breach is named alone, torch agrees on labels, and no loader of ours raises an alarm."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from course.data.contract import BatchReport, Breach, ContractError, check_batch
+from course.data.datasets import load
+
+x = torch.randn(8, 5, generator=torch.Generator().manual_seed(1))
+images = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(2))
+y = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+
+
+def holed(tensor, value):
+    tensor = tensor.clone()
+    tensor.view(-1)[3] = value
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("expected", "batch", "options"),
+    [
+        ("not-a-pair", x, {}),
+        ("not-a-pair", (x, y, y), {}),
+        ("not-a-pair", {"inputs": x, "targets": y}, {}),
+        ("not-a-pair", (x, [0] * 8), {}),
+        ("empty-batch", (x[:0], y[:0]), {}),
+        ("size-mismatch", (x, y[:5]), {}),
+        ("missing-batch-dimension", (x[0], y[0]), {}),
+        ("missing-batch-dimension", (images[0], y[:1]), {}),
+        ("missing-batch-dimension", (images[0], y[:3]), {"ndim": 4}),
+        ("wrong-input-shape", (images, y), {"ndim": 2}),
+        ("channels-last", (images.permute(0, 2, 3, 1), y), {}),
+        ("uint8-arithmetic", ((images.abs() * 50).byte(), y), {}),
+        ("wrong-input-dtype", (x.double(), y), {}),
+        ("wrong-input-dtype", (y.reshape(8, 1).expand(8, 4), y), {}),
+        ("range-not-normalised", (images.abs().clamp(0, 2) * 127, y), {}),
+        ("range-not-normalised", (x, y), {"value_range": (0.0, 1.0)}),
+        ("non-finite-values", (holed(x, torch.nan), y), {}),
+        ("non-finite-values", (holed(x, torch.inf), y), {}),
+        ("non-finite-values", (x, holed(x[:, 0], torch.nan)), {"task": "regression"}),
+        ("one-hot-labels", (x, F.one_hot(y)), {"num_classes": 3}),
+        ("one-hot-labels", (x, F.one_hot(y).float()), {}),
+        ("one-hot-labels", (x, F.one_hot(y % 2).float()), {"task": "binary"}),
+        ("wrong-label-dtype", (x, y.float()), {}),
+        ("wrong-label-dtype", (x, y.int()), {}),
+        ("wrong-label-dtype", (x, torch.full((8, 3), 1 / 3)), {}),
+        ("wrong-label-dtype", (x, y % 2), {"task": "binary"}),
+        ("wrong-label-dtype", (x, x[:, 0].double()), {"task": "regression"}),
+        ("wrong-label-shape", (x, y[:, None]), {"num_classes": 3}),
+        ("wrong-label-shape", (x, (y % 2).float()), {"task": "multilabel"}),
+        ("label-out-of-range", (x, y + 1), {"num_classes": 3}),
+        ("label-out-of-range", (x, y - 1), {"num_classes": 3}),
+        ("label-out-of-range", (x, (y % 2).float() * 2 - 1), {"task": "binary"}),
+        ("label-out-of-range", (x, torch.ones(8, 3)), {"class_probabilities": True}),
+        ("all-targets-ignored", (x, y * 0 - 100), {}),
+    ],
+)
+def test_a_breach_is_the_only_one_named(expected, batch, options):
+    report = check_batch(batch, **options)
+    assert report.ids == [expected]
+    assert not report.ok
+    assert report[0].seen and report[0].contract and report[0].fix
+
+
+@pytest.mark.parametrize("name", ["digits", "spirals", "moons"])
+def test_our_own_loaders_keep_the_contract(name):
+    data = load(name, num_examples=300)
+    for loader in data.loaders(32):
+        for batch in loader:
+            assert check_batch(batch, num_classes=data.num_classes) == BatchReport()
+
+
+def test_declared_token_ids_and_class_probabilities_are_no_breach():
+    ids = torch.randint(0, 50_000, (8, 12))
+    tags = torch.randint(0, 3, (8, 12))
+    tags[:, 9:] = -100
+    assert check_batch((ids, tags), num_classes=3, input_dtype=torch.long).ok
+    assert check_batch((x, torch.rand(8, 3).softmax(1)), class_probabilities=True).ok
+
+
+@pytest.mark.parametrize(
+    ("task", "targets", "loss"),
+    [
+        ("binary", (y % 2).float(), lambda z, t: F.binary_cross_entropy_with_logits(z[:, 0], t)),
+        ("multilabel", (x > 0).float(), F.binary_cross_entropy_with_logits),
+        ("regression", x * 40, F.mse_loss),
+    ],
+)
+def test_sound_float_targets_pass_and_torch_takes_them(task, targets, loss):
+    assert check_batch((x, targets), task=task).ok
+    assert torch.isfinite(loss(x, targets))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 9), st.integers(2, 7), st.integers(-3, 9), st.integers(1, 6))
+def test_labels_pass_exactly_where_cross_entropy_takes_them(size, num_classes, label, width):
+    targets = torch.zeros(size, dtype=torch.long)
+    targets[-1] = label
+    try:
+        F.cross_entropy(torch.zeros(size, num_classes), targets)
+        taken = True
+    except (IndexError, RuntimeError):
+        taken = False
+    report = check_batch((torch.zeros(size, width), targets), num_classes=num_classes)
+    assert ("label-out-of-range" not in report.ids) == taken
+    assert taken == report.ok
+
+
+def test_several_breaches_come_in_one_error():
+    report = check_batch((holed(x, torch.nan), y + 1), num_classes=3)
+    with pytest.raises(ContractError, match=r"(?s)nan or inf.*labels from 1 to 3.*targets - 1"):
+        report.raise_if_broken()
+    assert check_batch((x, y)).raise_if_broken() is None
+
+
+def test_html_is_escaped():
+    shown = BatchReport([Breach("a", "inputs", "<script>", "b", "c < d")])._repr_html_()
+    assert "<script>" not in shown and "&lt;script&gt;" in shown and "c &lt; d" in shown
+
+
+def test_an_unknown_task_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"task = 'ranking'.*regression"):
+        check_batch((x, y), task="ranking")
+
+
+def test_a_batch_on_the_device_is_checked(device):
+    assert check_batch((x.to(device), y.to(device)), num_classes=3).ok
+    assert check_batch((x.to(device), y.to(device)), num_classes=2).ids == ["label-out-of-range"]

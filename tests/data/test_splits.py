@@ -1,0 +1,154 @@
+"""Splits keep what they promise, and the sceptic finds each planted leak and no other."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from course.data.splits import (
+    check_split,
+    group_split,
+    random_split,
+    stratified_split,
+    time_split,
+)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    images, targets = load_digits(return_X_y=True)
+    return images / 16, targets
+
+
+def ids(report):
+    return {finding.id for finding in report.findings}
+
+
+def halves(digits, split):
+    x, y = digits
+    return tuple((x[part], y[part]) for part in split)
+
+
+@pytest.mark.parametrize("make", [
+    lambda y: random_split(len(y), 0.3, seed=1),
+    lambda y: stratified_split(y, 0.3, seed=1),
+    lambda y: group_split(np.arange(len(y)) // 7, 0.3, seed=1),
+    lambda y: time_split(np.arange(len(y))[::-1], 0.3),
+])  # fmt: skip
+def test_every_example_is_on_one_side(digits, make):
+    train, val = make(digits[1])
+    assert sorted([*train, *val]) == list(range(len(digits[1])))
+    assert abs(len(val) / len(digits[1]) - 0.3) < 0.01
+
+
+def test_a_seed_repeats_the_split_and_another_changes_it():
+    assert (random_split(50, seed=3)[1] == random_split(50, seed=3)[1]).all()
+    assert (random_split(50, seed=3)[1] != random_split(50, seed=4)[1]).any()
+
+
+def test_stratified_keeps_each_class_share():
+    targets = torch.tensor([0] * 900 + [1] * 100)
+    _, val = stratified_split(targets, 0.2)
+    assert targets[val].bincount().tolist() == [180, 20]
+
+
+def test_groups_stay_whole_and_validation_is_later():
+    groups = np.repeat([f"patient {i}" for i in range(20)], 5)
+    train, val = group_split(groups)
+    assert not set(groups[train]) & set(groups[val])
+    times = np.random.default_rng(0).integers(0, 30, 200)
+    train, val = time_split(times)
+    assert times[train].max() < times[val].min()
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: random_split(3, 0.0), "both sides need at least 1"),
+    (lambda: stratified_split([0, 0, 1]), "class 1 has 1 example"),
+    (lambda: group_split(["a", "a"]), "at least 2"),
+    (lambda: time_split([1, 2, 2, 2, 2], 0.4), "no example is later"),
+])  # fmt: skip
+def test_impossible_splits_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.slow
+def test_honest_random_splits_of_digits_raise_no_alarm(digits):
+    for seed in range(20):
+        report = check_split(*halves(digits, random_split(1797, seed=seed)), seed=seed)
+        assert report.passed, report
+
+
+def test_copies_are_found(digits):
+    train, val = halves(digits, random_split(1797))
+    x, y = (np.concatenate([a[:20], b]) for a, b in zip(train, val, strict=True))
+    report = check_split(train, (x, y))
+    assert ids(report) == {"leak-overlap"}
+    assert report.figures["copies"] == pytest.approx(20 / len(x))
+
+
+def test_near_copies_are_found(digits):
+    train, val = halves(digits, random_split(1797))
+    rng = np.random.default_rng(0)
+    jittered = train[0][:20] + 1e-3 * rng.standard_normal((20, 64))
+    report = check_split(
+        train, (np.concatenate([jittered, val[0]]), np.concatenate([train[1][:20], val[1]]))
+    )
+    assert "leak-overlap" in ids(report)
+    assert report.figures["near_copies"] == pytest.approx(20 / (len(val[0]) + 20))
+
+
+def test_a_brighter_copy_of_an_image_is_found(digits):
+    (x, y), (x_val, y_val) = halves(digits, random_split(1797))
+    bright = np.concatenate([x[:30] * 1.2 + 0.1, x_val]).reshape(-1, 1, 8, 8)
+    report = check_split((x.reshape(-1, 1, 8, 8), y), (bright, np.concatenate([y[:30], y_val])))
+    assert report.figures["near_copies"] == pytest.approx(30 / len(bright))
+    assert "leak-overlap" in ids(report)
+
+
+def test_shared_groups_and_early_validation_are_found(digits):
+    split = random_split(1797)
+    groups, times = np.arange(1797) // 10, np.arange(1797)
+    report = check_split(
+        *halves(digits, split),
+        groups=tuple(groups[p] for p in split),
+        times=tuple(times[p] for p in split),
+    )
+    assert ids(report) == {"leak-group", "leak-time"}
+    apart = group_split(groups)
+    report = check_split(*halves(digits, apart), groups=tuple(groups[p] for p in apart))
+    assert not ids(report) & {"leak-group"}
+
+
+def test_statistics_of_both_sides_are_told_from_statistics_of_training(digits):
+    x, y = digits
+    x = x[:, x.std(0) > 0.05]
+    train, val = random_split(1797)
+    for fitted_on, expected in ((np.arange(1797), {"leak-preprocessing"}), (train, set())):
+        z = (x - x[fitted_on].mean(0)) / x[fitted_on].std(0)
+        report = check_split((z[train], y[train]), (z[val], y[val]))
+        assert ids(report) == expected
+
+
+def test_a_missing_class_and_shifted_labels_are_found(digits):
+    x, y = digits
+    train, val = random_split(1797)
+    val = val[y[val] != 3]
+    assert "missing-class" in ids(check_split((x[train], y[train]), (x[val], y[val])))
+    val = val[(y[val] < 3) | (np.arange(len(val)) % 4 == 0)]
+    assert "label-shift" in ids(check_split((x[train], y[train]), (x[val], y[val])))
+
+
+def test_inputs_that_are_preprocessed_otherwise_are_found(digits):
+    train, (x, y) = halves(digits, random_split(1797))
+    report = check_split(train, (x * 0.8, y))
+    assert ids(report) == {"covariate-shift"}
+    assert report.figures["covariate_shift_p"] < 1e-3
+
+
+def test_what_was_not_looked_at_is_said():
+    report = check_split(([[1.0], [2.0]], [0, 1]), ([[3.0], [4.0]], [1, 0]))
+    text = str(report)
+    assert "not checked: groups" in text and "not checked: covariate shift" in text
+    with pytest.raises(ValueError, match="as many"):
+        check_split(([[1.0]], [0, 1]), ([[1.0]], [0]))
