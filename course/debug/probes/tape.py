@@ -91,6 +91,8 @@ class Tape:
         self._relu_count = 0
         self._depth = 0
         self._strides = _strides(self.watched)
+        self._epoch = 0
+        self._epoch_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     # What the loop's state is at a moment
 
@@ -186,12 +188,15 @@ class Tape:
 
     def _loader_iter(self, original: Callable, loader: Any) -> Any:
         iterator = original(loader)
+        self._epoch += 1
+        self._epoch_of[iterator] = self._epoch
         self.note("epoch", loader=loader)
         return iterator
 
     def _fetch(self, original: Callable, iterator: Any) -> Any:
         batch = original(iterator)
-        self.note("fetch", dataset=getattr(iterator, "_dataset", None), iterator=id(iterator))
+        dataset = getattr(iterator, "_dataset", None)
+        self.note("fetch", dataset=dataset, iterator=self._epoch_of.get(iterator, 0))
         return batch
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
