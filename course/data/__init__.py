@@ -3,6 +3,7 @@
 from course.data.collate import PaddedBatch, by_length, pad_collate
 from course.data.contract import BatchReport, Breach, ContractError, check_batch
 from course.data.datasets import Data, DataNotFoundError, find_fashion_mnist, load
+from course.data.files import FileFault, ImageFileError, ImageFiles, ImageScan, scan_images
 from course.data.loading import Augmented, InMemoryLoader, make_loader
 from course.data.sampling import ResumableBatchSampler
 from course.data.splits import (
@@ -14,6 +15,7 @@ from course.data.splits import (
     stratified_split,
     time_split,
 )
+from course.data.workers import GuardedLoader, WorkerDiedError, workers_explained
 
 __all__ = [
     "Augmented",
@@ -22,11 +24,17 @@ __all__ = [
     "ContractError",
     "Data",
     "DataNotFoundError",
+    "FileFault",
+    "GuardedLoader",
+    "ImageFileError",
+    "ImageFiles",
+    "ImageScan",
     "InMemoryLoader",
     "PaddedBatch",
     "ResumableBatchSampler",
     "SplitFinding",
     "SplitReport",
+    "WorkerDiedError",
     "by_length",
     "check_batch",
     "check_split",
@@ -36,6 +44,8 @@ __all__ = [
     "make_loader",
     "pad_collate",
     "random_split",
+    "scan_images",
     "stratified_split",
     "time_split",
+    "workers_explained",
 ]

@@ -29,6 +29,7 @@ from course.data.sampling import (
     key_seed,
     num_batches,
 )
+from course.data.workers import GuardedLoader
 
 GATHER_BYTES = 2**20
 """How much an `InMemoryLoader` gathers at once, when a batch is smaller."""
@@ -57,6 +58,9 @@ def make_loader(
         rank: Which process this is, and `num_ranks` how many share each batch.
         options: Passed on to `DataLoader`, such as `persistent_workers` or `collate_fn`.
 
+    Returns:
+        A loader that says how a worker died, where one does (`WorkerDiedError`).
+
     Raises:
         ValueError: No batch would come, or an empty one for a process.
     """
@@ -75,7 +79,7 @@ def make_loader(
     options.setdefault("pin_memory", torch.accelerator.is_available())
     # A generator of its own: starting the workers then draws nothing from the global one (F86).
     options.setdefault("generator", torch.Generator().manual_seed(seed))
-    return DataLoader(dataset, batch_sampler=batches, num_workers=num_workers, **options)
+    return GuardedLoader(dataset, batch_sampler=batches, num_workers=num_workers, **options)
 
 
 class Augmented(Dataset):
