@@ -106,6 +106,38 @@ def too_small(session: Session) -> Iterator[Finding]:
             return
 
 
+WORSE = 3.0
+"""A start is bad when its loss is so many times that of a guess and that of fresh weights."""
+
+
+def start(session: Session) -> Iterator[Finding]:
+    """Training does not start from weights far worse than those the layers draw anew."""
+    if session.task != "classification":
+        raise NotChecked("what a guess costs is known for classes alone")
+    inputs, targets = session.batch
+    outputs = session.outputs
+    guess = math.log(outputs.shape[1])
+    with session.observe(), torch.no_grad():
+        session.model.train()
+        first = float(session.loss(session.call_model(inputs), targets))
+        if first <= WORSE * guess:
+            return
+        for module in session.model.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+        fresh = float(session.loss(session.call_model(inputs), targets))
+    if first > WORSE * fresh:
+        yield Finding(
+            "bad-start", "warning",
+            f"The first loss is {first:.3g}; guessing costs {guess:.3g}, and the same layers "
+            f"drawn anew {fresh:.3g}: the weights were ruined before training, as by a sweep of "
+            "learning rates that does not restore them, or are drawn far too large.",
+            {"first_loss": first, "guess": guess, "fresh_weights": fresh},
+            "before = copy.deepcopy(model.state_dict())\n...  # the sweep\n"
+            "model.load_state_dict(before)",
+        )  # fmt: skip
+
+
 def dead_units(session: Session) -> Iterator[Finding]:
     """Most units of a ReLU layer are on for some example."""
     tape = session.loop.tape
