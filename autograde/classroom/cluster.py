@@ -17,7 +17,7 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -110,20 +110,16 @@ class Cluster:
         """Take back what is not yet graded and leave; scheduler and workers stay."""
         futures = [future for _, future in self.jobs.values()]
         self.jobs.clear()
-        try:
+        with suppress(Exception):  # the scheduler left: nothing to take back
             self.client.cancel(futures, force=True)
-        except Exception:  # the scheduler left: nothing to take back
-            pass
         self.client.close(timeout=2)
         self.bell.close()
 
     def _note_done(self, future: Any) -> None:
         """In a thread of Dask's: put the result by and wake the run."""
         self.done.put(future)
-        try:
+        with suppress(OSError):  # the run is over
             self._ring.send_bytes(b".")
-        except OSError:  # the run is over
-            pass
 
     def _count_workers(self) -> None:
         try:

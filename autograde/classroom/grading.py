@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from multiprocessing.connection import wait
@@ -102,8 +103,11 @@ def grade(
     """
     submissions = find_submissions(folder, assignment, students)
     about = read_assignment(folder, assignment)
-    with ClassRun(folder, about, limits, trusted=trusted) as run:
-        yield from run.grade(submissions, _workers(jobs, scheduler), force=force)
+    with (
+        ClassRun(folder, about, limits, trusted=trusted) as run,
+        closing(_workers(jobs, scheduler)) as graders,
+    ):
+        yield from run.grade(submissions, graders, force=force)
 
 
 def usable_cores() -> int:
@@ -143,12 +147,15 @@ class ClassRun:
         self.known = read_known(path)
         self.plain = assignment.to_json()
         self.pending = path.with_suffix(".pending")
-        self.writer = Crew(writer, 1)
+        self.writer = Crew(writer, 1, finishes=True)
 
     def grade(
         self, submissions: list[Submission], graders: Workers, *, force: bool = False
     ) -> Iterator[Outcome]:
-        """Grade what has changed, on the given workers, and yield every outcome."""
+        """Grade what has changed, on the given workers, and yield every outcome.
+
+        Those of earlier runs come first, then each as it is done.
+        """
         written = self._written_before()
         to_do = []
         for submission in submissions:
@@ -157,10 +164,7 @@ class ClassRun:
                 yield Outcome(student=submission.student, notes=known.last["notes"], unchanged=True)
             else:
                 to_do.append(submission)
-        try:
-            yield from self._grade(iter(to_do), graders, force)
-        finally:
-            graders.close()
+        yield from self._grade(iter(to_do), graders, force)
 
     def _written_before(self) -> set[str]:
         """Who has a submission in the gradebook, if anybody may be left out."""
@@ -221,9 +225,11 @@ class ClassRun:
             self._write(job, kept)
         elif submission.fault:
             self._keep(job, {"graded": False, "reason": submission.fault, "notes": []})
+        elif (text := _read(submission.path)) is None:
+            fault = f"{submission.path}: is not there any more. Run autograde grade again."
+            self._keep(job, {"graded": False, "reason": fault, "notes": []})
         else:
-            job["text"] = submission.path.read_text("utf-8", errors="replace")
-            graders.give(job)
+            graders.give({**job, "text": text})
 
     def _kept(self, job: dict[str, Any], known: Known) -> dict[str, Any] | None:
         """A result that was noted as graded, and not yet as written, by a run that was killed."""
@@ -274,6 +280,8 @@ class ClassRun:
         if not reason or not result["graded"]:  # else it is tried again, from what is kept
             self._note(job, event="written", durable=False)
             self._pending_path(job).unlink(missing_ok=True)
+        else:
+            self._note(job, event="unwritten", reason=reason)
         return Outcome(
             student=job["student"],
             reason=reason,
@@ -298,3 +306,11 @@ class ClassRun:
     def __exit__(self, *_exc: object) -> None:
         self.writer.close()
         self.journal.close()
+
+
+def _read(path: Path) -> str | None:
+    """A notebook's text; None where it went away since it was found."""
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError:
+        return None
