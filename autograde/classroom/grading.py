@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -107,7 +107,8 @@ def grade(
         ClassRun(folder, about, limits, trusted=trusted) as run,
         closing(_workers(jobs, scheduler)) as graders,
     ):
-        yield from run.grade(submissions, graders, force=force)
+        written = _written_before(folder, about)
+        yield from run.grade(submissions, graders, written=written, force=force)
 
 
 def usable_cores() -> int:
@@ -150,13 +151,23 @@ class ClassRun:
         self.writer = Crew(writer, 1, finishes=True)
 
     def grade(
-        self, submissions: list[Submission], graders: Workers, *, force: bool = False
+        self,
+        submissions: list[Submission],
+        graders: Workers,
+        *,
+        written: Container[str] = frozenset(),
+        force: bool = False,
     ) -> Iterator[Outcome]:
         """Grade what has changed, on the given workers, and yield every outcome.
 
         Those of earlier runs come first, then each as it is done.
+
+        Args:
+            submissions: Each student's.
+            graders: Who does the work.
+            written: Students whose submission the gradebook still holds; the others are graded.
+            force: Grade also what is unchanged.
         """
-        written = self._written_before()
         to_do = []
         for submission in submissions:
             known = self.known.get(submission.student, Known())
@@ -165,18 +176,6 @@ class ClassRun:
             else:
                 to_do.append(submission)
         yield from self._grade(iter(to_do), graders, force)
-
-    def _written_before(self) -> set[str]:
-        """Who has a submission in the gradebook, if anybody may be left out."""
-        from autograde.classroom.gradebook import changed_since_release, students_in
-
-        changed = changed_since_release(self.folder, self.assignment.name, self.assignment.cells)
-        if changed:
-            raise ClassDirError(
-                f"source/{self.assignment.name} is not what was released, see '{changed[0]}'. "
-                f"Run: autograde release {self.assignment.name} --dir {self.folder}"
-            )
-        return students_in(self.folder, self.assignment.name)
 
     def _is_done(self, submission: Submission, known: Known) -> bool:
         last = known.last
@@ -306,6 +305,19 @@ class ClassRun:
     def __exit__(self, *_exc: object) -> None:
         self.writer.close()
         self.journal.close()
+
+
+def _written_before(folder: Path, assignment: Assignment) -> set[str]:
+    """Who has a submission in the gradebook, if anybody may be left out."""
+    from autograde.classroom.gradebook import changed_since_release, students_in
+
+    changed = changed_since_release(folder, assignment.name, assignment.cells)
+    if changed:
+        raise ClassDirError(
+            f"source/{assignment.name} is not what was released, see '{changed[0]}'. "
+            f"Run: autograde release {assignment.name} --dir {folder}"
+        )
+    return students_in(folder, assignment.name)
 
 
 def _read(path: Path) -> str | None:
