@@ -16,7 +16,11 @@ def mark(job: dict) -> dict:
     """Grade: right half of the time, as the submission's seed will have it."""
     note(Path(job["path"]).parents[3] / "marked", job["student"])
     wish = json.loads(job["text"])
-    time.sleep(wish.get("seconds", 0.005))
+    try:
+        time.sleep(wish.get("seconds", 0.005))
+    except SystemExit:
+        Path(wish["says_when_left"]).touch()
+        raise
     if wish.get("raises"):
         raise ValueError(wish["raises"])
     if wish.get("dies") == "always" or (wish.get("dies") and not Path(wish["dies"]).exists()):
@@ -29,7 +33,9 @@ def mark(job: dict) -> dict:
 def write(job: dict) -> dict:
     """Write into a gradebook of two columns, and a verdict."""
     folder, student, result = Path(job["folder"]), job["student"], job["result"]
-    note(folder / "wrote", student)
+    refuses = folder / "refuses"
+    if refuses.exists() and refuses.read_text() == student:
+        raise OSError(f"no room for {student}")
     with sqlite3.connect(folder / "scores.db") as db:
         if result["graded"]:
             points = result["checks"][0]["points"]
