@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -189,7 +189,10 @@ def serve(pipe: Connection, work: str, finishes: bool, environment: dict[str, st
     os.environ.update({**environment, **ONE_THREAD})
     _share_warm_parent()
     _import_ours_anew()
-    do = find(work)
+    try:
+        do = find(work)
+    except Exception as fault:
+        do = _refuse(fault)
     if not finishes:
         _leave_with_the_foreman(pipe)
     while True:
@@ -205,6 +208,15 @@ def serve(pipe: Connection, work: str, finishes: bool, environment: dict[str, st
             pipe.send_bytes(json.dumps(result).encode())
         except OSError:
             return
+
+
+def _refuse(fault: Exception) -> Callable[[Job], Result]:
+    """What cannot be imported fails each job by name; a process that left would be replaced."""
+
+    def do(_job: Job) -> Result:
+        raise fault
+
+    return do
 
 
 def _leave_with_the_foreman(pipe: Connection) -> None:

@@ -156,6 +156,14 @@ def test_a_fault_of_the_grader_is_kept_with_its_reason_and_tried_again(tmp_path)
     assert noted(tmp_path / "marked") - before == Counter(["ben"])
 
 
+def test_work_that_cannot_be_imported_fails_each_job_by_name():
+    with closing(Crew(f"{WORK}:forgotten", 1)) as crew_of_one:
+        crew_of_one.give({"student": "ada"})
+        failed = []
+        wait_until(lambda: failed.extend(crew_of_one.collect()) or failed)
+    assert "has no attribute 'forgotten'" in failed[0][1]["failed"]
+
+
 def test_a_write_that_fails_is_not_graded_then_tried_again_without_marking_again(tmp_path):
     hand_in(tmp_path, {"ada": {}, "ben": {}})
     (tmp_path / "refuses").write_text("ben")
