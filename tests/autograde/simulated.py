@@ -23,8 +23,10 @@ def mark(job: dict) -> dict:
         raise
     if wish.get("raises"):
         raise ValueError(wish["raises"])
-    if wish.get("dies") == "always" or (wish.get("dies") and not Path(wish["dies"]).exists()):
-        Path(wish["dies"]).touch()
+    if wish.get("dies_always"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if wish.get("dies_once") and not Path(wish["dies_once"]).exists():
+        Path(wish["dies_once"]).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     points = job["seed"] % 2
     return {"graded": True, "notes": [], "cells": [], "checks": [{"points": points}], "ended": ""}

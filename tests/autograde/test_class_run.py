@@ -126,7 +126,7 @@ def changes(folder: Path, **options) -> set[str]:
 
 def test_a_grader_killed_once_is_replaced_and_its_submission_graded(tmp_path):
     students = {f"s{number}": {} for number in range(6)}
-    hand_in(tmp_path, {**students, "s3": {"dies": str(tmp_path / "died")}})
+    hand_in(tmp_path, {**students, "s3": {"dies_once": str(tmp_path / "died")}})
     outcomes = run(tmp_path)
     assert all(outcome.graded for outcome in outcomes) and len(outcomes) == 6
     assert noted(tmp_path / "marked") == {**dict.fromkeys(students, 1), "s3": 2}
@@ -134,7 +134,7 @@ def test_a_grader_killed_once_is_replaced_and_its_submission_graded(tmp_path):
 
 
 def test_a_submission_whose_graders_always_die_is_not_graded_and_stops_nobody(tmp_path):
-    hand_in(tmp_path, {"ada": {}, "ben": {"dies": "always"}, "cleo": {}})
+    hand_in(tmp_path, {"ada": {}, "ben": {"dies_always": True}, "cleo": {}})
     outcomes = by_student(run(tmp_path))
     assert outcomes["ada"].graded and outcomes["cleo"].graded
     assert "not graded, by the grader's own fault (the process" in outcomes["ben"].reason
