@@ -185,8 +185,9 @@ def evaluation(setup: dict[str, Any], *, train_mode: bool = False) -> Callable[[
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return (str(error).strip().splitlines() or [""])[0]
+    """The first line of an error's message, and the next where the first only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
 def final_loss(run: Run) -> float:

@@ -154,6 +154,7 @@ def finite(session: Session) -> Iterator[Finding]:
 WORDS = (
     ("same device", "wrong-device", "model.to(device)\ninputs = inputs.to(device)"),
     ("found at least two devices", "wrong-device", "inputs = inputs.to(device)"),
+    ("not on the expected device", "wrong-device", "made = torch.zeros_like(inputs)"),
     ("multi-target not supported", "one-hot-labels", "targets = targets.squeeze(1)  # [B]"),
     ("class probabilities", "one-hot-labels", "targets = targets.argmax(dim=1)"),
     ("out of bounds", "label-out-of-range", "assert targets.max() < num_classes"),
