@@ -3,18 +3,23 @@
 Most runs here are simulated: real drivers, crews and journals, with the work of `simulated.py`.
 """
 
+import io
 import json
 import multiprocessing
 import random
+import re
 import sqlite3
+import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autograde import cli
 from autograde.classroom import crew
 from autograde.classroom.assignment import Assignment
 from autograde.classroom.crew import Crew
@@ -265,3 +270,31 @@ def wait_until(holds, timeout_s: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
+
+
+class Terminal(io.StringIO):
+    """A stderr that a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def outcomes_of(count: int, *, unchanged: int = 0) -> Iterator[Outcome]:
+    for number in range(count):
+        if number >= unchanged:
+            time.sleep(0.15)  # tqdm draws at most ten times a second
+        yield Outcome(student=f"s{number}", notes=[], unchanged=number < unchanged)
+
+
+def test_a_terminal_shows_how_many_are_done_the_rate_and_the_time_left(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert len(list(cli._with_progress(outcomes_of(6, unchanged=2), 6))) == 6
+    drawn = sys.stderr.getvalue().split("\r")
+    halfway = next(line for line in drawn if " 2/4 " in line)  # two were graded before
+    assert re.search(r"50%.*\[00:0\d<00:0\d, +\d\.\d+ submissions/s\]", halfway), drawn
+
+
+def test_elsewhere_each_submission_is_a_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    list(cli._with_progress(outcomes_of(3, unchanged=1), 3))
+    assert capsys.readouterr().out == "graded      s1  0.0 s\ngraded      s2  0.0 s\n"
