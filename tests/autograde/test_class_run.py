@@ -225,6 +225,15 @@ def test_an_earlier_submission_handed_in_again_gets_its_own_seed_again(tmp_path)
     assert seed() == first
 
 
+def test_what_a_killed_run_left_half_done_is_swept_away(tmp_path):
+    hand_in(tmp_path, {"ada": {}})
+    run(tmp_path)
+    for name in ("ada.json", ".ada.json.123", "zoe.json"):
+        (tmp_path / "journal" / "a.pending" / name).write_text("{")
+    assert changes(tmp_path) == set()
+    assert not list((tmp_path / "journal" / "a.pending").iterdir())
+
+
 @pytest.mark.parametrize("kept_is_whole", [True, False])
 def test_a_kept_result_is_written_and_a_torn_one_is_marked_again(tmp_path, kept_is_whole):
     hand_in(tmp_path, {"ada": {}})
