@@ -22,8 +22,9 @@ from course.debug.probes.setup import as_setup
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     rates.raises, data.labels, data.finite_data, data.single_class, data.second_epoch, data.split,
     data.groups, data.times, data.preprocessing, data.label_shift, data.wrapped_bytes,
-    pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax, pairing.double_sigmoid,
-    pairing.missing_log_softmax, pairing.rows_mixed,
+    pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax,
+    pairing.softmax_in_the_loss, pairing.double_sigmoid, pairing.missing_log_softmax,
+    pairing.rows_mixed,
     structure.hidden_modules, structure.plain_tensors, structure.membership, structure.frozen,
     structure.frozen_drift,
     loop.clearing, loop.thrown_away, loop.uphill, loop.reseeded, loop.erased, loop.stepping,
