@@ -186,6 +186,26 @@ def report(
 
 
 @app.command()
+def export(
+    assignment: Assignment = None,
+    folder: Dir = Path("."),
+    to: Annotated[str, typer.Option(help="canvas, moodle or csv.")] = "csv",
+    output: Annotated[
+        Path | None, typer.Option(help="The file; export/ASSIGNMENT-TO.csv unless named.")
+    ] = None,
+) -> None:
+    """Write the marks as Canvas or Moodle imports them, or as a plain table (CSV)."""
+    from autograde.classroom import export
+
+    folder = check_class_dir(folder)
+    assignment = check_assignment(folder, assignment)
+    path = export.write_marks(folder, assignment, to, output)
+    for line in export.open_questions(export.read_marks(folder, assignment)):
+        print(f"autograde: {line}", file=sys.stderr)
+    print(f"wrote {path}")
+
+
+@app.command()
 def exercises() -> None:
     """List the exercise bank."""
     from autograde import bank

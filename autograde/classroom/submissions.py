@@ -68,7 +68,7 @@ def find_submissions(
         )
     return [
         look_at(name, submitted / name / assignment / f"{assignment}.ipynb")
-        for name in sorted(found if students is None else students)
+        for name in sorted(found if students is None else set(students))
     ]
 
 

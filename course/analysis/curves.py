@@ -150,7 +150,7 @@ def _history(source: Any) -> History:
         return source
     if isinstance(source, (str, Path)):
         lines = read_run(source).metrics()
-        epochs = [line for line in lines if "epoch" in line and "train_loss" in line]
+        epochs = [line for line in lines if line.get("kind") == "epoch"]
     else:
         epochs = [dict(epoch) for epoch in source]
     return History(

@@ -20,8 +20,9 @@ from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
 
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
-    rates.raises, data.labels, data.finite_data, data.single_class, data.second_epoch, data.split,
-    data.groups, data.times, data.preprocessing, data.label_shift, data.wrapped_bytes,
+    data.empty, rates.raises, data.memory_shared, data.labels, data.finite_data,
+    data.single_class, data.second_epoch, data.split, data.groups, data.times,
+    data.preprocessing, data.label_shift, data.wrapped_bytes,
     pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax,
     pairing.softmax_in_the_loss, pairing.double_sigmoid, pairing.missing_log_softmax,
     pairing.rows_mixed,
@@ -32,8 +33,8 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     loop.schedule, loop.kept_graphs, loop.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
-    data.covariate_shift, data.unnormalised, rates.finite, rates.dead_units, rates.too_large,
-    rates.too_small, pairing.reads_inputs,
+    data.covariate_shift, data.unnormalised, rates.finite, rates.start, rates.dead_units,
+    rates.too_large, rates.too_small, pairing.reads_inputs,
 )  # fmt: skip
 
 SYMPTOMS = {

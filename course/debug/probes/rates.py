@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from statistics import median
 
 import torch
 
@@ -106,6 +107,47 @@ def too_small(session: Session) -> Iterator[Finding]:
             return
 
 
+WORSE = 3.0
+"""A start is bad when its loss is so many times that of a guess and that of fresh weights."""
+GROWN = 2.0
+"""A tensor has grown when its norm is so many times what its layer draws anew."""
+
+
+def start(session: Session) -> Iterator[Finding]:
+    """Training does not start from weights that something before it has blown up.
+
+    One layer scaled up may be meant, so nearly all must have grown.
+    """
+    if session.task != "classification":
+        raise NotChecked("what a guess costs is known for classes alone")
+    inputs, targets = session.batch
+    guess = math.log(session.outputs.shape[1])
+    with session.observe(), torch.no_grad():
+        session.model.train()
+        first = float(session.loss(session.call_model(inputs), targets))
+        if first <= WORSE * guess:
+            return
+        before = [float(p.norm()) for p in session.model.parameters()]
+        for module in session.model.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+        anew = [float(p.norm()) for p in session.model.parameters()]
+        fresh = float(session.loss(session.call_model(inputs), targets))
+    ratios = [a / b for a, b in zip(before, anew, strict=True) if b > 0]
+    grown = sum(ratio > GROWN for ratio in ratios)
+    if first > WORSE * fresh and grown >= 0.8 * len(ratios):
+        yield Finding(
+            "bad-start", "warning",
+            f"The first loss is {first:.3g}; guessing costs {guess:.3g}, and the same layers "
+            f"drawn anew {fresh:.3g}. Nearly all weights are far larger than drawn: something "
+            "moved them before training, as a sweep of learning rates that does not restore them.",
+            {"first_loss": first, "guess": guess, "fresh_weights": fresh,
+             "tensors_grown": grown, "of": len(ratios), "median_growth": median(ratios)},
+            "before = copy.deepcopy(model.state_dict())\n...  # the sweep\n"
+            "model.load_state_dict(before)",
+        )  # fmt: skip
+
+
 def dead_units(session: Session) -> Iterator[Finding]:
     """Most units of a ReLU layer are on for some example."""
     tape = session.loop.tape
@@ -154,6 +196,7 @@ def finite(session: Session) -> Iterator[Finding]:
 WORDS = (
     ("same device", "wrong-device", "model.to(device)\ninputs = inputs.to(device)"),
     ("found at least two devices", "wrong-device", "inputs = inputs.to(device)"),
+    ("not on the expected device", "wrong-device", "made = torch.zeros_like(inputs)"),
     ("multi-target not supported", "one-hot-labels", "targets = targets.squeeze(1)  # [B]"),
     ("class probabilities", "one-hot-labels", "targets = targets.argmax(dim=1)"),
     ("out of bounds", "label-out-of-range", "assert targets.max() < num_classes"),
