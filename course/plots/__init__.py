@@ -1,0 +1,1 @@
+"""Static figures: pure functions that take data and return a matplotlib Figure."""
