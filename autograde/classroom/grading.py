@@ -148,6 +148,7 @@ class ClassRun:
         self.known = read_known(path)
         self.plain = assignment.to_json()
         self.pending = path.with_suffix(".pending")
+        self._sweep()
         self.writer = Crew(writer, 1, finishes=True)
 
     def grade(
@@ -240,6 +241,13 @@ class ClassRun:
             return None
         text = path.read_bytes()
         return json.loads(text) if hashlib.sha256(text).hexdigest() == last["result"] else None
+
+    def _sweep(self) -> None:
+        """Remove what a run that was killed left: half-written results, and written ones."""
+        waiting = {f"{name}.json" for name, about in self.known.items() if not about.written}
+        for path in self.pending.glob("*"):
+            if path.name not in waiting:
+                path.unlink()
 
     def _pending_path(self, job: dict[str, Any]) -> Path:
         return self.pending / f"{job['student']}.json"
