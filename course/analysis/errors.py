@@ -364,7 +364,7 @@ def collect_errors(
     sample is what shares should be counted on.
 
     Args:
-        model: Gives logits [B, C], or one logit an example. Every module comes back in its own mode.
+        model: Gives logits [B, C], or one logit an example. Modules keep their modes.
         loader: Pairs of inputs [B, ...] and class indices [B], in the data set's order.
         n: How many to keep; fewer where there are not so many.
         device: Where to compute; the model's own by default.

@@ -61,14 +61,14 @@ def _grid(figure: Figure, rows: int, columns: int) -> list[Any]:
 
 def _draw_input(ax: Any, example: Any) -> None:
     """A picture for [H, W] and [C, H, W] with 1 or 3 channels; a curve of the numbers otherwise."""
-    example = example.float()
+    example = example.float().numpy()
     if example.ndim == 3 and example.shape[0] in (1, 3):
-        example = example[0] if example.shape[0] == 1 else example.permute(1, 2, 0)
+        example = example[0] if example.shape[0] == 1 else example.transpose(1, 2, 0)
     if example.ndim == 2 or (example.ndim == 3 and example.shape[2] == 3):
         low, high = float(example.min()), float(example.max())
         ax.imshow((example - low) / ((high - low) or 1.0), cmap="gray", interpolation="nearest")
     else:
-        ax.bar(range(example.numel()), example.flatten().tolist(), color=GREY, width=1.0)
+        ax.bar(range(example.size), example.flatten(), color=GREY, width=1.0)
 
 
 def plot_buckets(table: BucketTable) -> Figure:

@@ -109,7 +109,7 @@ def test_what_cannot_be_judged_is_named(loader, said):
 
 def test_a_shuffled_loader_is_refused_because_its_indices_lie(digits):
     model, data = digits
-    with pytest.raises(ValueError, match="RandomSampler.*shuffle=False"):
+    with pytest.raises(ValueError, match=r"RandomSampler.*shuffle=False"):
         collect_errors(model, DataLoader(data.val_dataset, 50, shuffle=True))
     with pytest.raises(ValueError, match="n = 0"):
         collect_errors(model, sequential(data), n=0)
@@ -205,10 +205,10 @@ def test_functions_fill_buckets_and_the_hand_wins(digits):
         )
         assert errors.bucket_of(mistake) == expected
     table = errors.table({"sure": "look again"})
-    assert sum(row.count for row in table.rows) == 30
+    assert sum(row.count for row in table.rows) == len(errors) > 20
     assert sum(row.share for row in table.rows) == pytest.approx(1)
     assert next(r for r in table.rows if r.bucket == "sure").intervention == "look again"
-    with pytest.raises(ValueError, match="index -1 is none of the 30"):
+    with pytest.raises(ValueError, match="index -1 is none of the "):
         errors.tag(-1, "blur")
 
 

@@ -180,7 +180,7 @@ def test_no_threshold_beats_the_tuned_one(metric):
 
 def test_a_tuned_threshold_scores_lower_on_fresh_examples_on_average():
     gaps = []
-    for seed in range(12):
+    for seed in range(6):
         scores, targets = binary(60, 0.3, seed)
         fresh_scores, fresh_targets = binary(4000, 0.3, 100 + seed)
         tuned = tune_threshold(scores, targets)
