@@ -84,17 +84,17 @@ class CeilingResult:
             return (
                 f"no stage wins anything for sure on {self.num_examples} examples: measure on more"
             )
+        along = max(self.stages, key=lambda row: row.step_gain)
+        if along.step_gain > best.step_gain:
+            return (
+                f"{best.name} looks best alone ({best.gain.value:+.1f}), but its oracle hides what "
+                f"comes before it; along the road most is lost in {along.name} "
+                f"({along.step_gain:+.1f}): work there first"
+            )
         if rivals:
             return (
                 f"{best.name} looks best; {', '.join(r.name for r in rivals)} may be as good: "
                 "measure on more examples, or take the cheaper one"
-            )
-        along = max(self.stages, key=lambda row: row.step_gain)
-        if along is not best:
-            return (
-                f"{best.name} wins most alone ({best.gain.value:+.1f}), but its oracle hides what "
-                f"comes before it; along the road most is lost in {along.name} "
-                f"({along.step_gain:+.1f}): work there first"
             )
         return f"work on {best.name}: at most {best.gain.value:.1f} points, and surely the most"
 

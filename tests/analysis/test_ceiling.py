@@ -73,8 +73,8 @@ def test_digits_are_read_better_by_each_perfect_stage():
     assert corrector.score < 100  # it sees digits only
     assert digits_pipeline(seed=1).baseline != result.baseline
     assert digits_pipeline(noise=4.0).baseline < result.baseline
-    if detector.step_gain > classifier.step_gain:
-        assert "work there first" in result.advice
+    assert detector.step_gain > classifier.step_gain  # for its truth hides bad crops
+    assert "most is lost in detector" in result.advice
 
 
 def test_a_late_oracle_that_knows_the_answer_is_seen_through():
