@@ -132,6 +132,9 @@ def test_the_command_lists_shows_and_draws(tmp_path):
     assert shown.exit_code == 0 and "step-before-backward" in shown.output
     assert (tmp_path / "b03.png").read_bytes().startswith(b"\x89PNG")
 
+    refused = course(["museum", "B36", "--plot", str(tmp_path / "b36.doc")])
+    assert refused.exit_code == 2 and "Try a name such as B36.png." in refused.output
+
     unknown = course(["museum", "B99"])
     assert unknown.exit_code == 2 and "'B99' is no exhibit. There are B01," in unknown.output
 
