@@ -1,1 +1,1 @@
-"""Static figures: pure functions, data in, matplotlib Figure out. Nothing is drawn on a screen."""
+"""Static figures: pure functions, data in, Figure out; matplotlib comes when one is drawn."""
