@@ -1,1 +1,1 @@
-"""Static figures: pure functions that take data and return a matplotlib Figure."""
+"""Static figures: pure functions, data in, Figure out; matplotlib comes when one is drawn."""
