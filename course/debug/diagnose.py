@@ -32,8 +32,8 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     loop.schedule, loop.kept_graphs, loop.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
-    data.covariate_shift, data.unnormalised, rates.finite, rates.start, rates.dead_units,
-    rates.too_large, rates.too_small, pairing.reads_inputs,
+    data.covariate_shift, data.unnormalised, rates.finite, rates.underflow, rates.start,
+    rates.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
 )  # fmt: skip
 
 SYMPTOMS = {

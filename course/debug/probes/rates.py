@@ -11,6 +11,7 @@ import torch
 from course.debug.probes.loop import norm
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
+from course.debug.probes.tape import Tape
 
 FIT_STEPS = 12
 
@@ -191,6 +192,41 @@ def finite(session: Session) -> Iterator[Finding]:
             {"non_finite": len(bad), "first": bad[0]},
             "if not torch.isfinite(loss):\n    raise ValueError(f'loss {loss}')",
         )  # fmt: skip
+
+
+def underflow(session: Session) -> Iterator[Finding]:
+    """Gradients that pass through float16 do not vanish there."""
+    tape = session.loop.tape
+    if not any(_is_half(e.output) for e in tape.of("output") if e.graph):
+        raise NotChecked("no output in float16 was seen")
+    # Right after backward: what is set to zero later, as by a mask, is meant.
+    shares = [share_of_zeros(e.info["after"]) for e in tape.of("backward") if "after" in e.info]
+    if len(shares) < 3:
+        raise NotChecked("fewer than 3 backwards")
+    whole = Tape(session.model, session.optimizers)
+    with session.observe(), whole.running():
+        session.plain_step(clone(session.epoch.batches[0]))
+    in_float32 = share_of_zeros(whole.of("backward")[0].info["after"])
+    lost = median(shares)
+    if lost > 0.5 and lost > 2 * in_float32:
+        yield Finding(
+            "fp16-underflow", "error",
+            f"{lost:.0%} of the gradients are exactly 0 after passing through float16, and "
+            f"{in_float32:.0%} without it: they are smaller than 6e-8, the least it can hold.",
+            {"zeros_in_float16": lost, "zeros_in_float32": in_float32, "backwards": len(shares)},
+            "scaler = torch.amp.GradScaler(device.type)  # or torch.autocast(..., torch.bfloat16)\n"
+            "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
+        )  # fmt: skip
+
+
+def _is_half(output: torch.Tensor | None) -> bool:
+    return output is not None and output.dtype == torch.float16
+
+
+def share_of_zeros(gradients: list[torch.Tensor | None]) -> float:
+    """Share of numbers that are exactly 0, among gradients that were made."""
+    made = [g for g in gradients if g is not None]
+    return sum(int((g == 0).sum()) for g in made) / max(1, sum(g.numel() for g in made))
 
 
 WORDS = (
