@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.debug.probes.keep import Keeper
 from course.debug.probes.setup import Setup
 from course.debug.probes.tape import Tape
+from course.engine.keeping import Keeper
 
 STEPS = 24
 MAX_BATCHES = 64
