@@ -79,6 +79,7 @@ def grade(
     Only what is new or changed is graded; a run that was stopped goes on where it was.
     """
     from autograde.classroom import grading
+    from autograde.classroom.submissions import handed_in
     from autograde.sandbox.student import Limits
 
     folder = check_class_dir(folder)
@@ -86,7 +87,7 @@ def grade(
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)
-    wanted = grading.find_submissions(folder, assignment, _names(students))
+    wanted = handed_in(folder, assignment, _names(students))
     run = grading.grade(
         folder,
         assignment,
@@ -116,15 +117,22 @@ def grade(
 
 
 def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
-    """A bar with rate and time left in a terminal; elsewhere a line for each submission."""
+    """A bar with rate and time left in a terminal; elsewhere a line for each submission.
+
+    The bar counts what is graded now: with what was graded before, the rate would mean nothing.
+    """
     from tqdm import tqdm
 
-    bar = tqdm(outcomes, total=count, unit=" submissions", smoothing=0.1, disable=None)
-    for outcome in bar:
-        if bar.disable and not outcome.unchanged:
-            word = "graded" if outcome.graded else "not graded"
-            print(f"{word:<10}  {outcome.student}  {outcome.seconds:.1f} s", flush=True)
-        yield outcome
+    with tqdm(total=count, unit=" submissions", smoothing=0.1, disable=None) as bar:
+        for outcome in outcomes:
+            if outcome.unchanged:
+                bar.total -= 1
+            else:
+                bar.update()
+            if bar.disable and not outcome.unchanged:
+                word = "graded" if outcome.graded else "not graded"
+                print(f"{word:<10}  {outcome.student}  {outcome.seconds:.1f} s", flush=True)
+            yield outcome
 
 
 def _refuse_without_isolation() -> None:
@@ -238,7 +246,7 @@ def main() -> None:
     """Entry point: a user's fault is one line on stderr and exit code 2."""
     try:
         app()
-    except (ClassDirError, UnknownIdError, ValueError, FileNotFoundError) as fault:
+    except (ClassDirError, UnknownIdError, ValueError, OSError) as fault:
         print(f"autograde: {fault}", file=sys.stderr)
         raise SystemExit(2) from None
 

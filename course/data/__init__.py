@@ -16,6 +16,14 @@ from course.data.splits import (
     stratified_split,
     time_split,
 )
+from course.data.throughput import (
+    LoaderSpeed,
+    StepSpeed,
+    Waiting,
+    is_waiting,
+    measure_loader,
+    measure_step,
+)
 from course.data.workers import GuardedLoader, WorkerDiedError, workers_explained
 
 __all__ = [
@@ -32,10 +40,13 @@ __all__ = [
     "ImageFiles",
     "ImageScan",
     "InMemoryLoader",
+    "LoaderSpeed",
     "PaddedBatch",
     "ResumableBatchSampler",
     "SplitFinding",
     "SplitReport",
+    "StepSpeed",
+    "Waiting",
     "WeightedBatchSampler",
     "WorkerDiedError",
     "by_length",
@@ -45,8 +56,11 @@ __all__ = [
     "count_draws",
     "find_fashion_mnist",
     "group_split",
+    "is_waiting",
     "load",
     "make_loader",
+    "measure_loader",
+    "measure_step",
     "pad_collate",
     "random_split",
     "scan_images",
