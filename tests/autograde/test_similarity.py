@@ -173,16 +173,16 @@ def test_no_source_is_too_odd(source):
 
 
 @pytest.mark.slow
-def test_a_class_of_a_thousand_takes_seconds():
+def test_a_class_of_five_hundred_takes_seconds():
     """Everybody has a variant of their own of some answers; two copied."""
     students = {}
-    for i in range(1000):
+    for i in range(500):
         body = "\n".join(
             f"    x = torch.op{(i * 7 + k * k) % 9973}(x, x + {k}).fun{i % 89}()" for k in range(40)
         )
         students[f"s{i:04}"] = {"one": f"def f(x):\n{body}\n    return x"}
-    students["thief"] = {"one": disguised(students["s0500"]["one"])}
+    students["thief"] = {"one": disguised(students["s0250"]["one"])}
     started = time.monotonic()
     pairs = near_identical(students)
-    assert [(pair.first, pair.second) for pair in pairs] == [("s0500", "thief")]
-    assert time.monotonic() - started < 60
+    assert [(pair.first, pair.second) for pair in pairs] == [("s0250", "thief")]
+    assert time.monotonic() - started < 30
