@@ -198,8 +198,10 @@ def lightning(task: Task, seed: int) -> float | None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return task.optimizer(self.model.parameters(), lr=self.lr)
 
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False,
-                         enable_checkpointing=False, enable_model_summary=False)  # fmt: skip
+    quiet = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )  # one epoch would end its sweep after a quarter of the range
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=1000, **quiet)
     found = Tuner(trainer).lr_find(
         Module(), task.loader(seed), min_lr=1e-7, max_lr=10, num_training=100
     )
