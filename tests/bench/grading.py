@@ -16,11 +16,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import resource
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -28,6 +26,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +51,7 @@ GOALS = {
 REPOSITORY = Path(__file__).resolve().parents[2]
 STOCK = ("-m", "nbgrader", "autograde", example.ASSIGNMENT, "--create")
 OURS = ("-m", "autograde.cli", "grade", "--force")
+ONE = "student00000"
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -103,10 +103,11 @@ class ClassOfMany:
     def graded_by(self, *command: str) -> Run:
         """Grade everybody with a command, as if for the first time."""
         shutil.rmtree(self.folder / "autograded", ignore_errors=True)
+        own = _children()
         began, started, used = time.time(), time.perf_counter(), _cpu_of_the_ended()
         self.start(*command).wait()
         seconds = time.perf_counter() - started
-        _wait_for_orphans()
+        _wait_for_orphans(own)
         written = self.written_since(began)
         if len(written) != self.size:
             raise RuntimeError(f"{' '.join(command)} graded {len(written)} of {self.size}")
@@ -136,7 +137,7 @@ class ClassOfMany:
 
     def job(self, *, trusted: bool) -> dict[str, Any]:
         """Somebody's submission, as a grader is given it."""
-        path = _notebook_in(next((self.folder / "submitted").glob("*")))
+        path = _notebook_in(self.folder / "submitted" / ONE)
         return {
             "path": str(path),
             "folder": str(path.parent),
@@ -202,49 +203,50 @@ def _cpu_of_the_ended() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _wait_for_orphans() -> None:
-    """What a command leaves ends by itself; as its adopter we are told what it used."""
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
-
-
-def peak_pss_mib(
-    room: ClassOfMany, *command: str, every_s: float = 0.2, most_s: float = math.inf
-) -> list[float]:
-    """PSS of a command and all its descendants over its run, MiB, oldest first.
+def _wait_for_orphans(own: set[int]) -> None:
+    """What a command leaves ends by itself; as its adopter we are told what it used.
 
     Args:
-        room: The class that it grades.
-        command: What to run.
-        every_s: How often to look.
-        most_s: Interrupt it after so long.
+        own: Children that we had before; some stay.
     """
+    while orphans := _children() - own:
+        for orphan in orphans:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(orphan, 0)
+
+
+def _children() -> set[int]:
+    return {child for child, parent in _parents().items() if parent == os.getpid()}
+
+
+def pss_mib(room: ClassOfMany, *command: str, every_s: float = 0.2) -> list[float]:
+    """PSS of a command and all its descendants over its run, MiB, oldest first."""
     shutil.rmtree(room.folder / "autograded", ignore_errors=True)
-    process, seen, started = room.start(*command), [], time.monotonic()
+    own = _children()
+    process, seen = room.start(*command), []
     while process.poll() is None:
         seen.append(sum(map(_pss_mib, _family(process.pid))))
         time.sleep(every_s)
-        if time.monotonic() - started > most_s:
-            process.send_signal(signal.SIGINT)
-            process.wait()
-    _wait_for_orphans()
+    _wait_for_orphans(own)
     return seen
 
 
 def _family(ancestor: int) -> list[int]:
     """A process and all that descend from it."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-            parents[int(path.name)] = int(fields[1])
-        except OSError:  # it has ended meanwhile
-            continue
-    family = [ancestor]
+    family, parents = [ancestor], _parents()
     for member in family:
         family += [child for child, parent in parents.items() if parent == member]
     return family
+
+
+def _parents() -> dict[int, int]:
+    """Every process's parent."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            parents[int(path.name)] = int(fields[1])
+    return parents
 
 
 def _pss_mib(process: int) -> float:
@@ -262,11 +264,11 @@ def whole_class(size: int, jobs: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as scratch:
         room = ClassOfMany(Path(scratch) / "class", size)
         began = time.time()
-        memory = peak_pss_mib(room, *OURS, "--jobs", str(jobs), every_s=2.0)
+        memory = pss_mib(room, *OURS, "--jobs", str(jobs), every_s=2.0)
         times = room.written_since(began)
     quarter = len(times) // 4
     edges = [times[0], *(times[quarter * i - 1] for i in (1, 2, 3)), times[-1]]
-    spans = [later - sooner for sooner, later in zip(edges, edges[1:], strict=False)]
+    spans = [later - sooner for sooner, later in pairwise(edges)]
     lasting = memory[len(memory) // 8 : -2] or memory
     parts = [lasting[len(lasting) * i // 4 : len(lasting) * (i + 1) // 4] for i in range(4)]
     return {
@@ -301,15 +303,15 @@ def main() -> None:
         found["runs"] = {name: [asdict(run) for run in of] for name, of in runs.items()}
 
         print("memory", flush=True)
-        peaks = {jobs: max(peak_pss_mib(room, *OURS, "--jobs", str(jobs))) for jobs in (1, 3)}
+        peaks = {jobs: max(pss_mib(room, *OURS, "--jobs", str(jobs))) for jobs in (1, 3)}
         found["peak MiB PSS by jobs"] = peaks
         found["MiB PSS an extra worker"] = (peaks[3] - peaks[1]) / 2
-        found["peak MiB PSS of stock"] = max(peak_pss_mib(room, *STOCK, most_s=60.0))
-        isolation = cost_of_isolation(room, settings.isolation_rounds)
+        found["peak MiB PSS of stock"] = max(pss_mib(room, *STOCK, "--student", ONE))
+        if settings.class_size:
+            print(f"a class of {settings.class_size}", flush=True)
+            found["class"] = whole_class(settings.class_size, max(settings.jobs))
+        isolation = cost_of_isolation(room, settings.isolation_rounds)  # last: it leaves a process
 
-    if settings.class_size:
-        print(f"a class of {settings.class_size}")
-        found["class"] = whole_class(settings.class_size, max(settings.jobs))
     for name, value in found.items():
         if name != "runs":
             print(f"  {name}: {json.dumps(value)}")
