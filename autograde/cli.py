@@ -86,12 +86,13 @@ def grade(
         parent.start()  # it warms up while we load what we need ourselves
 
     from autograde.classroom import grading
+    from autograde.classroom.submissions import handed_in
     from autograde.sandbox.student import Limits
 
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)
-    wanted = grading.find_submissions(folder, assignment, _names(students))
+    wanted = handed_in(folder, assignment, _names(students))
     run = grading.grade(
         folder,
         assignment,
@@ -121,15 +122,22 @@ def grade(
 
 
 def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
-    """A bar with rate and time left in a terminal; elsewhere a line for each submission."""
+    """A bar with rate and time left in a terminal; elsewhere a line for each submission.
+
+    The bar counts what is graded now: with what was graded before, the rate would mean nothing.
+    """
     from tqdm import tqdm
 
-    bar = tqdm(outcomes, total=count, unit=" submissions", smoothing=0.1, disable=None)
-    for outcome in bar:
-        if bar.disable and not outcome.unchanged:
-            word = "graded" if outcome.graded else "not graded"
-            print(f"{word:<10}  {outcome.student}  {outcome.seconds:.1f} s", flush=True)
-        yield outcome
+    with tqdm(total=count, unit=" submissions", smoothing=0.1, disable=None) as bar:
+        for outcome in outcomes:
+            if outcome.unchanged:
+                bar.total -= 1
+            else:
+                bar.update()
+            if bar.disable and not outcome.unchanged:
+                word = "graded" if outcome.graded else "not graded"
+                print(f"{word:<10}  {outcome.student}  {outcome.seconds:.1f} s", flush=True)
+            yield outcome
 
 
 def _refuse_without_isolation() -> None:
@@ -191,6 +199,26 @@ def report(
 
 
 @app.command()
+def export(
+    assignment: Assignment = None,
+    folder: Dir = Path("."),
+    to: Annotated[str, typer.Option(help="canvas, moodle or csv.")] = "csv",
+    output: Annotated[
+        Path | None, typer.Option(help="The file; export/ASSIGNMENT-TO.csv unless named.")
+    ] = None,
+) -> None:
+    """Write the marks as Canvas or Moodle imports them, or as a plain table (CSV)."""
+    from autograde.classroom import export
+
+    folder = check_class_dir(folder)
+    assignment = check_assignment(folder, assignment)
+    path = export.write_marks(folder, assignment, to, output)
+    for line in export.open_questions(export.read_marks(folder, assignment)):
+        print(f"autograde: {line}", file=sys.stderr)
+    print(f"wrote {path}")
+
+
+@app.command()
 def exercises() -> None:
     """List the exercise bank."""
     from autograde import bank
@@ -216,7 +244,7 @@ def main() -> None:
     """Entry point: a user's fault is one line on stderr and exit code 2."""
     try:
         app()
-    except (ClassDirError, UnknownIdError, ValueError, FileNotFoundError) as fault:
+    except (ClassDirError, UnknownIdError, ValueError, OSError) as fault:
         print(f"autograde: {fault}", file=sys.stderr)
         raise SystemExit(2) from None
 

@@ -6,9 +6,10 @@ They read no class directory: the cells with a grade_id, what students were give
 
 from __future__ import annotations
 
+import ast
 import hashlib
-import importlib.util
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,10 @@ class Assignment:
     """Source of each graded cell as students were given it, by grade_id."""
     calls: dict[str, dict[str, str]]
     """The last check call of each check cell, whose points nbgrader reads, by grade_id."""
+    exercises: str
+    """Hash of its exercises and of what they are judged by, see `exercises_version`."""
     version: str
-    """Hash of the source notebook and of the modules of its exercises."""
+    """Hash of the source notebook and of its exercises: a grade of another one is out of date."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for a process that grades."""
@@ -50,12 +53,14 @@ def read_assignment(folder: Path, name: str) -> Assignment:
     calls = {grade_id(cell): _call(source, cell) for cell in cells if is_check(cell)}
     release = folder / "release" / name / f"{name}.ipynb"
     given = nbformat.read(release, as_version=4).cells if release.exists() else []
+    exercises = exercises_version(tuple(sorted({call.exercise_id for call in calls.values()})))
     return Assignment(
         name=name,
         cells=cells,
         released={grade_id(cell): cell.source for cell in given if marked(cell, "grade")},
         calls={id: asdict(call) for id, call in calls.items()},
-        version=_version(source, {call.exercise_id for call in calls.values()}),
+        exercises=exercises,
+        version=hashlib.sha256(source.read_bytes() + exercises.encode()).hexdigest(),
     )
 
 
@@ -76,15 +81,49 @@ def _call(source: Path, cell: Cell) -> CheckCall:
     return calls[-1]
 
 
-def _version(source: Path, exercises: set[str]) -> str:
-    digest = hashlib.sha256(source.read_bytes())
-    for exercise in sorted(exercises):
-        digest.update(module_source(exercise))
+JUDGES = ("autograde.referee", "autograde.compare", "autograde.plain")
+
+
+@lru_cache
+def exercises_version(exercises: tuple[str, ...]) -> str:
+    """Hash of the modules of some exercises, of those that judge, and of all that they import.
+
+    A reference mended in `course` or a tolerance changed in the referee makes a new version too.
+    Only sources are read; nothing is imported.
+    """
+    catalogue = bank.catalogue()
+    waiting = [*JUDGES, *(catalogue[exercise].module for exercise in exercises)]
+    sources: dict[str, bytes] = {}
+    while waiting:
+        module = waiting.pop()
+        if module not in sources and (path := _path_of(module)):
+            sources[module] = path.read_bytes()
+            waiting += _imported(sources[module])
+    digest = hashlib.sha256()
+    for module in sorted(sources):
+        digest.update(module.encode() + b"\0" + hashlib.sha256(sources[module]).digest())
     return digest.hexdigest()
 
 
-def module_source(exercise: str) -> bytes:
-    """Source of an exercise's module, read without importing it."""
-    spec = importlib.util.find_spec(bank.catalogue()[exercise].module)
-    assert spec is not None and spec.origin is not None, exercise
-    return Path(spec.origin).read_bytes()
+OURS = {name: Path(__file__).parents[2] / name for name in ("autograde", "course")}
+
+
+def _path_of(module: str) -> Path | None:
+    """Where a module of this project lies; None for others, and for names that are no module."""
+    package, *names = module.split(".")
+    if package not in OURS:
+        return None
+    place = OURS[package].joinpath(*names)
+    choices = (place.with_suffix(".py"), place / "__init__.py")
+    return next((path for path in choices if path.is_file()), None)
+
+
+def _imported(source: bytes) -> list[str]:
+    """Names that may be modules: `from a.b import c` names a.b and a.b.c."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found

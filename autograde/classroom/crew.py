@@ -2,7 +2,8 @@
 
 Jobs and results are plain data on a pipe. A process that dies, or takes far too long, is replaced
 and its job given again; after three times the job comes back as failed. When the foreman is gone,
-however suddenly, the pipes close and the crew leaves.
+however suddenly, the pipes close and the crew leaves: at once, with what it has started, or, where
+half a job would leave half a write, when the job is done.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -23,6 +26,10 @@ from typing import Any
 from autograde.sandbox.session import ONE_THREAD, quiet_environment, warm_context
 
 TRIES = 3
+LEAVE_S = 10.0
+"""How long a process may take to end what it has started."""
+FINISH_S = 60.0
+"""How long it may take to finish a job."""
 Job = dict[str, Any]
 Result = dict[str, Any]
 
@@ -41,10 +48,14 @@ class Crew:
         work: A function of one job as `package.module:name`, imported in each process.
         size: How many processes.
         patience_s: How long one job may take before its process counts as dead.
+        finishes: Whether a job that has begun is finished when the foreman is gone.
     """
 
-    def __init__(self, work: str, size: int, *, patience_s: float = 3600.0) -> None:
+    def __init__(
+        self, work: str, size: int, *, patience_s: float = 3600.0, finishes: bool = False
+    ) -> None:
         self.work, self.size, self.patience_s = work, size, patience_s
+        self.finishes = finishes
         self.members: list[_Member] = []
         self.waiting: deque[_Task] = deque()
         self.failed: deque[tuple[Job, Result]] = deque()
@@ -85,7 +96,7 @@ class Crew:
         for member in self.members:
             member.pipe.close()
         for member in self.members:
-            member.end()
+            member.end(FINISH_S if self.finishes else LEAVE_S)
         self.members.clear()
 
     def __enter__(self) -> Crew:
@@ -100,7 +111,7 @@ class Crew:
             if not idle:
                 if len(self.members) >= self.size:
                     return
-                idle.append(_Member(self.work))
+                idle.append(_Member(self.work, self.finishes))
                 self.members.append(idle[-1])
             idle.pop(0).start(self.waiting.popleft())
 
@@ -126,10 +137,12 @@ class Crew:
 class _Member:
     """One process of a crew, and what it is doing."""
 
-    def __init__(self, work: str) -> None:
+    def __init__(self, work: str, finishes: bool) -> None:
         context = warm_context()
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, work, dict(os.environ)))
+        self.process = context.Process(
+            target=serve, args=(theirs, work, finishes, dict(os.environ))
+        )
         with quiet_environment():
             self.process.start()
         theirs.close()
@@ -156,26 +169,32 @@ class _Member:
             self.gone = True
         return None
 
-    def end(self, patience_s: float = 2.0) -> None:
+    def end(self, patience_s: float) -> None:
         self.process.join(patience_s)
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
 
 
-def serve(pipe: Connection, work: str, environment: dict[str, str]) -> None:
+def serve(pipe: Connection, work: str, finishes: bool, environment: dict[str, str]) -> None:
     """Do jobs until the foreman is gone. Runs in a fork of the warm parent.
 
     Args:
         pipe: Jobs come, results go, as JSON.
         work: What to do, as `package.module:name`.
+        finishes: Whether a job that has begun is finished when the foreman is gone.
         environment: The foreman's; the warm parent was started with next to none.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the foreman's to handle
     os.environ.update({**environment, **ONE_THREAD})
     _share_warm_parent()
     _import_ours_anew()
-    do = find(work)
+    try:
+        do = find(work)
+    except Exception as fault:
+        do = _refuse(fault)
+    if not finishes:
+        _leave_with_the_foreman(pipe)
     while True:
         try:
             job = json.loads(pipe.recv_bytes())
@@ -189,6 +208,34 @@ def serve(pipe: Connection, work: str, environment: dict[str, str]) -> None:
             pipe.send_bytes(json.dumps(result).encode())
         except OSError:
             return
+
+
+def _refuse(fault: Exception) -> Callable[[Job], Result]:
+    """What cannot be imported fails each job by name; a process that left would be replaced."""
+
+    def do(_job: Job) -> Result:
+        raise fault
+
+    return do
+
+
+def _leave_with_the_foreman(pipe: Connection) -> None:
+    """Leave in the middle of a job when the other end closes, ending what the job has started."""
+    signal.signal(signal.SIGTERM, _leave)
+
+    def watch() -> None:
+        hangup = select.poll()
+        hangup.register(pipe.fileno(), 0)
+        hangup.poll()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _leave(*_signal: object) -> None:
+    """In the main thread, as an exception: a student's process is ended on the way out."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(0)
 
 
 def _share_warm_parent() -> None:

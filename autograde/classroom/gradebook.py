@@ -18,6 +18,7 @@ from nbformat import NotebookNode, from_dict
 from nbgrader import api
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor
+from nbgrader.utils import parse_utc
 from traitlets.config import Config
 
 from autograde.class_dir import nbgrader_config
@@ -76,6 +77,8 @@ def write(job: dict[str, Any]) -> dict[str, Any]:
     _alone(folder)
     reason = result.get("reason", "")
     if result["graded"]:
+        reason = _bad_timestamp(folder, assignment, job)
+    if result["graded"] and not reason:
         try:
             _into_gradebook(folder, assignment, job)
         except Exception as fault:
@@ -88,6 +91,21 @@ def write(job: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(document, indent=2, ensure_ascii=False)
     write_whole(verdict_path(folder, assignment, job["student"]), text)
     return {"reason": reason}
+
+
+def _bad_timestamp(folder: Path, assignment: str, job: dict[str, Any]) -> str:
+    """Why nbgrader could not read when the work was handed in; empty if it can, or need not."""
+    path = folder / "submitted" / job["student"] / assignment / "timestamp.txt"
+    text = path.read_text("utf-8", errors="replace").strip() if path.is_file() else ""
+    try:
+        if text:
+            parse_utc(text)
+    except (ValueError, OverflowError):
+        return (
+            f"{job['path']}: its timestamp.txt holds {text[:40]!r}, which is no time. Write it as "
+            "2026-03-01 12:00:00 UTC, or remove the file; then grade again."
+        )
+    return ""
 
 
 @lru_cache

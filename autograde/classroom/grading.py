@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from multiprocessing.connection import wait
@@ -102,8 +103,12 @@ def grade(
     """
     submissions = find_submissions(folder, assignment, students)
     about = read_assignment(folder, assignment)
-    with ClassRun(folder, about, limits, trusted=trusted) as run:
-        yield from run.grade(submissions, _workers(jobs, scheduler), force=force)
+    with (
+        ClassRun(folder, about, limits, trusted=trusted) as run,
+        closing(_workers(jobs, scheduler)) as graders,
+    ):
+        written = _written_before(folder, about)
+        yield from run.grade(submissions, graders, written=written, force=force)
 
 
 def usable_cores() -> int:
@@ -143,13 +148,27 @@ class ClassRun:
         self.known = read_known(path)
         self.plain = assignment.to_json()
         self.pending = path.with_suffix(".pending")
-        self.writer = Crew(writer, 1)
+        self._sweep()
+        self.writer = Crew(writer, 1, finishes=True)
 
     def grade(
-        self, submissions: list[Submission], graders: Workers, *, force: bool = False
+        self,
+        submissions: list[Submission],
+        graders: Workers,
+        *,
+        written: Container[str] = frozenset(),
+        force: bool = False,
     ) -> Iterator[Outcome]:
-        """Grade what has changed, on the given workers, and yield every outcome."""
-        written = self._written_before()
+        """Grade what has changed, on the given workers, and yield every outcome.
+
+        Those of earlier runs come first, then each as it is done.
+
+        Args:
+            submissions: Each student's.
+            graders: Who does the work.
+            written: Students whose submission the gradebook still holds; the others are graded.
+            force: Grade also what is unchanged.
+        """
         to_do = []
         for submission in submissions:
             known = self.known.get(submission.student, Known())
@@ -157,22 +176,7 @@ class ClassRun:
                 yield Outcome(student=submission.student, notes=known.last["notes"], unchanged=True)
             else:
                 to_do.append(submission)
-        try:
-            yield from self._grade(iter(to_do), graders, force)
-        finally:
-            graders.close()
-
-    def _written_before(self) -> set[str]:
-        """Who has a submission in the gradebook, if anybody may be left out."""
-        from autograde.classroom.gradebook import changed_since_release, students_in
-
-        changed = changed_since_release(self.folder, self.assignment.name, self.assignment.cells)
-        if changed:
-            raise ClassDirError(
-                f"source/{self.assignment.name} is not what was released, see '{changed[0]}'. "
-                f"Run: autograde release {self.assignment.name} --dir {self.folder}"
-            )
-        return students_in(self.folder, self.assignment.name)
+        yield from self._grade(iter(to_do), graders, force)
 
     def _is_done(self, submission: Submission, known: Known) -> bool:
         last = known.last
@@ -221,9 +225,11 @@ class ClassRun:
             self._write(job, kept)
         elif submission.fault:
             self._keep(job, {"graded": False, "reason": submission.fault, "notes": []})
+        elif (text := _read(submission.path)) is None:
+            fault = f"{submission.path}: is not there any more. Run autograde grade again."
+            self._keep(job, {"graded": False, "reason": fault, "notes": []})
         else:
-            job["text"] = submission.path.read_text("utf-8", errors="replace")
-            graders.give(job)
+            graders.give({**job, "text": text})
 
     def _kept(self, job: dict[str, Any], known: Known) -> dict[str, Any] | None:
         """A result that was noted as graded, and not yet as written, by a run that was killed."""
@@ -235,6 +241,13 @@ class ClassRun:
             return None
         text = path.read_bytes()
         return json.loads(text) if hashlib.sha256(text).hexdigest() == last["result"] else None
+
+    def _sweep(self) -> None:
+        """Remove what a run that was killed left: half-written results, and written ones."""
+        waiting = {f"{name}.json" for name, about in self.known.items() if not about.written}
+        for path in self.pending.glob("*"):
+            if path.name not in waiting:
+                path.unlink()
 
     def _pending_path(self, job: dict[str, Any]) -> Path:
         return self.pending / f"{job['student']}.json"
@@ -274,6 +287,8 @@ class ClassRun:
         if not reason or not result["graded"]:  # else it is tried again, from what is kept
             self._note(job, event="written", durable=False)
             self._pending_path(job).unlink(missing_ok=True)
+        else:
+            self._note(job, event="unwritten", reason=reason)
         return Outcome(
             student=job["student"],
             reason=reason,
@@ -298,3 +313,24 @@ class ClassRun:
     def __exit__(self, *_exc: object) -> None:
         self.writer.close()
         self.journal.close()
+
+
+def _written_before(folder: Path, assignment: Assignment) -> set[str]:
+    """Who has a submission in the gradebook, if anybody may be left out."""
+    from autograde.classroom.gradebook import changed_since_release, students_in
+
+    changed = changed_since_release(folder, assignment.name, assignment.cells)
+    if changed:
+        raise ClassDirError(
+            f"source/{assignment.name} is not what was released, see '{changed[0]}'. "
+            f"Run: autograde release {assignment.name} --dir {folder}"
+        )
+    return students_in(folder, assignment.name)
+
+
+def _read(path: Path) -> str | None:
+    """A notebook's text; None where it went away since it was found."""
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError:
+        return None

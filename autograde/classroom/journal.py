@@ -7,7 +7,8 @@ done. The last line may be torn; it is passed over, and so is its work, which is
     {"event": "written", "student": "ada", "submission": HASH, "version": HASH, ...}
 
 `graded`: the verdict is known and kept (or, with "graded": false, the reason why there is none).
-`written`: it is in nbgrader's gradebook.
+`written`: it is in nbgrader's gradebook. `unwritten`: it is not, and the reason; it will be tried
+again. Lines said twice say nothing new.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Journal:
             durable: Wait until it is on the disk. Without, it outlives this process, not the
                 machine: enough for what may be done twice.
         """
-        os.write(self.descriptor, json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        left = json.dumps(record, ensure_ascii=False).encode() + b"\n"
+        while left:  # a disk that is nearly full takes a part, then refuses the rest
+            left = left[os.write(self.descriptor, left) :]
         if durable:
             os.fsync(self.descriptor)
 
@@ -81,7 +84,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 record = json.loads(line)
             except ValueError:  # torn by a kill
                 continue
-            if isinstance(record, dict) and "event" in record:
+            if isinstance(record, dict) and {"event", "student", "submission"} <= record.keys():
                 yield record
 
 

@@ -7,6 +7,8 @@ here and not in the submission is a fault of the grader: no grade, never a zero.
 
 from __future__ import annotations
 
+import hashlib
+import socket
 import threading
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ import nbformat
 
 from autograde import bank
 from autograde.check import as_html, message
+from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
 from autograde.classroom.submissions import SubmissionFault, read_notebook
 from autograde.referee import Verdict, judge
@@ -63,7 +66,9 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     records, shown = [], []
     hidden = tuple(Path(folder) for folder in job["isolation"]["hidden"])
     isolation = Isolation(trusted=job["isolation"]["trusted"], hidden=hidden)
+    _same_world(job)
     with StudentSession(Path(job["folder"]), Limits(**job["limits"]), isolation) as session:
+        session.run(SEED_EVERYTHING.format(_students_seed(seed)))
         for cell in cells:
             if cell["cell_type"] != "code":
                 continue
@@ -76,6 +81,31 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
             shown.append({"source": cell["source"], "outputs": outputs})
         ended = session.ended
     return {"graded": True, "notes": notes, "cells": shown, "checks": records, "ended": ended}
+
+
+SEED_EVERYTHING = """\
+__import__("random").seed({0}); __import__("numpy").random.seed({0})
+__import__("torch").manual_seed({0});"""
+"""Before the first cell, so that work that draws at random gets the same grade every time."""
+
+
+def _students_seed(seed: int) -> int:
+    """From which the referee's own cannot be told."""
+    return int.from_bytes(hashlib.sha256(f"student {seed}".encode()).digest()[:4])
+
+
+def _same_world(job: dict[str, Any]) -> None:
+    """On a machine of a cluster: that it sees the submission, and has the run's exercises."""
+    if not Path(job["folder"]).is_dir():
+        raise FileNotFoundError(f"{socket.gethostname()} does not see {job['folder']}")
+    if exercises_version(_exercises(job["assignment"])) != job["assignment"]["exercises"]:
+        raise RuntimeError(
+            f"{socket.gethostname()} has other exercises than the run: install the same version"
+        )
+
+
+def _exercises(assignment: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted({call["exercise_id"] for call in assignment["calls"].values()}))
 
 
 def _referee(session: StudentSession, call: dict[str, str], seed: int) -> Verdict:

@@ -45,9 +45,7 @@ def ask_nbgrader(config: Config, command: str, *args: str, **options: object) ->
     from nbgrader.apps.api import NbGraderAPI
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    scripts = str(Path(sys.executable).parent)
-    if scripts not in os.environ["PATH"].split(os.pathsep):  # nbgrader calls alembic by name
-        os.environ["PATH"] = scripts + os.pathsep + os.environ["PATH"]
+    let_alembic_be_found()
     api = NbGraderAPI(config=config)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nbgrader's own queries, and odd cell ids: named elsewhere
@@ -56,6 +54,13 @@ def ask_nbgrader(config: Config, command: str, *args: str, **options: object) ->
     if not result["success"]:
         raise NbgraderFault(last_words(result.get("error") or log))
     return log
+
+
+def let_alembic_be_found() -> None:
+    """Put our commands on PATH: for a new gradebook nbgrader calls alembic by name."""
+    scripts = str(Path(sys.executable).parent)
+    if scripts not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = scripts + os.pathsep + os.environ.get("PATH", "")
 
 
 def last_words(log: str) -> str:

@@ -40,10 +40,8 @@ class SubmissionFault(Exception):
     """A submission cannot be graded; the message names the file and what to do."""
 
 
-def find_submissions(
-    folder: Path, assignment: str, students: list[str] | None = None
-) -> list[Submission]:
-    """All submissions of an assignment, by student.
+def handed_in(folder: Path, assignment: str, students: list[str] | None = None) -> list[str]:
+    """Who has handed in an assignment, each once, in order.
 
     Args:
         folder: A class directory.
@@ -66,9 +64,17 @@ def find_submissions(
             f"{submitted} holds no submission of {assignment}. Copy each student's notebook to "
             f"{submitted}/STUDENT/{assignment}/{assignment}.ipynb."
         )
+    return sorted(found if students is None else set(students))
+
+
+def find_submissions(
+    folder: Path, assignment: str, students: list[str] | None = None
+) -> list[Submission]:
+    """All submissions of an assignment, by student; see `handed_in`."""
+    submitted = folder / "submitted"
     return [
         look_at(name, submitted / name / assignment / f"{assignment}.ipynb")
-        for name in sorted(found if students is None else students)
+        for name in handed_in(folder, assignment, students)
     ]
 
 
@@ -80,6 +86,14 @@ def look_at(student: str, path: Path) -> Submission:
         path: Where the notebook should lie.
     """
 
+    try:
+        return _look_at(student, path)
+    except OSError as problem:
+        why = f"{path}: cannot be read ({problem.strerror}). Mend that, then grade again."
+        return Submission(student=student, path=path, sha="", fault=why)
+
+
+def _look_at(student: str, path: Path) -> Submission:
     def fault(text: str) -> Submission:
         return Submission(student=student, path=path, sha="", fault=f"{path}: {text}")
 

@@ -2,10 +2,11 @@
 
 from course.data.collate import PaddedBatch, by_length, pad_collate
 from course.data.contract import BatchReport, Breach, ContractError, check_batch
+from course.data.coverage import Coverage, count_draws
 from course.data.datasets import Data, DataNotFoundError, find_fashion_mnist, load
 from course.data.files import FileFault, ImageFileError, ImageFiles, ImageScan, scan_images
 from course.data.loading import Augmented, InMemoryLoader, make_loader
-from course.data.sampling import ResumableBatchSampler
+from course.data.sampling import ResumableBatchSampler, WeightedBatchSampler, class_weights
 from course.data.splits import (
     SplitFinding,
     SplitReport,
@@ -15,6 +16,14 @@ from course.data.splits import (
     stratified_split,
     time_split,
 )
+from course.data.throughput import (
+    LoaderSpeed,
+    StepSpeed,
+    Waiting,
+    is_waiting,
+    measure_loader,
+    measure_step,
+)
 from course.data.workers import GuardedLoader, WorkerDiedError, workers_explained
 
 __all__ = [
@@ -22,6 +31,7 @@ __all__ = [
     "BatchReport",
     "Breach",
     "ContractError",
+    "Coverage",
     "Data",
     "DataNotFoundError",
     "FileFault",
@@ -30,18 +40,27 @@ __all__ = [
     "ImageFiles",
     "ImageScan",
     "InMemoryLoader",
+    "LoaderSpeed",
     "PaddedBatch",
     "ResumableBatchSampler",
     "SplitFinding",
     "SplitReport",
+    "StepSpeed",
+    "Waiting",
+    "WeightedBatchSampler",
     "WorkerDiedError",
     "by_length",
     "check_batch",
     "check_split",
+    "class_weights",
+    "count_draws",
     "find_fashion_mnist",
     "group_split",
+    "is_waiting",
     "load",
     "make_loader",
+    "measure_loader",
+    "measure_step",
     "pad_collate",
     "random_split",
     "scan_images",

@@ -22,7 +22,10 @@ import torch
 from torch import Tensor
 
 Task = Literal["classification", "binary", "multilabel", "regression"]
+Layout = Literal["BCHW", "BHWC"]
 IMAGE_CHANNELS = (1, 3, 4)
+LONGEST_IMAGE = 3
+"""Sides that differ by more than this factor are taken for channels and a map, not for an image."""
 INPUT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 INDEX_DTYPES = (torch.long, torch.uint8)  # what cross_entropy takes as class indices (F07)
 
@@ -120,6 +123,7 @@ def check_batch(
     ignore_index: int = -100,
     input_dtype: torch.dtype | None = None,
     class_probabilities: bool = False,
+    layout: Layout | None = None,
 ) -> BatchReport:
     """Hold a batch against the contract of its task.
 
@@ -138,24 +142,30 @@ def check_batch(
             that the inputs are token ids, to which no scale applies.
         class_probabilities: Declare that classification targets are probabilities [B, C], as
             after mixup.
+        layout: Declare the order of the dimensions of [B, ., ., .] inputs. Without it, inputs such
+            as [8, 30, 17, 3] read as images with their channels last, though they may be 30 maps
+            of 17 × 3: shapes alone cannot tell. With `BCHW`, nothing is guessed; with `BHWC`,
+            images with channels first are the breach.
 
     Returns:
         The breaches, none for a sound batch.
 
     Raises:
-        ValueError: `task` is unknown.
+        ValueError: `task` or `layout` is unknown.
 
     Source: Lecture 1, "The batch contract"; ledger C20, T04, T05.
     """
     if task not in get_args(Task):
         raise ValueError(f"task = {task!r}: no such task. Choose from {', '.join(get_args(Task))}.")
+    if layout not in (None, *get_args(Layout)):
+        raise ValueError(f"layout = {layout!r}: choose from {', '.join(get_args(Layout))} or None.")
     if not _is_pair(batch):
         parts = len(batch) if isinstance(batch, tuple | list) else "no"
         return BatchReport([_not_a_pair(f"a {type(batch).__name__}, {parts} parts")])
     inputs, targets = batch
     if breaches := list(_size(inputs, targets, ndim)):
         return BatchReport(breaches)  # what follows would only repeat these
-    breaches = [*_layout(inputs), *_input_values(inputs, value_range, input_dtype)]
+    breaches = [*_layout(inputs, layout), *_input_values(inputs, value_range, input_dtype)]
     if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
         breaches.append(_non_finite("targets", targets))
     elif task == "classification" and class_probabilities:
@@ -212,15 +222,32 @@ def _size(inputs: Tensor, targets: Tensor, ndim: int | None) -> Iterator[Breach]
         )  # fmt: skip
 
 
-def _layout(inputs: Tensor) -> Iterator[Breach]:
-    """Images come as [B, C, H, W]; sides of 8 or more keep small feature maps out of this."""
-    if inputs.dim() != 4 or inputs.shape[3] not in IMAGE_CHANNELS:
+def _layout(inputs: Tensor, declared: Layout | None) -> Iterator[Breach]:
+    """Images come as [B, C, H, W], or as declared. Sides of 8 or more that do not differ too much
+    keep small and long feature maps out of this."""
+    if inputs.dim() != 4 or declared == "BCHW":
         return
-    if inputs.shape[1] >= 8 and inputs.shape[2] >= 8:
+    _, first, middle, last = inputs.shape
+    if declared is None and last in IMAGE_CHANNELS and _like_sides(first, middle):
         yield Breach(
             "channels-last", "inputs", f"{_shape(inputs)} reads as [B, H, W, C]",
-            "images are [B, C, H, W]", "inputs.permute(0, 3, 1, 2).contiguous()",
+            "images are [B, C, H, W]",
+            "inputs.permute(0, 3, 1, 2).contiguous()  # or declare it: layout='BCHW'",
         )  # fmt: skip
+    if (
+        declared == "BHWC"
+        and first in IMAGE_CHANNELS
+        and last not in IMAGE_CHANNELS
+        and _like_sides(middle, last)
+    ):
+        yield Breach(
+            "channels-first", "inputs", f"{_shape(inputs)} reads as [B, C, H, W]",
+            "[B, H, W, C] was declared", "inputs.permute(0, 2, 3, 1)",
+        )  # fmt: skip
+
+
+def _like_sides(height: int, width: int) -> bool:
+    return min(height, width) >= 8 and max(height, width) <= LONGEST_IMAGE * min(height, width)
 
 
 def _input_values(

@@ -24,10 +24,13 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from course.data.sampling import (
     ResumableBatchSampler,
+    WeightedBatchSampler,
     check_batches,
+    check_weights,
     epoch_order,
     key_seed,
     num_batches,
+    weighted_order,
 )
 from course.data.workers import GuardedLoader
 
@@ -42,6 +45,7 @@ def make_loader(
     shuffle: bool = False,
     seed: int = 0,
     augment: Callable[[Any], Any] | None = None,
+    weights: Tensor | None = None,
     drop_last: bool = False,
     num_workers: int = 0,
     rank: int = 0,
@@ -55,6 +59,8 @@ def make_loader(
         batch_size: Examples a batch, over all processes together.
         augment: Applied to the inputs of each example; its random draws (from torch's, NumPy's or
             Python's global generators) are keyed by (seed, epoch, index).
+        weights: [N], for weighted sampling with replacement, such as `class_weights(targets)`;
+            there is nothing left to shuffle then.
         rank: Which process this is, and `num_ranks` how many share each batch.
         options: Passed on to `DataLoader`, such as `persistent_workers` or `collate_fn`.
 
@@ -64,22 +70,38 @@ def make_loader(
     Raises:
         ValueError: No batch would come, or an empty one for a process.
     """
-    batches = ResumableBatchSampler(
-        len(dataset),
-        batch_size,
-        shuffle=shuffle,
-        seed=seed,
-        drop_last=drop_last,
-        keyed=augment is not None,
-        rank=rank,
-        num_ranks=num_ranks,
-    )
+    shared = {"seed": seed, "drop_last": drop_last, "rank": rank, "num_ranks": num_ranks}
+    shared["keyed"] = augment is not None
+    if weights is None:
+        batches = ResumableBatchSampler(len(dataset), batch_size, shuffle=shuffle, **shared)
+    else:
+        weights = weights_of(weights, len(dataset), shuffle=shuffle)
+        batches = WeightedBatchSampler(weights, batch_size, **shared)
     if augment is not None:
         dataset = Augmented(dataset, augment, seed=seed)
     options.setdefault("pin_memory", torch.accelerator.is_available())
     # A generator of its own: starting the workers then draws nothing from the global one (F86).
     options.setdefault("generator", torch.Generator().manual_seed(seed))
     return GuardedLoader(dataset, batch_sampler=batches, num_workers=num_workers, **options)
+
+
+def weights_of(weights: Tensor, num_examples: int, *, shuffle: bool) -> Tensor:
+    """The weights [N] as float64, one for each example.
+
+    Raises:
+        ValueError: They are not as many, not valid, or `shuffle` was asked for as well.
+    """
+    weights = check_weights(weights)
+    if len(weights) != num_examples:
+        raise ValueError(
+            f"{len(weights)} weights for {num_examples} examples: expected one for each. "
+            "From class indices: class_weights(targets)."
+        )
+    if shuffle:
+        raise ValueError(
+            "shuffle=True with weights: weighted draws are in random order already. Leave one out."
+        )
+    return weights
 
 
 class Augmented(Dataset):
@@ -130,7 +152,7 @@ class InMemoryLoader:
     Args:
         inputs: [N, ...].
         targets: [N, ...], on the same device.
-        batch_size, shuffle, seed, drop_last, rank, num_ranks: As `make_loader` takes them.
+        batch_size, shuffle, weights, seed, drop_last, rank, num_ranks: As `make_loader` takes them.
 
     Raises:
         ValueError: Lengths or devices differ, or no batch would come.
@@ -143,6 +165,7 @@ class InMemoryLoader:
         batch_size: int,
         *,
         shuffle: bool = False,
+        weights: Tensor | None = None,
         seed: int = 0,
         drop_last: bool = False,
         rank: int = 0,
@@ -153,7 +176,10 @@ class InMemoryLoader:
         if inputs.device != targets.device:
             raise ValueError(f"inputs on {inputs.device}, targets on {targets.device}: move one.")
         check_batches(len(inputs), batch_size, drop_last=drop_last, num_ranks=num_ranks)
+        if weights is not None:
+            weights = weights_of(weights, len(inputs), shuffle=shuffle)
         self.inputs, self.targets, self.batch_size = inputs, targets, batch_size
+        self.weights = weights
         self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
         self.rank, self.num_ranks = rank, num_ranks
         self.epoch = self.start = 0
@@ -162,10 +188,17 @@ class InMemoryLoader:
         """Let the next pass be epoch `epoch` (from 0), entered at its batch `batch`."""
         self.epoch, self.start = epoch, batch
 
+    def order(self, epoch: int) -> Tensor:
+        """Indices of one epoch, dtype long."""
+        if self.weights is not None:
+            num = len(self.inputs)
+            return weighted_order(self.weights, num, seed=self.seed, epoch=epoch)
+        return epoch_order(len(self.inputs), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         epoch, start = self.epoch, self.start
         self.set_position(epoch + 1)
-        order = epoch_order(len(self.inputs), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+        order = self.order(epoch)
         order = order[start * self.batch_size : len(self) * self.batch_size]
         if not len(order):  # entered at its end: split() would give one empty batch
             return

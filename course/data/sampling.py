@@ -8,14 +8,20 @@ Many processes share each batch: process r of w takes every w-th example of it, 
 processes together then train on the very batches that one process would train on; nothing is
 repeated to make the shares even (F88).
 
-Source: the training-loop chapter, "Shuffling and samplers"; ledger C12, C15, F85-F88, N52.
+Weighted sampling draws each example with a chance of its own, so that a rare class comes as often
+as a frequent one. The price is coverage: some examples are drawn many times an epoch, others never
+(N07). `count_draws` counts both.
+
+Source: the training-loop chapter, "Shuffling and samplers"; ledger C12, C15, C18, F85-F88, N07,
+N52.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
@@ -37,6 +43,68 @@ def epoch_order(num_examples: int, *, seed: int, epoch: int, shuffle: bool = Tru
     if not shuffle:
         return torch.arange(num_examples)
     return torch.randperm(num_examples, generator=keyed_generator(seed, epoch))
+
+
+def weighted_order(weights: Tensor, num_draws: int, *, seed: int, epoch: int) -> Tensor:
+    """Indices [num_draws] drawn with replacement, example i with chance weights[i] / sum.
+
+    An index is found by where a uniform number falls among the cumulated weights, in float64: this
+    takes any number of examples, where `torch.multinomial` stops at 2**24.
+
+    Args:
+        weights: [N], float64, none negative.
+    """
+    upper = weights.cumsum(0)
+    drawn = torch.rand(num_draws, dtype=torch.float64, generator=keyed_generator(seed, epoch))
+    last = int(weights.nonzero()[-1])  # rounding must not reach a weight of 0 behind it
+    return torch.searchsorted(upper, drawn * upper[-1], right=True).clamp_(max=last)
+
+
+def class_weights(
+    targets: Tensor | np.ndarray | list[int],
+    *,
+    power: float = 1.0,
+    shares: Mapping[int, float] | None = None,
+) -> Tensor:
+    """A weight for each example [N], float64, by how frequent its class is.
+
+    Without `shares`, an example weighs 1 / (its class's count) ** power. Power 1 draws all classes
+    equally often, power 0 as often as they come, and 1/2 lies between.
+
+    >>> class_weights([0] * 900 + [1] * 100)[[0, 999]].tolist()
+    [0.0011111111111111111, 0.01]
+
+    Args:
+        targets: Class indices [N].
+        power: How far to balance, 0 to 1.
+        shares: Instead: what share of the draws each class should have, such as
+            {0: 0.7, 1: 0.3}; normalised to sum 1.
+
+    Raises:
+        ValueError: `power` is outside 0 .. 1, targets are no class indices, or `shares` leaves a
+            class out, names one that is not there, or is negative.
+
+    Source: the training-loop chapter, "Weighted sampling"; ledger N07, C18.
+    """
+    targets = torch.as_tensor(targets)
+    if targets.dim() != 1 or targets.is_floating_point() or not len(targets):
+        raise ValueError(
+            f"targets {list(targets.shape)}, {targets.dtype}: expected class indices [N], N >= 1, "
+            "such as targets.argmax(1) where they are one-hot."
+        )
+    if not 0 <= power <= 1:
+        raise ValueError(f"power = {power}: 1 balances the classes, 0 leaves them. Use 0 .. 1.")
+    classes, of_example, counts = targets.unique(return_inverse=True, return_counts=True)
+    counts = counts.double()
+    if shares is None:
+        return (counts**-power)[of_example]
+    if set(shares) != set(classes.tolist()) or min(shares.values()) < 0 or not any(shares.values()):
+        raise ValueError(
+            f"shares = {dict(shares)} for the classes {classes.tolist()}: expected one share for "
+            "each class, none negative and not all 0."
+        )
+    mass = torch.tensor([shares[label] for label in classes.tolist()], dtype=torch.float64)
+    return (mass / mass.sum() / counts)[of_example]
 
 
 def num_batches(num_examples: int, batch_size: int, *, drop_last: bool = False) -> int:
@@ -87,11 +155,15 @@ class ResumableBatchSampler(Sampler):
         """Let the next pass be epoch `epoch` (from 0), entered at its batch `batch`."""
         self.epoch, self.start = epoch, batch
 
+    def order(self, epoch: int) -> Tensor:
+        """Indices of one epoch as its batches take them, dtype long; `drop_last` cuts its end."""
+        return epoch_order(self.num_examples, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+
     def __iter__(self) -> Iterator[list]:
         # Read at the first batch, not before: a DataLoader with workers calls iter() twice.
         epoch, start = self.epoch, self.start
         self.set_position(epoch + 1)
-        order = epoch_order(self.num_examples, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+        order = self.order(epoch)
         for batch in range(start, len(self)):
             first = batch * self.batch_size
             mine = order[first : first + self.batch_size][self.rank :: self.num_ranks].tolist()
@@ -100,6 +172,72 @@ class ResumableBatchSampler(Sampler):
     def __len__(self) -> int:
         """Batches of a whole epoch, wherever the next pass starts."""
         return num_batches(self.num_examples, self.batch_size, drop_last=self.drop_last)
+
+
+class WeightedBatchSampler(ResumableBatchSampler):
+    """Batches of indices drawn with replacement, each example with a chance of its own.
+
+    Keyed by (seed, epoch), entered anywhere and shared by processes as its base is. For training
+    only: a validation set is to be seen whole, each example once.
+
+    Drawing without replacement is not offered: as many draws as examples would be a plain shuffle,
+    with all heavy examples at its beginning (F87).
+
+    Args:
+        weights: [N], finite and not negative, such as `class_weights(targets)`.
+        batch_size, seed, drop_last, keyed, rank, num_ranks: As the base takes them.
+        num_draws: Examples an epoch; N by default.
+
+    Raises:
+        ValueError: A weight is negative or not finite, or all are 0; or as the base raises.
+
+    Source: the training-loop chapter, "Weighted sampling"; ledger C18, N07, F87.
+    """
+
+    def __init__(
+        self,
+        weights: Tensor | np.ndarray | list[float],
+        batch_size: int,
+        *,
+        num_draws: int | None = None,
+        seed: int = 0,
+        drop_last: bool = False,
+        keyed: bool = False,
+        rank: int = 0,
+        num_ranks: int = 1,
+    ) -> None:
+        self.weights = check_weights(weights)
+        super().__init__(
+            len(self.weights) if num_draws is None else num_draws,
+            batch_size,
+            seed=seed,
+            drop_last=drop_last,
+            keyed=keyed,
+            rank=rank,
+            num_ranks=num_ranks,
+        )
+
+    def order(self, epoch: int) -> Tensor:
+        """Indices of one epoch's draws, dtype long."""
+        return weighted_order(self.weights, self.num_examples, seed=self.seed, epoch=epoch)
+
+
+def check_weights(weights: Tensor | np.ndarray | list[float]) -> Tensor:
+    """The weights [N] as float64 on the CPU, none negative, not all 0."""
+    weights = torch.as_tensor(weights).detach().to("cpu", torch.float64)
+    if weights.dim() != 1 or not len(weights):
+        raise ValueError(
+            f"weights {list(weights.shape)}: expected one number for each example, [N]. "
+            "From class indices: class_weights(targets)."
+        )
+    bad = ~torch.isfinite(weights) | (weights < 0)
+    if bad.any() or not weights.sum() > 0:
+        first = int(bad.nonzero()[0]) if bad.any() else 0
+        raise ValueError(
+            f"weights[{first}] = {weights[first]:g}: expected finite weights, none negative and "
+            "not all 0. A class of 0 examples gives 1 / 0: class_weights(targets) leaves it out."
+        )
+    return weights
 
 
 def check_batches(

@@ -17,11 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from course.data import perceptual
+
 Indices = NDArray[np.int64]
 MOST_ROWS = 2000
 """Rows a side for the comparisons that cost more than a hash; more are drawn at random."""
 COPY_DISTANCE = 0.1
 """A near copy is this much nearer than training rows usually are to each other."""
+MOST_IMAGES = 10_000
+"""Training images among which look-alikes are searched; more are drawn at random."""
 
 
 def random_split(num: int, val_share: float = 0.2, *, seed: int = 0) -> tuple[Indices, Indices]:
@@ -167,6 +171,7 @@ def check_split(
     checks = [
         lambda: _copies(sides),
         lambda: _near_copies(sides),
+        lambda: _look_alikes(sides),
         lambda: _shared_groups(groups),
         lambda: _earlier(times),
         lambda: _preprocessing(sides),
@@ -191,10 +196,18 @@ class _Sides:
 
     def __init__(self, x, y, x_val, y_val, alpha, rng) -> None:
         self.x, self.x_val = x.reshape(len(x), -1), x_val.reshape(len(x_val), -1)
+        self.shape, self.shape_val = x.shape[1:], x_val.shape[1:]
         self.y, self.y_val, self.alpha, self.rng = y, y_val, alpha, rng
         self.image = x.ndim == 4
         self.same_width = self.x.shape[1] == self.x_val.shape[1]
         self.numbers = all(part.dtype.kind in "fiub" for part in (self.x, self.x_val))
+
+        self.val_rows = np.arange(len(x_val))
+        """Validation rows that are searched for copies."""
+        if len(x_val) > MOST_ROWS:
+            self.val_rows = np.sort(rng.choice(len(x_val), MOST_ROWS, replace=False))
+        self.named = np.zeros(len(self.val_rows), dtype=bool)
+        """Which of them a finding names already."""
 
     def drawn(self, rows: np.ndarray) -> np.ndarray:
         if len(rows) > MOST_ROWS:
@@ -231,23 +244,59 @@ def _near_copies(sides: _Sides) -> Result:
     if not (sides.numbers and sides.same_width) or sides.x.shape[1] < 8 or len(sides.x) < 8:
         yield "near copies: the rows are no 8 or more numbers, or fewer than 8 rows"
         return
-    train, val = sides.x.astype(np.float64), sides.drawn(sides.x_val)
+    train, val = (part.astype(np.float64) for part in (sides.x, sides.x_val[sides.val_rows]))
     copies = {_row_hash(row) for row in train}
-    copied = np.array([_row_hash(row) in copies for row in val])  # `_copies` names these
+    sides.named |= np.array([_row_hash(row) in copies for row in val])  # by `_copies`
     if len(train) > 10 * MOST_ROWS:
         train = train[sides.rng.choice(len(train), 10 * MOST_ROWS, replace=False)]
     train, val = _features(train, val, image=sides.image)
     usual = np.median(_nearest(train[: min(len(train), 1000)], train, skip_self=True))
     nearest = _nearest(val, train)
-    near = float((~copied & (nearest < COPY_DISTANCE * usual)).mean())
+    found = ~sides.named & (nearest < COPY_DISTANCE * usual)
+    near = float(found.mean())
     yield {"near_copies": near, "usual_distance": float(usual)}
     if usual > 0 and near * len(val) >= 3 and near > 0.005:
+        sides.named |= found
         yield SplitFinding(
             id="leak-overlap",
             message=f"{near:.1%} of the validation rows lie within {COPY_DISTANCE:.0%} of the "
             "usual distance from a training row: near copies.",
             figures={"near_copies": near},
             fix="give copies of one original one group, then group_split(groups)",
+        )
+
+
+def _look_alikes(sides: _Sides) -> Result:
+    """Images that are a training image again, moved, brightened or compressed; more of them than
+    training images have such a double within training."""
+    if not sides.image or sides.shape != sides.shape_val or not sides.numbers:
+        yield "look-alikes: inputs are no images [N, C, H, W] of one size"
+        return
+    if min(sides.shape[1:]) < 8 or len(sides.x) < 100:
+        yield "look-alikes: images under 8 × 8, or fewer than 100"
+        return
+    rows = np.arange(len(sides.x))
+    if len(rows) > MOST_IMAGES:
+        rows = sides.rng.choice(len(rows), MOST_IMAGES, replace=False)
+    train = perceptual.grey(sides.x[rows].reshape(-1, *sides.shape))
+    val = perceptual.grey(sides.x_val[sides.val_rows[~sides.named]].reshape(-1, *sides.shape))
+    usual, _ = perceptual.look_alikes(train[:1000], train, skip_self=True)
+    unlike, _ = perceptual.look_alikes(val, train)
+    limit = COPY_DISTANCE * float(np.median(usual))
+    within, across = int((usual < limit).sum()), int((unlike < limit).sum())
+    share, doubles = across / len(sides.val_rows), within / len(usual)
+    figures = {"look_alikes": share, "look_alikes_within_train": doubles}
+    yield figures
+    from scipy import stats
+
+    p = stats.binom.sf(across - 1, max(len(unlike), 1), (within + 1) / (len(usual) + 1))
+    if across >= 3 and share > 0.005 and p < sides.alpha:
+        yield SplitFinding(
+            id="leak-overlap",
+            message=f"{share:.1%} of the validation images are a training image again, moved, "
+            f"brightened or compressed anew; within training {doubles:.1%} have such a double.",
+            figures=figures,
+            fix="give pictures of one original one group, then group_split(groups)",
         )
 
 

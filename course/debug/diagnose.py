@@ -20,10 +20,12 @@ from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
 
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
-    rates.raises, data.labels, data.finite_data, data.single_class, data.second_epoch, data.split,
-    data.groups, data.times, data.preprocessing, data.label_shift, data.wrapped_bytes,
-    pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax, pairing.double_sigmoid,
-    pairing.missing_log_softmax, pairing.rows_mixed,
+    data.empty, rates.raises, data.memory_shared, data.labels, data.finite_data,
+    data.single_class, data.second_epoch, data.split, data.groups, data.times,
+    data.preprocessing, data.label_shift, data.wrapped_bytes,
+    pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax,
+    pairing.softmax_in_the_loss, pairing.double_sigmoid, pairing.missing_log_softmax,
+    pairing.rows_mixed,
     structure.hidden_modules, structure.plain_tensors, structure.membership, structure.frozen,
     structure.frozen_drift,
     loop.clearing, loop.thrown_away, loop.uphill, loop.reseeded, loop.erased, loop.stepping,
@@ -31,8 +33,8 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     loop.schedule, loop.kept_graphs, loop.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
-    data.covariate_shift, data.unnormalised, rates.finite, rates.dead_units, rates.too_large,
-    rates.too_small, pairing.reads_inputs,
+    data.covariate_shift, data.unnormalised, rates.finite, rates.underflow, rates.start,
+    rates.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
 )  # fmt: skip
 
 SYMPTOMS = {

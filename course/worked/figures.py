@@ -6,24 +6,13 @@ when the first one is drawn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from course.plots.style import BLUE, GREEN, GREY, ORANGE, RED, axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Colours of Okabe and Ito, which all readers can tell apart.
-BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
-
-
-def _axes(width: float = 6.4, height: float = 3.6, columns: int = 1) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, columns)
-    for ax in axes if columns > 1 else [axes]:
-        ax.spines[["top", "right"]].set_visible(False)
-    return figure, axes
 
 
 def sampled_classes(
@@ -33,7 +22,7 @@ def sampled_classes(
     from course.worked.sampling import simulate
 
     touched, counts = simulate(class_sizes, batch_size, epochs, seed)
-    figure, (left, right) = _axes(8.0, 3.2, columns=2)
+    figure, (left, right) = axes(8.0, 3.2, columns=2)
     bins = [edge - 0.5 for edge in range(batch_size + 2)]
     left.hist(counts.tolist(), bins=bins, color=BLUE)
     plain = batch_size * class_sizes[1] / sum(class_sizes)
@@ -56,7 +45,7 @@ def tape(x: float, w: float, b: float) -> Figure:
     from course.worked.autograd import tape as compute
 
     value = {step.what: step.computed for step in compute(x, w, b).steps}
-    figure, ax = _axes(8.0, 3.2)
+    figure, ax = axes(8.0, 3.2)
     ax.set_axis_off()
     ax.set(xlim=(-0.6, 6.6), ylim=(-0.55, 2.6))
     nodes = {
@@ -86,7 +75,7 @@ def tape(x: float, w: float, b: float) -> Figure:
 
 def lr_finder(rates: tuple[float, ...], losses: tuple[float, ...]) -> Figure:
     """Loss over learning rate, with the minimum and a tenth of it."""
-    figure, ax = _axes()
+    figure, ax = axes()
     ax.semilogx(rates, losses, "o-", color=BLUE)
     lowest = rates[losses.index(min(losses))]
     ax.axvline(lowest, color=GREY, linestyle=":", label=f"smallest loss: {lowest:g}")
@@ -98,7 +87,7 @@ def lr_finder(rates: tuple[float, ...], losses: tuple[float, ...]) -> Figure:
 
 def finder_reach(start: float, factor: float, steps: int, end: float) -> Figure:
     """Learning rate by step for the lecture's factor and for one that reaches the end."""
-    figure, ax = _axes()
+    figure, ax = axes()
     fitting = (end / start) ** (1 / (steps - 1))
     for ratio, color in ((factor, RED), (fitting, GREEN)):
         rates = [start * ratio**step for step in range(steps)]
@@ -116,7 +105,7 @@ def error_buckets(buckets: tuple[tuple[str, int], ...], accuracy: float) -> Figu
     from course.worked.error_analysis import ceiling_gains
 
     colors = [BLUE, ORANGE, GREEN, RED, GREY]
-    figure, (left, right) = _axes(8.4, 3.4, columns=2)
+    figure, (left, right) = axes(8.4, 3.4, columns=2)
     left.set_axis_off()
     left.set_aspect("equal")
     squares = [index for index, (_, count) in enumerate(buckets) for _ in range(count)]
@@ -136,7 +125,7 @@ def error_buckets(buckets: tuple[tuple[str, int], ...], accuracy: float) -> Figu
 
 def ceiling(stages: tuple[tuple[str, float], ...], baseline: float, all_true: float) -> Figure:
     """Accuracy with each stage replaced by the truth, above the baseline."""
-    figure, ax = _axes()
+    figure, ax = axes()
     rows = [*stages, ("all stages", all_true)]
     names = [name for name, _ in rows]
     gains = [accuracy - baseline for _, accuracy in rows]
@@ -163,7 +152,7 @@ def cosine(
     from course.worked.schedules import cosine_rates
 
     rates = cosine_rates(lr, t_max, eta_min, max(past))
-    figure, ax = _axes()
+    figure, ax = axes()
     _learning_rate(ax, rates[: t_max + 1], BLUE, "up to T_max")
     ax.plot(range(t_max, len(rates)), rates[t_max:], "--", color=RED, label="past T_max")
     ax.plot(at, [rates[t] for t in at], "o", color=BLUE)
@@ -177,7 +166,7 @@ def cosine_per_batch(lr: float, t_max: int, num_batches: int, epochs: int) -> Fi
     from course.worked.schedules import cosine_rates
 
     shown = min(epochs, 20)
-    figure, ax = _axes()
+    figure, ax = axes()
     wrong = cosine_rates(lr, t_max, 0.0, shown * num_batches)
     right = cosine_rates(lr, t_max, 0.0, shown)
     calls = [call / num_batches for call in range(len(wrong))]
@@ -193,7 +182,7 @@ def warmup(warmup: int, total: int, at: tuple[int, ...]) -> Figure:
     from course.worked.schedules import warmup_factor
 
     factor = warmup_factor(warmup, total)
-    figure, ax = _axes()
+    figure, ax = axes()
     steps = sorted({*range(0, total + 1, max(1, total // 500)), *range(warmup + 1)})
     ax.plot(steps, [factor(step) for step in steps], color=BLUE)
     ax.axvspan(0, warmup, color=ORANGE, alpha=0.3, label=f"warmup: {warmup} of {total} steps")
@@ -211,7 +200,7 @@ def formats(formats: tuple[str, ...], **_inputs: float) -> Figure:
 
     from course.worked.precision import FORMATS, bit_fields
 
-    figure, (left, right) = _axes(8.8, 2.8, columns=2)
+    figure, (left, right) = axes(8.8, 2.8, columns=2)
     names = ("sign", "exponent", "mantissa")
     for row, name in enumerate(formats):
         begin = 0

@@ -132,3 +132,32 @@ def test_an_unknown_task_lists_the_known_ones():
 def test_a_batch_on_the_device_is_checked(device):
     assert check_batch((x.to(device), y.to(device)), num_classes=3).ok
     assert check_batch((x.to(device), y.to(device)), num_classes=2).ids == ["label-out-of-range"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "expected"),
+    [
+        ([8, 30, 17, 3], None, ["channels-last"]),  # a guess; the fix says how to declare it
+        ([8, 30, 17, 3], "BCHW", []),
+        ([8, 30, 17, 3], "BHWC", []),
+        ([8, 28, 28, 1], None, ["channels-last"]),
+        ([8, 64, 8, 3], None, []),  # 64 maps of 8 x 3, no image of 64 x 8
+        ([8, 128, 9, 4], None, []),
+        ([8, 32, 7, 3], None, []),
+        ([8, 3, 30, 17], None, []),
+        ([8, 3, 30, 17], "BHWC", ["channels-first"]),
+        ([8, 3, 9, 3], "BHWC", []),
+        ([8, 30, 3], "BCHW", []),
+    ],
+)
+def test_a_declared_layout_is_not_guessed_at(shape, layout, expected):
+    inputs = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    report = check_batch((inputs, y), layout=layout)
+    assert report.ids == expected
+    if expected == ["channels-last"]:
+        assert "layout='BCHW'" in report[0].fix
+
+
+def test_an_unknown_layout_is_refused():
+    with pytest.raises(ValueError, match="layout = 'NCHW': choose from BCHW, BHWC"):
+        check_batch((images, y), layout="NCHW")

@@ -7,9 +7,9 @@ exhibit.show()             # symptom with and without the bug, evidence, fix
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, cycle, islice
+from itertools import islice
 from typing import Any
 
 import torch
@@ -79,8 +79,7 @@ class Exhibit:
         return run
 
     def _train(self, run: Run, steps: int) -> None:
-        batches = chain.from_iterable(cycle([run.setup["train_loader"]]))
-        for batch in islice(batches, steps):
+        for batch in islice(epochs(run.setup["train_loader"]), steps):
             run.losses.append(float(run.setup["train_step"](batch)))
             grads = [p.grad for p in run.setup["model"].parameters() if p.grad is not None]
             run.grad_norms.append(math.sqrt(sum(float(g.pow(2).sum()) for g in grads)))
@@ -153,6 +152,16 @@ def digits(model: nn.Module | None = None, lr: float = 0.1) -> dict[str, Any]:
     return setup | {"train_step": healthy_step(setup), "evaluate": evaluation(setup)}
 
 
+def epochs(loader: Iterable[Any]) -> Iterator[Any]:
+    """Batches of epoch after epoch; the end where an epoch has none."""
+    empty = False
+    while not empty:
+        empty = True
+        for batch in loader:
+            empty = False
+            yield batch
+
+
 def healthy_step(setup: dict[str, Any]) -> Callable[[Any], float]:
     """Clear, forward, loss, backward, step."""
 
@@ -185,8 +194,9 @@ def evaluation(setup: dict[str, Any], *, train_mode: bool = False) -> Callable[[
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return (str(error).strip().splitlines() or [""])[0]
+    """The first line of an error's message, and the next where the first only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
 def final_loss(run: Run) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import RandomSampler, SequentialSampler
 
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.session import NotChecked, Session, length, pair
 
 IGNORED = -100
 
@@ -45,6 +45,49 @@ def labels(session: Session) -> Iterator[Finding]:
                 {"smallest": int(kept.min()), "largest": int(kept.max()), "num_classes": classes},
                 "targets = targets - targets.min()  # or map names to 0..C-1 in the data set",
             )  # fmt: skip
+
+
+def empty(session: Session) -> Iterator[Finding]:
+    """Both loaders give batches."""
+    given = {"train_loader": session.epoch}
+    if session.setup.val_loader is not None:
+        given["val_loader"] = session.val_epoch
+    for name, epoch in given.items():
+        if epoch.batches or not epoch.whole or epoch.error:
+            continue
+        loader = getattr(session.setup, name)
+        examples = length(getattr(loader, "dataset", None))
+        evidence = {"batches": 0} | ({} if examples is None else {"examples": examples})
+        dropped = bool(examples) and getattr(loader, "drop_last", False)
+        if dropped:
+            evidence["batch_size"] = loader.batch_size
+        yield Finding(
+            "empty-loader", "error",
+            f"The {name} gives no batch at all: a loop over it does nothing and says nothing."
+            + (" drop_last drops the only batch, which is not full." if dropped else ""),
+            evidence,
+            f"assert len({name}) > 0  # fewer examples than batch_size: drop_last=False",
+        )  # fmt: skip
+
+
+def memory_shared(session: Session) -> Iterator[Finding]:
+    """Batches with other targets have other inputs."""
+    pairs = [pair(b) for b in session.epoch.batches]
+    first, targets = pairs[0] if pairs else session.batch
+    alike = [(x, y) for x, y in pairs if x.shape == first.shape and y.shape == targets.shape]
+    if len(alike) < 3 or first.dim() < 2 or first[0].numel() < 2 or first.unique().numel() < 2:
+        raise NotChecked("fewer than 3 batches of one shape, or inputs of one number")
+    if all(torch.equal(x, first) for x, _ in alike) and any(
+        not torch.equal(y, targets) for _, y in alike
+    ):
+        yield Finding(
+            "memory-shared", "error",
+            f"{len(alike)} batches have the very same inputs, beside other targets, as "
+            "happens when they share one memory that was filled again after each was made.",
+            {"batches": len(alike), "different_inputs": 1,
+             "different_targets": len({y.numpy(force=True).tobytes() for _, y in alike})},
+            "inputs = torch.tensor(array)  # a copy; torch.from_numpy(array) shares its memory",
+        )  # fmt: skip
 
 
 def ignored_index(session: Session) -> int:

@@ -79,6 +79,30 @@ def double_softmax(session: Session) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def softmax_in_the_loss(session: Session) -> Iterator[Finding]:
+    """Perfect logits bring the loss to 0, unless the loss squeezes them first (N38)."""
+    _, targets = session.batch
+    outputs = session.outputs
+    if outputs.dim() != 2 or outputs.shape[1] < 2 or targets.shape != outputs.shape[:1]:
+        raise NotChecked("no outputs [B, C] with targets [B]")
+    low, high = int(targets.min()), int(targets.max())
+    if targets.is_floating_point() or low < 0 or high >= outputs.shape[1]:
+        raise NotChecked("targets are no class indices")
+    perfect = 100.0 * nn.functional.one_hot(targets.long(), outputs.shape[1]).to(outputs)
+    with session.observe(), torch.no_grad():
+        reached = float(session.loss(perfect, targets))
+    classes = outputs.shape[1]
+    floor = math.log(1 + (classes - 1) / math.e)
+    if abs(reached - floor) < 1e-3:
+        yield Finding(
+            "double-softmax", "error",
+            "loss_fn squeezes its inputs before a cross-entropy that applies softmax itself: with "
+            f"perfect logits it still gives {reached:.3f} = ln(1 + (C-1)/e), and never less.",
+            {"loss_of_perfect_logits": reached, "classes": classes},
+            "loss = F.cross_entropy(logits, targets)  # no softmax before it",
+        )  # fmt: skip
+
+
 def _bounded(session: Session, low: float, high: float) -> bool:
     """Outputs stay in a range and fill up its edges when inputs are 1000 times larger."""
     inputs, _ = session.batch

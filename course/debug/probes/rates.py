@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from statistics import median
 
 import torch
 
 from course.debug.probes.loop import norm
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
+from course.debug.probes.tape import Tape
 
 FIT_STEPS = 12
 
@@ -106,6 +108,47 @@ def too_small(session: Session) -> Iterator[Finding]:
             return
 
 
+WORSE = 3.0
+"""A start is bad when its loss is so many times that of a guess and that of fresh weights."""
+GROWN = 2.0
+"""A tensor has grown when its norm is so many times what its layer draws anew."""
+
+
+def start(session: Session) -> Iterator[Finding]:
+    """Training does not start from weights that something before it has blown up.
+
+    One layer scaled up may be meant, so nearly all must have grown.
+    """
+    if session.task != "classification":
+        raise NotChecked("what a guess costs is known for classes alone")
+    inputs, targets = session.batch
+    guess = math.log(session.outputs.shape[1])
+    with session.observe(), torch.no_grad():
+        session.model.train()
+        first = float(session.loss(session.call_model(inputs), targets))
+        if first <= WORSE * guess:
+            return
+        before = [float(p.norm()) for p in session.model.parameters()]
+        for module in session.model.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+        anew = [float(p.norm()) for p in session.model.parameters()]
+        fresh = float(session.loss(session.call_model(inputs), targets))
+    ratios = [a / b for a, b in zip(before, anew, strict=True) if b > 0]
+    grown = sum(ratio > GROWN for ratio in ratios)
+    if first > WORSE * fresh and grown >= 0.8 * len(ratios):
+        yield Finding(
+            "bad-start", "warning",
+            f"The first loss is {first:.3g}; guessing costs {guess:.3g}, and the same layers "
+            f"drawn anew {fresh:.3g}. Nearly all weights are far larger than drawn: something "
+            "moved them before training, as a sweep of learning rates that does not restore them.",
+            {"first_loss": first, "guess": guess, "fresh_weights": fresh,
+             "tensors_grown": grown, "of": len(ratios), "median_growth": median(ratios)},
+            "before = copy.deepcopy(model.state_dict())\n...  # the sweep\n"
+            "model.load_state_dict(before)",
+        )  # fmt: skip
+
+
 def dead_units(session: Session) -> Iterator[Finding]:
     """Most units of a ReLU layer are on for some example."""
     tape = session.loop.tape
@@ -151,9 +194,45 @@ def finite(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def underflow(session: Session) -> Iterator[Finding]:
+    """Gradients that pass through float16 do not vanish there."""
+    tape = session.loop.tape
+    if not any(_is_half(e.output) for e in tape.of("output") if e.graph):
+        raise NotChecked("no output in float16 was seen")
+    # Right after backward: what is set to zero later, as by a mask, is meant.
+    shares = [share_of_zeros(e.info["after"]) for e in tape.of("backward") if "after" in e.info]
+    if len(shares) < 3:
+        raise NotChecked("fewer than 3 backwards")
+    whole = Tape(session.model, session.optimizers)
+    with session.observe(), whole.running():
+        session.plain_step(clone(session.epoch.batches[0]))
+    in_float32 = share_of_zeros(whole.of("backward")[0].info["after"])
+    lost = median(shares)
+    if lost > 0.5 and lost > 2 * in_float32:
+        yield Finding(
+            "fp16-underflow", "error",
+            f"{lost:.0%} of the gradients are exactly 0 after passing through float16, and "
+            f"{in_float32:.0%} without it: they are smaller than 6e-8, the least it can hold.",
+            {"zeros_in_float16": lost, "zeros_in_float32": in_float32, "backwards": len(shares)},
+            "scaler = torch.amp.GradScaler(device.type)  # or torch.autocast(..., torch.bfloat16)\n"
+            "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
+        )  # fmt: skip
+
+
+def _is_half(output: torch.Tensor | None) -> bool:
+    return output is not None and output.dtype == torch.float16
+
+
+def share_of_zeros(gradients: list[torch.Tensor | None]) -> float:
+    """Share of numbers that are exactly 0, among gradients that were made."""
+    made = [g for g in gradients if g is not None]
+    return sum(int((g == 0).sum()) for g in made) / max(1, sum(g.numel() for g in made))
+
+
 WORDS = (
     ("same device", "wrong-device", "model.to(device)\ninputs = inputs.to(device)"),
     ("found at least two devices", "wrong-device", "inputs = inputs.to(device)"),
+    ("not on the expected device", "wrong-device", "made = torch.zeros_like(inputs)"),
     ("multi-target not supported", "one-hot-labels", "targets = targets.squeeze(1)  # [B]"),
     ("class probabilities", "one-hot-labels", "targets = targets.argmax(dim=1)"),
     ("out of bounds", "label-out-of-range", "assert targets.max() < num_classes"),

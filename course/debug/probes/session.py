@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.debug.probes.keep import Keeper
 from course.debug.probes.setup import Setup
 from course.debug.probes.tape import Tape
+from course.engine.keeping import Keeper
 
 STEPS = 24
 MAX_BATCHES = 64
@@ -110,7 +110,7 @@ class Session:
                     epoch.batches.append(clone(batch))
                     if time.perf_counter() > stop:
                         return epoch
-                epoch.whole = len(epoch.batches) < limit or _length(loader) == limit
+                epoch.whole = len(epoch.batches) < limit or length(loader) == limit
             except Exception as error:
                 epoch.error = f"{type(error).__name__}: {error}"
         return epoch
@@ -397,7 +397,7 @@ def as_metrics(value: Any) -> dict[str, float]:
     return {str(key): as_float(item) for key, item in value.items()}
 
 
-def _length(loader: Any) -> int | None:
+def length(loader: Any) -> int | None:
     try:
         return len(loader)
     except TypeError:

@@ -4,6 +4,10 @@ From the set-up's values we walk everything that a step could change: modules, o
 schedulers, loaders, data sets, lists, dictionaries, tensors, generators, and what the user's
 functions hold in their closures and read from their globals. Each gets an entry that puts it back
 in place, under its own identity. A live iterator over a loader can be kept by nobody.
+
+Who hands over something large that is only read (a data set) may name it as `only_read`: its
+lists, counters and generators are kept, its tensors and arrays are not copied. With `rng=False`
+the global random numbers go on.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import random
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -28,14 +32,15 @@ FOREIGN = {
 class Keeper:
     """The state of all that can be reached from the roots; `restore` may be called many times."""
 
-    def __init__(self, *roots: Any) -> None:
+    def __init__(self, *roots: Any, only_read: Iterable[Any] = (), rng: bool = True) -> None:
         self._entries: list[Callable[[], None]] = []
         self._seen: dict[int, Any] = {}
-        self._rng = _rng_state()
+        self._rng = _rng_state() if rng else None
         self._flags = (torch.is_grad_enabled(), torch.get_default_dtype())
-        todo = list(roots)
-        while todo:
-            todo.extend(self._keep(todo.pop()))
+        self._copies = False
+        self._walk(list(only_read))
+        self._copies = True
+        self._walk(list(roots))
 
     def restore(self) -> None:
         """Everything as it was when the photograph was taken, random number generators included."""
@@ -44,7 +49,12 @@ class Keeper:
         with torch.no_grad():
             for entry in self._entries:
                 entry()
-        _set_rng_state(self._rng)
+        if self._rng is not None:
+            _set_rng_state(self._rng)
+
+    def _walk(self, todo: list[Any]) -> None:
+        while todo:
+            todo.extend(self._keep(todo.pop()))
 
     def _keep(self, thing: Any) -> list[Any]:
         """Remember one thing; what it leads to."""
@@ -83,7 +93,7 @@ class Keeper:
         return self._keep_object(thing)
 
     def _keep_tensor(self, tensor: Tensor) -> list[Any]:
-        if tensor.layout != torch.strided or tensor.is_meta:
+        if tensor.layout != torch.strided or tensor.is_meta or not self._copies:
             return []
         alias, copy, needs_grad = tensor.data, tensor.data.clone(), tensor.requires_grad
         grad = tensor.grad if tensor.is_leaf else None
@@ -111,7 +121,8 @@ class Keeper:
         return [] if hooks is None else [hooks]
 
     def _keep_array(self, array: np.ndarray) -> list[Any]:
-        if array.flags.writeable and array.dtype != object and not isinstance(array, np.memmap):
+        changes = array.flags.writeable and array.dtype != object
+        if self._copies and changes and not isinstance(array, np.memmap):
             copy = array.copy()
             self._entries.append(lambda: np.copyto(array, copy))
         return []

@@ -1,0 +1,257 @@
+"""Marks for a learning platform: what Canvas and Moodle import, and a plain table for the rest.
+
+Points are nbgrader's: manual grades and extra credit are in, the late penalty is taken off, and no
+total falls below 0, as in `nbgrader export`. One thing is not as there: who has no grade gets an
+empty field, which both platforms read as "no grade", never a 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autograde.classroom.verdicts import read_verdicts
+
+Target = Literal["canvas", "moodle", "csv"]
+TARGETS: tuple[Target, ...] = ("canvas", "moodle", "csv")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""A field that starts so is computed by spreadsheets (the last four are their wide forms)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """One student's marks for an assignment, as nbgrader's gradebook has them."""
+
+    student: str
+    first_name: str = ""
+    last_name: str = ""
+    email: str = ""
+    lms_user_id: str = ""
+    """nbgrader's field for the platform's own number; Canvas calls it ID."""
+    timestamp: str = ""
+    """When it was handed in, UTC, if a timestamp.txt came with it."""
+    cells: dict[str, float]
+    """Points by grade_id, extra credit included."""
+    extra_credit: float = 0.0
+    """How much of the points is extra credit."""
+    penalty: float = 0.0
+    """Points taken off for being late."""
+    waiting: int = 0
+    """Answers that wait for a person."""
+    status: Literal["graded", "not graded", "nothing handed in"]
+
+    @property
+    def raw_score(self) -> float | None:
+        """Points before the penalty; None without a grade."""
+        return sum(self.cells.values()) if self.status == "graded" else None
+
+    @property
+    def score(self) -> float | None:
+        """Points that count; None without a grade."""
+        return None if self.raw_score is None else max(0.0, self.raw_score - self.penalty)
+
+    @property
+    def name(self) -> str:
+        """`Last, First`, which Canvas calls the sortable name; the id where there is no name."""
+        return ", ".join(part for part in (self.last_name, self.first_name) if part) or self.student
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """A class's marks for an assignment."""
+
+    assignment: str
+    max_score: float
+    max_scores: dict[str, float]
+    """Full marks by grade_id, in the notebook's order."""
+    students: list[Mark]
+
+
+def read_marks(folder: Path, assignment: str) -> Marks:
+    """Everybody in the gradebook, and who was looked at and got no grade.
+
+    Args:
+        folder: A class directory, absolute.
+        assignment: Its name.
+
+    Raises:
+        FileNotFoundError: The assignment is not in the gradebook, or nobody is.
+    """
+    from nbgrader.api import MissingEntry
+
+    from autograde.classroom.gradebook import open_gradebook
+    from autograde.classroom.release import let_alembic_be_found
+
+    let_alembic_be_found()
+    refused = _refused(folder, assignment)
+    with open_gradebook(folder) as gradebook:
+        try:
+            about = gradebook.find_assignment(assignment)
+        except MissingEntry:
+            raise FileNotFoundError(
+                f"{folder} has no marks for {assignment}. First: autograde release and grade."
+            ) from None
+        by_student = {submission.student_id: submission for submission in about.submissions}
+        max_scores = {
+            cell.name: cell.max_score
+            for notebook in about.notebooks
+            for cell in notebook.grade_cells
+        }
+        students = [
+            _mark(student, by_student.get(student.id), student.id in refused)
+            for student in gradebook.students
+        ]
+    known = {mark.student for mark in students}
+    students += [
+        Mark(student=student, cells={}, status="not graded") for student in refused - known
+    ]
+    if not students:
+        raise FileNotFoundError(f"{folder} has no students yet. First: autograde grade.")
+    return Marks(
+        assignment=assignment,
+        max_score=sum(max_scores.values()),
+        max_scores=max_scores,
+        students=sorted(students, key=lambda mark: mark.student),
+    )
+
+
+def _refused(folder: Path, assignment: str) -> set[str]:
+    try:
+        verdicts = read_verdicts(folder, assignment)
+    except FileNotFoundError:  # graded by stock nbgrader
+        return set()
+    return {student for student, verdict in verdicts.items() if verdict.get("not_graded")}
+
+
+def _mark(student, submission, refused: bool) -> Mark:
+    """A student's row; `student` and `submission` are nbgrader's."""
+    about = {
+        "student": student.id,
+        "first_name": student.first_name or "",
+        "last_name": student.last_name or "",
+        "email": student.email or "",
+        "lms_user_id": student.lms_user_id or "",
+    }
+    if refused or submission is None:
+        return Mark(**about, cells={}, status="not graded" if refused else "nothing handed in")
+    grades = [grade for notebook in submission.notebooks for grade in notebook.grades]
+    return Mark(
+        **about,
+        timestamp=submission.timestamp.isoformat(" ") if submission.timestamp else "",
+        cells={grade.name: grade.score or 0.0 for grade in grades},
+        extra_credit=sum(grade.extra_credit or 0.0 for grade in grades),
+        penalty=submission.late_submission_penalty or 0.0,
+        waiting=sum(bool(grade.needs_manual_grade) for grade in grades),
+        status="graded",
+    )
+
+
+def as_csv(marks: Marks, to: Target) -> str:
+    """The marks in the form that a platform imports.
+
+    `canvas`: its gradebook's import. Canvas knows a student by ID (nbgrader's lms_user_id), else by
+    SIS Login ID (the student's id here), else by name. The second row holds the points possible.
+    An assignment of the same title is filled in, else Canvas offers to make one.
+
+    `moodle`: Grades > Import > CSV file. Map `Username`, `ID number` or `Email address` to the user
+    field, and the last column to a grade item. Moodle takes more than its maximum grade (for extra
+    credit) only where an administrator has allowed grades above 100 %.
+
+    `csv`: everything, a column a graded cell.
+
+    Args:
+        marks: Of a class.
+        to: Which form.
+
+    Source: Canvas, "How do I import grades in the Gradebook?", and its gradebook importer; Moodle
+        documentation, "Grade import".
+    """
+    rows = {"canvas": _canvas, "moodle": _moodle, "csv": _plain}[to](marks)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(
+        [_field(value) for value in row] for row in rows
+    )
+    return text.getvalue()
+
+
+Row = Iterable["str | float | None"]
+
+
+def _canvas(marks: Marks) -> Iterable[Row]:
+    yield ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", marks.assignment]
+    yield ["    Points Possible", "", "", "", "", marks.max_score]
+    for mark in marks.students:
+        yield [mark.name, mark.lms_user_id, "", mark.student, "", mark.score]
+
+
+def _moodle(marks: Marks) -> Iterable[Row]:
+    head = ["First name", "Last name", "Username", "ID number", "Email address"]
+    yield [*head, f"Assignment: {marks.assignment} (Real)"]
+    for mark in marks.students:
+        who = [mark.first_name, mark.last_name, mark.student, mark.lms_user_id, mark.email]
+        yield [*who, mark.score]
+
+
+def _plain(marks: Marks) -> Iterable[Row]:
+    head = ["assignment", "student", "last_name", "first_name", "email", "lms_user_id", "timestamp"]
+    ends = ["extra_credit", "raw_score", "late_penalty", "score", "max_score", "status", "waiting"]
+    yield [*head, *marks.max_scores, *ends]
+    for mark in marks.students:
+        graded = mark.status == "graded"
+        yield [
+            *(marks.assignment, mark.student, mark.last_name, mark.first_name, mark.email),
+            *(mark.lms_user_id, mark.timestamp),
+            *(mark.cells.get(name) for name in marks.max_scores),
+            *((mark.extra_credit, mark.raw_score, mark.penalty) if graded else (None, None, None)),
+            *(mark.score, marks.max_score),
+            *(mark.status, mark.waiting),
+        ]
+
+
+def _field(value: str | float | None) -> str:
+    """A number as it is; a text with an apostrophe where a spreadsheet would compute it."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return f"'{value}" if value.lstrip(" ").startswith(FORMULA) else value
+    return f"{round(value, 6):.15g}"
+
+
+def write_marks(folder: Path, assignment: str, to: Target, output: Path | None = None) -> Path:
+    """Write the marks to a file: export/ASSIGNMENT-TO.csv in the class directory unless named.
+
+    Returns:
+        The file. Canvas and Moodle read it as UTF-8.
+
+    Raises:
+        ValueError: No such form, or the file cannot be written.
+        FileNotFoundError: Nothing has been graded yet.
+    """
+    if to not in TARGETS:
+        raise ValueError(f"--to {to}: marks can be exported to {', '.join(TARGETS)}.")
+    text = as_csv(read_marks(folder, assignment), to)
+    path = output or folder / "export" / f"{assignment}-{to}.csv"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8", newline="")
+    except OSError as fault:
+        raise ValueError(f"{path} cannot be written ({fault.strerror}). Try --output.") from None
+    return path
+
+
+def open_questions(marks: Marks) -> list[str]:
+    """What to know before marks go out, a line each; none if everything is in."""
+    lines = []
+    waiting = sum(mark.waiting for mark in marks.students)
+    if waiting:
+        lines.append(f"{waiting} written answers wait for you, so these points may still rise")
+    for status in ("not graded", "nothing handed in"):
+        names = [mark.student for mark in marks.students if mark.status == status]
+        if names:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            lines.append(f"{status}, left empty: {', '.join(names[:5])}{more}")
+    return lines

@@ -1,0 +1,266 @@
+"""Reading training curves: what state is this run in, and what is the cheapest thing to try?
+
+    reading = read_curves(history)        # or a run directory
+    print(reading)                        # the state, the numbers, interventions by cost
+
+The states are the lecture's: underfit, sweet spot, overfit; and the two in which no curve is worth
+reading further: diverged and not learning. Few or missing numbers give `undecided` and the reason.
+
+Source: Lecture 3, "Reading training curves"; ledger S15, X06.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from course.engine.history import History
+from course.engine.record import read_run
+
+LEAST_EPOCHS = 4
+NOT_LEARNED = 0.05
+"""Fall of the training loss, as a share of its start, below which nothing was learned."""
+BLOWN_UP = 1.5
+"""Times its start that a training loss may end at before the run counts as diverged."""
+RISE = 0.05
+"""Rise of the validation loss over its best that is more than wobbling."""
+GAP = 0.15
+"""Share of the start by which training may fall further than validation."""
+HIGH = 0.4
+"""Share of its start at which a training loss at rest is too high."""
+FALLING = 0.02
+"""Fall an epoch, as a share of the present loss, that promises more."""
+
+INTERVENTIONS: dict[str, tuple[str, ...]] = {
+    "diverged": (
+        "a 10 times smaller learning rate, or what lr_find suggests",
+        "clip the gradient's norm at 1",
+        "a warm-up of some hundred updates",
+        "look at the data of the batch before the explosion; fp32 instead of fp16",
+    ),
+    "not learning": (
+        "overfit one batch (course.debug.climb, rung 3); diagnose(setup)",
+        "look at five inputs and their targets by eye",
+        "the learning rate that lr_find suggests",
+        "does the optimizer hold model.parameters()? is anything frozen?",
+    ),
+    "underfit": (
+        "train longer: more epochs of the same",
+        "a larger learning rate, as far as lr_find allows",
+        "less weight decay, dropout, augmentation",
+        "a larger model, or better features",
+    ),
+    "overfit": (
+        "stop at the best validation epoch and keep its weights",
+        "more weight decay, dropout or label smoothing",
+        "augmentation",
+        "a smaller model",
+        "more data",
+    ),
+    "sweet spot": (
+        "keep the best epoch's weights",
+        "look at the errors (course.analysis.errors)",
+        "change one thing at a time, over three seeds (course.analysis.ablation)",
+    ),
+    "undecided": ("train for more epochs, with a val_loader",),
+}
+
+
+@dataclass(frozen=True)
+class CurveReading:
+    """What the curves say."""
+
+    verdict: str
+    """`underfit`, `sweet spot`, `overfit`, `diverged`, `not learning` or `undecided`."""
+    reason: str
+    """In a sentence, with the numbers that decided."""
+    evidence: dict[str, float] = field(default_factory=dict)
+    history: History | None = None
+
+    @property
+    def interventions(self) -> tuple[str, ...]:
+        """What to try, the cheapest first."""
+        return INTERVENTIONS[self.verdict]
+
+    def plot(self) -> Any:
+        """Figure of losses, metric, learning rate and gradient norm."""
+        from course.plots.curves import plot_history
+
+        return plot_history(self.history.epochs if self.history else [], title=self.verdict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; nan and inf as strings."""
+        numbers = {k: v if math.isfinite(v) else str(v) for k, v in self.evidence.items()}
+        return {
+            "verdict": self.verdict, "reason": self.reason, "evidence": numbers,
+            "interventions": list(self.interventions),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        numbers = [f"  {name} = {value:.4g}" for name, value in self.evidence.items()]
+        tries = [f"  {i}. {what}" for i, what in enumerate(self.interventions, start=1)]
+        return "\n".join(
+            [f"{self.verdict}: {self.reason}", *numbers, "try, cheapest first:", *tries]
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(k)}</td><td>{v:.4g}</td></tr>" for k, v in self.evidence.items()
+        )
+        tries = "".join(f"<li>{escape(what)}</li>" for what in self.interventions)
+        return (
+            f"<p><b>{escape(self.verdict)}</b>: {escape(self.reason)}</p>"
+            f"<table><tbody>{rows}</tbody></table><p>Try, cheapest first:</p><ol>{tries}</ol>"
+        )
+
+
+def read_curves(source: History | Path | str | Sequence[Mapping[str, Any]]) -> CurveReading:
+    """The state of a run, told from its losses.
+
+    Args:
+        source: What `fit` returns, a run directory, or a dictionary an epoch with `train_loss`
+            and, as far as there are any, `val_loss`, a metric, `lr`, `grad_norm`.
+
+    Raises:
+        EngineError: A directory that is no run.
+        ValueError: Epochs without `train_loss`.
+
+    Source: Lecture 3, "Reading training curves"; ledger S15.
+    """
+    history = _history(source)
+    train = _column(history, "train_loss")
+    val = _column(history, "val_loss")
+    if history.epochs and not train:
+        raise ValueError(
+            f"an epoch holds {', '.join(history.epochs[0])}: no train_loss in it, and without one "
+            "there is no curve to read."
+        )
+    verdict, reason, evidence = _state(train, val)
+    return CurveReading(verdict, reason, evidence, history)
+
+
+def _history(source: Any) -> History:
+    if isinstance(source, History):
+        return source
+    if isinstance(source, (str, Path)):
+        lines = read_run(source).metrics()
+        epochs = [line for line in lines if line.get("kind") == "epoch"]
+    else:
+        epochs = [dict(epoch) for epoch in source]
+    return History(
+        "val_loss" if epochs and "val_loss" in epochs[0] else "train_loss", "min", epochs
+    )
+
+
+def _column(history: History, name: str) -> list[float]:
+    values = history.column(name)
+    return [] if any(v is None for v in values) else [float(v) for v in values]
+
+
+Found = tuple[str, str, dict[str, float]]
+
+
+def _state(train: list[float], val: list[float]) -> Found:
+    lost = next((i for i, v in enumerate(train) if not math.isfinite(v)), None)
+    if lost is not None:
+        return "diverged", f"the training loss is {train[lost]} in epoch {lost + 1}.", {}
+    if len(train) < LEAST_EPOCHS:
+        return "undecided", f"{len(train)} epochs; a curve begins to speak at {LEAST_EPOCHS}.", {}
+    start, end = train[0], median(train[-_tail(train) :])
+    top = max(abs(start), 1e-12)
+    slope = relative_slope(train)
+    evidence = {"training loss at first": start, "training loss now": end,
+                "change of it per epoch": slope}  # fmt: skip
+    if end > BLOWN_UP * start and end > start:
+        return "diverged", f"the training loss rose from {start:.3g} to {end:.3g}.", evidence
+    if (start - min(train)) / top < NOT_LEARNED:
+        return (
+            "not learning",
+            f"the training loss went from {start:.4g} to {min(train):.4g}: a fall of less than "
+            f"{NOT_LEARNED:.0%}.",
+            evidence,
+        )
+    if not val or not any(map(math.isfinite, val)):
+        return (
+            "undecided",
+            "training falls; without a validation loss nothing says how far.",
+            evidence,
+        )
+    return _with_validation(train, val, start, end, slope, evidence)
+
+
+def _with_validation(
+    train: list[float], val: list[float], start: float, end: float, slope: float,
+    evidence: dict[str, float],
+) -> Found:  # fmt: skip
+    best = min(range(len(val)), key=lambda i: val[i] if math.isfinite(val[i]) else math.inf)
+    val_end = median(val[-_tail(val) :])
+    top = max(abs(start), abs(val[0]), 1e-12)
+    rise = (val_end - val[best]) / max(abs(val[best]), 1e-12)
+    gap = (val_end - end) / top
+    evidence |= {"validation loss now": val_end, "best validation loss": val[best],
+                 "best epoch": best + 1, "rise since then": rise, "gap / start": gap}  # fmt: skip
+    fell_on = train[best] - end > 0.02 * top or train[best] > 1.25 * end
+    if rise > max(RISE, 3 * _wobble(val, best)) and fell_on and best < len(val) - 1:
+        return (
+            "overfit",
+            f"validation was best in epoch {best + 1} ({val[best]:.3g}) and is {val_end:.3g} now, "
+            f"while training fell from {train[best]:.3g} to {end:.3g}.",
+            evidence,
+        )
+    if gap > GAP:
+        return (
+            "overfit",
+            f"training is at {end:.3g} and validation at {val_end:.3g}: what is learned does not "
+            "carry over.",
+            evidence,
+        )
+    if -slope > FALLING and best >= len(val) - 1 - _tail(val):
+        return (
+            "underfit",
+            f"training still falls by {-slope:.1%} an epoch, and validation with it: stopped too "
+            "early.",
+            evidence,
+        )
+    if end > HIGH * start:
+        return (
+            "underfit",
+            f"training rests at {end:.3g}, {end / start:.0%} of where it began, and validation is "
+            "as high: the model cannot, or is not allowed to.",
+            evidence,
+        )
+    return (
+        "sweet spot",
+        f"training {end:.3g} and validation {val_end:.3g} lie together and have come to rest.",
+        evidence,
+    )
+
+
+def _tail(values: Sequence[float]) -> int:
+    """Epochs that count as now: a fifth of the run, 1 to 5."""
+    return min(5, max(1, len(values) // 5))
+
+
+def relative_slope(values: Sequence[float]) -> float:
+    """Change per epoch over the last third, as a share of the present value (Theil and Sen).
+
+    >>> round(relative_slope([2.0, 1.8, 1.6, 1.4, 1.2, 1.0]), 2)
+    -0.2
+    """
+    from scipy.stats import theilslopes
+
+    last = list(values[-max(3, len(values) // 3) :])
+    return float(theilslopes(last).slope) / max(abs(last[-1]), 1e-12)
+
+
+def _wobble(val: Sequence[float], best: int) -> float:
+    """How far validation jumps from epoch to epoch, as a share of its best."""
+    jumps = sorted(abs(b - a) for a, b in pairwise(val[1:]))
+    middle = jumps[len(jumps) // 2] if jumps else 0.0
+    return middle / max(abs(val[best]), 1e-12)

@@ -1,0 +1,39 @@
+"""B14: forward makes a tensor without asking on which device its input lies.
+
+The other device is the GPU where there is one, else torch's "meta" device, which holds no numbers
+and so is refused in the same way.
+"""
+
+import torch
+from torch import nn
+
+from course.debug.museum.exhibit import Exhibit, digits, steps_made
+
+OTHER = "cuda" if torch.cuda.is_available() else "meta"
+
+
+class Noisy(nn.Module):
+    """One layer; noise on the inputs, as augmentation, while training."""
+
+    def __init__(self, bug):
+        super().__init__()
+        self.bug = bug
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    def forward(self, inputs):
+        if self.training:
+            device = OTHER if self.bug else inputs.device
+            inputs = inputs + 0.1 * torch.randn(inputs.shape, device=device)
+        return self.body(inputs)
+
+
+def make(bug):
+    return digits(Noisy(bug))
+
+
+EXHIBIT = Exhibit(
+    id="B14", title="tensor made on another device in forward", make=make,
+    names=("wrong-device", "raises"), raises=RuntimeError,
+    mend="noise = torch.randn_like(inputs)  # device and type of the input",
+    symptom="steps of 150 made", measure=steps_made, shows=lambda x: x == 0,
+)  # fmt: skip

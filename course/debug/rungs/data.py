@@ -1,0 +1,175 @@
+"""Rungs 1 and 2: look at the data, then at what an answer without looking is worth."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from course.data.contract import check_batch
+from course.data.splits import check_split
+from course.debug.probes.session import NotChecked, pair
+from course.debug.rungs.plan import Fall, Outcome, Plan, Scores, shares
+
+
+def inspect_data(plan: Plan) -> Outcome:
+    """Rung 1: the loaders run, batches keep the contract, the split holds."""
+    session = plan.session
+    if session.epoch.error:
+        raise Fall(
+            f"the train_loader raises {session.epoch.error[:200]}",
+            fix="next(iter(train_loader))  # on its own, with num_workers=0",
+        )
+    if plan.setup.val_loader is None:
+        raise Fall(
+            "there is no validation data: nothing above could tell learning from memorising.",
+            fix="train, val = stratified_split(targets, 0.2)\nsetup['val_loader'] = ...",
+        )
+    if session.val_epoch.error:
+        raise Fall(
+            f"the val_loader raises {session.val_epoch.error[:200]}",
+            fix="next(iter(val_loader))  # on its own, with num_workers=0",
+        )
+    inputs, targets = plan.train_rows
+    val_inputs, val_targets = plan.val_rows
+    _keep_the_contract(plan)
+    numbers = {"training rows read": len(inputs), "validation rows read": len(val_inputs)}
+    if plan.task == "classification":
+        numbers |= _classes(targets, val_targets)
+        _mixed_batches(plan)
+    warnings = _split(plan)
+    shape = " x ".join(map(str, inputs.shape[1:])) or "one number"
+    return Outcome(
+        f"{len(session.epoch.batches)} + {len(session.val_epoch.batches)} batches keep the "
+        f"contract of {plan.task}: inputs {shape}, "
+        f"mean {inputs.double().mean():.3g}, standard deviation {inputs.double().std():.3g}.",
+        numbers,
+        warnings,
+    )
+
+
+def _keep_the_contract(plan: Plan) -> None:
+    classes = plan.setup.num_classes
+    for side, epoch in (("train", plan.session.epoch), ("val", plan.session.val_epoch)):
+        for number, batch in enumerate(epoch.batches):
+            token_ids = torch.long if _token_ids(batch) else None
+            report = check_batch(
+                tuple(pair(batch)), task=plan.task, num_classes=classes, input_dtype=token_ids
+            )
+            broken = [breach for breach in report if breach.id not in plan.allowed]
+            if broken:
+                first = broken[0]
+                raise Fall(
+                    f"{first.id}: batch {number} of the {side}_loader, {first.field}: "
+                    f"{first.seen}; {first.contract}.",
+                    {"breaches": [breach.id for breach in broken]},
+                    first.fix,
+                )
+
+
+def _token_ids(batch: object) -> bool:
+    return pair(batch)[0].dtype == torch.long
+
+
+def _classes(targets: Tensor, val_targets: Tensor) -> dict[str, object]:
+    """A class that validation lacks is a class whose errors nobody will see."""
+    train, val = shares(targets), shares(val_targets)
+    missing = sorted(set(train) - set(val))
+    if missing and len(val_targets) >= 2 * len(train):
+        raise Fall(
+            f"validation has no example of class {', '.join(map(str, missing))}: no number "
+            "measured there says anything about them.",
+            {"classes in training": len(train), "classes in validation": len(val)},
+            "train, val = stratified_split(targets, 0.2)",
+        )
+    unknown = sorted(set(val) - set(train))
+    if unknown:
+        raise Fall(
+            f"class {', '.join(map(str, unknown))} is in validation and never in the training "
+            "batches: the model cannot learn it.",
+            {"classes in training": len(train), "classes in validation": len(val)},
+            "train, val = stratified_split(targets, 0.2)",
+        )
+    return {"classes": len(train), "rarest share": min(train.values())}
+
+
+def _mixed_batches(plan: Plan) -> None:
+    """Batches that hold one class each teach the model to forget the others."""
+    batches = [pair(batch)[1] for batch in plan.session.epoch.batches]
+    single = sum(len(y) > 3 and len(y.unique()) == 1 for y in batches)
+    if single > len(batches) / 2 and "single-class-batches" not in plan.allowed:
+        raise Fall(
+            f"{single} of {len(batches)} training batches hold one class only: the file is sorted "
+            "and nothing shuffles it.",
+            {"batches of one class": single},
+            "DataLoader(dataset, batch_size, shuffle=True)",
+        )
+
+
+def _split(plan: Plan) -> tuple[str, ...]:
+    """What the split check finds: overlap stops the climb, a shift is worth a look."""
+    train, val = plan.train_rows, plan.val_rows
+    try:
+        report = check_split(train, val, groups=_groups(plan))
+    except ValueError:  # not enough rows for any test
+        return ()
+    found = [finding for finding in report.findings if finding.id not in plan.allowed]
+    for finding in found:
+        if finding.id.startswith("leak"):
+            raise Fall(f"{finding.id}: {finding.message}", dict(finding.figures), finding.fix)
+    return tuple(f"{finding.id}: {finding.message}" for finding in found)
+
+
+def _groups(plan: Plan) -> tuple | None:
+    groups = plan.setup.groups
+    if isinstance(groups, dict):
+        groups = (groups.get("train"), groups.get("val"))
+    return tuple(groups) if groups is not None and all(g is not None for g in groups) else None
+
+
+def dumb_baseline(plan: Plan) -> Outcome:
+    """Rung 2: what the best answer without looking at the inputs reaches."""
+    _, targets = plan.train_rows
+    val_inputs, val_targets = plan.val_rows
+    if plan.task == "regression":
+        constant = targets.double().mean(dim=0)
+        error = (val_targets.double() - constant).square()
+        plan.baseline = Scores(
+            error.flatten(1).mean(1) if error.dim() > 1 else error, "squared error"
+        )
+        said = f"always the training mean ({_short(constant)})"
+    else:
+        guess = _most_common(targets, plan.task)
+        right = (val_targets == guess).double()
+        plan.baseline = Scores(right.flatten(1).mean(1) if right.dim() > 1 else right, "accuracy")
+        said = f"always the most common target ({_short(guess)})"
+    if plan.baseline.higher_is_better and plan.baseline.mean > 1 - 1e-9:
+        raise Fall(
+            f"{said[0].upper()}{said[1:]} is right for every validation example: no model can be "
+            "told from one that does not look.",
+            {"baseline": plan.baseline.mean},
+            "train, val = stratified_split(targets, 0.2)  # validation needs every class",
+        )
+    numbers = {f"baseline {plan.baseline.name}": plan.baseline.mean}
+    with plan.from_the_start():
+        numbers["untrained model"] = plan.score(val_inputs, val_targets).mean
+    return Outcome(
+        f"Without looking, {said} is the best answer: {plan.baseline.name} "
+        f"{plan.baseline.mean:.3g} on validation, the bar for rungs 4 and 6.",
+        numbers,
+    )
+
+
+def _most_common(targets: Tensor, task: str) -> Tensor:
+    if task == "classification":
+        counted = targets[targets >= 0]
+        if not counted.numel():
+            raise NotChecked("no target counts: all are below 0")
+        values, counts = counted.unique(return_counts=True)
+        return values[counts.argmax()]
+    return (targets.double().mean(dim=0) > 0.5).to(targets.dtype)
+
+
+def _short(value: Tensor) -> str:
+    """A number, or the first three of several."""
+    numbers = [f"{number:.3g}" for number in value.double().flatten()[:3].tolist()]
+    return ", ".join(numbers) + (", ..." if value.numel() > 3 else "")

@@ -1,0 +1,246 @@
+"""Rungs 5 to 7: choose the rate, train in full, look at what is still wrong."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course.debug.probes.session import NotChecked, as_list, clone
+from course.debug.rungs.plan import Fall, Outcome, Plan, Scores
+from course.debug.rungs.small import must_beat_the_baseline
+from course.engine import History, KeepBest, NonFiniteError, Trainer
+
+TOO_LARGE, TOO_SMALL = 10.0, 1e-3
+"""How far from the finder's suggestion a learning rate may lie."""
+NEVER_RIGHT = 5
+"""Examples of a class of which one must be found."""
+UNITS = {"batch": "update", "step": "update", "update": "update", "epoch": "epoch"}
+
+
+def find_learning_rate(plan: Plan) -> Outcome:
+    """Rung 5: the learning rate that was chosen lies where the finder's curve falls."""
+    from course.lr_finder import lr_find
+
+    optimizers = as_list(plan.setup.optimizer)
+    if len(optimizers) != 1 or type(optimizers[0]).__name__ == "LBFGS":
+        raise NotChecked("the finder sweeps one optimizer that takes its steps without a closure")
+    optimizer = optimizers[0]
+    with plan.from_the_start():
+        curve = lr_find(plan.model, plan.setup.loss_fn, optimizer, plan.setup.train_loader)
+    chosen = max(float(group["lr"]) for group in optimizer.param_groups)
+    suggestion = curve.suggestion
+    numbers: dict[str, Any] = {"chosen": chosen, "suggested": suggestion.lr}
+    if suggestion.lr is None:
+        raise Fall(f"the finder sees no descent: {suggestion.reason}", numbers, "curve.plot()")
+    ratio = chosen / suggestion.lr
+    put = f"optimizer.param_groups[0]['lr'] = {suggestion.lr:.1e}"
+    if ratio > TOO_LARGE:
+        raise Fall(
+            f"lr = {chosen:.2g} is {ratio:.0f} times the finder's {suggestion.lr:.2g}.",
+            numbers, put,
+        )  # fmt: skip
+    if ratio < TOO_SMALL:
+        raise Fall(
+            f"lr = {chosen:.2g} is {1 / ratio:.0f} times smaller than the finder's "
+            f"{suggestion.lr:.2g}.", numbers, put,
+        )  # fmt: skip
+    warnings = ()
+    if not 0.03 <= ratio <= 3:
+        warnings = (f"lr = {chosen:.2g} is far from the suggestion; compare one run of each.",)
+    return Outcome(
+        f"lr = {chosen:.2g} was chosen; the finder suggests {suggestion.lr:.2g} "
+        f"({suggestion.rule}).",
+        numbers,
+        warnings,
+    )
+
+
+def full_run(plan: Plan) -> Outcome:
+    """Rung 6: the whole of the data, with what holds overfitting back; the best epoch is kept."""
+    with plan.from_the_start():
+        try:
+            history, weights = (_own_loop if plan.setup.train_step else _engine)(plan)
+        except NonFiniteError as error:
+            raise Fall(str(error), fix="report.diagnosis") from error
+        if weights is None:
+            raise Fall(
+                "no epoch ended with a finite validation loss.",
+                {"validation loss": history.column("val_loss")},
+                "optimizer.param_groups[0]['lr'] /= 10",
+            )
+        plan.model.load_state_dict(weights)
+        plan.trained = copy.deepcopy(plan.model).eval()
+        scores = plan.score(*plan.val_rows)
+    numbers = {
+        "epochs": len(history.epochs),
+        "best epoch": (history.best_index or 0) + 1,
+        "training loss": history.best["train_loss"],
+        "validation loss": history.best["val_loss"],
+        scores.name: scores.mean,
+    }
+    must_beat_the_baseline(plan, scores, numbers, f"after {len(history.epochs)} epochs")
+    return Outcome(
+        f"{scores.name} {scores.mean:.4g} at epoch {numbers['best epoch']} of "
+        f"{len(history.epochs)}; the baseline has {plan.baseline.mean:.3g}."
+        if plan.baseline
+        else f"{scores.name} {scores.mean:.4g}.",
+        numbers,
+        tuple(_looks(plan, history)),
+    )
+
+
+def _engine(plan: Plan) -> tuple[History, dict[str, Tensor] | None]:
+    """Train with the course's engine."""
+    said = plan.declared
+    keep = KeepBest()
+    trainer = Trainer(
+        plan.model,
+        plan.setup.loss_fn,
+        as_list(plan.setup.optimizer)[0],
+        scheduler=plan.setup.scheduler,
+        schedule_per=UNITS.get(str(said.get("scheduler_unit", "epoch")), "epoch"),
+        accum_steps=int(said.get("accumulate", 1)),
+        max_norm=said.get("max_grad_norm"),
+        device=next((p.device for p in plan.model.parameters()), "cpu"),
+        callbacks=[keep],
+    )
+    history = trainer.fit(
+        plan.setup.train_loader, plan.setup.val_loader, epochs=plan.epochs, progress=False
+    )
+    return history, keep.weights
+
+
+def _own_loop(plan: Plan) -> tuple[History, dict[str, Tensor] | None]:
+    """Train with the user's own step; the scheduler too, unless the step moves it."""
+    scheduler, weights = plan.setup.scheduler, None
+    history = History("val_loss")
+    for epoch in range(plan.epochs):
+        before = getattr(scheduler, "last_epoch", None)
+        plan.model.train()
+        total = rows = 0.0
+        for batch in plan.setup.train_loader:
+            size = len(batch[0])
+            total += plan.step(clone(batch)) * size
+            rows += size
+        if not math.isfinite(total):
+            raise NonFiniteError(f"the training loss of epoch {epoch + 1} is {total}.")
+        val_loss = _val_loss(plan)
+        history.add({"epoch": epoch + 1, "train_loss": total / rows, "val_loss": val_loss})
+        if history.best_is_last:
+            weights = {k: v.detach().clone() for k, v in plan.model.state_dict().items()}
+        if scheduler is not None and scheduler.last_epoch == before:
+            plateau = isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+            scheduler.step(val_loss) if plateau else scheduler.step()
+    return history, weights
+
+
+def _val_loss(plan: Plan) -> float:
+    from course.engine import evaluate
+
+    return evaluate(plan.model, plan.setup.val_loader, plan.setup.loss_fn)["loss"]
+
+
+def _looks(plan: Plan, history: History) -> list[str]:
+    """What is worth a look although the rung is passed."""
+    from course.analysis.curves import read_curves
+
+    verdict = read_curves(history)
+    said = []
+    if verdict.verdict not in ("sweet spot", "undecided"):
+        said.append(f"curves: {verdict.verdict}. {verdict.reason}")
+    if not _holds_back(plan):
+        said.append("nothing holds overfitting back: no weight decay, dropout or augmentation seen")
+    return said
+
+
+def _holds_back(plan: Plan) -> bool:
+    decay = any(
+        group.get("weight_decay") for o in as_list(plan.setup.optimizer) for group in o.param_groups
+    )
+    dropout = any(
+        isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in plan.model.modules()
+    )
+    augmented = hasattr(getattr(plan.setup.train_loader, "dataset", None), "augment")
+    return decay or dropout or augmented
+
+
+def analyse_errors(plan: Plan) -> Outcome:
+    """Rung 7: which examples are still wrong, and what the wrong ones have in common."""
+    if plan.trained is None:
+        raise NotChecked("rung 6 left no trained model")
+    inputs, targets = plan.val_rows
+    with plan.from_the_start():
+        plan.model.load_state_dict(plan.trained.state_dict())
+        scores = plan.score(inputs, targets)
+        outputs = _outputs(plan, inputs)
+    if plan.task == "regression":
+        return _largest_residuals(scores, targets)
+    if plan.task != "classification" or targets.dim() != 1:
+        share = 1 - scores.mean
+        return Outcome(f"{share:.1%} of the answers are wrong.", {"wrong": share})
+    return _confusions(plan.answers(outputs), targets, outputs)
+
+
+def _outputs(plan: Plan, inputs: Tensor) -> Tensor:
+    plan.model.eval()
+    with torch.no_grad():
+        parts = [plan.model(plan.session.place(part)).cpu() for part in inputs.split(256)]
+    return torch.cat(parts)
+
+
+def _confusions(answers: Tensor, targets: Tensor, outputs: Tensor) -> Outcome:
+    """The pairs mixed up most, the class found least, the surest mistakes."""
+    from sklearn.metrics import confusion_matrix, recall_score
+
+    counted = targets >= 0
+    rows = counted.nonzero().flatten()
+    answers, targets, outputs = answers[counted], targets[counted], outputs[counted]
+    labels = sorted(targets.unique().tolist())
+    recall = recall_score(targets, answers, labels=labels, average=None, zero_division=0)
+    found = dict(zip(labels, recall.tolist(), strict=True))
+    count = {label: int((targets == label).sum()) for label in labels}
+    never = [label for label in labels if found[label] == 0 and count[label] >= NEVER_RIGHT]
+    worst = min(labels, key=lambda label: found[label])
+    wrong = (answers != targets).nonzero().flatten()
+    numbers: dict[str, Any] = {
+        "mistakes": len(wrong), "examples": len(targets), "least found class": worst,
+        "its recall": found[worst],
+    }  # fmt: skip
+    if never:
+        raise Fall(
+            f"class {', '.join(map(str, never))} is never found: the mean hides it.",
+            numbers,
+            "nn.CrossEntropyLoss(weight=1 / class_counts)  # or a weighted sampler",
+        )
+    if not len(wrong):
+        return Outcome(f"all {len(targets)} validation examples are right.", numbers)
+    table = confusion_matrix(targets, answers, labels=labels)
+    mixed = [
+        (int(table[i, j]), f"{a} read as {b}")
+        for i, a in enumerate(labels) for j, b in enumerate(labels) if i != j and table[i, j]
+    ]  # fmt: skip
+    mixed.sort(reverse=True)
+    sure = outputs.softmax(dim=1).max(dim=1).values[wrong]
+    surest = wrong[sure.argsort(descending=True)][:5]
+    numbers["most mixed up"] = [f"{text}: {number}" for number, text in mixed[:3]]
+    numbers["surest mistakes (row)"] = rows[surest].tolist()
+    most = ", ".join(f"{text} ({number})" for number, text in mixed[:3])
+    return Outcome(
+        f"{len(wrong)} of {len(targets)} are wrong; most often {most}. Look at the surest first: "
+        "course.analysis.errors collects them.",
+        numbers,
+    )
+
+
+def _largest_residuals(scores: Scores, targets: Tensor) -> Outcome:
+    order = scores.each.argsort(descending=True)
+    tenth = max(1, len(order) // 10)
+    share = float(scores.each[order[:tenth]].sum() / scores.each.sum().clamp(min=1e-30))
+    return Outcome(
+        f"the worst tenth of the examples holds {share:.0%} of the squared error.",
+        {"share of the worst tenth": share, "largest residuals (row)": order[:5].tolist()},
+    )

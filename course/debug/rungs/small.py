@@ -1,0 +1,247 @@
+"""Rungs 3 and 4: a loop that cannot learn one batch by heart cannot learn anything.
+
+Neither may pass for nothing: a batch of one class is "learned" by answering that class, a loss
+that starts near 0 proves nothing, and a subset model that is no better than the dumb baseline has
+not learned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from course.debug.probes.session import clone, pair
+from course.debug.rungs.plan import Fall, Outcome, Plan, Scores, shares
+
+SHARE_LEFT = 0.05
+"""Of the loss at the start: what may be left of it above the floor when a batch is learned."""
+MOST_ROWS = 32
+PATIENCE = 150
+"""Steps without a better loss after which no more is expected."""
+MOST_STEPS = 3000
+SURE = 0.05
+"""p-value up to which a model counts as better than the baseline."""
+
+
+def overfit_one_batch(plan: Plan) -> Outcome:
+    """Rung 3: the loss of one and the same batch falls to its floor."""
+    inputs, targets, number = _telling_batch(plan)
+    with plan.from_the_start(), _without_dropout(plan.model):
+        losses = _repeat(plan, inputs, targets)
+        right = _score_in_train_mode(plan, inputs, targets)
+    floor = _floor(plan, targets)
+    start, best = losses[0], min(losses, key=lambda v: v if math.isfinite(v) else math.inf)
+    left = (best - floor) / max(start - floor, 1e-12)
+    numbers = {
+        "rows": len(inputs), "steps": len(losses), "loss at the start": start,
+        "lowest loss": best, "floor": floor, "batch": number,
+    }  # fmt: skip
+    if plan.task == "classification":
+        numbers["classes in the batch"] = len(shares(targets))
+    if right is not None:
+        numbers["accuracy on the batch"] = right
+    if not math.isfinite(losses[-1]):
+        raise Fall(f"the loss of one batch is {losses[-1]} after {len(losses)} steps.", numbers,
+                   "optimizer.param_groups[0]['lr'] /= 10")  # fmt: skip
+    if start - floor <= 0.02 * max(abs(start), 1e-3) and (right is None or right > 0.99):
+        raise Fall(
+            f"the batch is right from the start (loss {start:.3g}): overfitting it proves nothing.",
+            numbers, "model = make_model()  # a fresh one, not a trained one",
+        )  # fmt: skip
+    if left > SHARE_LEFT or (right is not None and right < 1):
+        raise Fall(_why_not(losses, floor, left, right), numbers, _first_try(losses, left))
+    return Outcome(
+        f"{len(inputs)} examples are learned by heart in {len(losses)} steps: loss {start:.3g} to "
+        f"{best:.2g}" + (f" (floor {floor:.2g})." if floor > 1e-9 else "."),
+        numbers,
+    )
+
+
+def _telling_batch(plan: Plan) -> tuple[Tensor, Tensor, int]:
+    """The first batch that can prove something.
+
+    Raises:
+        Fall: None can: one example, one class, one target, or equal inputs with unequal targets.
+    """
+    reason = "there is no batch"
+    for number, batch in enumerate(plan.session.epoch.batches):
+        inputs, targets = (part[:MOST_ROWS] for part in pair(clone(batch)))
+        if len(inputs) < 2:
+            reason = "every batch holds one example"
+        elif len(targets.flatten(1).unique(dim=0) if targets.dim() > 1 else targets.unique()) < 2:
+            reason = "every batch holds one target only: answering it always would pass"
+        elif _contradicts_itself(inputs, targets):
+            reason = "equal inputs have unequal targets in every batch: nobody can learn that"
+        else:
+            return inputs, targets, number
+    raise Fall(
+        f"No batch can prove anything: {reason}.",
+        {"batches looked at": len(plan.session.epoch.batches)},
+        "DataLoader(dataset, batch_size=32, shuffle=True)",
+    )
+
+
+def _contradicts_itself(inputs: Tensor, targets: Tensor) -> bool:
+    rows = inputs.reshape(len(inputs), -1)
+    both = torch.cat([rows.double(), targets.reshape(len(targets), -1).double()], dim=1)
+    return len(rows.unique(dim=0)) < len(both.unique(dim=0))
+
+
+def _repeat(plan: Plan, inputs: Tensor, targets: Tensor) -> list[float]:
+    """Losses of step after step on one batch, until it is learned or nothing more comes."""
+    losses: list[float] = []
+    floor, best, since = _floor(plan, targets), math.inf, 0
+    stop = time.perf_counter() + plan.budget_s
+    plan.model.train()
+    while len(losses) < MOST_STEPS and time.perf_counter() < stop and since < PATIENCE:
+        losses.append(plan.step([inputs.clone(), targets.clone()]))
+        if not math.isfinite(losses[-1]):
+            break
+        better = losses[-1] < best - 1e-3 * max(abs(best), 1e-9) if best < math.inf else True
+        since = 0 if better else since + 1
+        best = min(best, losses[-1])
+        if best - floor < 0.2 * SHARE_LEFT * (losses[0] - floor):
+            break
+    return losses
+
+
+def _score_in_train_mode(plan: Plan, inputs: Tensor, targets: Tensor) -> float | None:
+    """Accuracy on the batch as training sees it; None for numbers."""
+    if plan.task == "regression":
+        return None
+    with torch.no_grad():
+        plan.model.train()
+        outputs = plan.model(plan.session.place(inputs)).detach().cpu()
+    return plan.scores_of(outputs, targets).mean
+
+
+def _floor(plan: Plan, targets: Tensor) -> float:
+    """Least loss that smoothed labels allow: their entropy; 0 otherwise.
+
+    >>> smoothing, classes = 0.1, 10
+    >>> right, other = 1 - smoothing + smoothing / classes, smoothing / classes
+    >>> round(-(right * math.log(right) + 9 * other * math.log(other)), 4)
+    0.5003
+    """
+    smoothing = getattr(plan.setup.loss_fn, "label_smoothing", 0.0)
+    smoothing = smoothing or float(plan.declared.get("label_smoothing", 0.0))
+    if not smoothing or plan.task != "classification":
+        return 0.0
+    classes = plan.setup.num_classes or plan.session.outputs.shape[1]
+    other = smoothing / classes
+    right = 1 - smoothing + other
+    return -(right * math.log(right) + (classes - 1) * other * math.log(other))
+
+
+@contextlib.contextmanager
+def _without_dropout(model: nn.Module) -> Iterator[None]:
+    """Dropout makes one batch many: its rate is 0 while the batch is learned."""
+    layers = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    rates = [layer.p for layer in layers]
+    for layer in layers:
+        layer.p = 0.0
+    try:
+        yield
+    finally:
+        for layer, rate in zip(layers, rates, strict=True):
+            layer.p = rate
+
+
+def _why_not(losses: list[float], floor: float, left: float, right: float | None) -> str:
+    """What the curve says (figure "overfit one batch": which bug gives which curve)."""
+    start, best = losses[0], min(losses)
+    said = f"one batch is not learned: loss {start:.3g} to {best:.3g} in {len(losses)} steps"
+    if max(losses) - min(losses) < 1e-6 * max(abs(start), 1e-9):
+        return said + ". It does not move at all: no step reaches the weights."
+    if best > 0.98 * start:
+        return said + ". It does not fall: too small a step, gradients of the wrong sign, or none."
+    if losses[-1] > 2 * start:
+        return said + f" and up to {losses[-1]:.3g}: the steps are too large."
+    if left <= SHARE_LEFT and right is not None:
+        return said + f", yet only {right:.0%} are answered right: loss and answer disagree."
+    tail = losses[-max(10, len(losses) // 5) :]
+    if max(tail) - min(tail) < 0.02 * (start - floor):
+        return said + ". It comes to rest on a plateau: the model or the loss cannot go lower."
+    if len(losses) >= 20 and tail[-1] < tail[0]:
+        return said + " and still falls: the steps are small."
+    return said + " and jumps: the steps are large, or the batch changes on its way."
+
+
+def _first_try(losses: list[float], left: float) -> str:
+    if not math.isfinite(losses[-1]) or losses[-1] > 2 * losses[0]:
+        return "optimizer.param_groups[0]['lr'] /= 10"
+    if min(losses) > 0.98 * losses[0]:
+        return "[name for name, p in model.named_parameters() if p.grad is None]"
+    return "report.diagnosis  # the doctor looks at the loop"
+
+
+def small_subset(plan: Plan) -> Outcome:
+    """Rung 4: a few examples are enough to beat the dumb baseline."""
+    inputs, targets = _subset(plan)
+    size = min(len(pair(plan.session.epoch.batches[0])[0]), len(inputs))
+    steps = max(150, 10 * math.ceil(len(inputs) / size))
+    stop = time.perf_counter() + plan.budget_s
+    with plan.from_the_start():
+        order = torch.Generator().manual_seed(plan.seed)
+        plan.model.train()
+        made = 0
+        while made < steps and time.perf_counter() < stop:
+            for rows in torch.randperm(len(inputs), generator=order).split(size):
+                if len(rows) < 2 <= size:
+                    continue
+                loss = plan.step([inputs[rows].clone(), targets[rows].clone()])
+                made += 1
+        on_subset = plan.score(inputs, targets)
+        on_val = plan.score(*plan.val_rows)
+    numbers = {
+        "examples": len(inputs), "steps": made, f"{on_val.name} on the subset": on_subset.mean,
+        f"{on_val.name} on validation": on_val.mean,
+    }  # fmt: skip
+    if not math.isfinite(loss):
+        raise Fall(f"the loss is {loss} after {made} steps.", numbers,
+                   "optimizer.param_groups[0]['lr'] /= 10")  # fmt: skip
+    must_beat_the_baseline(plan, on_val, numbers, f"trained on {len(inputs)} examples")
+    return Outcome(
+        f"{len(inputs)} examples give {on_val.name} {on_subset.mean:.3g} on themselves and "
+        f"{on_val.mean:.3g} on validation; the baseline has {plan.baseline.mean:.3g}.",
+        numbers,
+    )
+
+
+def must_beat_the_baseline(plan: Plan, scores: Scores, numbers: dict, when: str) -> None:
+    """Raises:
+    Fall: Scores that chance explains.
+    """
+    if plan.baseline is None:
+        return
+    p = scores.beats(plan.baseline)
+    numbers |= {"baseline": plan.baseline.mean, "p": p}
+    if p > SURE:
+        raise Fall(
+            f"{when}, the model has {scores.name} {scores.mean:.3g} on validation and the dumb "
+            f"baseline {plan.baseline.mean:.3g}: not better (p = {p:.2g}).",
+            numbers,
+            "compare inputs and targets of one validation example by eye; then report.diagnosis",
+        )
+
+
+def _subset(plan: Plan) -> tuple[Tensor, Tensor]:
+    """A share of the rows read, every class with at least four where there are classes."""
+    inputs, targets = plan.train_rows
+    source = torch.Generator().manual_seed(plan.seed)
+    count = max(round(plan.subset * len(inputs)), min(32, len(inputs)))
+    if plan.task != "classification" or targets.dim() != 1:
+        rows = torch.randperm(len(inputs), generator=source)[:count]
+        return inputs[rows], targets[rows]
+    kept = []
+    for label, share in shares(targets).items():
+        rows = (targets == label).nonzero().flatten()
+        drawn = rows[torch.randperm(len(rows), generator=source)]
+        kept.append(drawn[: max(4, round(share * count))])
+    rows = torch.cat(kept)
+    return inputs[rows], targets[rows]

@@ -1,0 +1,499 @@
+"""The learning-rate range test: try every rate once, from far too small to far too large.
+
+    curve = lr_find(model, criterion, optimizer, train_loader)
+    curve.suggestion            # the rate, the rule that chose it, and why
+    curve.plot()
+
+Five steps, as in the lecture: 1 remember everything; 2 start tiny; 3 after each update multiply the
+rate by the same factor; 4 stop when the loss explodes; 5 read the rate off the smoothed curve and
+give everything back as it was.
+
+Source: Lecture 3, "The learning-rate finder"; Smith 2017 (arXiv:1506.01186); ledger C26, S18, N22.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from course.engine.errors import EngineError, NonFiniteError
+from course.engine.evaluation import evaluate
+from course.engine.keeping import Keeper
+from course.engine.placement import as_pair, check_device
+from course.engine.precision import Precision
+from course.engine.trainer import train_step
+from course.engine.window import Batch, Criterion
+
+RULES = ("decade", "halfway", "steepest", "valley")
+DECADE = 10.0
+DOWN = 0.65
+"""Share of the fall after which the rule `halfway` takes the rate."""
+ONE_CYCLE_PEAK = 1.9
+"""Peak of a one-cycle schedule over its mean (cosine, from peak / 25 up at 30 % and down to 0)."""
+
+
+class LRFinderError(EngineError):
+    """The range test cannot be made; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A learning rate, the rule that chose it, and the reason in a sentence."""
+
+    lr: float | None
+    """None where the curve gives no ground for any."""
+    rule: str
+    reason: str
+
+    def __str__(self) -> str:
+        chosen = "no suggestion" if self.lr is None else f"lr = {self.lr:.2e}"
+        return f"{chosen} ({self.rule}): {self.reason}"
+
+
+@dataclass(frozen=True)
+class LRCurve:
+    """Losses over learning rates, and what can be read off them."""
+
+    lrs: tuple[float, ...]
+    """Rates tried, ascending. With several parameter groups: the largest of them."""
+    losses: tuple[float, ...]
+    """Mean loss right after the updates made with that rate, on the windows that follow or on all
+    of `val_loader`; of several sweeps the median."""
+    start_loss: float
+    """Before the first update."""
+    smoothing: float
+    """Weight of the past in the running mean; 0 leaves the losses as they are."""
+    diverge_at: float
+    stopped: str
+    """Why the sweep ended: `end`, `diverged` or `non-finite`."""
+    rule: str = "decade"
+    """Which rule `suggestion` uses."""
+    peak: float = 1.0
+    """By how much the top of an attached schedule may lie above a constant rate."""
+    notes: tuple[str, ...] = ()
+    """What was done on the way that one should know."""
+
+    @property
+    def smoothed(self) -> list[float]:
+        """Exponential running mean, corrected for its start (as Adam's moments, N30)."""
+        return running_mean(self.losses, self.smoothing)
+
+    @property
+    def suggestion(self) -> Suggestion:
+        """The suggestion of the curve's own rule; its `lr` is None where there is no ground."""
+        return self.suggest(self.rule)
+
+    def suggest(self, rule: str) -> Suggestion:
+        """The suggestion of one of the rules.
+
+        Args:
+            rule: `decade`: a tenth of the rate at the lowest smoothed loss (the lecture's).
+                `steepest`: where the smoothed loss falls fastest per decade. `valley`: two thirds
+                down the longest descent. `halfway` (ours): where 65 % of the fall are done.
+
+        Raises:
+            ValueError: Another rule.
+        """
+        if rule not in RULES:
+            raise ValueError(f"rule = {rule!r}: expected one of {', '.join(RULES)}.")
+        if reason := self._no_ground():
+            return Suggestion(None, rule, reason)
+        return _RULE[rule](self)
+
+    def _no_ground(self) -> str:
+        """Why nothing can be suggested; empty where the curve descends."""
+        if len(self.losses) < 5:
+            return (
+                f"only {len(self.losses)} finite losses: the run was lost at lr = "
+                f"{self.lrs[-1]:.1e}. Start lower, and look at data and loss first."
+                if self.lrs
+                else "the very first loss is inf or nan: look at data and loss first."
+            )
+        smoothed = self.smoothed
+        lowest = min(smoothed)
+        before = smoothed[: smoothed.index(lowest) + 1]
+        spread = _noise(self.losses)
+        fall = max(before) - lowest
+        # Between the highest and the lowest of a hundred values of pure noise lie five deviations.
+        noise = 5 * spread * math.sqrt((1 - self.smoothing) / (1 + self.smoothing))
+        if fall <= max(noise, 0.02 * abs(max(before))):
+            return (
+                f"the loss never falls by more than its noise ({max(before):.4g} to {lowest:.4g}): "
+                "is the optimizer holding the model's parameters, and is the range wide enough?"
+            )
+        return ""
+
+    def plot(self) -> Any:
+        """Figure with minimum, steepest zone, suggestion and divergence marked."""
+        from course.plots.lr import plot_lr_curve
+
+        return plot_lr_curve(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        suggestions = {rule: self.suggest(rule) for rule in RULES}
+        return {
+            "lrs": list(self.lrs), "losses": list(self.losses), "smoothed": self.smoothed,
+            "start_loss": self.start_loss, "stopped": self.stopped, "notes": list(self.notes),
+            "rule": self.rule,
+            "suggestions": {r: {"lr": s.lr, "reason": s.reason} for r, s in suggestions.items()},
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        reached = f" from {self.lrs[0]:.1e} to {self.lrs[-1]:.1e}" if self.lrs else ""
+        head = f"{len(self.lrs)} rates{reached}, stopped: {self.stopped}"
+        return "\n".join([head, str(self.suggestion), *self.notes])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{f'<b>{rule}</b>' if rule == self.rule else rule}</td>"
+            f"<td>{'none' if s.lr is None else f'{s.lr:.2e}'}</td>"
+            f"<td>{escape(s.reason)}</td></tr>"
+            for rule in RULES
+            for s in [self.suggest(rule)]
+        )
+        return (
+            f"<table><thead><tr><th>rule</th><th>lr</th><th>reason</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table><p>{escape(' '.join(self.notes))}</p>"
+        )
+
+
+def lr_find(
+    model: nn.Module,
+    criterion: Criterion,
+    optimizer: Optimizer,
+    loader: Iterable[Batch],
+    *,
+    start: float = 1e-7,
+    end: float = 10.0,
+    steps: int = 100,
+    val_loader: Iterable[Batch] | None = None,
+    accum_steps: int = 1,
+    precision: str = "fp32",
+    sweeps: int = 3,
+    hold: int = 2,
+    smoothing: float = 0.9,
+    diverge_at: float = 4.0,
+    rule: str = "decade",
+    device: torch.device | str | None = None,
+) -> LRCurve:
+    """Sweep the learning rate from `start` to `end` in equal ratios, one update at each.
+
+    Model, gradients, modes, optimizer (state and rates), scheduler, loader order and all random
+    numbers are given back bit for bit, also after an exception or Ctrl-C.
+
+    Args:
+        model: Trained in train mode during the sweep.
+        criterion: Mean- or sum-reduced loss of outputs and targets.
+        optimizer: Any whose step needs no closure. Its groups keep the ratios of their rates.
+        loader: Pairs of inputs [B, ...] and targets; begun again whenever it ends.
+        start: First rate.
+        end: Last rate; the sweep usually diverges before.
+        steps: Updates between the two.
+        val_loader: Measure on all of it after each update instead of on the next window: smoother,
+            and `steps` times as dear.
+        accum_steps: Micro-batches an update.
+        precision: `fp32`, `bf16` or `fp16`.
+        sweeps: How often the range is swept, each time from the same weights on other batches; the
+            median of them makes one lucky batch harmless.
+        hold: Updates at each rate. `sweeps=1, hold=1` is the plain range test.
+        smoothing: Weight of the past in the running mean, 0 <= smoothing < 1.
+        diverge_at: Stop when the smoothed loss is this many times its lowest, counted above zero.
+        rule: Which rule `suggestion` uses.
+        device: Where to compute; the model's by default.
+
+    Returns:
+        The curve as far as it came; a loss of inf or nan ends it and is not in it.
+
+    Raises:
+        LRFinderError: `start >= end`, fewer than 2 steps, a loader without a batch, an optimizer
+            that needs a closure.
+
+    Source: Lecture 3, "The learning-rate finder"; ledger C26, N22.
+    """
+    _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, optimizer)
+    data = [getattr(part, "dataset", None) for part in (loader, val_loader)]
+    keeper = Keeper(model, criterion, optimizer, loader, val_loader, only_read=data)  # 1
+    between = Keeper(model, criterion, optimizer, rng=False)
+    try:
+        sweep = _Sweep(
+            model, criterion, optimizer, loader, val_loader, accum_steps, precision, device
+        )
+        rates = [start * (end / start) ** (i / (steps - 1)) for i in range(steps)]
+        runs = []
+        for _ in range(sweeps):
+            between.restore()
+            runs.append(sweep.run(rates, hold, smoothing, diverge_at))
+    finally:
+        keeper.restore()  # 5
+    return _joined(rates, runs, smoothing, diverge_at, rule, sweep)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One sweep."""
+
+    losses: list[float]
+    start_loss: float
+    stopped: str
+
+
+class _Sweep:
+    """The middle three of the five steps."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        criterion: Criterion,
+        optimizer: Optimizer,
+        loader: Iterable[Batch],
+        val_loader: Iterable[Batch] | None,
+        accum_steps: int,
+        precision: str,
+        device: torch.device | str | None,
+    ) -> None:
+        self.model, self.criterion, self.optimizer = model, criterion, optimizer
+        self.val_loader = val_loader
+        self.device = check_device(model, device)
+        self.precision = precision
+        self.windows = _Windows(loader, accum_steps)
+        groups = optimizer.param_groups
+        rates = [float(group["lr"]) for group in groups]
+        self.shares = [rate / max(rates) if max(rates) > 0 else 1.0 for rate in rates]
+        self.peak = ONE_CYCLE_PEAK if all("max_lr" in group for group in groups) else 1.0
+
+    def run(self, rates: Sequence[float], hold: int, smoothing: float, diverge_at: float) -> _Run:
+        """Losses by rate, as far as it goes.
+
+        The loss with which an update begins is the one that the updates before it have led to: so
+        each rate's losses are read while the next rate takes its steps.
+        """
+        precision = Precision(self.precision, self.device)  # a scaler of its own
+        losses: list[float] = []
+        self.model.train()
+        start_loss = math.nan
+        for position, lr in enumerate([*rates, rates[-1]]):
+            self._set_rate(lr)  # 2, 3
+            before = []
+            for _ in range(hold):
+                try:
+                    before.append(self._update(precision))
+                except NonFiniteError:
+                    return _Run(losses, start_loss, "non-finite")
+                if position == 0 and len(before) == 1:
+                    start_loss = before[0]
+            if position == 0 and self.val_loader is None:
+                continue
+            loss = self._val_loss() if self.val_loader is not None else sum(before) / len(before)
+            if not math.isfinite(loss):
+                return _Run(losses, start_loss, "non-finite")
+            losses.append(loss)
+            if len(losses) == len(rates):
+                break
+            if _exploded(losses, start_loss, smoothing, diverge_at):  # 4
+                return _Run(losses, start_loss, "diverged")
+        return _Run(losses, start_loss, "end")
+
+    def _set_rate(self, lr: float) -> None:
+        for group, share in zip(self.optimizer.param_groups, self.shares, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr * share)
+            else:
+                group["lr"] = lr * share
+
+    def _update(self, precision: Precision) -> float:
+        report = train_step(
+            self.model, next(self.windows), self.criterion, self.optimizer,
+            precision=precision, device=self.device, measure_norm=False,
+        )  # fmt: skip
+        return report.loss
+
+    def _val_loss(self) -> float:
+        return evaluate(self.model, self.val_loader, self.criterion, device=self.device)["loss"]
+
+
+class _Windows:
+    """Windows of micro-batches without end: the loader is begun again whenever it is through."""
+
+    def __init__(self, loader: Iterable[Batch], accum_steps: int) -> None:
+        self.loader, self.accum_steps = loader, accum_steps
+        self.notes: list[str] = []
+        self._batches = self._endless()
+
+    def __next__(self) -> list[Batch]:
+        return [next(self._batches) for _ in range(self.accum_steps)]
+
+    def _endless(self) -> Iterator[Batch]:
+        passes = 0
+        while True:
+            count = 0
+            for batch in self.loader:
+                count += 1
+                yield as_pair(batch)
+            passes += 1
+            if not count and passes == 1:
+                raise LRFinderError(
+                    "the loader gave no batch. Is the data set smaller than batch_size with "
+                    "drop_last=True, or the loader a generator that was read before?"
+                )
+            if not count:
+                raise LRFinderError(
+                    "the loader gave batches once and none the second time: it is a generator. "
+                    "Hand over a DataLoader or a list, which can be begun again."
+                )
+            if count == 1 and passes == 1:
+                self.notes.append(
+                    "The loader holds one batch, which was used for every update: the curve tells "
+                    "how fast it is learned by heart."
+                )
+
+
+def _joined(
+    rates: Sequence[float],
+    runs: Sequence[_Run],
+    smoothing: float,
+    diverge_at: float,
+    rule: str,
+    sweep: _Sweep,
+) -> LRCurve:
+    """The median of the sweeps, as far as more than half of them came."""
+    lengths = sorted(len(run.losses) for run in runs)
+    length = lengths[(len(lengths) - 1) // 2]
+    losses = [median([run.losses[i] for run in runs if i < len(run.losses)]) for i in range(length)]
+    ended = next(run for run in runs if len(run.losses) == length)
+    notes = list(sweep.windows.notes)
+    if sweep.peak > 1:
+        notes.append(
+            f"A one-cycle schedule is attached: its peak may be {sweep.peak:g} times a constant "
+            "rate, since its mean is that much lower."
+        )
+    return LRCurve(
+        tuple(rates[:length]), tuple(losses), median([run.start_loss for run in runs]), smoothing,
+        diverge_at, ended.stopped, rule, sweep.peak, tuple(notes),
+    )  # fmt: skip
+
+
+def running_mean(values: Sequence[float], smoothing: float) -> list[float]:
+    """Exponential running mean divided by the weight it has gathered so far.
+
+    >>> running_mean([2.0, 2.0, 2.0], 0.9)
+    [2.0, 2.0, 2.0]
+    """
+    mean = 0.0
+    means = []
+    for count, value in enumerate(values, start=1):
+        mean = smoothing * mean + (1 - smoothing) * value
+        means.append(round(mean / (1 - smoothing**count), 12))
+    return means
+
+
+def _exploded(
+    losses: Sequence[float], start_loss: float, smoothing: float, diverge_at: float
+) -> bool:
+    """Far above the lowest, and above where it began: a loss near 0 may jump."""
+    means = running_mean(losses, smoothing)
+    return means[-1] > max(diverge_at * min(means), start_loss)
+
+
+def _noise(losses: Sequence[float]) -> float:
+    """Standard deviation of the loss from window to window, trend taken out."""
+    steps = sorted(abs(b - a) for a, b in pairwise(losses))
+    return steps[len(steps) // 2] / (0.6745 * math.sqrt(2)) if steps else 0.0
+
+
+def _decade(curve: LRCurve) -> Suggestion:
+    smoothed = curve.smoothed
+    lowest = smoothed.index(min(smoothed))
+    return Suggestion(
+        curve.lrs[lowest] / DECADE * curve.peak, "decade",
+        f"a tenth of {curve.lrs[lowest]:.1e}, where the smoothed loss is lowest "
+        f"({smoothed[lowest]:.3g})" + (f"; times {curve.peak:g} as a peak." if curve.peak > 1
+                                       else "."),
+    )  # fmt: skip
+
+
+def _steepest(curve: LRCurve) -> Suggestion:
+    smoothed = curve.smoothed
+    lowest = smoothed.index(min(smoothed))
+    width = max(1, len(smoothed) // 20)
+    slopes = {
+        i: (smoothed[min(i + width, lowest)] - smoothed[max(i - width, 0)])
+        / math.log10(curve.lrs[min(i + width, lowest)] / curve.lrs[max(i - width, 0)])
+        for i in range(width, max(lowest, width + 1))
+        if min(i + width, lowest) > max(i - width, 0)
+    }
+    at = min(slopes, key=slopes.__getitem__)
+    return Suggestion(
+        curve.lrs[at], "steepest",
+        f"here the smoothed loss falls fastest, by {-slopes[at]:.3g} per decade.",
+    )  # fmt: skip
+
+
+def _valley(curve: LRCurve) -> Suggestion:
+    """Two thirds along the longest run over which the smoothed loss keeps falling."""
+    smoothed = curve.smoothed
+    best = length = begin = 0
+    for i in range(1, len(smoothed) + 1):
+        if i == len(smoothed) or smoothed[i] > smoothed[i - 1]:
+            if i - begin > length:
+                best, length = begin, i - begin
+            begin = i
+    at = best + (2 * length) // 3
+    return Suggestion(
+        curve.lrs[at], "valley",
+        f"two thirds down the longest descent, {curve.lrs[best]:.1e} to "
+        f"{curve.lrs[best + length - 1]:.1e}.",
+    )  # fmt: skip
+
+
+def _halfway(curve: LRCurve) -> Suggestion:
+    """The rate at which most of the fall is done: before it little is learned, behind it the edge.
+
+    It reads the whole descent and not one lowest point, which noise moves by half a decade.
+    """
+    smoothed = curve.smoothed
+    lowest = smoothed.index(min(smoothed))
+    first = median(curve.losses[: max(5, len(smoothed) // 10)])
+    level = first - DOWN * (first - smoothed[lowest])
+    at = max((i for i in range(lowest + 1) if smoothed[i] >= level), default=0)
+    return Suggestion(
+        curve.lrs[at] * curve.peak, "halfway",
+        f"{DOWN:.0%} of the fall, from {first:.3g} to {smoothed[lowest]:.3g}, is done at "
+        f"{curve.lrs[at]:.1e}" + (f"; times {curve.peak:g} as a peak." if curve.peak > 1 else "."),
+    )  # fmt: skip
+
+
+_RULE = {"halfway": _halfway, "decade": _decade, "steepest": _steepest, "valley": _valley}
+
+
+def _check(
+    start: float, end: float, steps: int, sweeps: int, hold: int, smoothing: float,
+    diverge_at: float, rule: str, optimizer: Optimizer,
+) -> None:  # fmt: skip
+    if not 0 < start < end or not math.isfinite(end):
+        raise LRFinderError(
+            f"start = {start:g}, end = {end:g}: expected 0 < start < end, as 1e-7 and 10."
+        )
+    if steps < 2:
+        raise LRFinderError(f"steps = {steps}: a sweep needs at least 2, and 100 to be readable.")
+    if sweeps < 1 or hold < 1:
+        raise LRFinderError(f"sweeps = {sweeps}, hold = {hold}: both are at least 1.")
+    if not 0 <= smoothing < 1:
+        raise LRFinderError(f"smoothing = {smoothing}: expected 0 (none) up to below 1.")
+    if not diverge_at > 1:
+        raise LRFinderError(f"diverge_at = {diverge_at}: expected more than 1, as 4.")
+    if rule not in RULES:
+        raise LRFinderError(f"rule = {rule!r}: expected one of {', '.join(RULES)}.")
+    if type(optimizer).__name__ == "LBFGS":
+        raise LRFinderError(
+            "LBFGS searches its own step length and needs a closure: there is no rate to sweep."
+        )

@@ -1,0 +1,52 @@
+"""The learning-rate finder's curve, with what is read off it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from course.plots.style import BLUE, GREEN, GREY, ORANGE, RED, axes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from course.lr_finder import LRCurve
+
+
+def plot_lr_curve(curve: LRCurve) -> Figure:
+    """Loss over learning rate: minimum, steepest zone, suggestion and divergence.
+
+    Source: Lecture 3, figure "Learning-rate finder"; ledger S18.
+    """
+    figure, ax = axes()
+    ax.set(xscale="log", xlabel="learning rate", ylabel="loss after the update")
+    if not curve.lrs:
+        ax.text(0.5, 0.5, curve.suggestion.reason, transform=ax.transAxes, ha="center", wrap=True)
+        return figure
+    smoothed = curve.smoothed
+    ax.plot(curve.lrs, curve.losses, color=GREY, linewidth=0.8, alpha=0.7, label="measured")
+    ax.plot(curve.lrs, smoothed, color=BLUE, linewidth=2, label="smoothed")
+    lowest = smoothed.index(min(smoothed))
+    if curve.suggestion.lr is None:
+        ax.set_title("no suggestion: the loss does not fall", fontsize=10)
+    else:
+        ax.plot(curve.lrs[lowest], smoothed[lowest], "o", color=ORANGE, label="lowest")
+        steepest = curve.suggest("steepest").lr
+        ax.axvspan(steepest / 1.5, steepest * 1.5, color=GREEN, alpha=0.2, label="steepest")
+        chosen = curve.suggestion
+        ax.axvline(chosen.lr, color=RED, linestyle="--", label=f"{chosen.rule}: {chosen.lr:.1e}")
+    if curve.stopped != "end":
+        ax.plot(curve.lrs[-1], min(curve.losses[-1], _top(curve)), "X", color=RED,
+                markersize=9, label=curve.stopped, clip_on=False)  # fmt: skip
+    top, low = _top(curve), min(*curve.losses, *smoothed)
+    ax.set_ylim(low - 0.05 * (top - low), top)
+    ax.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _top(curve: LRCurve) -> float:
+    """So high that the descent fills the picture and the explosion leaves it."""
+    first = max(curve.losses[: max(5, len(curve.losses) // 10)])
+    low = min(curve.losses)
+    top = first + 0.5 * (first - low)
+    return top if math.isfinite(top) and top > low else low + 1.0

@@ -1,0 +1,29 @@
+"""One look for all figures: colours that all readers can tell apart, axes without a box."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Colours of Okabe and Ito.
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
+PURPLE, SKY = "#CC79A7", "#56B4E9"
+
+
+def axes(width: float = 6.4, height: float = 3.6, columns: int = 1) -> tuple[Figure, Any]:
+    """A figure with one axes, or with a row of them.
+
+    Args:
+        width: Inches.
+        height: Inches.
+        columns: Axes beside each other; more than 1 gives an array of them.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    made = figure.subplots(1, columns)
+    for ax in made if columns > 1 else [made]:
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, made

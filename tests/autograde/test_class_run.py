@@ -1,0 +1,309 @@
+"""A class run: killed anywhere it goes on; nothing is lost, nothing is graded or written twice.
+
+Most runs here are simulated: real drivers, crews and journals, with the work of `simulated.py`.
+"""
+
+import io
+import json
+import multiprocessing
+import random
+import re
+import sqlite3
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autograde import cli
+from autograde.classroom import crew
+from autograde.classroom.assignment import Assignment
+from autograde.classroom.crew import Crew
+from autograde.classroom.grading import ClassRun, Outcome, journal_path
+from autograde.classroom.journal import JournalBusyError, read_known, read_lines
+from autograde.classroom.submissions import Submission
+from autograde.sandbox.session import quiet_environment, warm_context
+from autograde.sandbox.student import Limits
+
+WORK = "tests.autograde.simulated"
+PLAIN = Assignment(name="a", cells=[], released={}, calls={}, exercises="", version="v1")
+
+
+def hand_in(folder: Path, wishes: dict[str, dict]) -> None:
+    for student, wish in wishes.items():
+        path = folder / "submitted" / student / "a" / "a.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(wish))
+    with sqlite3.connect(folder / "scores.db") as db:
+        db.execute("create table if not exists scores (student primary key, points)")
+
+
+def submissions(folder: Path) -> list[Submission]:
+    paths = sorted((folder / "submitted").glob("*/a/a.ipynb"))
+    return [Submission(student=p.parts[-3], path=p, sha=p.read_text()) for p in paths]
+
+
+def noted(path: Path) -> Counter:
+    return Counter(path.read_text().split()) if path.exists() else Counter()
+
+
+def scores(folder: Path) -> dict[str, int]:
+    with sqlite3.connect(folder / "scores.db") as db:
+        return dict(db.execute("select student, points from scores"))
+
+
+def run(folder: Path, *, jobs: int = 2, assignment=PLAIN, order=1, **options) -> list[Outcome]:
+    with (
+        ClassRun(folder, assignment, Limits(), writer=f"{WORK}:write") as class_run,
+        closing(Crew(f"{WORK}:mark", jobs)) as graders,
+    ):
+        found = submissions(folder)[::order]
+        return list(class_run.grade(found, graders, written=scores(folder), **options))
+
+
+def drive(folder: str) -> None:
+    """A run in a process of its own, to be killed."""
+    crew._share_warm_parent()
+    run(Path(folder))
+
+
+def start_driver(folder: Path) -> multiprocessing.process.BaseProcess:
+    process = warm_context().Process(target=drive, args=(str(folder),))
+    with quiet_environment():
+        process.start()
+    return process
+
+
+def lines(folder: Path) -> list[dict]:
+    return list(read_lines(journal_path(folder, "a")))
+
+
+def events(folder: Path, event: str) -> Counter:
+    return Counter(line["student"] for line in lines(folder) if line["event"] == event)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_driver_killed_at_random_moments_goes_on_and_each_score_is_there_once(tmp_path, seed):
+    moments = random.Random(seed)
+    students = {f"s{number:02}": {"n": number} for number in range(30)}
+    hand_in(tmp_path, students)
+    marked_at_kill = []
+    for _ in range(3):
+        before = len(lines(tmp_path))
+        process = start_driver(tmp_path)
+        until = before + moments.randrange(0, 20)
+        deadline = time.monotonic() + 30
+        while process.is_alive() and len(lines(tmp_path)) < until and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0, 0.01))
+        process.kill()
+        process.join()
+        graded = {s for s, about in read_known(journal_path(tmp_path, "a")).items() if about.last}
+        marked_at_kill.append((graded, noted(tmp_path / "marked")))
+    assert any(0 < len(graded) < len(students) for graded, _ in marked_at_kill), "no kill hit a run"
+    outcomes = run(tmp_path)
+    assert sorted(outcome.student for outcome in outcomes) == list(students)
+    assert all(outcome.graded for outcome in outcomes)
+    assert events(tmp_path, "graded") == dict.fromkeys(students, 1)
+    marked = noted(tmp_path / "marked")
+    for graded, then in marked_at_kill:  # what the journal knew was not marked again
+        assert all(marked[student] == then[student] for student in graded)
+    seeds = {line["student"]: line["seed"] for line in lines(tmp_path) if line["event"] == "graded"}
+    assert scores(tmp_path) == {student: seed % 2 for student, seed in seeds.items()}
+    assert not list((tmp_path / "journal" / "a.pending").iterdir())
+
+
+def by_student(outcomes: list[Outcome]) -> dict[str, Outcome]:
+    return {outcome.student: outcome for outcome in outcomes}
+
+
+def changes(folder: Path, **options) -> set[str]:
+    """Who was marked by another run."""
+    before = noted(folder / "marked")
+    assert all(outcome.graded for outcome in run(folder, **options))
+    return set(noted(folder / "marked") - before)
+
+
+def test_a_grader_killed_once_is_replaced_and_its_submission_graded(tmp_path):
+    students = {f"s{number}": {} for number in range(6)}
+    hand_in(tmp_path, {**students, "s3": {"dies_once": str(tmp_path / "died")}})
+    outcomes = run(tmp_path)
+    assert all(outcome.graded for outcome in outcomes) and len(outcomes) == 6
+    assert noted(tmp_path / "marked") == {**dict.fromkeys(students, 1), "s3": 2}
+    assert set(scores(tmp_path)) == set(students)
+
+
+def test_a_submission_whose_graders_always_die_is_not_graded_and_stops_nobody(tmp_path):
+    hand_in(tmp_path, {"ada": {}, "ben": {"dies_always": True}, "cleo": {}})
+    outcomes = by_student(run(tmp_path))
+    assert outcomes["ada"].graded and outcomes["cleo"].graded
+    assert "not graded, by the grader's own fault (the process" in outcomes["ben"].reason
+    assert "died 3 times, with exit code -9" in outcomes["ben"].reason
+    assert set(scores(tmp_path)) == {"ada", "cleo"}, "never a zero"
+
+
+def test_a_fault_of_the_grader_is_kept_with_its_reason_and_tried_again(tmp_path):
+    hand_in(tmp_path, {"ada": {}, "ben": {"raises": "out of luck"}})
+    reason = by_student(run(tmp_path))["ben"].reason
+    assert (
+        "ben/a/a.ipynb: not graded, by the grader's own fault (ValueError: out of luck)" in reason
+    )
+    (line,) = [x for x in lines(tmp_path) if x["event"] == "graded" and x["student"] == "ben"]
+    assert line["graded"] is False and line["reason"] == reason
+    assert set(scores(tmp_path)) == {"ada"}, "never a zero"
+    before = noted(tmp_path / "marked")
+    assert by_student(run(tmp_path))["ben"].reason == reason
+    assert noted(tmp_path / "marked") - before == Counter(["ben"])
+
+
+def test_work_that_cannot_be_imported_fails_each_job_by_name():
+    with closing(Crew(f"{WORK}:forgotten", 1)) as crew_of_one:
+        crew_of_one.give({"student": "ada"})
+        failed = []
+        wait_until(lambda: failed.extend(crew_of_one.collect()) or failed)
+    assert "has no attribute 'forgotten'" in failed[0][1]["failed"]
+
+
+def test_a_write_that_fails_is_not_graded_then_tried_again_without_marking_again(tmp_path):
+    hand_in(tmp_path, {"ada": {}, "ben": {}})
+    (tmp_path / "refuses").write_text("ben")
+    outcomes = by_student(run(tmp_path))
+    assert outcomes["ada"].graded and "(OSError: no room for ben)" in outcomes["ben"].reason
+    assert [x["student"] for x in lines(tmp_path) if x["event"] == "unwritten"] == ["ben"]
+    assert set(scores(tmp_path)) == {"ada"}
+    (tmp_path / "refuses").unlink()
+    assert changes(tmp_path) == set()
+    assert set(scores(tmp_path)) == {"ada", "ben"}
+
+
+def test_only_what_changed_is_graded_again(tmp_path):
+    hand_in(tmp_path, {"ada": {}, "ben": {}})
+    assert changes(tmp_path) == {"ada", "ben"}
+    assert changes(tmp_path) == set()
+    assert all(outcome.unchanged for outcome in run(tmp_path))
+    hand_in(tmp_path, {"ben": {"n": 2}, "cleo": {}})
+    assert changes(tmp_path) == {"ben", "cleo"}
+    mended = replace(PLAIN, version="v2")
+    assert changes(tmp_path, assignment=mended) == {"ada", "ben", "cleo"}
+    assert changes(tmp_path, assignment=mended) == set()
+    assert changes(tmp_path, assignment=mended, force=True) == {"ada", "ben", "cleo"}
+
+
+def test_what_the_gradebook_has_lost_is_graded_again(tmp_path):
+    hand_in(tmp_path, {"ada": {}, "ben": {}})
+    run(tmp_path)
+    with sqlite3.connect(tmp_path / "scores.db") as db:
+        db.execute("delete from scores where student = 'ada'")
+    assert changes(tmp_path) == {"ada"}
+
+
+def test_jobs_and_order_change_no_grade(tmp_path):
+    hand_in(tmp_path, {f"s{number:02}": {"n": number} for number in range(16)})
+    run(tmp_path, jobs=2)
+    first, seeds = scores(tmp_path), {line["student"]: line.get("seed") for line in lines(tmp_path)}
+    run(tmp_path, jobs=1, order=-1, force=True)
+    assert scores(tmp_path) == first
+    assert events(tmp_path, "graded") == dict.fromkeys(first, 2)
+    assert {line["student"]: line.get("seed") for line in lines(tmp_path)} == seeds
+
+
+def test_an_earlier_submission_handed_in_again_gets_its_own_seed_again(tmp_path):
+    def seed() -> int:
+        run(tmp_path)
+        return [line for line in lines(tmp_path) if line["event"] == "graded"][-1]["seed"]
+
+    hand_in(tmp_path, {"ada": {"n": 1}})
+    first = seed()
+    hand_in(tmp_path, {"ada": {"n": 2}})
+    assert seed() != first
+    hand_in(tmp_path, {"ada": {"n": 1}})
+    assert seed() == first
+
+
+def test_what_a_killed_run_left_half_done_is_swept_away(tmp_path):
+    hand_in(tmp_path, {"ada": {}})
+    run(tmp_path)
+    for name in ("ada.json", ".ada.json.123", "zoe.json"):
+        (tmp_path / "journal" / "a.pending" / name).write_text("{")
+    assert changes(tmp_path) == set()
+    assert not list((tmp_path / "journal" / "a.pending").iterdir())
+
+
+@pytest.mark.parametrize("kept_is_whole", [True, False])
+def test_a_kept_result_is_written_and_a_torn_one_is_marked_again(tmp_path, kept_is_whole):
+    hand_in(tmp_path, {"ada": {}})
+    (tmp_path / "refuses").write_text("ada")
+    run(tmp_path)
+    (tmp_path / "refuses").unlink()
+    kept = tmp_path / "journal" / "a.pending" / "ada.json"
+    if not kept_is_whole:
+        kept.write_bytes(kept.read_bytes()[:-20])
+    assert changes(tmp_path) == (set() if kept_is_whole else {"ada"})
+    assert set(scores(tmp_path)) == {"ada"}
+
+
+def test_a_submission_that_goes_away_meanwhile_stops_nobody(tmp_path, monkeypatch):
+    hand_in(tmp_path, {"ada": {}, "ben": {}})
+    found = submissions(tmp_path)
+    found[0].path.unlink()
+    monkeypatch.setattr(f"{__name__}.submissions", lambda folder: found)
+    outcomes = by_student(run(tmp_path))
+    assert "is not there any more" in outcomes["ada"].reason and outcomes["ben"].graded
+
+
+def test_two_runs_of_an_assignment_do_not_meet(tmp_path):
+    hand_in(tmp_path, {"ada": {}})
+    with (
+        ClassRun(tmp_path, PLAIN, Limits(), writer=f"{WORK}:write"),
+        pytest.raises(JournalBusyError, match="held by another autograde grade"),
+    ):
+        run(tmp_path)
+
+
+def test_a_crew_leaves_in_the_middle_of_a_job_when_its_foreman_is_gone(tmp_path):
+    hand_in(tmp_path, {"ada": {"seconds": 60, "says_when_left": str(tmp_path / "left")}})
+    process = start_driver(tmp_path)
+    wait_until(lambda: noted(tmp_path / "marked"))
+    process.kill()
+    process.join()
+    wait_until((tmp_path / "left").exists)
+
+
+def wait_until(holds, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+class Terminal(io.StringIO):
+    """A stderr that a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def outcomes_of(count: int, *, unchanged: int = 0) -> Iterator[Outcome]:
+    for number in range(count):
+        if number >= unchanged:
+            time.sleep(0.15)  # tqdm draws at most ten times a second
+        yield Outcome(student=f"s{number}", notes=[], unchanged=number < unchanged)
+
+
+def test_a_terminal_shows_how_many_are_done_the_rate_and_the_time_left(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert len(list(cli._with_progress(outcomes_of(6, unchanged=2), 6))) == 6
+    drawn = sys.stderr.getvalue().split("\r")
+    halfway = next(line for line in drawn if " 2/4 " in line)  # two were graded before
+    assert re.search(r"50%.*\[00:0\d<00:0\d, +\d\.\d+ submissions/s\]", halfway), drawn
+
+
+def test_elsewhere_each_submission_is_a_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    list(cli._with_progress(outcomes_of(3, unchanged=1), 3))
+    assert capsys.readouterr().out == "graded      s1  0.0 s\ngraded      s2  0.0 s\n"

@@ -1,0 +1,270 @@
+"""Does the finder name a rate that trains well? Ours beside other finders, on six tasks.
+
+    python -m tests.bench.lr_finder [--seeds 10] [--tasks spirals,diabetes]
+
+For each task and seed a grid of 17 rates from 1e-5 to 10 is trained in full; then every finder's
+suggestion is, with the same seed. Reported over seeds: validation loss at the suggestion over the
+grid's best, distance to the grid's best rate in decades, spread of the suggestion. Finders that are
+not installed (`pip install -e .[bench]`) are left out and named. Goals: median within 1.10 of the
+grid's best on every task, worst seed within 1.30, spread under 0.3 decades.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import statistics
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from sklearn.datasets import load_diabetes
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW
+from torch.optim.lr_scheduler import OneCycleLR
+from torch.utils.data import DataLoader, TensorDataset
+
+from course.data import load
+from course.lr_finder import lr_find
+from tests.bench.harness import FOLDER
+
+GRID = [10 ** (-5 + 6 * i / 16) for i in range(17)]
+Rows = tuple[Tensor, Tensor]
+
+
+@dataclass
+class Task:
+    """What is trained, on what, and for how long."""
+
+    train: Rows
+    val: Rows
+    model: Callable[[], nn.Module]
+    optimizer: Callable[..., torch.optim.Optimizer]
+    epochs: int
+    criterion: nn.Module
+    batch_size: int = 64
+    one_cycle: bool = False
+
+    def start(self, seed: int, lr: float = 1e-3) -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(seed)
+        model = self.model()
+        return model, self.optimizer(model.parameters(), lr=lr)
+
+    def steps(self) -> int:
+        return self.epochs * math.ceil(len(self.train[0]) / self.batch_size)
+
+    def loader(self, seed: int) -> DataLoader:
+        generator = torch.Generator().manual_seed(seed)
+        return DataLoader(
+            TensorDataset(*self.train), self.batch_size, shuffle=True, generator=generator
+        )
+
+    def loss_at(self, seed: int, lr: float) -> float:
+        """Validation loss after the whole run; a lost run counts as 1e6."""
+        model, optimizer = self.start(seed, lr)
+        schedule = OneCycleLR(optimizer, lr, self.steps()) if self.one_cycle else None
+        order = torch.Generator().manual_seed(seed + 1000)
+        for _ in range(self.epochs):
+            for rows in torch.randperm(len(self.train[0]), generator=order).split(self.batch_size):
+                optimizer.zero_grad()
+                self.criterion(model(self.train[0][rows]), self.train[1][rows]).backward()
+                optimizer.step()
+                if schedule:
+                    schedule.step()
+        with torch.no_grad():
+            loss = self.criterion(model.eval()(self.val[0]), self.val[1]).item()
+        return loss if math.isfinite(loss) else 1e6
+
+
+def mlp(inputs: int, hidden: int, outputs: int) -> nn.Module:
+    layers = (nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(hidden, outputs))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(128, 10)),
+    )
+
+
+def tasks() -> dict[str, Task]:
+    digits, spirals = load("digits"), load("spirals")
+    rows = (digits.train_inputs, digits.train_targets), (digits.val_inputs, digits.val_targets)
+    arms = (spirals.train_inputs, spirals.train_targets), (spirals.val_inputs, spirals.val_targets)
+    entropy, classes = nn.CrossEntropyLoss(), int(spirals.train_targets.max()) + 1
+
+    def read() -> nn.Module:
+        return mlp(64, 64, 10)
+
+    def momentum(parameters: object, lr: float) -> SGD:
+        return SGD(parameters, lr=lr, momentum=0.9)
+
+    return {
+        "digits MLP, SGD": Task(*rows, read, momentum, 10, entropy),
+        "digits MLP, Adam": Task(*rows, read, Adam, 10, entropy),
+        "digits MLP, AdamW + one-cycle": Task(*rows, read, AdamW, 10, entropy, one_cycle=True),
+        "digits CNN, Adam": Task(*rows, cnn, Adam, 6, entropy),
+        "spirals MLP, Adam": Task(*arms, lambda: mlp(2, 64, classes), Adam, 40, entropy),
+        "diabetes MLP, Adam": Task(
+            *_diabetes(), lambda: mlp(10, 32, 1), Adam, 20, nn.MSELoss(), batch_size=32
+        ),
+    }
+
+
+def _diabetes() -> tuple[Rows, Rows]:
+    raw_inputs, raw_targets = load_diabetes(return_X_y=True)
+    inputs = torch.tensor(raw_inputs, dtype=torch.float32)
+    targets = torch.tensor(raw_targets, dtype=torch.float32)[:, None]
+    rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+    val, train = rows[:88], rows[88:]
+    scale = inputs[train].std(0), targets[train].mean(), targets[train].std()
+    inputs, targets = inputs / scale[0], (targets - scale[1]) / scale[2]
+    return (inputs[train], targets[train]), (inputs[val], targets[val])
+
+
+def ours(rule: str) -> Callable[[Task, int], float | None]:
+    def suggest(task: Task, seed: int) -> float | None:
+        model, optimizer = task.start(seed)
+        if task.one_cycle:
+            OneCycleLR(optimizer, 1e-3, task.steps())
+        curve = lr_find(model, task.criterion, optimizer, task.loader(seed))
+        return curve.suggest(rule).lr
+
+    return suggest
+
+
+def plain_rule(task: Task, seed: int) -> float | None:
+    """The lecture's, as printed: one sweep, one update a rate, a decade before the minimum."""
+    model, optimizer = task.start(seed)
+    curve = lr_find(model, task.criterion, optimizer, task.loader(seed), sweeps=1, hold=1,
+                    smoothing=0.0, rule="decade")  # fmt: skip
+    return curve.suggestion.lr
+
+
+def torch_lr_finder(task: Task, seed: int) -> float | None:
+    from torch_lr_finder import LRFinder
+
+    model, optimizer = task.start(seed, 1e-7)
+    finder = LRFinder(model, optimizer, task.criterion, device="cpu")
+    finder.range_test(task.loader(seed), end_lr=10, num_iter=100)
+    _, suggested = finder.plot(suggest_lr=True)
+    return suggested
+
+
+def fastai_rule(name: str) -> Callable[[Task, int], float | None]:
+    def suggest(task: Task, seed: int) -> float | None:
+        from fastai.callback.schedule import minimum, valley
+        from fastai.data.core import DataLoaders
+        from fastai.data.load import DataLoader as FastaiLoader
+        from fastai.learner import Learner
+        from fastai.optimizer import OptimWrapper
+
+        model, _ = task.start(seed)
+        data = FastaiLoader(TensorDataset(*task.train), bs=task.batch_size, shuffle=True)
+        learner = Learner(
+            DataLoaders(data, data), model, loss_func=task.criterion,
+            opt_func=lambda params, **kw: OptimWrapper(params, task.optimizer, lr=1e-3),
+        )  # fmt: skip
+        with learner.no_bar(), learner.no_logging():
+            found = learner.lr_find(
+                suggest_funcs=({"valley": valley, "minimum": minimum}[name],), show_plot=False
+            )
+        return float(getattr(found, name))
+
+    return suggest
+
+
+def lightning(task: Task, seed: int) -> float | None:
+    import lightning.pytorch as pl
+    from lightning.pytorch.tuner import Tuner
+
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.lr = task.start(seed)[0], 1e-3
+
+        def training_step(self, batch: Rows, _index: int) -> Tensor:
+            return task.criterion(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return task.optimizer(self.model.parameters(), lr=self.lr)
+
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False,
+                         enable_checkpointing=False, enable_model_summary=False)  # fmt: skip
+    found = Tuner(trainer).lr_find(
+        Module(), task.loader(seed), min_lr=1e-7, max_lr=10, num_training=100
+    )
+    return found.suggestion()
+
+
+FINDERS: dict[str, tuple[str, Callable[[Task, int], float | None]]] = {
+    "ours (decade)": ("course", ours("decade")),
+    "ours (halfway)": ("course", ours("halfway")),
+    "the lecture's, plain": ("course", plain_rule),
+    "torch-lr-finder": ("torch_lr_finder", torch_lr_finder),
+    "fastai valley": ("fastai", fastai_rule("valley")),
+    "fastai minimum / 10": ("fastai", fastai_rule("minimum")),
+    "Lightning": ("lightning", lightning),
+}
+
+
+def judge(task: Task, seeds: int, finders: dict) -> dict[str, dict[str, float]]:
+    """For each finder: loss over the grid's best, decades from the best rate, spread."""
+    grids = [[task.loss_at(seed, lr) for lr in GRID] for seed in range(seeds)]
+    table = {}
+    for name, suggest in finders.items():
+        rates, ratios, away = [], [], []
+        for seed, losses in enumerate(grids):
+            best = min(losses)
+            lr = suggest(task, seed)
+            rates.append(-9.0 if lr is None else math.log10(lr))
+            ratios.append(math.inf if lr is None else task.loss_at(seed, lr) / best)
+            away.append(abs(rates[-1] - math.log10(GRID[losses.index(best)])))
+        table[name] = {
+            "median": statistics.median(ratios), "worst": max(ratios),
+            "decades": statistics.median(away),
+            "spread": statistics.stdev(rates) if seeds > 1 else 0.0,
+        }  # fmt: skip
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--tasks", default="", help="Parts of names, separated by commas.")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    there = {n: f for n, (module, f) in FINDERS.items() if importlib.util.find_spec(module)}
+    absent = sorted(set(FINDERS) - set(there))
+    result: dict[str, dict] = {}
+    for name, task in tasks().items():
+        if args.tasks and not any(part in name for part in args.tasks.split(",")):
+            continue
+        result[name] = judge(task, args.seeds, there)
+        print(f"\n{name:<34} {'median':>7} {'worst':>7} {'decades':>8} {'spread':>7}")
+        for finder, row in result[name].items():
+            print(f"  {finder:<32} {row['median']:7.2f} {row['worst']:7.2f} "
+                  f"{row['decades']:8.2f} {row['spread']:7.2f}", flush=True)  # fmt: skip
+    print("\nmean of the medians")
+    for finder in there:
+        values = [rows[finder]["median"] for rows in result.values()]
+        print(f"  {finder:<32} {statistics.fmean(values):7.2f}")
+    if absent:
+        print(f"\nnot installed: {', '.join(absent)}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = Path(FOLDER) / "lr_finder.json"
+    path.write_text(json.dumps({"seeds": args.seeds, "torch": torch.__version__, "tasks": result}))
+    print(f"written to {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,355 @@
+"""The learning-rate finder: what it reads off a curve, and that it leaves no trace."""
+
+import copy
+import json
+import math
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from course.data import load
+from course.lr_finder import RULES, LRCurve, LRFinderError, lr_find, running_mean
+
+DIGITS = load("digits")
+
+
+def model_of(device="cpu"):
+    torch.manual_seed(0)
+    layers = (nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
+    return nn.Sequential(nn.Flatten(), *layers).to(device)
+
+
+def loader_of(seed=0, size=64):
+    data = TensorDataset(DIGITS.train_inputs, DIGITS.train_targets)
+    return DataLoader(data, size, shuffle=True, generator=torch.Generator().manual_seed(seed))
+
+
+def everything(model, optimizer, loader, scheduler=None):
+    """All that must come back, as bytes."""
+    parts = [
+        {n: t.clone() for n, t in model.state_dict().items()},
+        {n: None if p.grad is None else p.grad.clone() for n, p in model.named_parameters()},
+        [module.training for module in model.modules()],
+        copy.deepcopy(optimizer.state_dict()),
+        [group["params"][0] is next(model.parameters()) for group in optimizer.param_groups],
+        loader.generator.get_state(),
+        torch.get_rng_state(), np.random.get_state(), random.getstate(),
+        scheduler and scheduler.state_dict(),
+    ]  # fmt: skip
+    return pickle.dumps([_plain(part) for part in parts])
+
+
+def _plain(value):
+    if isinstance(value, torch.Tensor):
+        return (str(value.dtype), tuple(value.shape), value.cpu().numpy().tobytes())
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items() if k != "_schedulers"}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    return value
+
+
+def warm(optimizer_class, **options):
+    """A set-up in the middle of training: momenta, gradients, a schedule under way."""
+    model, loader = model_of(), loader_of()
+    optimizer = optimizer_class(model.parameters(), **options)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    scheduler.step()
+    model[2].eval()
+    return model, loader, optimizer, scheduler
+
+
+OPTIMIZERS = [
+    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    (torch.optim.Adam, {"lr": 1e-3}),
+    (torch.optim.AdamW, {"lr": torch.tensor(1e-3)}),
+    (torch.optim.RMSprop, {"lr": 1e-3}),
+]
+
+
+@pytest.mark.parametrize("optimizer_class,options", OPTIMIZERS)
+def test_everything_is_left_bit_for_bit_as_it_was(optimizer_class, options):
+    model, loader, optimizer, scheduler = warm(optimizer_class, **copy.deepcopy(options))
+    before = everything(model, optimizer, loader, scheduler)
+    lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, steps=30)
+    assert everything(model, optimizer, loader, scheduler) == before
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_everything_is_left_as_it_was_after_an_exception_too(error):
+    model, loader, optimizer, scheduler = warm(torch.optim.Adam, lr=1e-3)
+    before = everything(model, optimizer, loader, scheduler)
+    calls = []
+
+    def criterion(outputs, targets):
+        calls.append(torch.rand(1))
+        if len(calls) == 40:
+            raise error("in the middle")
+        return F.cross_entropy(outputs, targets)
+
+    with pytest.raises(error, match="in the middle"):
+        lr_find(model, criterion, optimizer, loader, steps=30)
+    assert everything(model, optimizer, loader, scheduler) == before
+
+
+def test_training_after_the_finder_ends_with_the_same_bits_as_without_it():
+    def train(with_finder):
+        model, loader, optimizer, scheduler = warm(torch.optim.Adam, lr=1e-3)
+        if with_finder:
+            lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, steps=20)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+        return everything(model, optimizer, loader, scheduler)
+
+    assert train(True) == train(False)
+
+
+def test_data_and_lists_of_the_loader_come_back(device):
+    inputs, targets = torch.randn(64, 3), torch.randint(0, 2, (64,))
+    batches = [(inputs[i : i + 16], targets[i : i + 16]) for i in range(0, 64, 16)]
+    model = nn.Linear(3, 2).to(device)
+    kept = inputs.clone()
+    lr_find(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), 0.1), batches)
+    assert torch.equal(inputs, kept) and len(batches) == 4
+
+
+def quadratic(curvature=2.0):
+    """One weight, loss c/2 w², gradient descent: diverges exactly from lr = 2/c on."""
+
+    class Weight(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x):
+            return self.w.expand(len(x))
+
+    model = Weight()
+    return model, lambda out, y: curvature / 2 * out.square().mean(), [(torch.zeros(4, 1),) * 2] * 3
+
+
+def test_plain_sweep_on_a_quadratic_equals_the_closed_form():
+    model, criterion, loader = quadratic()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    curve = lr_find(
+        model, criterion, optimizer, loader, start=1e-3, end=0.5, steps=20, sweeps=1, hold=1
+    )
+    w, expected = 1.0, []
+    for lr in curve.lrs:
+        w -= lr * 2.0 * w
+        expected.append(w**2)
+    assert curve.lrs == pytest.approx(np.geomspace(1e-3, 0.5, 20).tolist())
+    assert curve.losses == pytest.approx(expected, rel=1e-5)
+    assert curve.start_loss == 1.0 and curve.stopped == "end"
+
+
+def test_divergence_of_a_quadratic_is_seen_behind_two_over_the_curvature():
+    model, criterion, loader = quadratic()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    curve = lr_find(model, criterion, optimizer, loader, start=1e-4, end=1e3)
+    assert curve.stopped in ("diverged", "non-finite")
+    assert 1.0 < curve.lrs[-1] < 100
+    for rule in RULES:
+        assert 1e-4 < curve.suggest(rule).lr < 1.0
+
+
+def test_groups_keep_the_ratio_of_their_rates():
+    model = nn.Linear(64, 10)
+    groups = [{"params": [model.weight], "lr": 1e-2}, {"params": [model.bias], "lr": 1e-3}]
+    optimizer, seen = torch.optim.SGD(groups), []
+
+    def criterion(outputs, targets):
+        seen.append([group["lr"] for group in optimizer.param_groups])
+        return F.cross_entropy(outputs, targets)
+
+    flat = [(x.flatten(1), y) for x, y in loader_of()]
+    lr_find(model, criterion, optimizer, flat, steps=10)
+    assert all(a == pytest.approx(10 * b) for a, b in seen)
+
+
+def test_accumulation_makes_one_update_of_several_micro_batches():
+    """Four micro-batches of 16 move the weights as one batch of 64 does."""
+    data = [(x.flatten(1), y) for x, y in loader_of(size=64)][:20]
+    small = [(a, b) for x, y in data for a, b in zip(x.split(16), y.split(16), strict=True)]
+    curves = []
+    for loader, accum in ((data, 1), (small, 4)):
+        torch.manual_seed(0)
+        model = nn.Linear(64, 10)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        curves.append(lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, steps=20,
+                              end=0.1, accum_steps=accum))  # fmt: skip
+    assert curves[0].losses == pytest.approx(curves[1].losses, rel=1e-4)
+
+
+def test_losses_may_be_measured_on_validation():
+    model = model_of()
+    train, val = DIGITS.loaders(64)
+    optimizer = torch.optim.Adam(model.parameters())
+    curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, train, val_loader=val, steps=25,
+                    sweeps=1)  # fmt: skip
+    rough = [abs(b - a) for a, b in zip(curve.losses[:8], curve.losses[1:9], strict=True)]
+    assert max(rough) < 0.05 and curve.suggestion.lr
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_suggestion_on_digits_trains_well(precision, device):
+    model, loader = model_of(device), loader_of()
+    optimizer = torch.optim.Adam(model.parameters())
+    curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, precision=precision)
+    assert 1e-3 < curve.suggestion.lr < 5e-2
+    optimizer.param_groups[0]["lr"] = curve.suggestion.lr
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs.to(device)), targets.to(device))
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.6
+
+
+def test_one_cycle_is_told_a_peak():
+    model, loader = model_of(), loader_of()
+    optimizer = torch.optim.AdamW(model.parameters())
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=100)
+    curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, loader)
+    assert curve.peak == 1.9 and "one-cycle" in curve.notes[0]
+    assert "as a peak" in curve.suggestion.reason
+
+
+# What cannot work
+
+
+def test_a_loader_of_one_batch_is_recycled_and_says_so():
+    model = model_of()
+    one = [next(iter(loader_of()))]
+    curve = lr_find(model, nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters()), one)
+    assert curve.suggestion.lr and "one batch" in str(curve)
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ({"start": 1.0, "end": 0.1}, "0 < start < end"),
+        ({"start": 0.0}, "0 < start < end"),
+        ({"steps": 1}, "at least 2"),
+        ({"smoothing": 1.0}, "up to below 1"),
+        ({"diverge_at": 1.0}, "more than 1"),
+        ({"rule": "best"}, "expected one of"),
+        ({"sweeps": 0}, "at least 1"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(options, message):
+    model = model_of()
+    optimizer = torch.optim.Adam(model.parameters())
+    with pytest.raises(LRFinderError, match=message):
+        lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), **options)
+
+
+@pytest.mark.parametrize(
+    "loader,message", [([], "gave no batch"), (iter([(torch.randn(4, 64),
+     torch.zeros(4).long())] * 3), "is a generator")],
+)  # fmt: skip
+def test_a_loader_that_cannot_be_read_is_named(loader, message):
+    model = model_of()
+    optimizer = torch.optim.Adam(model.parameters())
+    with pytest.raises(LRFinderError, match=message):
+        lr_find(model, nn.CrossEntropyLoss(), optimizer, loader)
+
+
+def test_an_optimizer_that_searches_its_own_step_is_refused():
+    model = model_of()
+    with pytest.raises(LRFinderError, match="closure"):
+        lr_find(model, nn.CrossEntropyLoss(), torch.optim.LBFGS(model.parameters()), loader_of())
+
+
+def test_a_model_that_gives_nan_at_once_gets_no_suggestion_and_the_reason():
+    model = model_of()
+    criterion = lambda out, y: F.cross_entropy(out, y) * float("nan")  # noqa: E731
+    curve = lr_find(model, criterion, torch.optim.Adam(model.parameters()), loader_of())
+    assert curve.stopped == "non-finite" and curve.lrs == ()
+    assert curve.suggestion.lr is None and "very first loss" in curve.suggestion.reason
+    assert "no suggestion" in str(curve)
+    curve.plot()
+
+
+def test_a_curve_without_descent_gets_no_suggestion():
+    model = model_of()
+    other = torch.optim.Adam(model_of().parameters())  # moves another model's weights
+    curve = lr_find(model, nn.CrossEntropyLoss(), other, loader_of(), end=1e-1)
+    assert curve.suggestion.lr is None and "never falls" in curve.suggestion.reason
+
+
+def test_loss_of_nan_in_the_middle_keeps_what_was_seen():
+    model, criterion, loader = quadratic()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    limited = lambda out, y: (  # noqa: E731
+        criterion(out, y) if optimizer.param_groups[0]["lr"] < 0.1 else out.sum() * float("nan")
+    )
+    curve = lr_find(model, limited, optimizer, loader, start=1e-4, end=10.0, steps=60)
+    assert curve.stopped == "non-finite" and 0.02 < curve.lrs[-1] < 0.1
+    assert all(math.isfinite(loss) for loss in curve.losses)
+
+
+# What is read off a curve
+
+
+def curve_of(losses, **options):
+    lrs = np.geomspace(1e-7, 10, len(losses)).tolist()
+    given = {"start_loss": losses[0], "smoothing": 0.0, "diverge_at": 4.0, "stopped": "diverged"}
+    return LRCurve(tuple(lrs), tuple(losses), **(given | options))
+
+
+def test_rules_on_a_drawn_curve():
+    """A sigmoid descent in log lr, its middle at 1e-3, then an explosion from 1e-1 on."""
+    logs = np.linspace(-7, 1, 401)
+    losses = 2.0 - 1.5 / (1 + np.exp(-4 * (logs + 3))) + np.exp(6 * (logs + 0.6))
+    curve = curve_of(losses.tolist())
+    lowest = logs[losses.argmin()]
+    assert math.log10(curve.suggest("decade").lr) == pytest.approx(lowest - 1, abs=0.02)
+    assert math.log10(curve.suggest("steepest").lr) == pytest.approx(-3, abs=0.1)
+    share = (2.0 - losses) / (2.0 - losses.min())
+    expected = logs[
+        (share <= 0.65).nonzero()[0][losses.argmin() > (share <= 0.65).nonzero()[0]].max()
+    ]
+    assert math.log10(curve.suggest("halfway").lr) == pytest.approx(expected, abs=0.03)
+    assert lowest - 3 < math.log10(curve.suggest("valley").lr) < lowest
+
+
+def test_the_running_mean_is_that_of_adam():
+    values = torch.randn(50, dtype=torch.float64)
+    beta, parameter = 0.9, torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([parameter], betas=(beta, 0.999))
+    means = running_mean(values.tolist(), beta)
+    for count, value in enumerate(values, start=1):
+        parameter.grad = value.reshape(1).clone()
+        optimizer.step()
+        expected = optimizer.state[parameter]["exp_avg"].item() / (1 - beta**count)
+        assert means[count - 1] == pytest.approx(expected, abs=1e-9)
+
+
+def test_an_unknown_rule_lists_those_there_are():
+    with pytest.raises(ValueError, match="decade, halfway, steepest, valley"):
+        curve_of([3.0, 2.0, 1.0, 1.0, 5.0]).suggest("best")
+
+
+def test_the_curve_goes_to_json_to_a_notebook_and_to_a_picture():
+    model = model_of()
+    curve = lr_find(model, nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters()), loader_of())
+    plain = json.loads(json.dumps(curve.to_json(), allow_nan=False))
+    assert plain["suggestions"]["decade"]["lr"] == curve.suggest("decade").lr
+    assert "<b>decade</b>" in curve._repr_html_()
+    labels = [text.get_text() for text in curve.plot().axes[0].get_legend().get_texts()]
+    assert {"lowest", "steepest", "smoothed"} <= set(labels)
