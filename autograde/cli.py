@@ -80,6 +80,8 @@ def grade(
     """
     from autograde.sandbox import parent
 
+    if scheduler and jobs:
+        raise ValueError("--jobs counts processes here; with --scheduler start as many workers.")
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
     if not scheduler:
