@@ -36,7 +36,7 @@ def browser() -> Iterator[object]:
 
 @pytest.fixture
 def page(browser) -> Iterator[object]:
-    """A fresh page; what it asks of other machines is refused, so that the test shows it needs none."""
+    """A fresh page; what it asks of other machines is refused: it must need none."""
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
     context.route("**/*", _only_loopback)
     page = context.new_page()

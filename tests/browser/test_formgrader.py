@@ -28,6 +28,7 @@ from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 
 ASSIGNMENT, STUDENT, ANSWER = example.ASSIGNMENT, "ben", "who-counts-more"
+COMMENT = "Right, and say by how much."
 pytestmark = pytest.mark.slow
 
 
@@ -131,22 +132,23 @@ def test_a_grade_given_in_formgrader_counts_and_outlives_a_regrade(
         score.press("Tab")
     with page.expect_response(lambda r: "/api/comment/" in r.url and r.request.method == "PUT"):
         comment = page.locator(f"#{ANSWER}-comment")
-        comment.fill("Right, and say by how much.")
+        comment.fill(COMMENT)
         comment.press("Tab")
 
     assert _total_of(page, formgrader).startswith("17.5")
-    _assert_given_by_hand(class_of_one)
+    (row,) = read_rows(class_of_one, ASSIGNMENT)
+    assert row.total == 17.5 and row.to_grade_by_hand == []
 
     again = grading.grade(class_of_one, ASSIGNMENT, [STUDENT], jobs=1, trusted=trusted, force=True)
     assert all(outcome.graded and not outcome.unchanged for outcome in again)
-    _assert_given_by_hand(class_of_one)
     assert _total_of(page, formgrader).startswith("17.5")
+    (row,) = read_rows(class_of_one, ASSIGNMENT)
+    assert row.total == 17.5 and row.to_grade_by_hand == [ANSWER]  # nbgrader asks for another look
+    assert _comment_on(class_of_one) == COMMENT
 
 
-def _assert_given_by_hand(folder: Path) -> None:
-    (row,) = read_rows(folder, ASSIGNMENT)
-    assert row.total == 17.5 and row.to_grade_by_hand == []
+def _comment_on(folder: Path) -> str:
     with open_gradebook(folder) as gradebook:
         notebook = gradebook.find_submission_notebook(ASSIGNMENT, ASSIGNMENT, STUDENT)
-        (comment,) = [c for c in notebook.comments if c.name == ANSWER]
-        assert comment.comment == "Right, and say by how much."
+        (comment,) = [comment for comment in notebook.comments if comment.name == ANSWER]
+        return comment.comment
