@@ -180,12 +180,16 @@ def report(
     assignment: Assignment = None,
     folder: Dir = Path("."),
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON instead of a table.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Where the page goes; report/ASSIGNMENT.html unless named.")
+    ] = None,
 ) -> None:
-    """Print the class table: points per exercise and the misconceptions seen."""
+    """Print the class table, and write the class page: plots, misconceptions, who needs you."""
     from autograde.classroom.report import as_table, read_rows
 
     folder = check_class_dir(folder)
-    rows = read_rows(folder, check_assignment(folder, assignment))
+    assignment = check_assignment(folder, assignment)
+    rows = read_rows(folder, assignment)
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2, ensure_ascii=False))
         return
@@ -193,6 +197,9 @@ def report(
     waiting = sum(len(row.to_grade_by_hand) for row in rows)
     if waiting:
         print(f"{waiting} written answers wait for you: nbgrader formgrader, in {folder}")
+    from autograde.classroom.page import write_page
+
+    print(f"wrote {write_page(folder, assignment, html)}")
 
 
 @app.command()

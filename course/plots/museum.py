@@ -6,11 +6,16 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from course.plots.style import BLUE as HEALTHY
+from course.plots.style import RED as BUG
+from course.plots.style import axes as row_of_axes
 
-HEALTHY, BUG = "tab:blue", "tab:red"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 WIDE = 300.0
 """Positive values whose largest is so many times the smallest are drawn on a log axis."""
 
@@ -48,9 +53,9 @@ def bug_beside_healthy(panels: Sequence[Curves | Bars], *, title: str, caption: 
     """
     if not panels:
         raise ValueError("panels = []: a figure needs at least one. Give it Curves or Bars.")
-    figure = Figure(figsize=(4.8 * len(panels), 3.6), layout="constrained")
+    figure, made = row_of_axes(4.8 * len(panels), 3.6, columns=len(panels))
     figure.suptitle(f"{title}\n{caption}" if caption else title, fontsize=11)
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    for axes, panel in zip(made if len(panels) > 1 else [made], panels, strict=True):
         if isinstance(panel, Bars):
             draw_bars(axes, panel)
         else:

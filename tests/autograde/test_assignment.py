@@ -12,14 +12,20 @@ from autograde.classroom.marking import mark
 EXERCISES = ("03a.accumulate", "03a.clip")
 
 
-@pytest.fixture
-def copied(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
     """The project's sources, to be changed."""
+    folder = tmp_path_factory.mktemp("project")
     for name, place in assignment.OURS.items():
-        shutil.copytree(place, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(assignment, "OURS", {name: tmp_path / name for name in assignment.OURS})
+        shutil.copytree(place, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture
+def copied(copies, monkeypatch):
+    monkeypatch.setattr(assignment, "OURS", {name: copies / name for name in assignment.OURS})
     exercises_version.cache_clear()
-    yield tmp_path
+    yield copies
     exercises_version.cache_clear()
 
 
