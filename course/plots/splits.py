@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from course.plots.style import BLUE, GREY, ORANGE, RED
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from course.data.splits import SplitReport
 
-BLUE, ORANGE, RED, GREY = "#0072B2", "#E69F00", "#D55E00", "#7F7F7F"  # Okabe and Ito
 SHARED = {
     "copies": ("exact copies", "leak-overlap"),
     "near_copies": ("near copies", "leak-overlap"),
