@@ -393,7 +393,7 @@ def bootstrap(
         drawn = stats.bootstrap(
             arrays, statistic, paired=paired, vectorized=vectorized, n_resamples=resamples,
             confidence_level=confidence, method="percentile", batch=50,
-            rng=np.random.default_rng(seed),
+            random_state=np.random.default_rng(seed),  # `rng` only since SciPy 1.15
         ).bootstrap_distribution  # fmt: skip
     tail = (1 - confidence) / 2
     low, high = np.nanquantile(drawn, [tail, 1 - tail])  # a draw may lack a class: nan there

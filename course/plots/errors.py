@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from course.plots.style import BLUE, GREEN, GREY, ORANGE, RED, axes
+from course.plots.style import BLUE, GREY, ORANGE, RED, axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,22 +157,24 @@ def plot_reliability(calibration: Calibration, other: Calibration | None = None)
 
 
 def plot_ceiling(result: CeilingResult) -> Figure:
-    """Points gained with each stage replaced by the truth, alone.
+    """Points gained with each stage replaced by the truth: alone, and after those before it.
 
     Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
     """
     figure, ax = axes(6.4, 1.1 + 0.45 * len(result.stages))
     rows = list(reversed(result.stages))
-    best = max(row.gain.value for row in rows)
     for y, row in enumerate(rows):
-        ax.barh(y, row.gain.value, color=GREEN if row.gain.value == best else BLUE)
+        ax.barh(y, row.gain.value, color=BLUE, label=None if y else "alone")
+        ax.plot(row.step_gain, y, "D", color=ORANGE, markeredgecolor="black", zorder=3,
+                label=None if y else "after those before it")  # fmt: skip
         ax.plot([row.gain.low, row.gain.high], [y, y], color="black", linewidth=1.5)
-        ax.annotate(f"{row.gain.value:+.1f}", (max(row.gain.high, row.gain.value, 0), y),
+        ax.annotate(f"{row.gain.value:+.1f}", (max(row.gain.high, row.step_gain, 0), y),
                     xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)  # fmt: skip
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(range(len(rows)), [row.name for row in rows])
     ax.margins(x=0.14)
     ax.set(xlabel="points gained if the stage were perfect", title=f"now: {result.baseline:.1f}")
+    ax.legend(fontsize=8, frameon=False)
     return figure
 
 
