@@ -265,6 +265,8 @@ class ErrorSet:
     def _ceiling(self, inside: np.ndarray, resamples: int, seed: int) -> Interval:
         """100 · error rate · share; examples are drawn again, and mistakes where only some are."""
         options = dict(paired=False, vectorized=True, resamples=resamples, seed=seed)
+        if self.num_examples < 2:  # nothing to draw from: anything from 0 to 100 is possible
+            return Interval(100.0, 0.0, 100.0)
         if len(inside) == self.num_mistakes:  # all seen: the bucket's share of all examples
             repaired = np.zeros(self.num_examples)
             repaired[: int(inside.sum())] = 1.0

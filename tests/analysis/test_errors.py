@@ -250,3 +250,9 @@ def test_features_that_are_no_picture_are_drawn_as_bars():
     errors = collect_errors(nn.Linear(5, 2), DataLoader(dataset, 6), n=6)
     assert len(errors) >= 1
     assert len(errors.plot().axes[0].patches) == 5
+
+
+def test_one_example_says_nothing_about_the_gain():
+    errors = collect_errors(nn.Identity(), [(torch.eye(2)[:1], torch.tensor([1]))])
+    ceiling = errors.table().rows[0].ceiling
+    assert (ceiling.value, ceiling.low, ceiling.high) == (100, 0, 100)
