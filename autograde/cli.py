@@ -82,6 +82,8 @@ def grade(
     from autograde.classroom.submissions import handed_in
     from autograde.sandbox.student import Limits
 
+    if scheduler and jobs:
+        raise ValueError("--jobs counts processes here; with --scheduler start as many workers.")
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves

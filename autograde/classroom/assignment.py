@@ -92,17 +92,23 @@ def exercises_version(exercises: tuple[str, ...]) -> str:
     Only sources are read; nothing is imported.
     """
     catalogue = bank.catalogue()
-    waiting = [*JUDGES, *(catalogue[exercise].module for exercise in exercises)]
+    sources = sources_from([*JUDGES, *(catalogue[exercise].module for exercise in exercises)])
+    digest = hashlib.sha256()
+    for module in sorted(sources):
+        digest.update(module.encode() + b"\0" + hashlib.sha256(sources[module]).digest())
+    return digest.hexdigest()
+
+
+def sources_from(modules: list[str]) -> dict[str, bytes]:
+    """Sources of this project's modules, and of all of its modules that they import, by name."""
     sources: dict[str, bytes] = {}
+    waiting = list(modules)
     while waiting:
         module = waiting.pop()
         if module not in sources and (path := _path_of(module)):
             sources[module] = path.read_bytes()
             waiting += _imported(sources[module])
-    digest = hashlib.sha256()
-    for module in sorted(sources):
-        digest.update(module.encode() + b"\0" + hashlib.sha256(sources[module]).digest())
-    return digest.hexdigest()
+    return sources
 
 
 OURS = {name: Path(__file__).parents[2] / name for name in ("autograde", "course")}

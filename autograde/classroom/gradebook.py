@@ -84,6 +84,8 @@ def write(job: dict[str, Any]) -> dict[str, Any]:
         except Exception as fault:
             words = str(fault) if isinstance(fault, NbgraderFault) else f"{fault!r}"
             reason = own_fault(job["path"], f"nbgrader gave up: {words}")
+    if reason and (folder / "autograded" / job["student"] / assignment).exists():
+        reason += " The grade of an earlier submission stands until then."
     document: dict[str, Any] = {"not_graded": reason, "notes": result["notes"]}
     if not reason:
         document = {"seed": job["seed"], **{k: result[k] for k in ("ended", "checks", "notes")}}

@@ -10,14 +10,19 @@ Source: Lecture 3, "Splits and shift"; ledger T24, F99, F100, B22.
 from __future__ import annotations
 
 import hashlib
+import html
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from course.data import perceptual
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Indices = NDArray[np.int64]
 MOST_ROWS = 2000
@@ -125,17 +130,60 @@ class SplitReport:
     figures: dict[str, float]
     """Every figure measured, alarming or not."""
     not_checked: tuple[str, ...]
+    series: dict[str, dict[str, list]] = field(default_factory=dict)
+    """What the figure shows: `label_counts` (labels, train, val), or `targets` (train, val) where
+    they are numbers, and `shift_scores` (train, val) of the classifier test."""
 
     @property
     def passed(self) -> bool:
+        """Whether no fault was found."""
         return not self.findings
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        num = len(self.findings)
+        return "the split holds" if self.passed else f"{num} fault{'s' * (num > 1)} in the split"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `json.dumps` takes; a figure that is not finite becomes None."""
+        return {
+            "verdict": self.verdict,
+            "passed": self.passed,
+            "findings": [
+                {"id": f.id, "message": f.message, "figures": _finite(f.figures), "fix": f.fix}
+                for f in self.findings
+            ],
+            "figures": _finite(self.figures),
+            "not_checked": list(self.not_checked),
+            "series": self.series,
+        }
+
+    def plot(self) -> Figure:
+        """The verdict as a picture; see `course.plots.splits.split_figure`."""
+        from course.plots.splits import split_figure
+
+        return split_figure(self)
 
     def __str__(self) -> str:
         lines = [f"{f.id}: {f.message}\n  fix: {f.fix}" for f in self.findings]
-        verdict = "the split holds" if self.passed else f"{len(lines)} faults in the split"
         lines += [f"{name} = {value:.4g}" for name, value in self.figures.items()]
         lines += [f"not checked: {what}" for what in self.not_checked]
-        return "\n".join([f"verdict: {verdict}", *lines])
+        return "\n".join([f"verdict: {self.verdict}", *lines])
+
+    def _repr_html_(self) -> str:
+        findings = _table(
+            ("fault", "what was seen", "fix"),
+            [(f.id, f.message, f.fix) for f in self.findings],
+        )
+        measured = _table(
+            ("measured", ""), [(name, f"{value:.4g}") for name, value in self.figures.items()]
+        )
+        unseen = html.escape("; ".join(self.not_checked) or "nothing was left out")
+        return (
+            f"<p><b>Verdict: {html.escape(self.verdict)}</b></p>{findings if self.findings else ''}"
+            f"<details><summary>figures</summary>{measured}</details><p>Not checked: {unseen}.</p>"
+        )
 
 
 def check_split(
@@ -179,16 +227,23 @@ def check_split(
         lambda: _label_shift(sides),
         lambda: _covariate_shift(sides),
     ]
-    findings, figures, not_checked = [], {}, []
+    findings, figures, not_checked, series = [], {}, [], {}
     for check in checks:
         for result in check():
             if isinstance(result, str):
                 not_checked.append(result)
             elif isinstance(result, dict):
                 figures |= result
+            elif isinstance(result, tuple):
+                series[result[0]] = result[1]
             else:
                 findings.append(result)
-    return SplitReport(findings=tuple(findings), figures=figures, not_checked=tuple(not_checked))
+    return SplitReport(
+        findings=tuple(findings),
+        figures=figures,
+        not_checked=tuple(not_checked),
+        series=series,
+    )
 
 
 class _Sides:
@@ -218,7 +273,8 @@ class _Sides:
         return self.y.ndim == 1 and self.y.dtype.kind in "iubU" and self.y_val.ndim == 1
 
 
-Result = Iterator[SplitFinding | dict[str, float] | str]
+Result = Iterator[SplitFinding | dict[str, float] | str | tuple[str, dict[str, list]]]
+"""Faults; figures by name; what could not be looked at; (name, values) of what a picture shows."""
 
 
 def _copies(sides: _Sides) -> Result:
@@ -381,9 +437,13 @@ def _label_shift(sides: _Sides) -> Result:
         table = np.array([[(y == n).sum() for n in names] for y in (sides.y, sides.y_val)])
         p = float(stats.chi2_contingency(table).pvalue) if len(names) > 1 else 1.0
         distance = float(abs(table[0] / table[0].sum() - table[1] / table[1].sum()).sum() / 2)
+        counts = {"labels": names.tolist(), "train": table[0].tolist(), "val": table[1].tolist()}
+        yield "label_counts", counts
     else:
         test = stats.ks_2samp(sides.y.astype(float), sides.y_val.astype(float))
         p, distance = float(test.pvalue), float(test.statistic)
+        drawn = (sides.drawn(part).tolist() for part in (sides.y, sides.y_val))
+        yield "targets", dict(zip(("train", "val"), drawn, strict=True))
     yield {"label_shift": distance, "label_shift_p": p}
     if p < sides.alpha and distance > 0.05:
         yield SplitFinding(
@@ -412,6 +472,7 @@ def _covariate_shift(sides: _Sides) -> Result:
     )
     trees.fit(np.concatenate([train[:half], val[:half]]), np.repeat([0, 1], half))
     scores = [trees.predict_proba(part[half:])[:, 1] for part in (train, val)]
+    yield "shift_scores", {"train": scores[0].tolist(), "val": scores[1].tolist()}
     test = stats.mannwhitneyu(scores[1], scores[0], alternative="greater")
     auc, p = float(test.statistic / (size - half) ** 2), float(test.pvalue)
     yield {"covariate_shift_auc": auc, "covariate_shift_p": p}
@@ -453,6 +514,16 @@ def _off_standard(rows: np.ndarray) -> float:
         return float("inf")
     off = min(float(abs(rows.std(0, ddof=ddof) - 1).max()) for ddof in (0, 1))
     return max(float(abs(rows.mean(0)).max()), off)
+
+
+def _finite(figures: dict[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{body}</table>"
 
 
 def _row_hash(row: np.ndarray) -> bytes:

@@ -11,7 +11,7 @@ import typer
 
 def museum(
     bug: Annotated[str | None, typer.Argument(help="A ledger id, as B01. None: the list.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write the loss curves to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw both runs into this file.")] = None,
 ) -> None:
     """Switch a silent training bug on and look at it."""
     from course.debug.museum import exhibit, ids
@@ -26,5 +26,9 @@ def museum(
         raise typer.Exit(2) from error
     print(shown.show())
     if plot is not None:
-        shown.plot().savefig(plot)
+        try:
+            shown.plot().savefig(plot)
+        except (ValueError, OSError) as error:
+            print(f"--plot {plot}: {error}. Try a name such as {bug}.png.", file=sys.stderr)
+            raise typer.Exit(2) from error
         print(f"  plot     {plot}")

@@ -71,6 +71,7 @@ def test_a_plain_dataloader_is_explained_from_torchs_words(how):
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_answers_is_named():
     loader = make_loader(Deadly("hangs"), 4, num_workers=1, timeout=1)
     with pytest.raises(WorkerDiedError, match=r"no batch within the timeout of 1 s.*network disk"):

@@ -1,13 +1,20 @@
 """Each exhibit shows its symptom with the bug and not without, and diagnose names it if it can."""
 
+import base64
+import math
+import re
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from itertools import islice
 
 import pytest
+import torch
+from typer.testing import CliRunner
 
+from course import cli
 from course.debug import museum
 from course.debug.museum.exhibit import epochs
+from course.debug.museum.show import sparkline
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using a target size")  # B10 is about it
 
@@ -15,15 +22,10 @@ NAMED = [id for id in museum.ids() if museum.exhibit(id).names]
 NOT_NAMED = [id for id in museum.ids() if not museum.exhibit(id).names]
 
 
-@cache
-def run(id, bug):
-    return museum.exhibit(id).run(bug)
-
-
 @pytest.mark.parametrize("id", museum.ids())
 def test_the_symptom_is_there_with_the_bug_and_gone_without(id):
     exhibit = museum.exhibit(id)
-    with_bug, without = (exhibit.measure(run(id, bug)) for bug in (True, False))
+    with_bug, without = exhibit.both
     assert exhibit.shows(with_bug), with_bug
     assert not exhibit.shows(without), without
 
@@ -31,9 +33,9 @@ def test_the_symptom_is_there_with_the_bug_and_gone_without(id):
 @pytest.mark.parametrize("id", museum.ids())
 def test_a_bug_that_is_not_silent_stops_the_run_and_only_with_the_bug(id):
     exhibit = museum.exhibit(id)
-    error = run(id, True).error
+    error = exhibit.runs[0].error
     assert error is None if exhibit.raises is None else isinstance(error, exhibit.raises)
-    assert run(id, False).error is None
+    assert exhibit.runs[1].error is None
 
 
 @pytest.mark.parametrize("id", NAMED)
@@ -65,9 +67,10 @@ def test_an_exhibit_has_names_or_a_reason_for_none():
         replace(museum.exhibit("B08"), names=())
 
 
-def test_an_exhibit_prints_symptom_evidence_and_fix(tmp_path):
+def test_an_exhibit_prints_symptom_evidence_and_fix():
     text = museum.exhibit("B08").show()
-    assert "double-softmax" in text and "fix" in text and "with the bug" in text
+    assert all(f"\n  {part} " in text for part in ("symptom", "found", "seen", "fix", "curve"))
+    assert "double-softmax" in text and "with the bug" in text
 
 
 def test_a_bug_that_raises_prints_the_message():
@@ -78,13 +81,62 @@ def test_a_bug_that_raises_prints_the_message():
 def test_a_trace_is_drawn_beside_the_loss():
     loss, rate = museum.exhibit("B24").plot().axes
     with_bug = rate.lines[1].get_ydata()
-    assert rate.get_ylabel() == "learning rate" and with_bug[0] == 0.1 and with_bug[-1] < 1e-6
+    assert rate.get_title(loc="left") == "learning rate"
+    assert with_bug[0] == 0.1 and with_bug[-1] < 1e-6
     assert len(loss.lines) == len(rate.lines) == 2
 
 
-def test_the_curves_are_drawn(tmp_path):
-    museum.exhibit("B01").plot().savefig(tmp_path / "b01.png")
-    assert (tmp_path / "b01.png").stat().st_size > 1000
+@pytest.mark.parametrize("id", museum.ids())
+def test_the_figure_holds_the_losses_of_both_runs(id):
+    exhibit = museum.exhibit(id)
+    left, right = exhibit.plot().axes
+    drawn = [list(line.get_ydata()) for line in left.lines[:2]]
+    assert drawn == [exhibit.runs[1].losses, exhibit.runs[0].losses]
+    if exhibit.trace is None:
+        with_bug, healthy = exhibit.both
+        assert [bar.get_height() for bar in right.patches] == pytest.approx([healthy, with_bug])
+
+
+def test_looking_at_an_exhibit_leaves_the_random_numbers_alone():
+    before = torch.get_rng_state()
+    replace(museum.exhibit("B04")).show()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_notebook_shows_text_and_figure_and_loads_nothing():
+    html = museum.exhibit("B01")._repr_html_()
+    assert "missing-zero-grad" in html and "optimizer.zero_grad()" in html and "http" not in html
+    picture = base64.b64decode(re.search(r"data:image/png;base64,([^\"]+)", html)[1])
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_a_curve_in_letters_rises_with_its_values():
+    assert sparkline([0.0, 1.0, 2.0, 7.0], scale=[0.0, 7.0]) == "▁▂▃█"
+    assert sparkline([1.0, math.nan, math.inf], scale=[1.0]) == "▁!!"
+    assert sparkline([], scale=[]) == ""
+
+
+def test_curves_in_letters_stand_below_each_other_step_by_step():
+    lines = museum.exhibit("B30").show().splitlines()
+    healthy, bug = (line[11:] for line in lines[-2:])
+    assert len(healthy) == 50 and len(bug) == math.ceil(10 / 3)  # 150 and 10 steps, one of three
+    assert museum.exhibit("B36").show().endswith("\n  bug      not one step")
+
+
+def test_the_command_lists_shows_and_draws(tmp_path):
+    course = partial(CliRunner().invoke, cli.app)
+    listed = course(["museum"]).output.splitlines()
+    assert len(listed) == 41 and listed[2] == "B03  step() before backward()"
+
+    shown = course(["museum", "B03", "--plot", str(tmp_path / "b03.png")])
+    assert shown.exit_code == 0 and "step-before-backward" in shown.output
+    assert (tmp_path / "b03.png").read_bytes().startswith(b"\x89PNG")
+
+    refused = course(["museum", "B36", "--plot", str(tmp_path / "b36.doc")])
+    assert refused.exit_code == 2 and "Try a name such as B36.png." in refused.output
+
+    unknown = course(["museum", "B99"])
+    assert unknown.exit_code == 2 and "'B99' is no exhibit. There are B01," in unknown.output
 
 
 def test_an_unknown_bug_is_refused_with_the_list():

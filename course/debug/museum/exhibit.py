@@ -1,20 +1,24 @@
 """What an exhibit is: one tiny training run on digits, with a bug as a switch.
 
 exhibit = museum.exhibit("B01")
-exhibit.show()             # symptom with and without the bug, evidence, fix
+print(exhibit.show())      # symptom with and without the bug, evidence, fix, curve
+exhibit.plot()             # the same as a figure; in a notebook `exhibit` alone shows both
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import nn
 
+from course.debug.museum import show
 from course.debug.probes.report import Finding
 
 STEPS = 150
@@ -67,11 +71,11 @@ class Exhibit:
 
     def run(self, bug: bool, steps: int = STEPS) -> Run:
         """Train a few steps, from the same seed either way."""
-        torch.manual_seed(0)
         run = Run([], [], {})
         try:
-            run.setup.update(self.make(bug))
-            self._train(run, steps)
+            with seeded():
+                run.setup.update(self.make(bug))
+                self._train(run, steps)
         except Exception as error:
             if self.raises is None or not isinstance(error, self.raises):
                 raise
@@ -84,56 +88,50 @@ class Exhibit:
             grads = [p.grad for p in run.setup["model"].parameters() if p.grad is not None]
             run.grad_norms.append(math.sqrt(sum(float(g.pow(2).sum()) for g in grads)))
 
+    @cached_property
+    def runs(self) -> tuple[Run, Run]:
+        """The run with the bug and the one without, made once."""
+        return self.run(True), self.run(False)
+
+    @cached_property
     def both(self) -> tuple[float, float]:
         """The symptom with the bug and without it."""
-        return self.measure(self.run(True)), self.measure(self.run(False))
+        with seeded():
+            with_bug, healthy = self.runs
+            return self.measure(with_bug), self.measure(healthy)
+
+    @property
+    def drawn(self) -> tuple[Callable[[Run], list[float]], str]:
+        """The curve that shows most, and its label: the trace, else the loss."""
+        if self.trace is not None:
+            return self.trace, self.trace_label
+        return (lambda run: run.losses), "loss of the batch"
 
     def diagnosis(self, bug: bool) -> list[Finding]:
         """What `diagnose` says of the set-up."""
         from course.debug.diagnose import diagnose
 
-        torch.manual_seed(0)
-        return diagnose(self.make(bug)).alarms
+        with seeded():
+            return diagnose(self.make(bug)).alarms
 
     def show(self) -> str:
-        """Symptom, evidence and fix as text."""
-        run = self.run(True)
-        with_bug, without = self.measure(run), self.measure(self.run(False))
-        seen = f"{self.symptom}: {with_bug:.4g} with the bug, {without:.4g} without"
-        lines = [f"{self.id}  {self.title}", f"  symptom  {seen}"]
-        if run.error is not None:
-            lines += [f"  raises   {type(run.error).__name__}: {first_line(run.error)}"]
-        mend = self.mend
-        for finding in self.diagnosis(True)[:1] if self.names else []:
-            lines += [f"  found    {finding.id}: {finding.message}"]
-            mend = mend or finding.fix
-        if self.why_not:
-            lines += [f"  caught   not by diagnose: {self.why_not}"]
-        lines += [f"  fix      {line}" for line in mend.splitlines()]
-        return "\n".join(lines)
+        """Symptom, evidence, fix and curve as text."""
+        return show.as_text(self)
 
     def plot(self) -> Any:
-        """Loss curves, and the trace where there is one, with and without the bug.
+        """Both runs side by side, as a matplotlib Figure."""
+        return show.as_figure(self)
 
-        Returns:
-            A matplotlib Figure.
-        """
-        from matplotlib.figure import Figure
+    def _repr_html_(self) -> str:
+        return show.as_html(self)
 
-        panels = [(lambda run: run.losses, "loss of the batch")]
-        if self.trace is not None:
-            panels.append((self.trace, self.trace_label))
-        figure = Figure(figsize=(5 * len(panels), 3), layout="constrained")
-        figure.suptitle(f"{self.id}  {self.title}")
-        runs = (("without the bug", self.run(False)), ("with the bug", self.run(True)))
-        for axes, (values, label) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
-            for name, run in runs:
-                axes.plot(values(run), marker="x" if run.error else None, label=name)
-            axes.set(xlabel="step", ylabel=label)
-            axes.legend()
-        return figure
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Inside, torch draws from seed 0; afterwards it draws on where it was."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(0)
+        yield
 
 
 def digits(model: nn.Module | None = None, lr: float = 0.1) -> dict[str, Any]:
@@ -191,12 +189,6 @@ def evaluation(setup: dict[str, Any], *, train_mode: bool = False) -> Callable[[
         return {"val_loss": total / count}
 
     return evaluate
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, and the next where the first only announces it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
 def final_loss(run: Run) -> float:

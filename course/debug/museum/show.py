@@ -1,0 +1,118 @@
+"""An exhibit for the eye: as text, as a figure, and as HTML for a notebook."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from course.debug.probes.report import short
+
+if TYPE_CHECKING:
+    from course.debug.museum.exhibit import Exhibit
+
+LEVELS = "▁▂▃▄▅▆▇█"
+WIDTH = 50
+"""Letters of a curve in text."""
+
+
+def rows(exhibit: Exhibit) -> list[tuple[str, str]]:
+    """What is said of an exhibit, as (name, text): symptom, evidence, fix."""
+    error = exhibit.runs[0].error
+    told = [("symptom", symptom(exhibit))]
+    if error is not None:
+        told.append(("raises", f"{type(error).__name__}: {first_line(error)}"))
+    mend = exhibit.mend
+    for finding in exhibit.diagnosis(True)[:1] if exhibit.names else []:
+        told.append(("found", f"{finding.id}: {finding.message}"))
+        if finding.evidence:
+            seen = ", ".join(f"{key} = {short(value)}" for key, value in finding.evidence.items())
+            told.append(("seen", seen))
+        mend = mend or finding.fix
+    if exhibit.why_not:
+        told.append(("caught", f"not by diagnose: {exhibit.why_not}"))
+    return [*told, *(("fix", line) for line in mend.splitlines())]
+
+
+def symptom(exhibit: Exhibit) -> str:
+    """The measured symptom of both runs."""
+    with_bug, without = exhibit.both
+    return f"{exhibit.symptom}: {with_bug:.4g} with the bug, {without:.4g} without"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, and the next where the first only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+
+
+def as_text(exhibit: Exhibit) -> str:
+    """Symptom, evidence, fix, and both curves in letters, on one scale."""
+    told = "".join(f"\n  {name:<8} {text}" for name, text in rows(exhibit))
+    with_bug, healthy = exhibit.runs
+    curve, label = exhibit.drawn
+    both = {"healthy": curve(healthy), "bug": curve(with_bug)}
+    scale = [value for values in both.values() for value in values if math.isfinite(value)]
+    every = math.ceil(max(map(len, both.values())) / WIDTH) or 1
+    drawn = "".join(
+        f"\n  {name:<8} {sparkline(values[::every], scale) or 'not one step'}"
+        for name, values in both.items()
+    )
+    ends = f"{min(scale):.3g} to {max(scale):.3g}" if scale else "no value"
+    return f"{exhibit.id}  {exhibit.title}{told}\n  curve    {label}, {ends}{drawn}"
+
+
+def sparkline(values: Sequence[float], scale: Sequence[float]) -> str:
+    """Values as blocks of rising height between the ends of the scale; `!` is inf or nan.
+
+    >>> sparkline([0, 1, 2, 7, float("inf")], scale=[0, 7])
+    '▁▂▃█!'
+    """
+    low, high = (min(scale), max(scale)) if scale else (0.0, 0.0)
+    step = (high - low) / (len(LEVELS) - 1) or 1.0
+    return "".join(
+        LEVELS[round((value - low) / step)] if math.isfinite(value) else "!" for value in values
+    )
+
+
+def as_figure(exhibit: Exhibit) -> Any:
+    """Loss curves beside the trace, or beside the symptom as bars where there is no trace.
+
+    Returns:
+        A matplotlib Figure.
+    """
+    from course.plots.museum import Bars, Curves, bug_beside_healthy
+
+    with_bug, healthy = exhibit.runs
+    stopped = "" if with_bug.error is None else type(with_bug.error).__name__
+
+    def curves(of: Any, label: str) -> Curves:
+        return Curves(label=label, healthy=of(healthy), bug=of(with_bug), stopped=stopped)
+
+    panels: list[Curves | Bars] = [curves(lambda run: run.losses, "loss of the batch")]
+    if exhibit.trace is not None:
+        panels.append(curves(exhibit.trace, exhibit.trace_label))
+    else:
+        bug, without = exhibit.both
+        panels.append(Bars(label=exhibit.symptom, healthy=without, bug=bug))
+    return bug_beside_healthy(panels, title=f"{exhibit.id}  {exhibit.title}")
+
+
+def as_html(exhibit: Exhibit) -> str:
+    """The same as the text, with the figure inside: nothing is loaded from elsewhere."""
+    picture = io.BytesIO()
+    as_figure(exhibit).savefig(picture, format="png", dpi=80)
+    source = base64.b64encode(picture.getvalue()).decode()
+    said = rows(exhibit)
+    fix = "\n".join(text for name, text in said if name == "fix")
+    body = "".join(
+        f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in said if name != "fix"
+    )
+    return (
+        f"<h4>{exhibit.id} &nbsp; {escape(exhibit.title)}</h4><table>{body}"
+        f"<tr><th>fix</th><td><pre>{escape(fix)}</pre></td></tr></table>"
+        f'<img alt="{escape(symptom(exhibit))}" src="data:image/png;base64,{source}">'
+    )

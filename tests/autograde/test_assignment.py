@@ -1,0 +1,94 @@
+"""What a grade depends on: a changed reference makes a new version, a changed report does not."""
+
+import json
+import shutil
+
+import pytest
+
+from autograde.classroom import assignment
+from autograde.classroom.assignment import exercises_version, sources_from
+from autograde.classroom.marking import mark
+
+EXERCISES = ("03a.accumulate", "03a.clip")
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    """The project's sources, to be changed."""
+    folder = tmp_path_factory.mktemp("project")
+    for name, place in assignment.OURS.items():
+        shutil.copytree(place, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture
+def copied(copies, monkeypatch):
+    monkeypatch.setattr(assignment, "OURS", {name: copies / name for name in assignment.OURS})
+    exercises_version.cache_clear()
+    yield copies
+    exercises_version.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("changed", "matters"),
+    [
+        ("autograde/bank/accumulate.py", True),
+        ("course/engine/window.py", True),
+        ("autograde/referee.py", True),
+        ("autograde/compare.py", True),
+        ("autograde/bank/evaluate.py", False),
+        ("autograde/cli.py", False),
+        ("autograde/classroom/report.py", False),
+        ("course/debug/diagnose.py", False),
+    ],
+)
+def test_a_version_changes_with_what_the_verdict_depends_on(copied, changed, matters):
+    before = exercises_version(EXERCISES)
+    exercises_version.cache_clear()
+    with (copied / changed).open("a") as source:
+        source.write("\n# mended\n")
+    assert (exercises_version(EXERCISES) != before) == matters
+
+
+def test_sources_are_those_of_this_project_only():
+    sources = sources_from(["autograde.bank.accumulate"])
+    assert "course.engine.window" in sources
+    assert {name.partition(".")[0] for name in sources} == {"autograde", "course"}
+
+
+def job(**changes: object) -> dict:
+    plain = {
+        "cells": [],
+        "calls": {},
+        "released": {},
+        "exercises": exercises_version(()),
+    }
+    cell = {
+        "cell_type": "markdown",
+        "source": "",
+        "id": "a",
+        "metadata": {"nbgrader": {"grade_id": "essay", "grade": True, "solution": True}},
+    }
+    text = '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [%s]}'
+
+    return {
+        "path": "submitted/ada/a/a.ipynb",
+        "folder": "/nowhere",
+        "text": text % json.dumps(cell),
+        "assignment": {**plain, "cells": [cell]} | changes.pop("assignment", {}),
+        "limits": {},
+        "isolation": {"trusted": True, "hidden": []},
+        "seed": 1,
+        **changes,
+    }
+
+
+def test_a_machine_that_does_not_see_the_submission_is_the_graders_fault():
+    result = mark(job())
+    assert not result["graded"] and "does not see /nowhere" in result["reason"]
+    assert "by the grader's own fault" in result["reason"]
+
+
+def test_a_machine_with_other_exercises_is_the_graders_fault(tmp_path):
+    result = mark(job(folder=str(tmp_path), assignment={"exercises": "of another release"}))
+    assert not result["graded"] and "install the same version" in result["reason"]
