@@ -78,14 +78,19 @@ def grade(
 
     Only what is new or changed is graded; a run that was stopped goes on where it was.
     """
-    from autograde.classroom import grading
-    from autograde.classroom.submissions import handed_in
-    from autograde.sandbox.student import Limits
+    from autograde.sandbox import parent
 
     if scheduler and jobs:
         raise ValueError("--jobs counts processes here; with --scheduler start as many workers.")
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
+    if not scheduler:
+        parent.start()  # it warms up while we load what we need ourselves
+
+    from autograde.classroom import grading
+    from autograde.classroom.submissions import handed_in
+    from autograde.sandbox.student import Limits
+
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)
@@ -180,12 +185,16 @@ def report(
     assignment: Assignment = None,
     folder: Dir = Path("."),
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON instead of a table.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Where the page goes; report/ASSIGNMENT.html unless named.")
+    ] = None,
 ) -> None:
-    """Print the class table: points per exercise and the misconceptions seen."""
+    """Print the class table, and write the class page: plots, misconceptions, who needs you."""
     from autograde.classroom.report import as_table, read_rows
 
     folder = check_class_dir(folder)
-    rows = read_rows(folder, check_assignment(folder, assignment))
+    assignment = check_assignment(folder, assignment)
+    rows = read_rows(folder, assignment)
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2, ensure_ascii=False))
         return
@@ -193,6 +202,9 @@ def report(
     waiting = sum(len(row.to_grade_by_hand) for row in rows)
     if waiting:
         print(f"{waiting} written answers wait for you: nbgrader formgrader, in {folder}")
+    from autograde.classroom.page import write_page
+
+    print(f"wrote {write_page(folder, assignment, html)}")
 
 
 @app.command()

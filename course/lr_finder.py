@@ -23,14 +23,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from course.engine.errors import EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.keeping import Keeper
 from course.engine.placement import as_pair, check_device
 from course.engine.precision import Precision
-from course.engine.trainer import train_step
+from course.engine.preflight import check_accum_steps
+from course.engine.trainer import enter_train_mode, train_step
 from course.engine.window import Batch, Criterion
 
 RULES = ("decade", "halfway", "steepest", "valley")
@@ -215,18 +218,27 @@ def lr_find(
         The curve as far as it came; a loss of inf or nan ends it and is not in it.
 
     Raises:
-        LRFinderError: `start >= end`, fewer than 2 steps, a loader without a batch, an optimizer
-            that needs a closure.
+        LRFinderError: `start >= end`, fewer than 2 steps, a loader without a batch or one that is
+            used up by reading, an optimizer that needs a closure, no weight that could move.
 
     Source: Lecture 3, "The learning-rate finder"; ledger C26, N22.
     """
     _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, optimizer)
+    check_accum_steps(accum_steps)
+    _check_parts(model, loader, val_loader)
     data = [getattr(part, "dataset", None) for part in (loader, val_loader)]
     keeper = Keeper(model, criterion, optimizer, loader, val_loader, only_read=data)  # 1
     between = Keeper(model, criterion, optimizer, rng=False)
     try:
         sweep = _Sweep(
-            model, criterion, optimizer, loader, val_loader, accum_steps, precision, device
+            model,
+            criterion,
+            optimizer,
+            _own_workers(loader),
+            _own_workers(val_loader),
+            accum_steps,
+            precision,
+            device,
         )
         rates = [start * (end / start) ** (i / (steps - 1)) for i in range(steps)]
         runs = []
@@ -279,7 +291,7 @@ class _Sweep:
         """
         precision = Precision(self.precision, self.device)  # a scaler of its own
         losses: list[float] = []
-        self.model.train()
+        enter_train_mode(self.model)
         start_loss = math.nan
         for position, lr in enumerate([*rates, rates[-1]]):
             self._set_rate(lr)  # 2, 3
@@ -340,15 +352,10 @@ class _Windows:
                 count += 1
                 yield as_pair(batch)
             passes += 1
-            if not count and passes == 1:
-                raise LRFinderError(
-                    "the loader gave no batch. Is the data set smaller than batch_size with "
-                    "drop_last=True, or the loader a generator that was read before?"
-                )
             if not count:
                 raise LRFinderError(
-                    "the loader gave batches once and none the second time: it is a generator. "
-                    "Hand over a DataLoader or a list, which can be begun again."
+                    "the loader gave no batch. Is the data set empty, or smaller than batch_size "
+                    "with drop_last=True?"
                 )
             if count == 1 and passes == 1:
                 self.notes.append(
@@ -497,3 +504,35 @@ def _check(
         raise LRFinderError(
             "LBFGS searches its own step length and needs a closure: there is no rate to sweep."
         )
+
+
+def _check_parts(model: nn.Module, loader: object, val_loader: object) -> None:
+    for name, batches in (("loader", loader), ("val_loader", val_loader)):
+        if hasattr(batches, "__next__"):  # before a batch is drawn: nobody could put it back
+            raise LRFinderError(
+                f"{name} is a {type(batches).__name__}, used up while it is read. Hand over a "
+                "DataLoader or a list, which can be begun again."
+            )
+    if any(isinstance(parameter, UninitializedTensorMixin) for parameter in model.parameters()):
+        raise LRFinderError(
+            "the model has lazy parameters that have no shape yet, so there is nothing to give "
+            "back. Call it on one batch first, and make the optimizer after that."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise LRFinderError(
+            "no parameter of the model has requires_grad=True, so no rate can change the loss. "
+            "Unfreeze what should be trained."
+        )
+
+
+def _own_workers(loader: Any) -> Any:
+    """A DataLoader's twin with workers of its own.
+
+    Persistent workers keep their random numbers from epoch to epoch, where nobody could put them
+    back, so the sweep must not touch the user's.
+    """
+    if not isinstance(loader, DataLoader) or not loader.persistent_workers:
+        return loader
+    twin = object.__new__(type(loader))
+    vars(twin).update(vars(loader) | {"_iterator": None})
+    return twin

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from course.data import load
+from course.data.loading import InMemoryLoader
 from course.lr_finder import RULES, LRCurve, LRFinderError, lr_find, running_mean
 
 DIGITS = load("digits")
@@ -125,6 +126,90 @@ def test_data_and_lists_of_the_loader_come_back(device):
     kept = inputs.clone()
     lr_find(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), 0.1), batches)
     assert torch.equal(inputs, kept) and len(batches) == 4
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Rows with fresh noise from the worker's own generator."""
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, row):
+        return torch.randn(64), row % 10
+
+
+def test_persistent_workers_go_on_as_if_nothing_had_been_swept():
+    def second_epoch(with_finder):
+        torch.manual_seed(0)
+        order = torch.Generator().manual_seed(0)
+        loader = DataLoader(Noisy(), 8, num_workers=1, persistent_workers=True, generator=order)
+        model = nn.Linear(64, 10)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        list(loader)
+        if with_finder:
+            lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, steps=5, sweeps=1)
+        return torch.cat([inputs for inputs, _ in loader])
+
+    assert torch.equal(second_epoch(True), second_epoch(False))
+
+
+def test_every_object_is_still_itself_and_at_its_place():
+    model, loader, optimizer, _ = warm(torch.optim.Adam, lr=1e-3)
+
+    def identities():
+        weights = [*model.parameters(), *model.buffers()]
+        state = [value for of in optimizer.state.values() for value in of.values()]
+        grads = [parameter.grad for parameter in model.parameters()]
+        things = [*weights, *state, *grads, *optimizer.param_groups]
+        return [id(thing) for thing in things], [weight.data_ptr() for weight in weights]
+
+    before = identities()
+    lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, steps=20)
+    assert identities() == before
+
+
+def test_a_loader_that_counts_its_epochs_is_where_it_was():
+    loader = InMemoryLoader(torch.randn(64, 64), torch.randint(0, 10, (64,)), 8, shuffle=True)
+    next(iter(loader))
+    list(loader)
+    epoch, expected = loader.epoch, copy.deepcopy(loader)
+    model = nn.Linear(64, 10)
+    lr_find(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), 0.1), loader)
+    assert loader.epoch == epoch > 0
+    for (ours, _), (theirs, _) in zip(loader, expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_layer_frozen_in_eval_mode_is_swept_so_as_the_trainer_trains_it(frozen, capsys):
+    class Watched(nn.BatchNorm1d):
+        def forward(self, inputs):
+            print(self.training)  # a list would be given back as it was
+            return super().forward(inputs)
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), Watched(8), nn.Linear(8, 10))
+    model[2].train(not frozen)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), steps=5, sweeps=1)
+    assert set(capsys.readouterr().out.split()) == {str(not frozen)}
+    assert model[2].training is not frozen
+
+
+def test_a_generator_is_refused_before_a_batch_is_drawn_from_it():
+    batches = (batch for batch in loader_of())
+    model = model_of()
+    with pytest.raises(LRFinderError, match="generator, used up"):
+        lr_find(model, nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters()), batches)
+    assert len(list(batches)) == len(loader_of())
+
+
+def test_a_model_in_which_nothing_can_move_is_refused():
+    model = model_of()
+    optimizer = torch.optim.Adam(model.parameters())
+    with pytest.raises(LRFinderError, match="requires_grad"):
+        lr_find(model.requires_grad_(False), nn.CrossEntropyLoss(), optimizer, loader_of())
+    with pytest.raises(LRFinderError, match="lazy parameters"):
+        lr_find(nn.LazyLinear(10), nn.CrossEntropyLoss(), optimizer, loader_of())
 
 
 def quadratic(curvature=2.0):
@@ -249,18 +334,23 @@ def test_a_loader_of_one_batch_is_recycled_and_says_so():
         ({"diverge_at": 1.0}, "more than 1"),
         ({"rule": "best"}, "expected one of"),
         ({"sweeps": 0}, "at least 1"),
+        ({"accum_steps": 0}, "accum_steps = 0"),
+        ({"precision": "fp8"}, "precision = 'fp8'"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):
     model = model_of()
     optimizer = torch.optim.Adam(model.parameters())
-    with pytest.raises(LRFinderError, match=message):
-        lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), **options)
+    loader = loader_of()
+    before = everything(model, optimizer, loader)
+    with pytest.raises(ValueError, match=message):
+        lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, **options)
+    assert everything(model, optimizer, loader) == before
 
 
 @pytest.mark.parametrize(
     "loader,message", [([], "gave no batch"), (iter([(torch.randn(4, 64),
-     torch.zeros(4).long())] * 3), "is a generator")],
+     torch.zeros(4).long())] * 3), "used up while it is read")],
 )  # fmt: skip
 def test_a_loader_that_cannot_be_read_is_named(loader, message):
     model = model_of()

@@ -40,8 +40,8 @@ class Mark:
     """How much of the points is extra credit."""
     penalty: float = 0.0
     """Points taken off for being late."""
-    waiting: int = 0
-    """Answers that wait for a person."""
+    waiting: tuple[str, ...] = ()
+    """Cells that wait for a person."""
     status: Literal["graded", "not graded", "nothing handed in"]
 
     @property
@@ -145,7 +145,7 @@ def _mark(student, submission, refused: bool) -> Mark:
         cells={grade.name: grade.score or 0.0 for grade in grades},
         extra_credit=sum(grade.extra_credit or 0.0 for grade in grades),
         penalty=submission.late_submission_penalty or 0.0,
-        waiting=sum(bool(grade.needs_manual_grade) for grade in grades),
+        waiting=tuple(grade.name for grade in grades if grade.needs_manual_grade),
         status="graded",
     )
 
@@ -208,7 +208,7 @@ def _plain(marks: Marks) -> Iterable[Row]:
             *(mark.cells.get(name) for name in marks.max_scores),
             *((mark.extra_credit, mark.raw_score, mark.penalty) if graded else (None, None, None)),
             *(mark.score, marks.max_score),
-            *(mark.status, mark.waiting),
+            *(mark.status, len(mark.waiting)),
         ]
 
 
@@ -246,7 +246,7 @@ def write_marks(folder: Path, assignment: str, to: Target, output: Path | None =
 def open_questions(marks: Marks) -> list[str]:
     """What to know before marks go out, a line each; none if everything is in."""
     lines = []
-    waiting = sum(mark.waiting for mark in marks.students)
+    waiting = sum(len(mark.waiting) for mark in marks.students)
     if waiting:
         lines.append(f"{waiting} written answers wait for you, so these points may still rise")
     for status in ("not graded", "nothing handed in"):

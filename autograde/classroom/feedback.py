@@ -1,18 +1,27 @@
-"""Feedback pages: nbgrader's own for what was graded, a short one of ours for what was not."""
+"""Feedback pages: what the checks said, then nbgrader's own page, with nothing in it that runs.
+
+Who was not graded gets a short page with the reason. A page is one file that works offline; of what
+a student handed in only text and pictures are left in it (see safe_html).
+"""
 
 from __future__ import annotations
 
-import json
+import base64
+import shutil
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from autograde.class_dir import nbgrader_config
-from autograde.classroom.release import ask_nbgrader
-from autograde.classroom.verdicts import verdict_path
+from autograde.classroom.release import NbgraderFault, ask_nbgrader
+from autograde.classroom.safe_html import POLICY_TAG, sanitize_page
+from autograde.classroom.verdicts import read_verdicts, write_whole
 
 PAGE = """\
 <!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{assignment}: not graded</title>
+<html lang="en"><meta charset="utf-8">{policy}<title>{assignment}: not graded</title>
+<meta name="viewport" content="width=device-width">
 <body style="font-family: sans-serif; max-width: 40em; margin: 3em auto; line-height: 1.5">
 <h1>{assignment}</h1>
 <p>Your notebook was <strong>not graded</strong>; that is not a zero.</p>
@@ -20,6 +29,8 @@ PAGE = """\
 <p>Hand it in again, or ask your instructor.</p>
 </body></html>
 """
+SHOWN_TYPES = ("text/plain", "text/html", "text/markdown", "text/latex", "image/png", "image/jpeg")
+"""Kinds of output that a page can show without running anything."""
 
 
 def write_feedback(folder: Path, assignment: str, students: list[str] | None = None) -> list[Path]:
@@ -34,33 +45,96 @@ def write_feedback(folder: Path, assignment: str, students: list[str] | None = N
         The pages.
 
     Raises:
-        FileNotFoundError: Nothing has been graded yet.
+        FileNotFoundError: Nothing has been graded yet, or nothing of these students.
     """
-    config = nbgrader_config(folder)
-    known = sorted(
-        path.stem for path in verdict_path(folder, assignment, "x").parent.glob("*.json")
-    )
-    wanted = [student for student in known if students is None or student in students]
+    verdicts = read_verdicts(folder, assignment)
+    wanted = [student for student in verdicts if students is None or student in students]
     if not wanted:
         raise FileNotFoundError(
-            f"{folder} has no graded submission of {assignment}. First: autograde grade."
+            f"{folder} has no graded submission of {assignment} by {', '.join(students or [])}. "
+            "First: autograde grade."
         )
     pages = []
     for student in wanted:
         page = folder / "feedback" / student / assignment / f"{assignment}.html"
-        reason = _reason(folder, assignment, student)
+        reason = verdicts[student].get("not_graded", "")
         if reason:
-            page.parent.mkdir(parents=True, exist_ok=True)
             what, _, _for_instructors = reason.replace(f"{folder}/", "").partition(". ")
-            page.write_text(
-                PAGE.format(assignment=escape(assignment), reason=escape(what)), "utf-8"
+            text = PAGE.format(
+                policy=POLICY_TAG, assignment=escape(assignment), reason=escape(what)
             )
         else:
-            ask_nbgrader(config, "generate_feedback", assignment, student, force=True)
+            top = "".join(_top(verdicts[student]))
+            text = _made_safe(_nbgraders_page(folder, assignment, student, page), top)
+        write_whole(page, text)
         pages.append(page)
     return pages
 
 
-def _reason(folder: Path, assignment: str, student: str) -> str:
-    document = json.loads(verdict_path(folder, assignment, student).read_text("utf-8"))
-    return document.get("not_graded", "")
+def _nbgraders_page(folder: Path, assignment: str, student: str, page: Path) -> str:
+    """nbgrader's own page; files that a student handed in beside the notebook do not come along."""
+    from nbgrader.converters import GenerateFeedback
+
+    config = nbgrader_config(folder)
+    steps = list(GenerateFeedback.class_traits()["preprocessors"].default())
+    config.GenerateFeedback.preprocessors = [_plain_outputs(), *steps]
+    try:
+        ask_nbgrader(config, "generate_feedback", assignment, student, force=True)
+        return page.read_text("utf-8")
+    except NbgraderFault:  # one student's page stops nobody else's
+        return ""
+    finally:
+        shutil.rmtree(page.parent, ignore_errors=True)
+
+
+def _made_safe(text: str, top: str) -> str:
+    """A page that can be shown; of one that defeats nbgrader or us, what the checks say."""
+    try:
+        return sanitize_page(text, top)
+    except Exception:  # too deep, say, or made by no nbgrader: no reason to show it as it is
+        words = "<p>The notebook itself cannot be shown here. Ask your instructor.</p>"
+        return sanitize_page("<!doctype html><head></head><body></body>", top + words)
+
+
+def _plain_outputs() -> type:
+    """A preprocessor that keeps outputs which can be shown; made here, as nbgrader loads slowly."""
+    from nbgrader.preprocessors import NbGraderPreprocessor
+
+    class PlainOutputs(NbGraderPreprocessor):
+        """Drops scripts and widgets from outputs; a drawing (SVG) becomes a picture."""
+
+        def preprocess_cell(self, cell: Any, resources: dict, index: int) -> tuple[Any, dict]:
+            for output in cell.get("outputs", []):
+                if "data" in output:
+                    output["data"] = plain_data(output["data"])
+            return cell, resources
+
+    return PlainOutputs
+
+
+def plain_data(data: dict[str, Any]) -> dict[str, Any]:
+    """An output's forms, by MIME type, without those that a browser would run."""
+    kept = {kind: value for kind, value in data.items() if kind in SHOWN_TYPES}
+    drawing = data.get("image/svg+xml")
+    if isinstance(drawing, str) and "image/png" not in kept:  # in an <img>, no script of it runs
+        coded = base64.b64encode(drawing.encode()).decode()
+        kept["text/html"] = f'<img alt="a drawing" src="data:image/svg+xml;base64,{coded}">'
+    return type(data)(kept) if kept else type(data)({"text/plain": "(nothing that can be shown)"})
+
+
+def _top(verdict: dict[str, Any]) -> Iterator[str]:
+    """What the checks said, exercise by exercise."""
+    yield '<div class="container"><h1>What the checks say</h1>'
+    if verdict.get("ended"):
+        yield f"<p>Your notebook ended early: {escape(verdict['ended'])}</p>"
+    for check in verdict.get("checks", []):
+        right = check["status"] == "right"
+        points = f"{check['points']:g} of {check['max_points']:g} points"
+        known = check["misconception"]
+        seen = f" · seen before as <em>{escape(known)}</em>" if known else ""
+        yield (
+            f"<h4>{escape(check['exercise'])}: {points}{seen}</h4>"
+            f'<pre style="border-left: 4px solid {"#0072b2" if right else "#d55e00"}; '
+            f'white-space: pre-wrap">{escape(check["message"])}</pre>'
+        )
+    yield "</div>\n"

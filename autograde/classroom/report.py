@@ -1,18 +1,17 @@
 """The class table: who has which points, for what, and which misconception was seen.
 
-Points come from nbgrader's gradebook, so that a grade given by hand counts; reasons come from the
-verdicts beside it.
+Points come from nbgrader's gradebook, so that grades given by hand, extra credit and late penalties
+count; reasons come from the verdicts beside it. The page with plots is in page.py.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autograde.class_dir import nbgrader_config
-from autograde.classroom.verdicts import verdict_path
+from autograde.classroom.export import Mark, Marks, read_marks
+from autograde.classroom.verdicts import read_verdicts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +20,7 @@ class Row:
 
     student: str
     scores: dict[str, float]
-    """Points by exercise id, or by grade_id for answers that people grade."""
+    """Points by exercise id, or by grade_id for answers that people grade; with extra credit."""
     max_scores: dict[str, float]
     seen: dict[str, str]
     """By exercise: a misconception's name, or another status than right."""
@@ -29,11 +28,13 @@ class Row:
     """Cells that wait for a person."""
     not_graded: str
     """Why there are no points; empty if there are."""
+    penalty: float = 0.0
+    """Points that nbgrader takes off for being late."""
 
     @property
     def total(self) -> float:
-        """Sum of all points so far."""
-        return sum(self.scores.values())
+        """Sum of all points so far, less the penalty, and never below 0, as nbgrader counts."""
+        return max(0.0, sum(self.scores.values()) - self.penalty)
 
     @property
     def max_total(self) -> float:
@@ -51,58 +52,49 @@ def read_rows(folder: Path, assignment: str) -> list[Row]:
     Raises:
         FileNotFoundError: Nothing has been graded yet.
     """
-    paths = sorted(verdict_path(folder, assignment, "x").parent.glob("*.json"))
-    if not paths:
-        raise FileNotFoundError(
-            f"{folder} has no graded submission of {assignment}. First: autograde grade."
-        )
-    return [_row(folder, assignment, path) for path in paths]
+    verdicts = read_verdicts(folder, assignment)
+    marks = read_marks(folder, assignment)
+    exercise_of = {
+        check["grade_id"]: check["exercise"]
+        for verdict in verdicts.values()
+        for check in verdict.get("checks", [])
+    }
+    by_student = {mark.student: mark for mark in marks.students}
+    return [
+        _row(student, verdict, by_student.get(student), marks, exercise_of)
+        for student, verdict in verdicts.items()
+    ]
 
 
-def _row(folder: Path, assignment: str, path: Path) -> Row:
-    verdicts = json.loads(path.read_text("utf-8"))
+def _row(
+    student: str,
+    verdict: dict[str, Any],
+    mark: Mark | None,
+    marks: Marks,
+    exercise_of: dict[str, str],
+) -> Row:
+    not_graded = verdict.get("not_graded", "")
+    if mark is None or mark.status == "nothing handed in":
+        not_graded = not_graded or "is no longer in the gradebook. Run autograde grade again."
     scores: dict[str, float] = {}
     max_scores: dict[str, float] = {}
-    by_hand: list[str] = []
-    exercise_of = {check["grade_id"]: check["exercise"] for check in verdicts.get("checks", [])}
-    if not verdicts.get("not_graded"):
-        for grade in _grades(folder, assignment, path.stem):
-            name = exercise_of.get(grade["name"], grade["name"])
-            scores[name] = scores.get(name, 0.0) + grade["score"]
-            max_scores[name] = max_scores.get(name, 0.0) + grade["max_score"]
-            if grade["by_hand"]:
-                by_hand.append(name)
+    for cell, points in (mark.cells if mark and not not_graded else {}).items():
+        name = exercise_of.get(cell, cell)
+        scores[name] = scores.get(name, 0.0) + points
+        max_scores[name] = max_scores.get(name, 0.0) + marks.max_scores.get(cell, 0.0)
     seen: dict[str, str] = {}
-    for check in verdicts.get("checks", []):
+    for check in verdict.get("checks", []):
         if check["status"] != "right":
             seen.setdefault(check["exercise"], check["status"])
     return Row(
-        student=path.stem,
+        student=student,
         scores=scores,
         max_scores=max_scores,
         seen=seen,
-        to_grade_by_hand=by_hand,
-        not_graded=verdicts.get("not_graded", ""),
+        to_grade_by_hand=[exercise_of.get(cell, cell) for cell in mark.waiting] if mark else [],
+        not_graded=not_graded,
+        penalty=mark.penalty if mark else 0.0,
     )
-
-
-def _grades(folder: Path, assignment: str, student: str) -> list[dict[str, Any]]:
-    from nbgrader.api import Gradebook
-    from nbgrader.coursedir import CourseDirectory
-
-    course = CourseDirectory(config=nbgrader_config(folder))
-    with Gradebook(course.db_url, course.course_id) as gradebook:
-        submission = gradebook.find_submission(assignment, student)
-        return [
-            {
-                "name": grade.name,
-                "score": grade.score or 0.0,
-                "max_score": grade.max_score,
-                "by_hand": bool(grade.needs_manual_grade),
-            }
-            for notebook in submission.notebooks
-            for grade in notebook.grades
-        ]
 
 
 def as_table(rows: list[Row]) -> Any:
@@ -116,11 +108,24 @@ def as_table(rows: list[Row]) -> Any:
     for row in rows:
         if row.not_graded:
             reason = row.not_graded.rsplit(".ipynb: ", 1)[-1]
-            table.add_row(row.student, *("–" for _ in names), "not graded", reason, style="yellow")
+            dashes = ("–" for _ in names)
+            table.add_row(
+                _plain(row.student), *dashes, "not graded", _plain(reason), style="yellow"
+            )
             continue
         points = [_cell(row, name) for name in names]
-        table.add_row(row.student, *points, f"{row.total:g} /{row.max_total:g}", _seen(row))
+        late = f"\n-{row.penalty:g} late" if row.penalty else ""
+        table.add_row(
+            _plain(row.student), *points, f"{row.total:g} /{row.max_total:g}{late}", _seen(row)
+        )
     return table
+
+
+def _plain(text: str) -> str:
+    """A student's words without what a terminal, or rich, would take as a command."""
+    from rich.markup import escape
+
+    return escape("".join(letter if letter.isprintable() else "?" for letter in text))
 
 
 def _seen(row: Row) -> str:

@@ -98,6 +98,7 @@ def _gradebook(folder: Path, papers: dict[str, Paper]) -> None:
         for name, points in MAX.items():
             kind = "markdown" if name == "why" else "code"
             gradebook.add_grade_cell(name, ASSIGNMENT, ASSIGNMENT, max_score=points, cell_type=kind)
+        gradebook.add_solution_cell("why", ASSIGNMENT, ASSIGNMENT)
         for student, paper in papers.items():
             if not paper.not_graded:
                 gradebook.add_student(student, **paper.names)

@@ -1,0 +1,436 @@
+"""The class on one page: offline, light and dark, printable, readable without its pictures.
+
+    rows, verdicts, journal, notebooks -> ClassPage (plain numbers and sentences) -> page.html
+
+Every text is escaped by the template; plots are SVG inside the page, and each says in words what it
+shows. A number that the class is too small for is a sentence, never a NaN.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from autograde.classroom.export import read_marks
+from autograde.classroom.journal import read_known
+from autograde.classroom.report import Row, read_rows
+from autograde.classroom.safe_html import POLICY
+from autograde.classroom.similarity import Cells, Pair, matching_lines, near_identical
+from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
+from autograde.classroom.submissions import MAX_NOTEBOOK
+from autograde.classroom.verdicts import read_verdicts, write_whole
+
+MAX_PAIRS = 20
+"""Pairs shown side by side; more are named."""
+KINDS = ("not graded", "crashed", "timed out", "edited checks", "odd", "near-identical", "by hand")
+"""Why a submission needs a person, most urgent first."""
+INK, ACCENT, SOFT = "#010203", "#040506", "#070809"
+"""Colours that stand for the page's own, which differ by light and dark."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """A misconception and who shows it."""
+
+    exercise: str
+    name: str
+    message: str
+    """What the bank says to who has it."""
+    students: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Concern:
+    """Something about a submission that a person should look at."""
+
+    student: str
+    kind: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """A cell of two students; lines as (text, is alike)."""
+
+    cell: str
+    share: float
+    first: list[tuple[str, bool]]
+    second: list[tuple[str, bool]]
+
+
+def write_page(folder: Path, assignment: str, output: Path | None = None) -> Path:
+    """Write the class page: report/ASSIGNMENT.html in the class directory unless named.
+
+    Raises:
+        FileNotFoundError: Nothing has been graded yet.
+        ValueError: The file cannot be written.
+    """
+    path = output or folder / "report" / f"{assignment}.html"
+    text = class_page(folder, assignment)
+    try:
+        write_whole(path, text)
+    except OSError as fault:
+        raise ValueError(f"{path} cannot be written ({fault.strerror}). Try --html FILE.") from None
+    return path
+
+
+def class_page(folder: Path, assignment: str) -> str:
+    """The class page as HTML.
+
+    Args:
+        folder: A class directory, absolute.
+        assignment: Its name.
+
+    Raises:
+        FileNotFoundError: Nothing has been graded yet.
+    """
+    import jinja2
+
+    rows = read_rows(folder, assignment)
+    verdicts = read_verdicts(folder, assignment)
+    graded = [row for row in rows if not row.not_graded]
+    students, given = read_code(folder, assignment, [row.student for row in rows])
+    pairs = near_identical(students, given)
+    exercises = exercise_statistics(graded)
+    scores = [row.total for row in graded]
+    best = max((row.max_total for row in graded), default=0.0)
+    template = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).from_string(Path(__file__).with_name("page.html").read_text("utf-8"))
+    return template.render(
+        assignment=assignment,
+        policy=POLICY,
+        made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        rows=rows,
+        graded=graded,
+        concerns=concerns(rows, verdicts, pairs, folder),
+        waiting=sum(len(row.to_grade_by_hand) for row in rows),
+        score_words=score_words(scores, best),
+        score_plot=score_plot(scores, best),
+        exercises=exercises,
+        exercise_plot=exercise_plot(exercises),
+        shared=shared_misconceptions(verdicts),
+        unknown=unrecognised(verdicts),
+        time=time_and_attempts(folder, assignment, verdicts),
+        pairs=[(pair, side_by_side(pair, students)) for pair in pairs[:MAX_PAIRS]],
+        more_pairs=pairs[MAX_PAIRS:],
+        compared=len(students),
+    )
+
+
+def exercise_statistics(graded: list[Row]) -> list[ExerciseStatistics]:
+    """Difficulty and discrimination of each exercise, in the notebook's order."""
+    names = list(dict.fromkeys(name for row in graded for name in row.scores))
+    totals = {row.student: sum(row.scores.values()) for row in graded}
+    best = {name: score for row in graded for name, score in row.max_scores.items()}
+    final = {
+        name: {
+            row.student: row.scores[name]
+            for row in graded
+            if name in row.scores and name not in row.to_grade_by_hand
+        }
+        for name in names
+    }
+    return [statistics_of(name, final[name], totals, best[name]) for name in names]
+
+
+def score_words(scores: list[float], best: float) -> str:
+    """The distribution in a sentence."""
+    if not scores:
+        return "Nobody has a grade yet, so there is no distribution of scores."
+    if len(scores) == 1:
+        return f"One student has a grade: {scores[0]:g} of {best:g} points."
+    if min(scores) == max(scores):
+        return f"All {len(scores)} students have the same score: {scores[0]:g} of {best:g} points."
+    mean = sum(scores) / len(scores)
+    return (
+        f"{len(scores)} students have a grade: from {min(scores):g} to {max(scores):g} of {best:g} "
+        f"points, {mean:.1f} on average, {median(scores):g} in the middle (median)."
+    )
+
+
+def shared_misconceptions(verdicts: Mapping[str, Mapping[str, Any]]) -> list[Shared]:
+    """Which misconception how many students show, most shared first."""
+    who: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for student, verdict in verdicts.items():
+        for check in verdict.get("checks", []):
+            for name in filter(None, (check.get("misconception") or "").split(", ")):
+                if student not in who[check["exercise"], name]:
+                    who[check["exercise"], name].append(student)
+    found = [
+        Shared(exercise=exercise, name=name, message=_message(exercise, name), students=students)
+        for (exercise, name), students in who.items()
+    ]
+    return sorted(found, key=lambda shared: (-len(shared.students), shared.exercise, shared.name))
+
+
+def _message(exercise: str, name: str) -> str:
+    from autograde import bank
+    from course.catalogue import UnknownIdError
+
+    try:
+        known = {wrong.name: wrong.message for wrong in bank.load(exercise).wrong}
+    except UnknownIdError:
+        known = {}
+    return known.get(name, "The bank no longer holds this misconception.")
+
+
+def unrecognised(verdicts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, list[str]]]:
+    """What is not right and no known misconception: exercise, status and who."""
+    who: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for student, verdict in verdicts.items():
+        for check in verdict.get("checks", []):
+            key = check["exercise"], check["status"]
+            if check["status"] != "right" and not check.get("misconception"):
+                who[key] += [student] if student not in who[key] else []
+    ordered = sorted(who.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [(exercise, status, students) for (exercise, status), students in ordered]
+
+
+def concerns(
+    rows: list[Row], verdicts: Mapping[str, Mapping[str, Any]], pairs: list[Pair], folder: Path
+) -> list[Concern]:
+    """Submissions that need a person, by kind and student."""
+    found = []
+
+    def add(student: str, kind: str, words: str) -> None:
+        found.append(Concern(student=student, kind=kind, words=words.replace(f"{folder}/", "")))
+
+    for row in rows:
+        verdict = verdicts[row.student]
+        if row.not_graded:
+            add(row.student, "not graded", row.not_graded)
+        if verdict.get("ended"):
+            add(row.student, "crashed", verdict["ended"])
+        late = [name for name, status in row.seen.items() if status == "raised Timeout"]
+        if late:
+            add(row.student, "timed out", f"no answer in time: {', '.join(late)}")
+        for note in verdict.get("notes", []):
+            kind = "edited checks" if "was edited" in note or "was deleted" in note else "odd"
+            add(row.student, kind, note)
+        if row.to_grade_by_hand:
+            add(row.student, "by hand", ", ".join(row.to_grade_by_hand))
+    for pair in pairs:
+        words = f"near-identical code, {pair.score:.0%}: {pair.first} and {pair.second}"
+        add(pair.first, "near-identical", words)
+    return sorted(found, key=lambda concern: KINDS.index(concern.kind))
+
+
+def time_and_attempts(
+    folder: Path, assignment: str, verdicts: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """What is on record about time and attempts, and what is not, a sentence each."""
+    sentences = []
+    attempts = {
+        student: known.attempts
+        for student, known in read_known(folder / "journal" / f"{assignment}.jsonl").items()
+        if known.attempts
+    }
+    if attempts:
+        counts = sorted(Counter(attempts.values()).items())
+        words = ", ".join(
+            f"{_count(many, 'student')} with {_count(count, 'version')}" for count, many in counts
+        )
+        most = max(attempts.values())
+        who = [student for student, count in attempts.items() if count == most]
+        named = f"; most often: {_names(who)}" if most > 1 else ""
+        sentences.append(
+            f"Versions of the notebook that were handed in and looked at: {words}{named}."
+        )
+    else:
+        sentences.append("How often students handed in is not recorded: there is no journal.")
+    seconds = {s: v["seconds"] for s, v in verdicts.items() if v.get("seconds")}
+    if seconds:
+        slowest = max(seconds, key=lambda student: seconds[student])
+        sentences.append(
+            f"Grading took {median(list(seconds.values())):.1f} s a submission in the middle, "
+            f"{seconds[slowest]:.1f} s at most ({slowest})."
+        )
+    stamps = sorted(m.timestamp for m in read_marks(folder, assignment).students if m.timestamp)
+    if stamps:
+        sentences.append(
+            f"Handed in from {stamps[0]} to {stamps[-1]} UTC ({len(stamps)} of {len(verdicts)} "
+            "with a timestamp.txt)."
+        )
+    else:
+        sentences.append(
+            "When students handed in is not recorded: no timestamp.txt lies beside a notebook."
+        )
+    sentences.append(
+        "How long students worked is not recorded: a notebook does not hold it, and the course "
+        "does not watch them."
+    )
+    return sentences
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _names(students: list[str], most: int = 5) -> str:
+    more = f" and {len(students) - most} more" if len(students) > most else ""
+    return ", ".join(students[:most]) + more
+
+
+def read_code(
+    folder: Path, assignment: str, students: list[str]
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Each student's own code cells as handed in, and the sources that everybody was given.
+
+    Cells without a grade_id that are not the notebook's own are taken together: "further cells".
+    Who handed in nothing that can be read is left out.
+    """
+    release = folder / "release" / assignment / f"{assignment}.ipynb"
+    given = [source for _, source in _code_cells(release)]
+    known = set(given)
+    found = {}
+    for student in students:
+        path = folder / "submitted" / student / assignment / f"{assignment}.ipynb"
+        cells: dict[str, str] = {}
+        for name, source in _code_cells(path):
+            if source not in known:
+                cells[name] = f"{cells[name]}\n{source}" if name in cells else source
+        if cells:
+            found[student] = cells
+    return found, given
+
+
+def _code_cells(path: Path) -> list[tuple[str, str]]:
+    """Name and source of each code cell; none of a file that is no notebook."""
+    try:
+        if path.is_symlink() or path.stat().st_size > MAX_NOTEBOOK:
+            return []
+        cells = json.loads(path.read_bytes())["cells"]
+        return [
+            (_cell_name(cell), _text(cell["source"]))
+            for cell in cells
+            if cell["cell_type"] == "code"
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return []
+
+
+def _cell_name(cell: Mapping[str, Any]) -> str:
+    marks = cell.get("metadata", {}).get("nbgrader", {})
+    name = marks.get("grade_id") if isinstance(marks, dict) else None
+    return name if isinstance(name, str) and name else "further cells"
+
+
+def _text(source: Any) -> str:
+    return source if isinstance(source, str) else "".join(map(str, source))
+
+
+def side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
+    """The cells of a pair that have anything in common, line by line."""
+    shown = []
+    for cell, share in pair.cells.items():
+        first, second = students[pair.first][cell], students[pair.second][cell]
+        if share > 0:
+            alike = matching_lines(first, second)
+            shown.append(
+                SideBySide(
+                    cell=cell,
+                    share=share,
+                    first=_marked(first, alike[0]),
+                    second=_marked(second, alike[1]),
+                )
+            )
+    return sorted(shown, key=lambda cells: -cells.share)
+
+
+def _marked(source: str, alike: set[int]) -> list[tuple[str, bool]]:
+    lines = source.splitlines()[:400]
+    return [(line[:300], number in alike) for number, line in enumerate(lines, start=1)]
+
+
+def score_plot(scores: list[float], best: float) -> str:
+    """How many students have how many points, as SVG; empty where a sentence says it all."""
+    if len(scores) < 2 or best <= 0:
+        return ""
+    figure, axes = _figure(height=2.4)
+    top = max(best, *scores)
+    width = max(1, math.ceil(top / 25))  # whole points, so that each bar says which
+    edges = [width * i - 0.5 for i in range(math.ceil((top + 1) / width) + 1)]
+    heights, _, _ = axes.hist(scores, bins=edges, color=ACCENT, rwidth=0.85)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel(f"points of {best:g}")
+    axes.set_ylabel("students")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    fullest = int(heights.argmax())
+    low, high = math.ceil(edges[fullest]), math.floor(edges[fullest + 1])
+    where = f"{low}" if low == high else f"{low} to {high}"
+    return _svg(
+        figure,
+        "scores",
+        f"Histogram of {len(scores)} scores. {score_words(scores, best)} The tallest bar: "
+        f"{heights[fullest]:g} with about {where} points.",
+    )
+
+
+def exercise_plot(exercises: list[ExerciseStatistics]) -> str:
+    """Difficulty and discrimination of each exercise, as SVG; empty without any."""
+    shown = [exercise for exercise in exercises if exercise.difficulty is not None]
+    if not shown:
+        return ""
+    figure, axes = _figure(height=0.9 + 0.42 * len(shown))
+    places = range(len(shown))
+    axes.barh([i - 0.18 for i in places], [e.difficulty for e in shown], 0.34, color=ACCENT)
+    with_d = [
+        (i + 0.18, e.discrimination) for i, e in enumerate(shown) if e.discrimination is not None
+    ]
+    axes.barh([y for y, _ in with_d], [d for _, d in with_d], 0.34, color=SOFT)
+    axes.set_yticks(list(places), [exercise.name for exercise in shown])
+    axes.invert_yaxis()
+    axes.axvline(0, color=INK, linewidth=0.8)
+    lowest = min([0.0, *(d for _, d in with_d)])
+    axes.set_xlim(lowest - 0.05 if lowest < 0 else 0, 1.05)
+    axes.set_xlabel("upper bar: p, share of points; lower bar: D, upper less lower 27 %")
+    words = "; ".join(
+        f"{e.name}: p {e.difficulty:.2f}"
+        + (f", D {e.discrimination:.2f}" if e.discrimination is not None else "")
+        for e in shown
+    )
+    return _svg(figure, "exercises", f"Bars for each exercise. {words}. The table has the numbers.")
+
+
+def _figure(height: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(INK)
+    axes.tick_params(colors=INK)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
+    return figure, axes
+
+
+def _svg(figure: Any, name: str, words: str) -> str:
+    """A figure as an SVG element that takes the page's colours and says in words what it shows."""
+    import matplotlib
+    from markupsafe import Markup, escape
+
+    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "text.parse_math": False}
+    text = io.StringIO()
+    with matplotlib.rc_context(settings):
+        figure.savefig(text, format="svg", transparent=True)
+    svg = text.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)
+    for colour, variable in ((INK, "--ink"), (ACCENT, "--accent"), (SOFT, "--soft")):
+        svg = svg.replace(colour, f"var({variable})")
+    label = f'<svg role="img" aria-labelledby="{name}-words" '
+    title = f'<title id="{name}-words">{escape(words)}</title>'
+    return Markup(svg.replace("<svg ", label, 1).replace(">", f">{title}", 1))

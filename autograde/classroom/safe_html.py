@@ -1,0 +1,116 @@
+"""Other people's HTML made harmless: nothing in it runs, is fetched, or covers the rest.
+
+A student's notebook can hold any HTML: as an output, in Markdown, in an attachment's name. What is
+left of it here is text, tables, pictures that are part of the page, and links that want a click. A
+content security policy in the page's head says the same to the browser once more.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
+"""No script of any kind, no request of any kind."""
+POLICY_TAG = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+
+# fmt: off
+TAGS = (
+    "a", "abbr", "b", "blockquote", "br", "caption", "code", "col", "colgroup", "dd", "del",
+    "details", "div", "dl", "dt", "em", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6",
+    "hr", "i", "img", "ins", "kbd", "li", "mark", "ol", "p", "pre", "q", "s", "samp", "small",
+    "span", "strong", "sub", "summary", "sup", "table", "tbody", "td", "tfoot", "th", "thead",
+    "tr", "tt", "u", "ul", "var",
+)
+ATTRIBUTES = (
+    "alt", "class", "colspan", "height", "id", "lang", "name", "rowspan", "scope", "title", "width",
+)
+STYLES = (
+    "background-color", "border", "border-bottom", "border-color", "border-left", "border-right",
+    "border-style", "border-top", "border-width", "color", "font-style", "font-weight", "padding",
+    "text-align", "text-decoration", "white-space",
+)
+"""No position, no size, no margin, nothing that takes a url()."""
+# fmt: on
+GONE = ("script", "style", "iframe", "object", "embed", "template", "noscript", "svg", "math")
+"""Left out with all they hold; of other unknown tags only the tag goes."""
+PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml);base64,[A-Za-z0-9+/=\s]*\Z")
+LINK = re.compile(r"(https?://|mailto:|#)", re.IGNORECASE)
+
+
+MAX_DEPTH = 1000
+"""Elements inside one another; a parser's time grows with the square of this."""
+
+
+class TooDeepError(ValueError):
+    """Nobody writes HTML like this by hand; it is not shown."""
+
+
+def sanitize(html: str) -> str:
+    """A fragment of HTML without anything that runs, fetches, or covers the rest of the page.
+
+    Raises:
+        TooDeepError: More than MAX_DEPTH elements lie inside one another.
+    """
+    from bs4 import BeautifulSoup
+
+    if _depth(html) > MAX_DEPTH:
+        raise TooDeepError(f"HTML with more than {MAX_DEPTH} elements inside one another.")
+    soup = BeautifulSoup(html, "html.parser")
+    for element in soup(list(GONE)):  # for looks: bleach, below, is what protects
+        element.decompose()
+    return _cleaner().clean(str(soup))
+
+
+def sanitize_page(page: str, top: str = "") -> str:
+    """A page that nbconvert made from a student's notebook, with `top` put before its body.
+
+    Args:
+        page: Its head holds the template's own words only, and no student's.
+        top: HTML of ours, escaped already.
+    """
+    head, start, body = page.partition("<body")
+    if not start:
+        raise ValueError("a page without <body>: nbgrader's template has changed. Report it.")
+    body = body.partition(">")[2].rpartition("</body>")[0]
+    head = re.sub(r"<script\b.*?</script\s*>", "", head, flags=re.DOTALL | re.IGNORECASE)
+    head = re.sub(r"<link\b[^>]*>", "", head, flags=re.IGNORECASE)
+    head = re.sub(r"(<head[^>]*>)", rf"\1{POLICY_TAG}", head, count=1, flags=re.IGNORECASE)
+    return f"{head}<body>\n{top}{sanitize(body)}</body></html>\n"
+
+
+VOID = frozenset(("area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"))
+
+
+def _depth(html: str) -> int:
+    """How deep elements lie at most, seen from their tags; too high where tags are left open."""
+    depth = most = 0
+    for slash, name in re.findall(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)", html):
+        if name.lower() not in VOID:
+            depth = max(0, depth + (-1 if slash else 1))
+            most = max(most, depth)
+    return most
+
+
+@lru_cache
+def _cleaner():
+    from bleach.css_sanitizer import CSSSanitizer
+    from bleach.sanitizer import Cleaner
+
+    return Cleaner(
+        tags=TAGS,
+        attributes=_is_allowed,
+        protocols=["http", "https", "mailto", "data"],
+        css_sanitizer=CSSSanitizer(allowed_css_properties=STYLES),
+        strip=True,
+    )
+
+
+def _is_allowed(tag: str, name: str, value: str) -> bool:
+    if tag == "img" and name == "src":
+        return PICTURE.match(value) is not None
+    if tag == "a" and name == "href":
+        return LINK.match(value) is not None
+    if name == "style":
+        return "url" not in value.lower() and "\\" not in value
+    return name in ATTRIBUTES

@@ -1,0 +1,278 @@
+"""Near-identical code: which answers are so alike that somebody should look at both.
+
+    source -> tokens, without comments, docstrings, annotations and blanks
+           -> names that the student chose become one and the same; torch's and Python's stay
+           -> hashes of every GRAM tokens in a row -> winnowing keeps a few of them: fingerprints
+    drop what the notebook gave to everybody and what much of the class wrote
+    pair -> share of common fingerprints, over the cells that both answered
+
+A pair is a question for a person, not a finding: two who learned from the same page write alike.
+
+Source: Schleimer, Wilkerson, Aiken, "Winnowing: local algorithms for document fingerprinting",
+SIGMOD 2003.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import io
+import keyword
+import tokenize
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+GRAM = 9
+"""Tokens hashed together: about a line of code. Shorter runs are everybody's."""
+WINDOW = 4
+"""Of this many hashes in a row one is kept, so every common run of GRAM + WINDOW - 1 is seen."""
+THRESHOLD = 0.8
+"""Pairs at least this alike are shown."""
+MIN_SHARED = 30
+"""Fingerprints that must be common: about fifteen lines. Short right answers are all alike."""
+ALIKE = 0.9
+"""Cells at least this alike make a pair by themselves, if they hold MIN_SHARED together."""
+COMMON_SHARE = 0.1
+COMMON_AT_LEAST = 5
+"""What more than a tenth of the class wrote (and more than five) says nothing about two of it."""
+MAX_SOURCE = 100_000
+"""Characters of a cell that are looked at."""
+
+Cells = Mapping[str, str]
+"""A student's sources by grade_id (or another name that all students' cells share)."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One normalised token, and the line it stands in."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two students whose code is near-identical."""
+
+    first: str
+    second: str
+    score: float
+    """Share of the fingerprints that both have, 0 to 1, over the cells that both answered."""
+    shared: int
+    """How many fingerprints that is."""
+    cells: dict[str, float]
+    """The share by cell, of those with any."""
+    in_alike_cells: int
+    """How many of the common fingerprints lie in cells that are near-identical."""
+
+
+def near_identical(
+    students: Mapping[str, Cells],
+    given: Iterable[str] = (),
+    *,
+    threshold: float = THRESHOLD,
+    min_shared: int = MIN_SHARED,
+) -> list[Pair]:
+    """Pairs of students with near-identical code, most alike first.
+
+    Args:
+        students: Each student's code cells.
+        given: Sources that the notebook gave to everybody; what comes from there does not count.
+        threshold: The least score, 0 to 1, of the whole notebook. Single cells that are almost the
+            same also make a pair, so that a part that was copied is seen.
+        min_shared: The least number of common fingerprints.
+    """
+    everybodys = {mark for source in given for mark in fingerprints(source)}
+    marks = {
+        student: {cell: fingerprints(source) - everybodys for cell, source in cells.items()}
+        for student, cells in students.items()
+    }
+    counts = Counter(mark for cells in marks.values() for mark in set().union(*cells.values()))
+    limit = max(COMMON_AT_LEAST, COMMON_SHARE * len(students))
+    common = {mark for mark, count in counts.items() if count > limit}
+    own = {
+        student: {cell: found - common for cell, found in cells.items()}
+        for student, cells in marks.items()
+    }
+    pairs = (_compare(a, own[a], b, own[b]) for a, b in _candidates(own, min_shared))
+    alike = [
+        pair
+        for pair in pairs
+        if pair.in_alike_cells >= min_shared
+        or (pair.score >= threshold and pair.shared >= min_shared)
+    ]
+    return sorted(alike, key=lambda pair: (-pair.score, -pair.shared, pair.first, pair.second))
+
+
+def _candidates(own: Mapping[str, Mapping[str, set[int]]], least: int) -> Iterator[tuple[str, str]]:
+    """Pairs with enough in common, found without comparing everybody with everybody."""
+    writers: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for student in sorted(own):
+        for cell, marks in own[student].items():
+            for mark in marks:
+                writers[cell, mark].append(student)
+    together = Counter(pair for who in writers.values() for pair in combinations(who, 2))
+    return (pair for pair, count in together.items() if count >= least)
+
+
+def _compare(a: str, of_a: Mapping[str, set[int]], b: str, of_b: Mapping[str, set[int]]) -> Pair:
+    """Dice's share: twice what is common, over what there is, in cells that both answered."""
+    cells, shared, total, alike = {}, 0, 0, 0
+    for cell in of_a.keys() & of_b.keys():
+        both, size = len(of_a[cell] & of_b[cell]), len(of_a[cell]) + len(of_b[cell])
+        if of_a[cell] and of_b[cell]:
+            cells[cell] = 2 * both / size
+            shared, total = shared + both, total + size
+            alike += both if cells[cell] >= ALIKE else 0
+    return Pair(
+        first=a,
+        second=b,
+        score=2 * shared / total if total else 0.0,
+        shared=shared,
+        cells=dict(sorted(cells.items())),
+        in_alike_cells=alike,
+    )
+
+
+def fingerprints(source: str) -> set[int]:
+    """A source's fingerprints: of every WINDOW hashes in a row the smallest."""
+    grams = _grams(normalised(source))
+    if len(grams) <= WINDOW:
+        return set(grams[:1])
+    return {min(grams[i : i + WINDOW]) for i in range(len(grams) - WINDOW + 1)}
+
+
+def _grams(tokens: list[Token]) -> list[int]:
+    """A hash of each GRAM tokens in a row."""
+    words = [token.text for token in tokens]
+    return [_hash(words[i : i + GRAM]) for i in range(len(words) - GRAM + 1)]
+
+
+def _hash(words: list[str]) -> int:
+    """The same in every process, unlike hash()."""
+    return int.from_bytes(hashlib.blake2b("\0".join(words).encode(), digest_size=8).digest(), "big")
+
+
+def matching_lines(first: str, second: str) -> tuple[set[int], set[int]]:
+    """Lines of each source, from 1, that belong to a run of GRAM tokens that the other one has."""
+    a, b = normalised(first), normalised(second)
+    return _lines_within(a, set(_grams(b))), _lines_within(b, set(_grams(a)))
+
+
+def _lines_within(tokens: list[Token], grams: set[int]) -> set[int]:
+    runs = (i for i, gram in enumerate(_grams(tokens)) if gram in grams)
+    return {token.line for i in runs for token in tokens[i : i + GRAM]}
+
+
+def normalised(source: str) -> list[Token]:
+    """The tokens that say what code does, whatever it is called and however it is laid out."""
+    source = _without_magics(source[:MAX_SOURCE])
+    tree = _parsed(source)
+    mine = None if tree is None else _chosen_names(tree)
+    idle = {} if tree is None else dict(_idle(tree))
+    tokens: list[Token] = []
+    after_dot, until = False, (0, 0)
+    for kind, text, start in _tokens(source):
+        until = max(until, idle.get(start, until))
+        if start < until:
+            continue
+        word = _word(kind, text, mine, after_dot)
+        after_dot = text == "."
+        if word:
+            tokens.append(Token(word, start[0]))
+    return tokens
+
+
+SYNTAX = ("(", ")", ",", ";", ":", "->")
+"""Says little, and much of it can be left out or put in."""
+
+
+def _word(kind: int, text: str, mine: set[str] | None, after_dot: bool) -> str:
+    """What a token counts as; empty if it does not count."""
+    if kind == tokenize.NUMBER:
+        return "0"
+    if kind == tokenize.STRING:
+        return "''"
+    if kind == tokenize.NAME:
+        kept = after_dot or keyword.iskeyword(text) or hasattr(builtins, text)
+        if mine is not None:
+            kept = (f".{text}" if after_dot else text) not in mine
+        return text if kept else "name"
+    if kind == tokenize.OP and text not in SYNTAX:
+        return text
+    return ""
+
+
+def _without_magics(source: str) -> str:
+    """Notebook commands such as `%time` and `!ls` as empty lines: they are no Python."""
+    lines = source.replace("\0", "").splitlines()
+    return "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in lines)
+
+
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a student's invalid escapes
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)
+
+
+def _chosen_names(tree: ast.Module) -> set[str]:
+    """Names that this code itself makes, and could have made others; `.name` for self.name."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, NAMED) and node.name:
+            names.add(node.name)
+        elif isinstance(node, ast.alias) and node.asname:
+            names.add(node.asname)
+        elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self":
+            names |= {f".{node.attr}"} if isinstance(node.ctx, ast.Store) else set()
+    return names
+
+
+Place = tuple[int, int]
+
+
+def _idle(tree: ast.Module) -> Iterator[tuple[Place, Place]]:
+    """Where what does nothing begins and ends: docstrings, other bare constants, annotations."""
+    for node in ast.walk(tree):
+        parts: list[ast.expr | None] = []
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            parts.append(node.value)
+        if isinstance(node, (ast.arg, ast.AnnAssign)):
+            parts.append(node.annotation)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            parts.append(node.returns)
+        for part in filter(None, parts):
+            yield (part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset)
+
+
+def _tokens(source: str) -> Iterator[tuple[int, str, tuple[int, int]]]:
+    """Python's own tokens as far as they go, with an f-string as one string."""
+    inside = 0
+    starts = getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "TSTRING_START", -1)
+    ends = getattr(tokenize, "FSTRING_END", -1), getattr(tokenize, "TSTRING_END", -1)
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type in starts:
+                inside += 1
+                if inside == 1:
+                    yield tokenize.STRING, token.string, token.start
+            elif token.type in ends:
+                inside -= 1
+            elif not inside:
+                yield token.type, token.string, token.start
+    except (tokenize.TokenError, SyntaxError, IndentationError):
+        return

@@ -1,0 +1,147 @@
+"""What a class's points say about an exercise: how hard it was, and whom it tells apart.
+
+    difficulty p          mean points / full points, 0 to 1: high means easy
+    discrimination D      p of the upper 27 % of the class by total - p of the lower 27 %
+    point-biserial r      correlation of "full points, yes or no" with the points for all the rest
+
+A number that the class is too small or too even for is None, and `why` says so in words.
+
+Source: Kelley, "The selection of upper and lower groups for the validation of test items", Journal
+of Educational Psychology 30, 1939 (27 %); Lord & Novick, "Statistical Theories of Mental Test
+Scores", 1968, chapter 15 (point-biserial, of an item with the rest of the test).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+GROUP = 0.27
+"""Share of the class in the upper and in the lower group."""
+LEAST = 4
+"""Students needed before the groups, or a correlation, mean anything at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExerciseStatistics:
+    """One exercise in the eyes of a class."""
+
+    name: str
+    count: int
+    """Students with a final grade for it."""
+    solved: int
+    """Of these, with full points."""
+    mean: float | None
+    """Points, on average; None if nobody has a grade."""
+    max_score: float
+    difficulty: float | None
+    """p, 0 (nobody got a point) to 1 (everybody got all)."""
+    discrimination: float | None
+    """D, -1 to 1."""
+    point_biserial: float | None
+    """r, -1 to 1."""
+    why: str = ""
+    """Why a number is None; empty if none is."""
+
+
+def statistics_of(
+    name: str, scores: Mapping[str, float], totals: Mapping[str, float], max_score: float
+) -> ExerciseStatistics:
+    """One exercise's statistics.
+
+    Args:
+        name: Of the exercise.
+        scores: Points for it, by student; who has no final grade for it is left out.
+        totals: Points for everything, by student, the exercise included.
+        max_score: Full points.
+    """
+    students = sorted(scores)
+    points = [scores[student] for student in students]
+    sums = [totals[student] for student in students]
+    full = [score >= max_score for score in points]
+    rest = [total - score for total, score in zip(sums, points, strict=True)]
+    mean = math.fsum(points) / len(points) if points else None
+    enough, even = len(points) >= LEAST, len(set(sums)) == 1
+    reasons = []
+    if not enough:
+        reasons.append(f"too few grades ({len(points)}) to tell students apart: {LEAST} is least")
+    elif even:
+        reasons.append("all totals are equal, so nobody is above or below")
+    if not max_score:
+        reasons.append("no full points to compare with: it is extra credit only")
+    r = point_biserial(full, rest) if enough and max_score else None
+    if enough and max_score and r is None and not even:
+        everybody = "everybody" if all(full) else "nobody" if not any(full) else ""
+        reasons.append(
+            f"no point-biserial r: {everybody} has full points"
+            if everybody
+            else "no point-biserial r: all have the same points for the rest"
+        )
+    return ExerciseStatistics(
+        name=name,
+        count=len(points),
+        solved=sum(full),
+        mean=mean,
+        max_score=max_score,
+        difficulty=mean / max_score if mean is not None and max_score else None,
+        discrimination=upper_lower(points, sums, max_score) if enough and not even else None,
+        point_biserial=r,
+        why="; ".join(reasons),
+    )
+
+
+def upper_lower(points: Sequence[float], totals: Sequence[float], max_score: float) -> float | None:
+    """D: mean share of full points in the upper group minus that in the lower group.
+
+    A group is 27 % of the class, rounded, one at least. Students with the total at a group's edge
+    share the places that are left in it equally, so that no name decides who is in.
+
+    Returns:
+        D, or None for no students or an exercise without points.
+    """
+    if not points or not max_score:
+        return None
+    size = max(1, round(GROUP * len(points)))
+    upper = _mean_of_top(points, totals, size)
+    lower = _mean_of_top(points, [-total for total in totals], size)
+    return (upper - lower) / max_score
+
+
+def _mean_of_top(points: Sequence[float], totals: Sequence[float], size: int) -> float:
+    edge = sorted(totals, reverse=True)[size - 1]
+    inside = [score for score, total in zip(points, totals, strict=True) if total > edge]
+    at_edge = [score for score, total in zip(points, totals, strict=True) if total == edge]
+    places_left = size - len(inside)
+    return (math.fsum(inside) + places_left * math.fsum(at_edge) / len(at_edge)) / size
+
+
+def point_biserial(full: Sequence[bool], rest: Sequence[float]) -> float | None:
+    """r = (mean rest of those with full points - of the others) / s · sqrt(p (1 - p)).
+
+    s is the standard deviation of the rest over all (divided by n), p the share with full points.
+
+    Returns:
+        r, or None where all or none have full points, or where the rest is the same for all.
+    """
+    count, solved = len(full), sum(full)
+    if solved in (0, count):
+        return None
+    mean = math.fsum(rest) / count
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in rest) / count)
+    if max(rest) - min(rest) < 1e-12 * (1 + abs(mean)):
+        return None
+    yes = math.fsum(value for value, is_full in zip(rest, full, strict=True) if is_full) / solved
+    no = math.fsum(value for value, is_full in zip(rest, full, strict=True) if not is_full)
+    no /= count - solved
+    share = solved / count
+    return (yes - no) / spread * math.sqrt(share * (1 - share))
+
+
+def median(values: Sequence[float]) -> float | None:
+    """The middle one, or the mean of the two in the middle; None of nothing."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
