@@ -167,7 +167,7 @@ EXERCISE = Exercise(
         Wrong(
             "share-of-mistakes",
             share_of_mistakes,
-            "That is the bucket's share of the mistakes. The accuracy is counted over all examples: "
+            "That is the bucket's share of the mistakes. Accuracy is counted over all examples: "
             "divide by num_examples.",
         ),
         Wrong(

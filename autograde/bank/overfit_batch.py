@@ -118,9 +118,10 @@ def first_batch_of_two_rows(model, batches, criterion, optimizer, steps):
 
 
 def with_unique(model, batches, criterion, optimizer, steps):
-    for inputs, targets in batches:
-        if targets.unique().numel() > 1:
-            break
+    index = 0
+    while batches[index][1].unique().numel() < 2:
+        index += 1
+    inputs, targets = batches[index]
     losses = []
     for _ in range(steps):
         loss = criterion(model(inputs), targets)

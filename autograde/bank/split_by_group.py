@@ -20,7 +20,7 @@ def draw(source: Draw, part: str) -> Case:
     groups = groups[torch.randperm(len(groups), generator=source.generator)]
     order = torch.randperm(num_groups, generator=source.generator).tolist()
     share = source.uniform(0.25, 0.45)
-    while _needed(sizes, order, share) == max(1, round(share * num_groups)):
+    while 0 <= _needed(sizes, order, share) - max(1, round(share * num_groups)) <= 1:
         order = torch.randperm(num_groups, generator=source.generator).tolist()
         share = source.uniform(0.25, 0.45)
     if part == "exact":  # the first two groups make exactly the share asked for
@@ -30,7 +30,7 @@ def draw(source: Draw, part: str) -> Case:
 
 
 def _needed(sizes: list[int], order: list[int], share: float) -> int:
-    """How many groups make the share: not as many as a share of the groups would be."""
+    """How many groups make the share; a share of the groups must be another number."""
     held = [sum(sizes[i] for i in order[:count]) for count in range(1, len(order) + 1)]
     return 1 + next(i for i, size in enumerate(held) if size >= share * sum(sizes))
 
