@@ -34,6 +34,8 @@ GAP = 0.15
 """Share of the start by which training may fall further than validation."""
 HIGH = 0.4
 """Share of its start at which a training loss at rest is too high."""
+STILL = 0.1
+"""Share of its start above which a loss that falls still has some way to go."""
 FALLING = 0.02
 """Fall an epoch, as a share of the present loss, that promises more."""
 
@@ -221,7 +223,7 @@ def _with_validation(
             "carry over.",
             evidence,
         )
-    if -slope > FALLING and best >= len(val) - 1 - _tail(val):
+    if -slope > FALLING and end > STILL * start and best >= len(val) - 1 - _tail(val):
         return (
             "underfit",
             f"training still falls by {-slope:.1%} an epoch, and validation with it: stopped too "
