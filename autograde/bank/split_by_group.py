@@ -9,30 +9,24 @@ from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, 
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Groups of unequal size whose examples lie scattered, and the order in which to take them."""
-    num_groups = source.integer(5, 7)
-    sizes = [source.integer(2, 6) for _ in range(num_groups)]
-    sizes[0] = 9  # unequal for certain
-    names = list(range(num_groups))
-    if part == "names":
-        names = [7 * name + 3 for name in names]
+    """Groups whose examples lie scattered, and the order in which to take them.
+
+    One group is large and comes first or second: it makes the share alone, while a share of the
+    groups would be three of them.
+    """
+    num_groups = source.integer(6, 7)
+    large = source.integer(1, num_groups - 1)
+    sizes = [18 if i == large else source.integer(2, 3) for i in range(num_groups)]
+    names = [7 * i + 3 if part == "names" else i for i in range(num_groups)]
     groups = torch.tensor([n for n, size in zip(names, sizes, strict=True) for _ in range(size)])
     groups = groups[torch.randperm(len(groups), generator=source.generator)]
     order = torch.randperm(num_groups, generator=source.generator).tolist()
-    share = source.uniform(0.25, 0.45)
-    while 0 <= _needed(sizes, order, share) - max(1, round(share * num_groups)) <= 1:
-        order = torch.randperm(num_groups, generator=source.generator).tolist()
-        share = source.uniform(0.25, 0.45)
+    order.remove(large)
+    order.insert(source.index % 2, large)
+    share = source.uniform(0.43, 0.45)
     if part == "exact":  # the first two groups make exactly the share asked for
-        taken = sizes[order[0]] + sizes[order[1]]
-        share = taken / len(groups)
+        share = (sizes[order[0]] + sizes[order[1]]) / len(groups)
     return {"groups": groups, "order": [names[i] for i in order], "share": share}
-
-
-def _needed(sizes: list[int], order: list[int], share: float) -> int:
-    """How many groups make the share; a share of the groups must be another number."""
-    held = [sum(sizes[i] for i in order[:count]) for count in range(1, len(order) + 1)]
-    return 1 + next(i for i, size in enumerate(held) if size >= share * sum(sizes))
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
