@@ -18,19 +18,22 @@ DIGITS = load("digits")
 
 
 def run(
-    *, lr=1e-3, epochs=12, rows=None, hidden=64, shuffled=False, weight_decay=0.0, gamma=1.0, **more
-):
-    torch.manual_seed(0)
+    *, lr=1e-3, epochs=12, rows=None, hidden=64, shuffled=False, weight_decay=0.0, gamma=1.0,
+    seed=0, **more,
+):  # fmt: skip
+    torch.manual_seed(seed)
     inputs, targets = DIGITS.train_inputs[:rows], DIGITS.train_targets[:rows]
     if shuffled:
         targets = targets[torch.randperm(len(targets))]
     layers = (nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
     model = nn.Sequential(nn.Flatten(), *layers)
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9, weight_decay=weight_decay)
-    train = InMemoryLoader(inputs, targets, 32)
+    train = InMemoryLoader(inputs, targets, 32, seed=seed)
     val = InMemoryLoader(DIGITS.val_inputs, DIGITS.val_targets, 256, shuffle=False)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma)
-    trainer = Trainer(model, nn.CrossEntropyLoss(), optimizer, scheduler=schedule, seed=0, **more)
+    trainer = Trainer(
+        model, nn.CrossEntropyLoss(), optimizer, scheduler=schedule, seed=seed, **more
+    )
     return trainer.fit(train, val, epochs=epochs, progress=False, on_nonfinite="skip")
 
 
@@ -45,9 +48,10 @@ STATES = [
 ]
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("state,options", STATES)
-def test_a_run_that_was_brought_into_a_state_is_read_as_in_it(state, options):
-    reading = read_curves(run(**options))
+def test_a_run_that_was_brought_into_a_state_is_read_as_in_it(state, options, seed):
+    reading = read_curves(run(**options, seed=seed))
     assert reading.verdict == state, str(reading)
     assert reading.interventions == INTERVENTIONS[state]
 
@@ -70,13 +74,25 @@ DRAWN = {
     "diverged": (2.3 * 1.1**EPOCHS, 2.3 * 1.1**EPOCHS),
     "underfit": (2.3 * 0.96**EPOCHS, 2.35 * 0.96**EPOCHS),
 }
+TRICKY = {
+    "sweet spot after a spike": (
+        np.where(EPOCHS == 15, 4, 0.1 + FALL), np.where(EPOCHS == 15, 5, 0.2 + FALL),
+    ),
+    "sweet spot below zero": (FALL - 3, FALL - 2.9),
+    "underfit at rest": (1.4 + FALL * 0.4, 1.45 + FALL * 0.4),
+    "diverged to chance": (
+        np.where(EPOCHS > 12, 2.3, 0.1 + FALL), np.where(EPOCHS > 12, 2.3, 0.2 + FALL),
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("state", DRAWN)
-def test_noise_of_two_percent_rarely_changes_the_reading(state):
-    noise = 0.004 if state == "not learning" else 0.02
-    verdicts = [read_curves(drawn(*DRAWN[state], noise, seed)).verdict for seed in range(100)]
-    assert verdicts.count(state) >= 95, {v: verdicts.count(v) for v in set(verdicts)}
+@pytest.mark.parametrize("noise,least", [(0.02, 98), (0.05, 90)])
+@pytest.mark.parametrize("name", [*DRAWN, *TRICKY])
+def test_noise_rarely_changes_the_reading(name, noise, least):
+    curves = (DRAWN | TRICKY)[name]
+    verdicts = [read_curves(drawn(*curves, noise, seed)).verdict for seed in range(100)]
+    right = sum(name.startswith(verdict) for verdict in verdicts)
+    assert right >= least, {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
 
 
 def test_the_best_epoch_and_the_gap_are_told_in_numbers():
