@@ -138,6 +138,8 @@ def read_curves(source: History | Path | str | Sequence[Mapping[str, Any]]) -> C
     Source: Lecture 3, "Reading training curves"; ledger S15.
     """
     history = _history(source)
+    if (stopped := _stopped_at_nonfinite(source)) is not None:
+        return CurveReading("diverged", f"the run stopped: {stopped}", {}, history)
     train = _column(history, "train_loss")
     val = _column(history, "val_loss")
     if history.epochs and not train:
@@ -162,9 +164,20 @@ def _history(source: Any) -> History:
     )
 
 
+def _stopped_at_nonfinite(source: Any) -> str | None:
+    """What ended a recorded run, if that was a loss or gradient that is inf or nan."""
+    if not isinstance(source, (str, Path)):
+        return None
+    reason = str(read_run(source).content.get("reason") or "")
+    kind, _, text = reason.partition(": ")
+    return text if kind == "NonFiniteError" else None
+
+
 def _column(history: History, name: str) -> list[float]:
-    values = history.column(name)
-    return [] if any(v is None for v in values) else [float(v) for v in values]
+    """One number an epoch; nan where it is lost, as in a record, whose JSON holds no nan."""
+    if not any(name in epoch for epoch in history.epochs):
+        return []
+    return [math.nan if value is None else float(value) for value in history.column(name)]
 
 
 Found = tuple[str, str, dict[str, float]]
@@ -204,6 +217,13 @@ def _state(train: list[float], val: list[float]) -> Found:
             "training falls; without a validation loss nothing says how far.",
             evidence,
         )
+    if not math.isfinite(val[-1]):
+        return (
+            "undecided",
+            f"training falls, but the validation loss is {val[-1]} in epoch {len(val)}: look at "
+            "the validation batches and their outputs first.",
+            evidence,
+        )
     return _with_validation(train, val, start, end, slope, evidence)
 
 
@@ -212,7 +232,7 @@ def _with_validation(
     evidence: dict[str, float],
 ) -> Found:  # fmt: skip
     best = min(range(len(val)), key=lambda i: val[i] if math.isfinite(val[i]) else math.inf)
-    val_end = median(val[-_tail(val) :])
+    val_end = median(filter(math.isfinite, val[-_tail(val) :]))
     top = max(abs(start), abs(val[0]), start - min(train), 1e-12)
     rise = (val_end - val[best]) / max(abs(val[best]), 1e-12)
     gap = (val_end - end) / top

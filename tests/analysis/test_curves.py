@@ -12,7 +12,7 @@ from course.analysis.curves import INTERVENTIONS, read_curves, relative_slope
 from course.data import load
 from course.data.loading import InMemoryLoader
 from course.engine import Trainer
-from course.engine.errors import EngineError
+from course.engine.errors import EngineError, NonFiniteError
 
 DIGITS = load("digits")
 
@@ -135,6 +135,33 @@ def test_a_run_directory_is_read_like_its_history(tmp_path):
     assert reading.to_json() == read_curves(history).to_json()
     with pytest.raises(EngineError, match="no run directory"):
         read_curves(tmp_path)
+
+
+def test_the_directory_of_a_run_that_the_engine_stopped_is_read_as_diverged(tmp_path):
+    with pytest.raises(NonFiniteError):
+        run(lr=1e20, epochs=3, run_dir=tmp_path / "run")
+    reading = read_curves(tmp_path / "run")
+    assert reading.verdict == "diverged" and "inf or nan" in reading.reason
+    reading.plot()
+
+
+def test_a_lost_loss_is_null_in_a_record_and_still_a_lost_loss(tmp_path):
+    run(lr=0.03, epochs=5, run_dir=tmp_path / "run")
+    log = tmp_path / "run" / "metrics.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[-1]["train_loss"] = None
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reading = read_curves(tmp_path / "run")
+    assert reading.verdict == "diverged" and "nan in epoch 5" in reading.reason
+
+
+def test_one_lost_validation_loss_is_passed_over_and_a_lost_last_one_is_told():
+    epochs = drawn(*DRAWN["overfit"], 0.0, 0)
+    epochs[-3]["val_loss"] = math.nan
+    assert read_curves(epochs).verdict == "overfit"
+    epochs[-1]["val_loss"] = math.inf
+    reading = read_curves(epochs)
+    assert reading.verdict == "undecided" and "inf in epoch 30" in reading.reason
 
 
 def test_a_reading_goes_to_json_to_a_notebook_and_to_a_picture():
