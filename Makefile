@@ -27,6 +27,7 @@ demo: setup ## The whole road on real data: numbers, release, a graded class
 	$(BIN)/python -m autograde.demo $(CLASS)
 
 test: setup ## Every test
+	@$(BIN)/python tools/system.py
 	$(BIN)/python -m pytest $(ARGS)
 
 lab: setup ## JupyterLab on the students' notebooks

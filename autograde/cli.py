@@ -78,14 +78,19 @@ def grade(
 
     Only what is new or changed is graded; a run that was stopped goes on where it was.
     """
-    from autograde.classroom import grading
-    from autograde.classroom.submissions import handed_in
-    from autograde.sandbox.student import Limits
+    from autograde.sandbox import parent
 
     if scheduler and jobs:
         raise ValueError("--jobs counts processes here; with --scheduler start as many workers.")
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
+    if not scheduler:
+        parent.start()  # it warms up while we load what we need ourselves
+
+    from autograde.classroom import grading
+    from autograde.classroom.submissions import handed_in
+    from autograde.sandbox.student import Limits
+
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import base64
 import json
-import multiprocessing
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from autograde import plain
@@ -27,6 +22,8 @@ from autograde.exercise import Answer, Case
 from autograde.referee import Raised
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
+from autograde.sandbox.parent import ONE_THREAD as ONE_THREAD
+from autograde.sandbox.parent import quiet_environment, warm_context
 from autograde.sandbox.student import Limits, serve
 
 GRACE_S = 2.0
@@ -228,36 +225,3 @@ def _copy_plain_files(source: Path, target: Path, max_bytes: int) -> None:
                 copy = target / path.relative_to(source)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy, follow_symlinks=False)
-
-
-def warm_context() -> multiprocessing.context.BaseContext:
-    """Forks of a warm parent, where the system can fork; else a fresh interpreter each time."""
-    if sys.platform == "win32":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["autograde.sandbox.warm"])
-    return context
-
-
-KEPT = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "COURSE_DATA", "PYTHONPATH", "LD_LIBRARY_PATH")
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "MPLBACKEND": "agg"}
-
-
-@contextmanager
-def quiet_environment() -> Iterator[None]:
-    """What the warm parent starts with: one thread, and nothing of ours that it need not know.
-
-    Its children could read it in /proc/self/environ. The main module stays out too: the standard
-    library would import it anew in every child.
-    """
-    before, main = dict(os.environ), sys.modules["__main__"]
-    kept = {name: before[name] for name in KEPT if name in before}
-    os.environ.clear()
-    os.environ.update(kept, **ONE_THREAD)
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-        os.environ.clear()
-        os.environ.update(before)

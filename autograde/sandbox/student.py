@@ -164,6 +164,7 @@ class _Shell:
     def __init__(self) -> None:
         from IPython.core.displayhook import DisplayHook
         from IPython.core.interactiveshell import InteractiveShell
+        from matplotlib import pyplot
         from traitlets.config import Config
 
         class ShownResult(DisplayHook):
@@ -191,6 +192,7 @@ class _Shell:
         main = sys.modules["__main__"] = ModuleType("__main__")
         self.shell = QuietShell.instance(config=config, user_module=main)
         self.shell.run_line_magic("matplotlib", "inline")
+        pyplot.uninstall_repl_displayhook()  # else each figure is drawn twice, and shown once
         self.traceback: list[str] = []
         self.hushed = False
         """The cell ends in a semicolon: its value is not shown."""

@@ -1,0 +1,55 @@
+"""The warm parent, which every student's process is a fork of: how it starts, and with what.
+
+Light to import: a command asks for the parent first, and loads torch and nbgrader for itself while
+the parent warms up.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from types import ModuleType
+
+
+def start() -> None:
+    """Have the warm parent started, without waiting for it; a second call does nothing."""
+    if warm_context().get_start_method() == "forkserver":
+        with quiet_environment():
+            forkserver.ensure_running()
+
+
+def warm_context() -> multiprocessing.context.BaseContext:
+    """Forks of a warm parent, where the system can fork; else a fresh interpreter each time."""
+    if sys.platform == "win32":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["autograde.sandbox.warm"])
+    return context
+
+
+KEPT = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "COURSE_DATA", "PYTHONPATH", "LD_LIBRARY_PATH")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "MPLBACKEND": "agg"}
+
+
+@contextmanager
+def quiet_environment() -> Iterator[None]:
+    """What the warm parent starts with: one thread, and nothing of ours that it need not know.
+
+    Its children could read it in /proc/self/environ. The main module stays out too: the standard
+    library would import it anew in every child.
+    """
+    before, main = dict(os.environ), sys.modules["__main__"]
+    kept = {name: before[name] for name in KEPT if name in before}
+    os.environ.clear()
+    os.environ.update(kept, **ONE_THREAD)
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,52 @@
+"""A real browser, Debian's Chromium, that reaches nothing but this machine.
+
+Without one these tests are skipped on a laptop and fail in CI, as for isolation.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+NONE_HERE = (
+    "no Chromium is installed, so nothing was tried in a browser. On Debian: "
+    "apt-get install chromium; or put a `chromium` on the PATH"
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[object]:
+    """Chromium, driven by playwright."""
+    from playwright.sync_api import sync_playwright
+
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(NONE_HERE)
+    options = ["--no-proxy-server", "--disable-dev-shm-usage", "--disable-gpu"]
+    if os.geteuid() == 0:  # its own sandbox refuses root
+        options.append("--no-sandbox")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=options)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser) -> Iterator[object]:
+    """A fresh page; what it asks of other machines is refused: it must need none."""
+    context = browser.new_context(viewport={"width": 1280, "height": 1000})
+    context.route("**/*", _only_loopback)
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    yield page
+    context.close()
+
+
+def _only_loopback(route) -> None:
+    if route.request.url.startswith(("http://127.0.0.1:", "data:", "blob:")):
+        route.continue_()
+    else:
+        route.abort()
