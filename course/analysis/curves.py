@@ -36,10 +36,10 @@ GAP = 0.15
 """Share of the start by which training may fall further than validation."""
 HIGH = 0.4
 """Share of its start at which a training loss at rest is too high."""
+STILL = 0.1
+"""Share of its start above which a loss that falls still has some way to go."""
 FALLING = 0.02
-"""Fall an epoch, as a share of the present loss, that promises more ..."""
-WORTH = 0.002
-"""... if it is also this share of the start: near 0 a loss may fall for ever to no end."""
+"""Fall an epoch, as a share of the present loss, that promises more."""
 
 INTERVENTIONS: dict[str, tuple[str, ...]] = {
     "diverged": (
@@ -253,7 +253,7 @@ def _with_validation(
             "carry over.",
             evidence,
         )
-    still = -slope > FALLING and -slope * abs(train[-1]) > WORTH * top and _surely_falls(train)
+    still = -slope > FALLING and end > STILL * start and _surely_falls(train)
     if still and best >= len(val) - 1 - _tail(val):
         return (
             "underfit",

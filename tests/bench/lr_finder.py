@@ -4,8 +4,8 @@
 
 For each task and seed a grid of 17 rates from 1e-5 to 10 is trained in full; then every finder's
 suggestion is, with the same seed. Reported over seeds: validation loss at the suggestion over the
-grid's best, distance to the grid's best rate in decades, spread of the suggestion, and runs that end
-above their untrained loss. The first row is the one rate that does best in hindsight; its worst
+grid's best, distance to the grid's best rate in decades, spread of the suggestion, and runs that
+end above their untrained loss. The first row is the one rate that does best in hindsight; its worst
 seed is the luck of a single run, which no finder can remove. Finders that are not installed
 (`pip install -e .[bench]`) are left out and named.
 
