@@ -11,6 +11,19 @@ _HOME = {
     "read_ablation": "ablation",
     "Ablation": "ablation",
     "NotComparableError": "ablation",
+    "collect_errors": "errors",
+    "ErrorSet": "errors",
+    "predict": "scores",
+    "confusion": "scores",
+    "per_class": "scores",
+    "bootstrap": "scores",
+    "tune_threshold": "scores",
+    "calibration": "scores",
+    "fit_temperature": "scores",
+    "ceiling_analysis": "ceiling",
+    "Stage": "ceiling",
+    "CASES": "loss_is_not_metric",
+    "cases": "loss_is_not_metric",
 }
 """The module of each public name, loaded when the name is first used."""
 

@@ -11,17 +11,13 @@ from course.plots.style import BLUE, GREY, ORANGE, RED, axes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from course.analysis.ceiling import CeilingResult
-    from course.analysis.errors import BucketTable, ErrorSet
-    from course.analysis.loss_is_not_metric import Case
-    from course.analysis.scores import Calibration, Confusion, Threshold
 
 MOST_MISTAKES = 24
 MOST_CELLS = 20
 """Classes up to which a confusion matrix shows its counts."""
 
 
-def plot_mistakes(errors: ErrorSet, *, n: int = 12, columns: int = 6) -> Figure:
+def plot_mistakes(errors: Any, *, n: int = 12, columns: int = 6) -> Figure:
     """The first mistakes as a grid: the image (or the features), what is true, what was said.
 
     Args:
@@ -71,7 +67,7 @@ def _draw_input(ax: Any, example: Any) -> None:
         ax.bar(range(example.size), example.flatten(), color=GREY, width=1.0)
 
 
-def plot_buckets(table: BucketTable) -> Figure:
+def plot_buckets(table: Any) -> Figure:
     """Points of accuracy that each bucket could give back, the largest first, with intervals.
 
     Source: Lecture 3, figure "Error buckets"; ledger N24, S19.
@@ -92,7 +88,7 @@ def plot_buckets(table: BucketTable) -> Figure:
     return figure
 
 
-def plot_confusion(confusion: Confusion) -> Figure:
+def plot_confusion(confusion: Any) -> Figure:
     """Row = true class, column = predicted; the shade is the share of the true class.
 
     The diagonal is left out of the shades, or the mix-ups would all look white.
@@ -122,7 +118,7 @@ def plot_confusion(confusion: Confusion) -> Figure:
     return figure
 
 
-def plot_threshold(tuned: Threshold) -> Figure:
+def plot_threshold(tuned: Any) -> Figure:
     """The metric over the threshold, with the chosen one and 0.5."""
     figure, ax = axes(5.6, 3.4)
     thresholds, values = zip(*tuned.candidates, strict=True)
@@ -137,7 +133,7 @@ def plot_threshold(tuned: Threshold) -> Figure:
     return figure
 
 
-def plot_reliability(calibration: Calibration, other: Calibration | None = None) -> Figure:
+def plot_reliability(calibration: Any, other: Any = None) -> Figure:
     """Accuracy over confidence; on the diagonal, 80 % sure is right 80 % of the time.
 
     Args:
@@ -156,7 +152,7 @@ def plot_reliability(calibration: Calibration, other: Calibration | None = None)
     return figure
 
 
-def plot_ceiling(result: CeilingResult) -> Figure:
+def plot_ceiling(result: Any) -> Figure:
     """Points gained with each stage replaced by the truth: alone, and after those before it.
 
     Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
@@ -178,7 +174,7 @@ def plot_ceiling(result: CeilingResult) -> Figure:
     return figure
 
 
-def plot_case(case: Case) -> Figure:
+def plot_case(case: Any) -> Figure:
     """Loss and metrics of both models, side by side; the winner of each is filled."""
     measures: Sequence[str] = list(case.measures)
     figure, made = axes(2.1 * len(measures) + 0.6, 2.9, columns=len(measures))
