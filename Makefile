@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := uv==0.13.8
-TARGET ?= engine diagnose
+TARGET ?= engine diagnose pipeline lr_finder grading journal
 CLASS  ?= build/demo-class
 
 .DEFAULT_GOAL := help

@@ -84,9 +84,7 @@ def read_marks(folder: Path, assignment: str) -> Marks:
     from nbgrader.api import MissingEntry
 
     from autograde.classroom.gradebook import open_gradebook
-    from autograde.classroom.release import let_alembic_be_found
 
-    let_alembic_be_found()
     refused = _refused(folder, assignment)
     with open_gradebook(folder) as gradebook:
         try:

@@ -24,7 +24,7 @@ from traitlets.config import Config
 from autograde.class_dir import nbgrader_config
 from autograde.classroom.cells import restore
 from autograde.classroom.marking import own_fault
-from autograde.classroom.release import NbgraderFault, ask_nbgrader
+from autograde.classroom.release import NbgraderFault, ask_nbgrader, let_alembic_be_found
 from autograde.classroom.verdicts import verdict_path, write_whole
 
 
@@ -172,6 +172,7 @@ def open_gradebook(folder: Path) -> api.Gradebook:
     """nbgrader's gradebook of a class directory, wherever its config puts it."""
     share_engines()
     course = CourseDirectory(config=nbgrader_config(folder))
+    let_alembic_be_found()
     return api.Gradebook(course.db_url, course.course_id)
 
 

@@ -14,7 +14,19 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from course.debug.probes import data, loop, modes, pairing, rates, structure
+from course.debug.probes import (
+    accumulation,
+    between,
+    clearing,
+    clipping,
+    data,
+    modes,
+    pairing,
+    rates,
+    schedule,
+    stepping,
+    structure,
+)
 from course.debug.probes.report import Finding, Report
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
@@ -28,9 +40,9 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     pairing.rows_mixed,
     structure.hidden_modules, structure.plain_tensors, structure.membership, structure.frozen,
     structure.frozen_drift,
-    loop.clearing, loop.thrown_away, loop.uphill, loop.reseeded, loop.erased, loop.stepping,
-    loop.clip_place, loop.accumulation, loop.wasted,
-    loop.schedule, loop.kept_graphs, loop.skipped,
+    clearing.clearing, clearing.thrown_away, stepping.uphill, between.reseeded, stepping.erased,
+    stepping.stepping, clipping.clip_place, accumulation.accumulation, accumulation.wasted,
+    schedule.schedule, between.kept_graphs, between.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
     data.covariate_shift, data.unnormalised, rates.finite, rates.underflow, rates.start,

@@ -17,16 +17,25 @@ import torch
 from torch import nn
 
 from course.debug.diagnose import SYMPTOMS, _ordered
-from course.debug.probes import loop as probes
-from course.debug.probes import modes, rates, structure
+from course.debug.probes import (
+    accumulation,
+    clearing,
+    clipping,
+    modes,
+    rates,
+    schedule,
+    stepping,
+    structure,
+)
 from course.debug.probes.report import Finding, Report
 from course.debug.probes.session import Epoch, Loop, NotChecked, Session
 from course.debug.probes.setup import Setup
 from course.debug.probes.tape import Tape
 
 WATCHABLE = (
-    probes.clearing, probes.erased, probes.stepping, probes.clip_place, probes.accumulation,
-    probes.schedule, modes.eval_in_training, structure.membership, rates.finite, rates.dead_units,
+    clearing.clearing, stepping.erased, stepping.stepping, clipping.clip_place,
+    accumulation.accumulation, schedule.schedule, modes.eval_in_training,
+    structure.membership, rates.finite, rates.dead_units,
 )  # fmt: skip
 
 

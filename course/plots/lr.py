@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from course.plots.style import BLUE, GREEN, GREY, ORANGE, RED, axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from course.lr_finder import LRCurve
 
-
-def plot_lr_curve(curve: LRCurve) -> Figure:
+def plot_lr_curve(curve: Any) -> Figure:
     """Loss over learning rate: minimum, steepest zone, suggestion and divergence.
+
+    Args:
+        curve: An `LRCurve`.
 
     Source: Lecture 3, figure "Learning-rate finder"; ledger S18.
     """
@@ -44,7 +45,7 @@ def plot_lr_curve(curve: LRCurve) -> Figure:
     return figure
 
 
-def _top(curve: LRCurve) -> float:
+def _top(curve: Any) -> float:
     """So high that the descent fills the picture and the explosion leaves it."""
     first = max(curve.losses[: max(5, len(curve.losses) // 10)])
     low = min(curve.losses)

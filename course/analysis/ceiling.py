@@ -1,0 +1,324 @@
+"""Ceiling analysis: make one stage of a pipeline perfect and read what the whole would gain.
+
+    stages = [Stage("detector", detect, true_crop), Stage("classifier", classify, true_digit), ...]
+    print(ceiling_analysis(stages, examples, score))
+
+Work goes to the stage with the highest ceiling. Single gains need not add up to the gain of all:
+where two stages fail on the same example, repairing one wins nothing; and where a later stage's
+oracle knows the answer, it hides what earlier stages lost. So each stage is also replaced on top of
+those before it. The lecture's own figures stand in `course.worked.compute("N25")`;
+`digits_pipeline` is a pipeline that runs.
+
+Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from course.analysis.scores import Interval, bootstrap
+
+Score = Callable[[Any, Any], float]
+"""Of the pipeline's output and the example: 1 where right, 0 where wrong, or between."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a pipeline."""
+
+    name: str
+    run: Callable[[Any], Any]
+    """From what the stage before gives; the first gets the example's input."""
+    oracle: Callable[[Any, Any], Any]
+    """What a perfect stage would give, from the same value and the example. A last stage may be
+    perfect within what it can know (a spell-checker knows words, not images)."""
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One stage replaced by its oracle."""
+
+    name: str
+    score: float
+    """Points (0 to 100) of the whole with this stage alone perfect."""
+    gain: Interval
+    """Points above the baseline, with the paired bootstrap interval."""
+    step_gain: float
+    """Points that it adds once all stages before it are perfect too."""
+
+
+@dataclass(frozen=True)
+class CeilingResult:
+    """What each stage could win."""
+
+    baseline: float
+    """Points of the pipeline as it is."""
+    all_perfect: float
+    """Points with every stage replaced."""
+    stages: tuple[StageRow, ...]
+    num_examples: int
+
+    @property
+    def interaction(self) -> float:
+        """Points of all stages together, less the single gains."""
+        return self.all_perfect - self.baseline - sum(row.gain.value for row in self.stages)
+
+    @property
+    def best(self) -> StageRow:
+        """The stage with the highest ceiling."""
+        return max(self.stages, key=lambda row: row.gain.value)
+
+    @property
+    def advice(self) -> str:
+        """Where to work, and whether the numbers carry it."""
+        best = self.best
+        rivals = [r for r in self.stages if r is not best and r.gain.high >= best.gain.low]
+        if best.gain.low <= 0:
+            return (
+                f"no stage wins anything for sure on {self.num_examples} examples: measure on more"
+            )
+        along = max(self.stages, key=lambda row: row.step_gain)
+        if along.step_gain > best.step_gain:
+            return (
+                f"{best.name} looks best alone ({best.gain.value:+.1f}), but its oracle hides what "
+                f"comes before it; along the road most is lost in {along.name} "
+                f"({along.step_gain:+.1f}): work there first"
+            )
+        if rivals:
+            return (
+                f"{best.name} looks best; {', '.join(r.name for r in rivals)} may be as good: "
+                "measure on more examples, or take the cheaper one"
+            )
+        return f"work on {best.name}: at most {best.gain.value:.1f} points, and surely the most"
+
+    def plot(self) -> Any:
+        """Bars of the single gains as a Figure."""
+        from course.plots.errors import plot_ceiling
+
+        return plot_ceiling(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "baseline": self.baseline, "all_perfect": self.all_perfect,
+            "interaction": self.interaction, "num_examples": self.num_examples,
+            "advice": self.advice, "stages": self._plain_rows(),
+        }  # fmt: skip
+
+    def to_csv(self) -> str:
+        """A line a stage, with a header."""
+        text = io.StringIO()
+        rows = self._plain_rows()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+    def _plain_rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "stage": row.name, "score": row.score, "gain": row.gain.value,
+                "gain_low": row.gain.low, "gain_high": row.gain.high, "step_gain": row.step_gain,
+            }
+            for row in self.stages
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        width = max(5, *(len(row.name) for row in self.stages))
+        lines = [
+            f"now {self.baseline:.1f}, all perfect {self.all_perfect:.1f}, on {self.num_examples} "
+            "examples",
+            f"  {'stage':<{width}}  alone perfect  points won (interval)    after those before",
+        ]
+        for row in self.stages:
+            gain = f"{row.gain.value:+.1f} [{row.gain.low:+.1f}, {row.gain.high:+.1f}]"
+            lines.append(
+                f"  {row.name:<{width}}  {row.score:13.1f}  {gain:<23}  {row.step_gain:+.1f}"
+            )
+        return "\n".join(
+            [*lines, f"  interaction {self.interaction:+.1f} points", f"  {self.advice}"]
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(row.name)}</td><td>{row.score:.1f}</td><td>{row.gain.value:+.1f} "
+            f"[{row.gain.low:+.1f}, {row.gain.high:+.1f}]</td><td>{row.step_gain:+.1f}</td></tr>"
+            for row in self.stages
+        )
+        return (
+            f"<p>now {self.baseline:.1f}, all perfect {self.all_perfect:.1f}</p><table><thead><tr>"
+            "<th>stage</th><th>alone perfect</th><th>points won</th><th>after those before</th>"
+            f"</tr></thead><tbody>{rows}</tbody></table><p>interaction {self.interaction:+.1f} "
+            f"points. {escape(self.advice)}</p>"
+        )
+
+
+def ceiling_analysis(
+    stages: Sequence[Stage],
+    examples: Sequence[tuple[Any, Any]],
+    score: Score,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> CeilingResult:
+    """Replace each stage by its oracle, alone and on top of those before it.
+
+    Args:
+        stages: In the order in which they run.
+        examples: Pairs (input, truth); the truth is whatever oracles and score need.
+        score: Of output and truth, from 0 to 1.
+        resamples: Of the paired bootstrap.
+        seed: Of its draws.
+
+    Raises:
+        ValueError: No stage, two of one name, fewer than two examples, or a score outside 0 to 1.
+
+    Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
+    """
+    names = [stage.name for stage in stages]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"stages {names}: at least one is needed, each with a name of its own.")
+    if len(examples) < 2:
+        raise ValueError(
+            f"{len(examples)} examples: a score with an interval needs at least 2; 100 and more "
+            "make it useful."
+        )
+
+    def points(perfect: set[str]) -> np.ndarray:
+        return _points(stages, examples, score, perfect)
+
+    baseline = points(set())
+    before = baseline
+    rows = []
+    for place, stage in enumerate(stages):
+        alone = points({stage.name})
+        so_far = alone if place == 0 else points(set(names[: place + 1]))
+        gain = bootstrap(
+            _mean_difference, alone, baseline, vectorized=True, resamples=resamples, seed=seed
+        )
+        rows.append(
+            StageRow(stage.name, float(alone.mean()), gain, float(so_far.mean() - before.mean()))
+        )
+        before = so_far
+    return CeilingResult(float(baseline.mean()), float(before.mean()), tuple(rows), len(examples))
+
+
+def _points(
+    stages: Sequence[Stage], examples: Sequence[tuple[Any, Any]], score: Score, perfect: set[str]
+) -> np.ndarray:
+    """[N] points of each example, with the named stages replaced."""
+    found = []
+    for value, truth in examples:
+        for stage in stages:
+            value = stage.oracle(value, truth) if stage.name in perfect else stage.run(value)
+        found.append(float(score(value, truth)))
+    points = np.array(found)
+    if not ((points >= 0) & (points <= 1)).all():  # also where one is nan
+        raise ValueError(
+            f"score gives {points[~((points >= 0) & (points <= 1))][0]:g}: from 0 (wrong) to 1 "
+            "(right) is expected for each example."
+        )
+    return 100 * points
+
+
+def _mean_difference(alone: np.ndarray, baseline: np.ndarray, axis: int = -1) -> np.ndarray:
+    return alone.mean(axis=axis) - baseline.mean(axis=axis)
+
+
+# -- a pipeline that runs: find the digit, name it, correct the code ---------------------------
+
+CANVAS, SIZE, LENGTH = 14, 8, 3
+"""Width of a strip, width of a digit, digits of a code."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """What is true about one example of `digits_pipeline`."""
+
+    offsets: tuple[int, ...]
+    """Column at which each digit begins in its strip."""
+    digits: tuple[int, ...]
+    strips: np.ndarray
+    """[3, 8, 14] the images as they came."""
+
+
+def digits_pipeline(
+    *, num_codes: int = 200, num_known: int = 60, noise: float = 1.0, seed: int = 0
+) -> CeilingResult:
+    """Ceilings of a reader of three-digit codes, made of scikit-learn's digits.
+
+    Each digit lies somewhere in a noisy strip. The detector cuts out the 8 columns with the most
+    ink, the classifier (logistic regression on 200 images) names what it sees, the corrector
+    replaces an unknown code by the known one with the fewest other digits. A perfect corrector
+    repairs one wrong digit, no more: it sees digits, not images.
+
+    Args:
+        num_codes: Codes to read.
+        num_known: Codes that exist.
+        noise: Standard deviation of the noise; ink goes from 0 to 16.
+        seed: Of codes, places and noise.
+
+    Source: after Lecture 3, figure "Ceiling analysis" (detector, classifier, spell-correct); N25.
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(seed)
+    bunch = load_digits()
+    order = rng.permutation(len(bunch.target))
+    train, test = order[:200], order[200:]
+    classifier = LogisticRegression(max_iter=300).fit(bunch.data[train], bunch.target[train])
+    numbers = rng.choice(10**LENGTH, size=num_known, replace=False)
+    known = np.array([[n // 10**place % 10 for place in range(LENGTH)] for n in numbers])
+
+    def detect(strips: np.ndarray) -> np.ndarray:
+        return _cut(strips, [_most_ink(strip) for strip in strips])
+
+    def classify(crops: np.ndarray) -> tuple[int, ...]:
+        return tuple(classifier.predict(crops.reshape(LENGTH, -1)).tolist())
+
+    def correct(digits: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(known[(known != digits).sum(axis=1).argmin()].tolist())
+
+    def correct_perfectly(digits: tuple[int, ...], truth: Code) -> tuple[int, ...]:
+        wrong = sum(a != b for a, b in zip(digits, truth.digits, strict=True))
+        return truth.digits if wrong <= 1 else digits
+
+    stages = [
+        Stage("detector", detect, lambda _, truth: _cut(truth.strips, truth.offsets)),
+        Stage("classifier", classify, lambda _, truth: truth.digits),
+        Stage("corrector", correct, correct_perfectly),
+    ]
+    by_class = [test[bunch.target[test] == digit] for digit in range(10)]
+    examples = []
+    for code in known[rng.integers(num_known, size=num_codes)]:
+        images = [bunch.images[rng.choice(by_class[digit])] for digit in code]
+        truth = _strips(images, tuple(code.tolist()), noise, rng)
+        examples.append((truth.strips, truth))
+    return ceiling_analysis(stages, examples, lambda said, truth: float(said == truth.digits))
+
+
+def _strips(
+    images: list[np.ndarray], digits: tuple[int, ...], noise: float, rng: np.random.Generator
+) -> Code:
+    strips = rng.normal(0, noise, size=(LENGTH, SIZE, CANVAS))
+    offsets = tuple(rng.integers(CANVAS - SIZE + 1, size=LENGTH).tolist())
+    for strip, image, offset in zip(strips, images, offsets, strict=True):
+        strip[:, offset : offset + SIZE] += image
+    return Code(offsets, digits, strips)
+
+
+def _most_ink(strip: np.ndarray) -> int:
+    ink = [strip[:, i : i + SIZE].sum() for i in range(CANVAS - SIZE + 1)]
+    return int(np.argmax(ink))
+
+
+def _cut(strips: np.ndarray, offsets: Sequence[int]) -> np.ndarray:
+    return np.stack([s[:, i : i + SIZE] for s, i in zip(strips, offsets, strict=True)])

@@ -1,0 +1,102 @@
+"""Probes on clearing: each update starts from cleared gradients, and loses none it has made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from course.debug.probes.loop import norm, of_optimizer, own_loop, pick, steppers_of, updates_of
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.tape import Event
+
+
+def clearing(session: Session) -> Iterator[Finding]:
+    """Each update starts from cleared gradients."""
+    tape = own_loop(session).tape
+    for optimizer in steppers_of(tape):
+        index = of_optimizer(tape, optimizer)
+        if not index:
+            continue
+        if any(e.inside_step for e in tape.of("backward")):
+            inner = [e for e in tape.of("backward") if e.inside_step]
+            dirty = [e for e in inner[1:] if norm(pick(e.before, index)) > 0]
+            if len(inner) >= 4 and len(dirty) >= 0.8 * (len(inner) - 1):
+                yield _not_cleared(len(dirty), len(inner) - 1, inner, index)
+            continue
+        seen, left = 0, []
+        for before, since, _step in updates_of(tape, optimizer):
+            if before is None or not since:
+                continue
+            adding = next((e for e in since if _adds(e, index)), None)
+            if adding is None:
+                continue
+            seen += 1
+            stale = [i for i in index if _never_cleared(before.gradient[i], since, i)]
+            if stale:
+                left.append(len(stale))
+        if seen >= 3 and len(left) >= 0.8 * seen:
+            events = [e for e in tape.of("backward") if "after" in e.info]
+            yield _not_cleared(len(left), seen, events, index, part=median(left) < 0.9 * len(index))
+            return
+
+
+def _never_cleared(used: Tensor | None, since: list[Event], i: int) -> bool:
+    """The gradient of the step before is there at every backward of this window."""
+    found = [event.before[i] for event in since]
+    if used is None or any(g is None or not bool(g.any()) for g in found):
+        return False
+    return torch.allclose(found[0], used, rtol=1e-3, atol=0)
+
+
+def _adds(event: Event, index: list[int]) -> bool:
+    """This backward reaches the optimizer's parameters."""
+    before, after = (pick(event.info.get(k, []), index) for k in ("before", "after"))
+    return any(
+        b is not None and (a is None or not torch.equal(a, b))
+        for a, b in zip(before, after, strict=False)
+    )
+
+
+def _not_cleared(
+    dirty: int, seen: int, events: list[Event], index: list[int], part: bool = False
+) -> Finding:
+    first = norm(pick(events[0].info.get("after", []), index))
+    last = norm(pick(events[-1].info.get("after", []), index))
+    what = "some of the gradients" if part else "the gradients"
+    return Finding(
+        "missing-zero-grad", "error",
+        f"In {dirty} of {seen} updates {what} of the update before were still there when backward "
+        "added to them.",
+        {"updates_with_old_gradients": dirty, "updates": seen, "norm_first": first,
+         "norm_last": last},
+        "optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
+    )  # fmt: skip
+
+
+def thrown_away(session: Session) -> Iterator[Finding]:
+    """Gradients are not cleared before the next batch when no step came between."""
+    loop = own_loop(session)
+    if loop.unit != "step" or len(session.optimizers) > 1:
+        raise NotChecked("needs train_step with one optimizer")
+    events = [e for e in loop.tape.events if e.kind in ("backward", "step")]
+    if not loop.tape.of("step") or any(e.info.get("inside_step") for e in events):
+        raise NotChecked("no step was seen, or backwards inside it")
+    lost = sum(
+        a.kind == b.kind == "backward" and a.call != b.call
+        and norm(a.info.get("after", [])) > 0 and norm(b.before) == 0
+        for a, b in pairwise(events)
+    )  # fmt: skip
+    backwards = len(loop.tape.of("backward"))
+    if backwards >= 8 and lost >= 0.4 * backwards:
+        yield Finding(
+            "grads-cleared-before-step", "error",
+            f"{lost} of {backwards} gradients were cleared before any step used them: the window "
+            "is emptied at every micro-batch.",
+            {"thrown_away": lost, "backwards": backwards, "steps": len(loop.tape.of("step"))},
+            "if (i + 1) % accum_steps == 0:\n    optimizer.step()\n    optimizer.zero_grad()",
+        )  # fmt: skip

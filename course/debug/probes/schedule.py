@@ -1,0 +1,86 @@
+"""Probes on the schedule: it moves after the optimizer, in the unit its length is told in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from course.debug.probes.loop import own_loop
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+
+
+def schedule(session: Session) -> Iterator[Finding]:
+    """The scheduler moves after the optimizer, in the unit in which its length is told."""
+    scheduler = session.setup.scheduler
+    if scheduler is None:
+        raise NotChecked("no scheduler")
+    loop = own_loop(session)
+    tape = loop.tape
+    ticks, steps = tape.of("schedule"), tape.of("step")
+    unit = str(session.declared.get("scheduler_unit", "")).lower()
+    fix = "optimizer.step()\nscheduler.step()  # in the unit in which T_max or step_size counts"
+    if not ticks:
+        if loop.unit == "step" and unit in ("batch", "update", "step", "iteration") and steps:
+            yield Finding(
+                "scheduler-misplaced", "error",
+                f"The schedule counts in {unit}s and is never stepped in {len(steps)} updates.",
+                {"updates": len(steps), "scheduler_steps": 0}, fix,
+            )  # fmt: skip
+        return
+    first_tick = next(i for i, e in enumerate(tape.events) if e.kind == "schedule")
+    first_step = next((i for i, e in enumerate(tape.events) if e.kind == "step"), None)
+    if first_step is None or first_tick < first_step:
+        yield Finding(
+            "scheduler-misplaced", "error",
+            "scheduler.step() runs before the first optimizer.step(): the first value of the "
+            "schedule is skipped.",
+            {"updates_before": 0}, fix,
+        )  # fmt: skip
+        return
+    if len(ticks) >= 1.8 * len(steps) and len(steps) >= 2 and unit not in ("micro", "micro-batch"):
+        yield Finding(
+            "scheduler-misplaced", "warning",
+            f"{len(ticks)} scheduler steps for {len(steps)} updates: it counts micro-batches.",
+            {"scheduler_steps": len(ticks), "updates": len(steps)}, fix,
+        )  # fmt: skip
+        return
+    per_batch = len(ticks) >= 0.8 * len(steps) and len(ticks) >= 4
+    length = _epoch_length(session)
+    if unit == "epoch" and per_batch and (length or 9) > 1:
+        yield Finding(
+            "scheduler-misplaced", "error",
+            "The schedule counts in epochs and is stepped after every batch.",
+            {"scheduler_steps": len(ticks), "updates": len(steps)}, fix,
+        )  # fmt: skip
+    elif per_batch and not unit and length and length > 1:
+        yield from _too_short(scheduler, length, len(ticks), fix)
+
+
+def _epoch_length(session: Session) -> int | None:
+    try:
+        return len(session.setup.train_loader)
+    except TypeError:
+        return None
+
+
+def _too_short(scheduler: object, length: int, ticks: int, fix: str) -> Iterator[Finding]:
+    """A schedule stepped by batch that has run out, or decayed away, within one epoch."""
+    span, name = None, type(scheduler).__name__
+    if name == "CosineAnnealingLR":
+        span = scheduler.T_max
+    elif name == "StepLR":
+        span = scheduler.step_size
+    elif name == "MultiStepLR":
+        span = max(scheduler.milestones, default=None)
+    elif name == "ExponentialLR" and 0 < scheduler.gamma < 1:
+        span = math.log(1e-3) / math.log(scheduler.gamma)
+    elif name in ("LinearLR", "PolynomialLR"):
+        span = getattr(scheduler, "total_iters", None) if name == "PolynomialLR" else None
+    if span is not None and span < length:
+        yield Finding(
+            "scheduler-misplaced", "warning",
+            f"{name} is stepped after every batch and is through after {span:.3g} of the {length} "
+            "batches of one epoch: its length was told in epochs.",
+            {"length_of_schedule": float(span), "batches_per_epoch": length, "seen": ticks}, fix,
+        )  # fmt: skip
