@@ -26,8 +26,10 @@ from course.engine.record import read_run
 LEAST_EPOCHS = 4
 NOT_LEARNED = 0.05
 """Fall of the training loss, as a share of its start, below which nothing was learned."""
-BLOWN_UP = 1.5
-"""Times its start that a training loss may end at before the run counts as diverged."""
+BLOWN_UP = 0.5
+"""Rise of the training loss over its start, as a share of it, from which the run diverged."""
+CAME_BACK = 0.25
+"""Share of its start by which a training loss may rise again after it had fallen."""
 RISE = 0.05
 """Rise of the validation loss over its best that is more than wobbling."""
 GAP = 0.15
@@ -136,6 +138,8 @@ def read_curves(source: History | Path | str | Sequence[Mapping[str, Any]]) -> C
     Source: Lecture 3, "Reading training curves"; ledger S15.
     """
     history = _history(source)
+    if (stopped := _stopped_at_nonfinite(source)) is not None:
+        return CurveReading("diverged", f"the run stopped: {stopped}", {}, history)
     train = _column(history, "train_loss")
     val = _column(history, "val_loss")
     if history.epochs and not train:
@@ -160,9 +164,20 @@ def _history(source: Any) -> History:
     )
 
 
+def _stopped_at_nonfinite(source: Any) -> str | None:
+    """What ended a recorded run, if that was a loss or gradient that is inf or nan."""
+    if not isinstance(source, (str, Path)):
+        return None
+    reason = str(read_run(source).content.get("reason") or "")
+    kind, _, text = reason.partition(": ")
+    return text if kind == "NonFiniteError" else None
+
+
 def _column(history: History, name: str) -> list[float]:
-    values = history.column(name)
-    return [] if any(v is None for v in values) else [float(v) for v in values]
+    """One number an epoch; nan where it is lost, as in a record, whose JSON holds no nan."""
+    if not any(name in epoch for epoch in history.epochs):
+        return []
+    return [math.nan if value is None else float(value) for value in history.column(name)]
 
 
 Found = tuple[str, str, dict[str, float]]
@@ -175,23 +190,38 @@ def _state(train: list[float], val: list[float]) -> Found:
     if len(train) < LEAST_EPOCHS:
         return "undecided", f"{len(train)} epochs; a curve begins to speak at {LEAST_EPOCHS}.", {}
     start, end = train[0], median(train[-_tail(train) :])
-    top = max(abs(start), 1e-12)
+    top = max(abs(start), start - min(train), 1e-12)  # a log-likelihood may fall below 0
     slope = relative_slope(train)
     evidence = {"training loss at first": start, "training loss now": end,
                 "change of it per epoch": slope}  # fmt: skip
-    if end > BLOWN_UP * start and end > start:
+    lowest = min(map(median, zip(train, train[1:], train[2:], strict=False)))
+    if end - start > BLOWN_UP * top:
         return "diverged", f"the training loss rose from {start:.3g} to {end:.3g}.", evidence
-    if (start - min(train)) / top < NOT_LEARNED:
+    if end - lowest > CAME_BACK * top:
+        return (
+            "diverged",
+            f"the training loss had fallen to {lowest:.3g} and is back at {end:.3g}.",
+            evidence,
+        )
+    if start - end < NOT_LEARNED * top or _is_noise(train, start - end):
         return (
             "not learning",
-            f"the training loss went from {start:.4g} to {min(train):.4g}: a fall of less than "
-            f"{NOT_LEARNED:.0%}.",
+            f"the training loss went from {start:.4g} to {end:.4g}: a fall of less than "
+            f"{NOT_LEARNED:.0%}, or no more than its noise. (Unless all was learned before the "
+            "first epoch's end: compare with the loss of a constant answer.)",
             evidence,
         )
     if not val or not any(map(math.isfinite, val)):
         return (
             "undecided",
             "training falls; without a validation loss nothing says how far.",
+            evidence,
+        )
+    if not math.isfinite(val[-1]):
+        return (
+            "undecided",
+            f"training falls, but the validation loss is {val[-1]} in epoch {len(val)}: look at "
+            "the validation batches and their outputs first.",
             evidence,
         )
     return _with_validation(train, val, start, end, slope, evidence)
@@ -202,8 +232,8 @@ def _with_validation(
     evidence: dict[str, float],
 ) -> Found:  # fmt: skip
     best = min(range(len(val)), key=lambda i: val[i] if math.isfinite(val[i]) else math.inf)
-    val_end = median(val[-_tail(val) :])
-    top = max(abs(start), abs(val[0]), 1e-12)
+    val_end = median(filter(math.isfinite, val[-_tail(val) :]))
+    top = max(abs(start), abs(val[0]), start - min(train), 1e-12)
     rise = (val_end - val[best]) / max(abs(val[best]), 1e-12)
     gap = (val_end - end) / top
     evidence |= {"validation loss now": val_end, "best validation loss": val[best],
@@ -223,7 +253,8 @@ def _with_validation(
             "carry over.",
             evidence,
         )
-    if -slope > FALLING and end > STILL * start and best >= len(val) - 1 - _tail(val):
+    still = -slope > FALLING and end > STILL * start and _surely_falls(train)
+    if still and best >= len(val) - 1 - _tail(val):
         return (
             "underfit",
             f"training still falls by {-slope:.1%} an epoch, and validation with it: stopped too "
@@ -257,8 +288,30 @@ def relative_slope(values: Sequence[float]) -> float:
     """
     from scipy.stats import theilslopes
 
-    last = list(values[-max(3, len(values) // 3) :])
+    last = _last_third(values)
     return float(theilslopes(last).slope) / max(abs(last[-1]), 1e-12)
+
+
+def _last_third(values: Sequence[float]) -> list[float]:
+    return list(values[-max(3, len(values) // 3) :])
+
+
+def _surely_falls(values: Sequence[float]) -> bool:
+    """Whether the last third falls more surely than noise would; 3 or 4 epochs are believed."""
+    from scipy.stats import theilslopes
+
+    last = _last_third(values)
+    return len(last) < 5 or theilslopes(last, alpha=0.9).high_slope < 0
+
+
+def _is_noise(train: Sequence[float], fall: float) -> bool:
+    """Whether a fall from the first epoch to the last ones is no more than jumps between epochs."""
+    from scipy.stats import median_abs_deviation, theilslopes
+
+    jumps = [b - a for a, b in pairwise(train)]
+    noise = median_abs_deviation(jumps, scale="normal") / math.sqrt(2)  # two epochs in each jump
+    error = noise * math.sqrt(1 + 1.57 / _tail(train))  # 1.57 = pi / 2: the variance of a median
+    return fall < 3 * error and theilslopes(train, alpha=0.99).high_slope >= 0
 
 
 def _wobble(val: Sequence[float], best: int) -> float:

@@ -94,8 +94,10 @@ class ClassOfMany:
         submitted = folder / "submitted"
         right = nbformat.read(_notebook_in(submitted / example.SOLUTIONS), as_version=4)
         shutil.rmtree(submitted)
+        first = next(cell for cell in right.cells if cell.cell_type == "code")
+        source = first.source
         for number in range(size):
-            right.cells[1].source += f"\n# handed in by number {number}"
+            first.source = f"{source}\n# handed in by number {number}"
             path = _notebook_in(submitted / f"student{number:05}")
             path.parent.mkdir(parents=True)
             nbformat.write(right, path)
