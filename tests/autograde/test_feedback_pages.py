@@ -129,7 +129,10 @@ def visit(page: Path) -> tuple[object, list[str]]:
             route.abort()
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+        )
         tab = browser.new_page()
         tab.route("**/*", answer)
         tab.goto(page.as_uri(), wait_until="load")

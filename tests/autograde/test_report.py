@@ -290,7 +290,10 @@ def test_the_page_fits_and_can_be_read_in_light_and_dark(big_class, tmp_path, sc
         pytest.skip(f"no Chromium at {CHROMIUM}: apt-get install chromium")
     path = page.write_page(big_class, ASSIGNMENT, tmp_path / "page.html")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+        )
         tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         tab.goto(path.as_uri())
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
