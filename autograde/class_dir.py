@@ -105,7 +105,11 @@ def check_assignment(folder: Path, assignment: str | None) -> str:
 
 
 def nbgrader_config(folder: Path) -> Config:
-    """The traitlets config of a class directory: its own file, with its root made absolute."""
+    """The traitlets config of a class directory: its own file, with its paths made absolute."""
     config = PyFileConfigLoader("nbgrader_config.py", path=str(folder)).load_config()
     config.CourseDirectory.root = str(folder)
+    url = config.CourseDirectory.get("db_url", "")
+    relative = str(url).removeprefix("sqlite:///")
+    if relative != url and not Path(relative).is_absolute():
+        config.CourseDirectory.db_url = f"sqlite:///{folder / relative}"
     return config

@@ -32,7 +32,10 @@ def warm_context() -> multiprocessing.context.BaseContext:
 
 
 KEPT = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "COURSE_DATA", "PYTHONPATH", "LD_LIBRARY_PATH")
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "MPLBACKEND": "agg"}
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "MPLBACKEND": "agg",
+    "PYTHONHASHSEED": "0",  # the order of a set of strings is the same in a regrade
+}  # fmt: skip
 
 
 @contextmanager

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
+from course.data.workers import workers_explained
 from course.engine import checkpoint, preflight, schedules
 from course.engine.batches import EpochBatches, all_targets
 from course.engine.callbacks import Callback, Callbacks
@@ -291,6 +293,7 @@ class Trainer:
             EngineError: Something cannot work, said before the first update.
             NonFiniteError: A loss or gradient is inf or nan; the weights are those before it.
             CheckpointError: There is nothing to resume from, or it does not fit.
+            WorkerDiedError: A worker of `train_loader` died; the message says of what.
         """
         self.plan = preflight.Plan(
             epochs=epochs,
@@ -314,7 +317,8 @@ class Trainer:
 
         self.record = RunRecord.of(self, train_loader, val_loader, config, resumed_from=place)
 
-        with self.record:
+        guarded = train_loader if isinstance(train_loader, DataLoader) else None
+        with self.record, workers_explained(guarded):
             self.hooks.on_fit_start()
             while not self._finished():
                 self.hooks.on_epoch_start()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import warnings
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import SGD, Adam
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from course.data import load
+from course.data.workers import WorkerDiedError
 from course.engine import (
     Callback,
     EngineError,
@@ -540,3 +543,24 @@ def test_a_step_needs_a_micro_batch():
     model = make_model()
     with pytest.raises(EngineError, match="no micro-batches"):
         train_step(model, [], nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.1))
+
+
+class DiesInTheSecondBatch(Dataset):
+    """Its worker is killed, as the system does when memory runs out."""
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        if index == 40:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.randn(3), index % 2
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_while_fitting_is_explained():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(DiesInTheSecondBatch(), 8, num_workers=1)
+    with pytest.raises(WorkerDiedError, match=r"SIGKILL.*memory"):
+        Trainer(model, nn.CrossEntropyLoss(), optimizer).fit(loader, epochs=1, progress=False)
