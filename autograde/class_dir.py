@@ -87,15 +87,23 @@ def check_class_dir(folder: Path) -> Path:
     return folder.resolve()
 
 
+def assignments(folder: Path) -> list[str]:
+    """The assignments of a class directory, by name."""
+    return sorted(path.name for path in (folder / "source").glob("*") if path.is_dir())
+
+
 def check_assignment(folder: Path, assignment: str | None) -> str:
-    """The assignment's name; None stands for the only one there is.
+    """The assignment's name; None stands for the one that was handed in.
 
     Raises:
-        ClassDirError: There is none, there are several, or not this one.
+        ClassDirError: There is none, several were handed in, or not this one.
     """
-    known = sorted(path.name for path in (folder / "source").glob("*") if path.is_dir())
-    if assignment is None and len(known) == 1:
-        return known[0]
+    known = assignments(folder)
+    if assignment is None and known:
+        handed_in = [name for name in known if any(folder.glob(f"submitted/*/{name}"))]
+        if len(handed_in) <= 1:
+            return (handed_in or known)[0]
+        known = handed_in
     if assignment in known:
         return assignment
     choice = ", ".join(known) or "none: run autograde init"

@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.split
 
 Assignment = Annotated[
     str | None,
-    typer.Argument(help="e.g. 03a-training-recipe; may be left out if it is the only one."),
+    typer.Argument(help="e.g. 03b-debug-ladder; may be left out if only one was handed in."),
 ]
 Dir = Annotated[Path, typer.Option("--dir", help="The class directory.")]
 Students = Annotated[
@@ -47,13 +47,19 @@ def init(
 
 @app.command()
 def release(assignment: Assignment = None, folder: Dir = Path(".")) -> None:
-    """Make the student version: no solutions, no hidden checks. (nbgrader generate_assignment)"""
+    """Make the student version: no solutions, no hidden checks. (nbgrader generate_assignment)
+
+    Without a name: of every assignment.
+    """
+    from autograde.class_dir import assignments
     from autograde.classroom.release import release as make
 
     folder = check_class_dir(folder)
-    path = make(folder, check_assignment(folder, assignment))
-    print(f"released {path}")
-    print(f"Submissions go to {folder}/submitted/STUDENT/{path.stem}/{path.name}")
+    wanted = assignments(folder) if assignment is None else []
+    for name in wanted or [check_assignment(folder, assignment)]:
+        path = make(folder, name)
+        print(f"released {path}")
+        print(f"Submissions go to {folder}/submitted/STUDENT/{path.stem}/{path.name}")
 
 
 @app.command()

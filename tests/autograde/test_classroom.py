@@ -285,6 +285,18 @@ def test_a_class_directory_without_submissions_or_grades_says_what_is_next(tmp_p
         assert result.returncode == 2 and message in result.stderr, result.stderr
 
 
+def test_the_assignment_need_not_be_named_while_only_one_was_handed_in(tmp_path):
+    folder = tmp_path / "class"
+    class_dir.init(folder)
+    for name in class_dir.assignments(folder)[:2]:
+        (folder / "submitted" / "ada" / name).mkdir(parents=True)
+        only_one = name == class_dir.assignments(folder)[0]
+        if only_one:
+            assert class_dir.check_assignment(folder, None) == name
+    with pytest.raises(class_dir.ClassDirError, match="Name the assignment"):
+        class_dir.check_assignment(folder, None)
+
+
 def test_init_twice_keeps_the_instructors_config(tmp_path):
     folder = tmp_path / "class"
     class_dir.init(folder)
