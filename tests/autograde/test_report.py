@@ -162,7 +162,7 @@ def test_near_identical_code_stands_side_by_side_with_its_lines_marked(big_page)
     assert "s07 and s08: 100 % alike" in section.get_text() and "s09" not in section.get_text()
     pres = section.find_all("pre")
     assert len(pres) == 2 * len(OWN)
-    assert all(len(pre.find_all("mark")) >= 5 for pre in pres)
+    assert min(len(pre.find_all("mark")) for pre in pres) >= 3  # the shortest answers have 4 lines
 
 
 def test_the_tables_numbers_are_numpys_and_scipys(big_page):

@@ -102,7 +102,7 @@ def test_a_class_of_the_banks_answers_raises_no_alarm_and_a_copy_among_them_does
         f"s{i}": {exercise: list(sources(exercise).values())[i] for exercise in EXERCISES}
         for i in range(most)
     }
-    assert most >= 10 and near_identical(students) == []
+    assert most >= 9 and near_identical(students) == []
     ann = {exercise: rights(exercise)[-1] for exercise in EXERCISES}
     zoe = {exercise: disguised(source) for exercise, source in ann.items()}
     others = {k: v for k, v in students.items() if not set(v.values()) & set(ann.values())}
