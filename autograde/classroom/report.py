@@ -107,7 +107,7 @@ def as_table(rows: list[Row]) -> Any:
     table = Table("student", *heads, "total", "seen", padding=(0, 1))
     for row in rows:
         if row.not_graded:
-            reason = row.not_graded.rsplit(".ipynb: ", 1)[-1]
+            reason = row.not_graded.partition(".ipynb: ")[2] or row.not_graded
             dashes = ("–" for _ in names)
             table.add_row(
                 _plain(row.student), *dashes, "not graded", _plain(reason), style="yellow"
