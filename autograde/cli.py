@@ -135,6 +135,7 @@ def grade(
         print(f"\nStopped after {len(outcomes)} of {len(wanted)}; run it again to go on.")
         raise typer.Exit(130) from None
     needs_you = [line for o in outcomes for line in (*o.notes, o.reason) if line]
+    needs_you += _off_roster(folder, [outcome.student for outcome in outcomes])
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
     graded = sum(outcome.graded for outcome in outcomes)
@@ -143,6 +144,17 @@ def grade(
     print(f"{graded} of {len(outcomes)} submissions graded{before}.")
     print(f"Next: autograde report --dir {folder}")
     raise typer.Exit(2 if needs_you else 0)
+
+
+def _off_roster(folder: Path, graded: list[str]) -> Iterator[str]:
+    from autograde.classroom.gradebook import off_roster
+
+    for student in off_roster(folder, graded):
+        yield (
+            f"{folder}/submitted/{student}: '{student}' is not on the gradebook's class list. A "
+            f"misspelt id? Rename the folder, nbgrader db student remove {student} --force, then "
+            "grade again."
+        )
 
 
 def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:

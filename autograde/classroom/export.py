@@ -45,6 +45,11 @@ class Mark:
     status: Literal["graded", "not graded", "nothing handed in"]
 
     @property
+    def is_listed(self) -> bool:
+        """Whether more than the id is known, as of everybody on a class list."""
+        return bool(self.first_name or self.last_name or self.email or self.lms_user_id)
+
+    @property
     def raw_score(self) -> float | None:
         """Points before the penalty; None without a grade."""
         return sum(self.cells.values()) if self.status == "graded" else None

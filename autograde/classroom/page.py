@@ -30,7 +30,10 @@ from autograde.classroom.verdicts import read_verdicts, write_whole
 
 MAX_PAIRS = 20
 """Pairs shown side by side; more are named."""
-KINDS = ("not graded", "crashed", "timed out", "edited checks", "odd", "near-identical", "by hand")
+KINDS = (
+    *("not graded", "crashed", "timed out", "edited checks", "odd", "not on the class list"),
+    *("near-identical", "by hand"),
+)
 """Why a submission needs a person, most urgent first."""
 INK, ACCENT, SOFT = "#010203", "#040506", "#070809"
 """Colours that stand for the page's own, which differ by light and dark."""
@@ -216,6 +219,8 @@ def concerns(
         for note in verdict.get("notes", []):
             kind = "edited checks" if "was edited" in note or "was deleted" in note else "odd"
             add(row.student, kind, note)
+        if row.off_roster:
+            add(row.student, "not on the class list", "is the folder's name the student's id?")
         if row.to_grade_by_hand:
             add(row.student, "by hand", ", ".join(row.to_grade_by_hand))
     for pair in pairs:

@@ -16,10 +16,7 @@ NAMES = ("ada", "ben", "øyvind", "zoë")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     papers = {name: Paper(why=None if name == "ben" else 2.0) for name in NAMES}
-    folder = make(tmp_path_factory.mktemp("cli") / "class", papers)
-    for name in NAMES:
-        (folder / "submitted" / name / ASSIGNMENT).mkdir(parents=True)
-    return folder
+    return make(tmp_path_factory.mktemp("cli") / "class", papers)
 
 
 @pytest.fixture
