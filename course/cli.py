@@ -109,6 +109,18 @@ def runs(context: typer.Context) -> None:
     runs_app(context.args, prog_name="course runs")
 
 
+@app.command()
+def curves(
+    run_dir: Annotated[Path, typer.Argument(help="A run directory, as runs/digits.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
+) -> None:
+    """Say whether a recorded run underfits, overfits, diverged or has come to rest; what to try."""
+    from course.analysis.curves_cli import show
+
+    print(show(run_dir, as_json=as_json, plot=plot))
+
+
 def print_overview(found: list) -> None:
     """The table of all numerics, then a line that counts the verdicts."""
     from collections import Counter

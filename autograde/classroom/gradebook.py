@@ -25,6 +25,7 @@ from autograde.class_dir import nbgrader_config
 from autograde.classroom.cells import restore
 from autograde.classroom.marking import own_fault
 from autograde.classroom.release import NbgraderFault, ask_nbgrader, let_alembic_be_found
+from autograde.classroom.settled import SaveGrades, looked_at_before, noted
 from autograde.classroom.verdicts import verdict_path, write_whole
 
 
@@ -87,8 +88,10 @@ def write(job: dict[str, Any]) -> dict[str, Any]:
     if reason and (folder / "autograded" / job["student"] / assignment).exists():
         reason += " The grade of an earlier submission stands until then."
     document: dict[str, Any] = {"not_graded": reason, "notes": result["notes"]}
+    document["looked_at"] = noted(folder, assignment, job["student"])  # by that earlier grade
     if not reason:
         document = {"seed": job["seed"], **{k: result[k] for k in ("ended", "checks", "notes")}}
+        document["looked_at"] = SaveGrades.now
     document["seconds"] = result["seconds"]
     text = json.dumps(document, indent=2, ensure_ascii=False)
     write_whole(verdict_path(folder, assignment, job["student"]), text)
@@ -125,15 +128,16 @@ def _alone(folder: Path) -> int:
 
 def _into_gradebook(folder: Path, assignment: str, job: dict[str, Any]) -> None:
     RestoreCells.assigned, FillIn.known = job["assignment"]["cells"], job["result"]["cells"]
+    SaveGrades.before = looked_at_before(folder, assignment, job["student"])
     config = _with_our_steps(nbgrader_config(folder))
     share_engines()
     ask_nbgrader(config, "autograde", assignment, job["student"], force=True, create=True)
 
 
 def _with_our_steps(config: Config) -> Config:
-    """The config of a class directory with our two steps in the place of two of nbgrader's."""
+    """The config of a class directory with our three steps in the place of three of nbgrader's."""
     from nbgrader.converters import Autograde
-    from nbgrader.preprocessors import DeduplicateIds, Execute
+    from nbgrader.preprocessors import DeduplicateIds, Execute, SaveAutoGrades
 
     def stock(name: str) -> list:
         return list(Autograde.class_traits()[name].default())
@@ -141,6 +145,7 @@ def _with_our_steps(config: Config) -> Config:
     sanitize, execute = stock("sanitize_preprocessors"), stock("autograde_preprocessors")
     sanitize[sanitize.index(DeduplicateIds)] = RestoreCells
     execute[execute.index(Execute)] = FillIn
+    execute[execute.index(SaveAutoGrades)] = SaveGrades
     config.Autograde.sanitize_preprocessors = sanitize
     config.Autograde.autograde_preprocessors = execute
     return config

@@ -142,8 +142,15 @@ def test_penalties_extra_credit_and_manual_points_are_those_of_stock_nbgrader(tm
             give_by_hand(folder, student)
             grade(folder, student)
         seen[name] = first, read(folder)
-    assert seen["ours"] == seen["stock"]
-    first, second = seen["ours"]  # and nbgrader does what its manual says
+    first, second = seen["ours"]
+    stock_first, stock_second = seen["stock"]
+    for student in again:  # the essay is as it was: stock asks for it again, we do not
+        assert stock_second[student]["grades"].pop("essay") == (0.0, 2.5, None, True)
+        assert second[student]["grades"].pop("essay") == (0.0, 2.5, None, False)
+        assert stock_second[student].pop("needs_manual_grade")
+        assert not second[student].pop("needs_manual_grade")
+    assert (first, second) == (stock_first, stock_second)
+    # and nbgrader does what its manual says
     penalties = {student: row["penalty"] or 0 for student, row in first.items()}
     late = {"half-an-hour": 0.75, "more": 1.5}
     assert penalties == {**dict.fromkeys(STUDENTS, 0), **late}

@@ -1,0 +1,94 @@
+"""`course curves RUN_DIR`: the state of a recorded run, its numbers, what to try next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from course.analysis.curves import CurveReading, read_curves
+from course.engine.errors import EngineError
+from course.engine.record import METRICS, RECORD
+
+MOST_NAMES = 5
+
+
+def show(run_dir: Path, *, as_json: bool = False, plot: Path | None = None) -> str:
+    """What `course curves` prints.
+
+    Args:
+        run_dir: As `Trainer(run_dir=...)` wrote it.
+        as_json: One JSON object with `run`, `epochs` and what `CurveReading.to_json` holds.
+        plot: Draw the curves into this file.
+
+    Raises:
+        ValueError: No run directory, one that cannot be read, or a figure of unknown kind.
+
+    Source: Lecture 3, "Reading training curves"; ledger S15.
+    """
+    reading = read(run_dir)
+    if plot is not None:
+        draw(reading, plot)
+    num_epochs = len(reading.history.epochs)
+    if as_json:
+        document = {"run": str(run_dir), "epochs": num_epochs, **reading.to_json()}
+        return json.dumps(document, indent=2, ensure_ascii=False)
+    lines = [f"{run_dir}, {num_epochs} epochs", str(reading)]
+    return "\n".join([*lines, *([f"plot: {plot}"] if plot is not None else [])])
+
+
+def read(run_dir: Path) -> CurveReading:
+    """The reading of a run directory, or what it is instead of one.
+
+    Raises:
+        ValueError: As `show`.
+    """
+    if wrong := _is_no_run(run_dir):
+        raise ValueError(wrong)
+    try:
+        return read_curves(run_dir)
+    except EngineError as error:
+        raise ValueError(f"{error} Train again with Trainer(run_dir=...).") from error
+    except ValueError as error:
+        raise ValueError(f"{run_dir / METRICS}: {error}") from error
+
+
+def draw(reading: CurveReading, file: Path) -> None:
+    """Write the figure.
+
+    Raises:
+        ValueError: The folder is missing, or the name ends in no kind of figure.
+    """
+    try:
+        reading.plot().savefig(file)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"--plot {file}: {error}. Try a name such as curves.png.") from error
+
+
+def _is_no_run(path: Path) -> str:
+    """What is there instead of a run directory; nothing where it is one."""
+    if not path.exists():
+        return f"{path}: no such directory. Recorded runs are listed by: course runs list runs"
+    if path.is_file():
+        return f"{path}: a file. Give the directory it lies in: course curves {path.parent}"
+    if (path / RECORD).is_file():
+        return ""
+    inside = sorted(item.name for item in path.iterdir())
+    if not inside:
+        return (
+            f"{path}: empty, nothing was recorded there. A run is recorded where "
+            "Trainer(run_dir=...) says, from its first update on."
+        )
+    if runs := sorted(file.parent.name for file in path.glob(f"*/{RECORD}")):
+        return (
+            f"{path}: no run itself, but holds {len(runs)}: {_some(runs)}. Read one of them: "
+            f"course curves {path / runs[0]}"
+        )
+    return (
+        f"{path}: no {RECORD} in it, so it is no run directory; it holds {_some(inside)}. "
+        "Curves that another program logged go to course.analysis.read_curves, as a list with a "
+        "dictionary an epoch: {'train_loss': ..., 'val_loss': ...}."
+    )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
