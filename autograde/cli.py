@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autograde.class_dir import (
-    ClassDirError,
-    check_assignment,
-    check_class_dir,
-    check_students,
-)
-from autograde.classroom.release import NbgraderFault
+from autograde.sandbox import parent
 from course.catalogue import UnknownIdError
+
+with parent.without_address_grammar():
+    from autograde.class_dir import (
+        ClassDirError,
+        check_assignment,
+        check_class_dir,
+        check_students,
+    )
+    from autograde.classroom.release import NbgraderFault
 
 if TYPE_CHECKING:
     from autograde.classroom.grading import Outcome
@@ -92,8 +95,6 @@ def grade(
 
     Only what is new or changed is graded; a run that was stopped goes on where it was.
     """
-    from autograde.sandbox import parent
-
     if scheduler and jobs:
         raise ValueError("--jobs counts processes here; with --scheduler start as many workers.")
     for option, seconds in (("cell", cell_timeout), ("answer", answer_timeout)):
@@ -109,6 +110,7 @@ def grade(
     if not scheduler:
         parent.start()  # it warms up while we load what we need ourselves
 
+    from autograde.classroom import gradebook as _gradebook  # noqa: F401  loads nbgrader
     from autograde.classroom import grading
     from autograde.classroom.submissions import handed_in
     from autograde.sandbox.student import Limits

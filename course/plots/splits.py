@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from course.plots.style import BLUE, GREY, ORANGE, RED
+from course.plots.style import axes as row_of_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,8 +41,6 @@ def split_figure(report: SplitReport) -> Figure:
     Returns:
         A Figure that belongs to no window; `figure.savefig(path)` writes it.
     """
-    from matplotlib.figure import Figure
-
     panels: list[Callable[[Axes, SplitReport], None]] = []
     if any(name in report.figures for name in SHARED):
         panels.append(_draw_shared)
@@ -51,12 +50,12 @@ def split_figure(report: SplitReport) -> Figure:
         panels.append(_draw_targets)
     if "shift_scores" in report.series:
         panels.append(_draw_scores)
-    figure = Figure(figsize=(3.4 * max(len(panels), 1), 3.2), layout="constrained")
+    figure, made = row_of_axes(3.4 * max(len(panels), 1), 3.2, columns=max(len(panels), 1))
     figure.suptitle(f"verdict: {report.verdict}", color="black" if report.passed else RED)
-    for number, draw in enumerate(panels):
-        axes = figure.add_subplot(1, len(panels), number + 1)
-        axes.spines[["top", "right"]].set_visible(False)
+    for axes, draw in zip(figure.axes, panels, strict=False):
         draw(axes, report)
+    if not panels:
+        made.set_axis_off()  # nothing was measured: the verdict alone
     return figure
 
 

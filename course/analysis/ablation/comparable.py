@@ -1,0 +1,86 @@
+"""Whether runs may be compared: the same data, split and protocol, or nothing is ranked.
+
+Source: Lecture 3, "Ablation" (the split stays fixed); ledger T27.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from course.analysis.ablation.plan import BASELINE
+from course.engine.record import data_identity
+
+if TYPE_CHECKING:
+    from course.analysis.ablation.files import AblationRun
+
+
+class NotComparableError(ValueError):
+    """The runs differ in more than what the ablation changes; nothing is ranked."""
+
+
+def loader_identity(loader: Any) -> dict[str, Any] | None:
+    """The engine's hash of the examples, and of which of them a sampler with `indices` takes."""
+    identity = data_identity(loader)
+    indices = getattr(getattr(loader, "sampler", None), "indices", None)
+    if identity and identity["hash"] and indices is not None:
+        taken = f"{identity['hash']}{[int(index) for index in indices]}"
+        identity |= {
+            "num_examples": len(indices),
+            "hash": hashlib.sha256(taken.encode()).hexdigest()[:16],
+        }
+    return identity
+
+
+def check_same(
+    title: str, data: Mapping[str, Any], expected: Mapping[str, Any] | None, same_train: bool
+) -> None:
+    for part, identity in data.items():
+        if identity is None or identity["hash"] is None:
+            raise NotComparableError(
+                f"{title}: nothing is known of its {part} data, so nobody can say that all runs "
+                "had the same. Hand in a val_loader, and give a data set of your own an attribute "
+                "`identity`, a string that changes when its examples do."
+            )
+        if expected is None or (part == "train" and not same_train):
+            continue
+        if identity != expected[part]:
+            raise NotComparableError(
+                f"{title}: its {part} data are {_named(identity)}, those of the runs before it "
+                f"{_named(expected[part])}. A difference between the two would be one of data. "
+                "Draw the split once, with a seed of its own"
+                + (
+                    ", or say same_train=False if the change is the data."
+                    if part == "train"
+                    else "."
+                )
+            )
+
+
+def check_comparable(runs: Sequence[AblationRun], same_train: bool) -> None:
+    base = next((run for run in runs if run.variant == BASELINE), None)
+    if base is None:
+        raise NotComparableError(
+            f"{len(runs)} runs, and none of them the baseline: there is nothing to compare with."
+        )
+    seen: dict[tuple[str, int], AblationRun] = {}
+    for run in runs:
+        title = f"{run.variant}, seed {run.seed}"
+        if run.protocol != base.protocol:
+            raise NotComparableError(
+                f"{title}: was run by {run.protocol}, the baseline by {base.protocol}. Keep each "
+                "protocol in a folder of its own."
+            )
+        other = seen.setdefault((run.variant, run.seed), run)
+        first = next(r for r in runs if r.variant == run.variant)
+        if other is not run or run.settings != first.settings:
+            raise NotComparableError(
+                f"{title}: there are runs of this name with other settings ({first.settings} and "
+                f"{run.settings}). Give one of them another name or folder."
+            )
+        check_same(title, run.data, base.data, same_train)
+
+
+def _named(identity: Mapping[str, Any]) -> str:
+    return f"{identity['hash']} ({identity['num_examples']} examples)"

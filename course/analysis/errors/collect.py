@@ -1,0 +1,129 @@
+"""Run the model over a loader and keep its most confident mistakes, or a random sample.
+
+Source: Lecture 3, "Error analysis"; ledger S19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+
+from course.analysis.errors.mistakes import ErrorSet, Mistake
+from course.analysis.errors.tags import read_tags
+from course.analysis.scores.predicting import check_batch
+from course.engine.evaluation import evaluation_mode
+from course.engine.placement import check_device, to_device
+
+
+def collect_errors(
+    model: nn.Module,
+    loader: Iterable[tuple[Tensor, Tensor]],
+    *,
+    n: int = 100,
+    device: torch.device | str | None = None,
+    order: Literal["confident", "random"] = "confident",
+    class_names: Sequence[str] | None = None,
+    tags_path: Path | str | None = None,
+    seed: int = 0,
+) -> ErrorSet:
+    """The most confident mistakes of a model, or a random sample of them.
+
+    The most confident ones show what the model has learned wrongly (and the wrong labels); a random
+    sample is what shares should be counted on.
+
+    Args:
+        model: Gives logits [B, C], or one logit an example. Modules keep their modes.
+        loader: Pairs of inputs [B, ...] and class indices [B], in the data set's order.
+        n: How many to keep; fewer where there are not so many.
+        device: Where to compute; the model's own by default.
+        order: `confident` or `random`.
+        class_names: One a class; the indices by default.
+        tags_path: A JSON file of buckets given by hand; read now, where it is there, and written at
+            every `tag`.
+        seed: Of the random sample.
+
+    Raises:
+        ValueError: A shuffled loader (its indices would be wrong), no example, shapes or logits
+            that cannot be judged, or a file of tags for other data.
+
+    Source: Lecture 3, "Error analysis"; ledger S19.
+    """
+    if n < 1 or order not in ("confident", "random"):
+        raise ValueError(
+            f"n = {n}, order = {order!r}: keep at least 1 mistake, and order them 'confident' or "
+            "'random'."
+        )
+    _check_in_order(loader)
+    device = check_device(model, device)
+    generator = torch.Generator().manual_seed(seed)
+    kept: list[tuple[float, Mistake]] = []
+    num_examples = num_mistakes = batches = num_classes = 0
+    with evaluation_mode(model):
+        for inputs, targets in to_device(loader, device):
+            logits, targets = check_batch(model(inputs), targets, batches)
+            probabilities = logits.softmax(dim=1)
+            confidence, predicted = probabilities.max(dim=1)
+            wrong = (predicted != targets).nonzero()[:, 0]
+            rank = confidence if order == "confident" else torch.rand(
+                len(targets), generator=generator
+            )  # fmt: skip
+            for i in wrong[rank[wrong].argsort(descending=True, stable=True)][:n].tolist():
+                mistake = Mistake(
+                    num_examples + i, inputs[i].detach().cpu().clone(), int(targets[i]),
+                    int(predicted[i]), float(confidence[i]), float(probabilities[i, targets[i]]),
+                )  # fmt: skip
+                kept.append((float(rank[i]), mistake))
+            kept = sorted(kept, key=lambda pair: (-pair[0], pair[1].index))[:n]
+            num_mistakes += len(wrong)
+            num_examples += len(targets)
+            batches, num_classes = batches + 1, logits.shape[1]
+    if not num_examples:
+        raise ValueError(
+            "the loader gives no batch: there is no mistake to find. Is the data set empty, or "
+            "drop_last=True with fewer examples than a batch?"
+        )
+    names = tuple(map(str, class_names or range(num_classes)))
+    if len(names) != num_classes:
+        raise ValueError(f"{len(names)} class_names for {num_classes} classes: give one a class.")
+    errors = ErrorSet(
+        [mistake for _, mistake in kept], num_mistakes, num_examples, names, order,
+        tags_path=Path(tags_path) if tags_path else None,
+    )  # fmt: skip
+    if errors.tags_path and errors.tags_path.exists():
+        errors.tags = _tags_for(errors)
+    return errors
+
+
+def _check_in_order(loader: Any) -> None:
+    """A mistake's index is its place in the data set only if the loader goes through in order."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    if not isinstance(sampler, SequentialSampler):
+        raise ValueError(
+            f"the loader draws with {type(sampler).__name__}: the indices of its mistakes would "
+            "not be those of the data set. Use DataLoader(dataset, batch_size=64, shuffle=False)."
+        )
+
+
+def _tags_for(errors: ErrorSet) -> dict[int, str]:
+    """The file's buckets of the mistakes that are here; other tags stay in the file."""
+    assert errors.tags_path is not None
+    found = {}
+    known = read_tags(errors.tags_path)
+    for mistake in errors.mistakes:
+        bucket, target = known.get(mistake.index, (None, mistake.target))
+        if target != mistake.target:
+            raise ValueError(
+                f"{errors.tags_path}: example {mistake.index} was tagged with target {target} and "
+                f"is {mistake.target} here, so the file belongs to other data or another split. "
+                "Choose another tags_path."
+            )
+        if bucket:
+            found[mistake.index] = bucket
+    return found

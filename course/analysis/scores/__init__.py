@@ -1,0 +1,38 @@
+"""Scores of a classifier: confusion, per class, threshold, calibration, and how sure each is.
+
+Everything starts from `predict`, which runs the model once over a loader. The metrics themselves
+are scikit-learn's and torchmetrics'; here they get the checks and the words around them.
+
+    predictions = predict(model, val_loader)
+    print(per_class(predictions))
+    confusion(predictions).plot()
+
+Source: Lecture 3, "Loss is not the metric" and "Error analysis"; ledger T23, T28, N60, F101.
+"""
+
+from course.analysis.scores.calibrating import Calibration, calibration, fit_temperature
+from course.analysis.scores.classes import ClassScore, Confusion, PerClass, confusion, per_class
+from course.analysis.scores.intervals import Interval, accuracy_interval, bootstrap
+from course.analysis.scores.predicting import Predictions, check_batch, predict, predictions
+from course.analysis.scores.thresholds import TUNED_ON, Threshold, tune_threshold
+
+__all__ = [
+    "TUNED_ON",
+    "Calibration",
+    "ClassScore",
+    "Confusion",
+    "Interval",
+    "PerClass",
+    "Predictions",
+    "Threshold",
+    "accuracy_interval",
+    "bootstrap",
+    "calibration",
+    "check_batch",
+    "confusion",
+    "fit_temperature",
+    "per_class",
+    "predict",
+    "predictions",
+    "tune_threshold",
+]
