@@ -221,12 +221,21 @@ def concerns(
             add(row.student, kind, note)
         if row.off_roster:
             add(row.student, "not on the class list", "is the folder's name the student's id?")
-        if row.to_grade_by_hand:
-            add(row.student, "by hand", ", ".join(row.to_grade_by_hand))
+    for cell, students in waiting_answers(rows).items():
+        add(_count(len(students), "student"), "by hand", f"{cell}: {_names(students, most=20)}")
     for pair in pairs:
         words = f"near-identical code, {pair.score:.0%}: {pair.first} and {pair.second}"
         add(pair.first, "near-identical", words)
     return sorted(found, key=lambda concern: KINDS.index(concern.kind))
+
+
+def waiting_answers(rows: list[Row]) -> dict[str, list[str]]:
+    """Whose answers wait for a person, by question: a line each, also in a class of 1,000."""
+    waiting: dict[str, list[str]] = {}
+    for row in rows:
+        for cell in row.to_grade_by_hand:
+            waiting.setdefault(cell, []).append(row.student)
+    return waiting
 
 
 def time_and_attempts(
