@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autograde.sandbox import kernel, seccomp, view
+from autograde.sandbox.owner import Owner, owner_of
 
 INSIDE = 1000
 """The user's number inside."""
@@ -62,17 +63,17 @@ def lock_away(
     """
     if not sys.platform.startswith("linux") or kernel.MACHINE not in seccomp.AUDIT_ARCH:
         raise OSError(f"isolation needs Linux on x86_64 or aarch64; this is {sys.platform}")
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)  # the warm parent's end is ours
     signal.pthread_sigmask(signal.SIG_BLOCK, KEEPERS_SIGNALS)
     is_root, outside = os.geteuid() == 0, FIRST_UID + os.getpid()
     if not is_root:
         uid, gid = os.geteuid(), os.getegid()
         kernel.unshare(kernel.NEWUSER)
         kernel.map_to_one_user(uid, gid, INSIDE)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)  # unshare(NEWUSER) would forget it
     kernel.unshare(kernel.NEWPID)
     if student := os.fork():
         os.close(kept)
-        _keep(student, limits.memory_bytes)
+        _keep(student, limits.memory_bytes, owner_of(folder))
     kernel.unshare(kernel.NEWNS | kernel.NEWIPC | kernel.NEWNET | kernel.NEWUTS)
     view.enter(
         folder,
@@ -107,8 +108,11 @@ def _become(uid: int) -> None:
 KEEPERS_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT) if os.name == "posix" else ()
 
 
-def _keep(student: int, memory_bytes: int) -> None:
-    """Wait for the student's process and leave as it left; never returns."""
+def _keep(student: int, memory_bytes: int, owner: Owner | None) -> None:
+    """Wait for the student's process and leave as it left; never returns.
+
+    When the grader that asked for it is gone, killed perhaps, the student's process is ended.
+    """
     namespace = os.readlink(f"/proc/{student}/ns/pid")
     while True:
         seen = signal.sigtimedwait(KEEPERS_SIGNALS, CHECK_EVERY_S)
@@ -119,6 +123,8 @@ def _keep(student: int, memory_bytes: int) -> None:
         ended, status = os.waitpid(student, os.WNOHANG)
         if ended:
             _leave(os.waitstatus_to_exitcode(status))
+        if seen is None and owner is not None and not owner.is_alive:
+            _leave_with(student, -signal.SIGTERM)
         if seen is None and _memory(namespace, memory_bytes) > memory_bytes:
             _leave_with(student, TOO_MUCH_MEMORY)
 

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from autograde.exercise import Answer, Case
 from autograde.referee import Raised
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
+from autograde.sandbox.owner import private_folder, sweep_once
 from autograde.sandbox.parent import ONE_THREAD as ONE_THREAD
 from autograde.sandbox.parent import quiet_environment, warm_context
 from autograde.sandbox.student import Limits, serve
@@ -55,7 +55,8 @@ class StudentSession:
         self.limits, self.isolation = limits, isolation
         self.ended = ""
         """Why the process is no more; empty while it lives."""
-        self.folder = Path(tempfile.mkdtemp(prefix="autograde-"))
+        sweep_once()
+        self.folder = private_folder()
         if submission is not None:
             _copy_plain_files(submission, self.folder, limits.file_bytes)
         context = warm_context()
@@ -124,16 +125,20 @@ class StudentSession:
         timeout_s = max(0.0, min(timeout_s, self.deadline - time.monotonic()))
         try:
             raw = self._exchange({"id": self.count, **request}, timeout_s)
-            reply = json.loads(raw)
         except TimeoutError:
             self._kill(self._out_of_time(timeout_s) + " It did not heed an interrupt.")
             return None
         except TooLongError as fault:
             self._kill(f"the process sent {fault}.")
             return None
-        except (EOFError, OSError, ValueError, RecursionError):
+        except (EOFError, OSError):
             self.process.join(GRACE_S)
             self._kill(_why_left(self.process.exitcode, self.limits))
+            return None
+        try:
+            reply = _read_reply(raw)
+        except (ValueError, RecursionError):
+            self._kill("what the process sent is no reply: something else wrote to its pipe.")
             return None
         if not isinstance(reply, dict) or reply.get("id") != self.count:
             self._kill("the process answered out of turn.")
@@ -194,6 +199,14 @@ def _why_left(code: int | None, limits: Limits) -> str:
     return f"the process left by itself (exit code {code})."
 
 
+def _read_reply(raw: bytes) -> Any:
+    """A reply in JSON that can be written to a file again: no NaN, no half of a character."""
+    reply = json.loads(raw, parse_constant=str)
+    if b"\\ud" in raw.lower():
+        reply = json.loads(json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace"))
+    return reply
+
+
 def _read_answer(answer: Any) -> Answer | Raised:
     """What a stranger's process sent, as plain data or as something raised."""
     try:
@@ -203,7 +216,7 @@ def _read_answer(answer: Any) -> Answer | Raised:
         if not isinstance(value, dict):
             raise plain.PlainDataError("an answer has fields")
         return value
-    except (plain.PlainDataError, TypeError, KeyError, ValueError) as fault:
+    except (plain.PlainDataError, TypeError, KeyError, ValueError, RecursionError) as fault:
         return Raised("AnswerError", f"What came back cannot be read as an answer: {fault}")
 
 
