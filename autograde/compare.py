@@ -67,7 +67,8 @@ def _walk(expected: Any, got: Any, where: str, tolerance: Mapping, factor: float
         return _compare_tensors(expected, got, where, tolerance, factor)
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or set(got) != set(expected):
-            return where, _short(list(expected)), _short(list(got) if got else got)
+            keys = list(got) if isinstance(got, Mapping) else got
+            return where, _short(list(expected)), _short(keys)
         pairs = [(f"{where}.{key}".lstrip("."), expected[key], got[key]) for key in expected]
         return _first(pairs, tolerance, factor)
     if isinstance(expected, (list, tuple)):

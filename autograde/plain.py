@@ -92,13 +92,15 @@ def _unpack(value: Any, depth: int) -> Any:
         raise PlainDataError(
             f"A whole number of {value.bit_length()} bits; at most {MAX_INT_BITS}."
         )
+    if isinstance(value, str):
+        value.encode()  # half a character, which no file can hold, is a UnicodeEncodeError
     if not isinstance(value, dict):
         return value
     if TENSOR in value:
         return _unpack_tensor(value)
     if "__float__" in value:
         return float({"inf": "inf", "-inf": "-inf", "nan": "nan"}[value["__float__"]])
-    return {key: _unpack(item, depth - 1) for key, item in value.items()}
+    return {_unpack(key, depth): _unpack(item, depth - 1) for key, item in value.items()}
 
 
 def _unpack_tensor(packed: dict[str, Any]) -> Tensor:

@@ -169,6 +169,12 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
             warnings.simplefilter("ignore")  # cell ids missing or doubled: nbformat mends them
             notebook = nbformat.reads(text, as_version=4)
             nbformat.validate(notebook)
+            json.dumps(notebook, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise fault(
+            "holds half of a character (a lone surrogate), which no file can hold. Ask the "
+            "student to save it with Jupyter."
+        ) from None
     except (nbformat.reader.NotJSONError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
         raise fault(
             "is not valid JSON: it was cut off or edited. Ask for a fresh upload."

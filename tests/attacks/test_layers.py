@@ -62,6 +62,19 @@ def written_by_hand_flag(path):
     edit(path, change)
 
 
+def half_a_character(path):
+    edit(path, lambda notebook: notebook["cells"][0].update(source="\ud800"))
+
+
+def prints_half_a_character(path):
+    def change(notebook):
+        source = "print('\\ud800')\nraise ValueError('\\udfff')"
+        cell = {"cell_type": "code", "metadata": {}, "outputs": [], "source": source, "id": "half"}
+        notebook["cells"].insert(0, {**cell, "execution_count": None})
+
+    edit(path, change)
+
+
 def link_to_the_gradebook(path):
     path.unlink()
     path.symlink_to("../../../gradebook.db")
@@ -95,6 +108,8 @@ LAYERS = {
     "forged": forged_outputs,
     "bonus": another_graded_cell,
     "flags": written_by_hand_flag,
+    "half": half_a_character,
+    "prints-half": prints_half_a_character,
     "linked": link_to_the_gradebook,
     "links": links_beside,
     "deep": nested_deep,
@@ -102,7 +117,7 @@ LAYERS = {
     "nulls": null_bytes,
     "fifo": a_pipe,
 }
-NOT_GRADED = ("linked", "links", "deep", "huge", "nulls", "fifo")
+NOT_GRADED = ("half", "linked", "links", "deep", "huge", "nulls", "fifo")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,46 @@
+"""The further attacks, as the others: no point, no harm, a reason, and the next one unaffected."""
+
+import os
+import time
+
+import pytest
+
+from autograde.check import message
+from autograde.compare import first_difference
+from tests.attacks.further import FURTHER, STILL_EARN
+from tests.attacks.submissions import HONEST
+from tests.attacks.test_attacks import CLIP, graded
+from tests.attacks.world import World, small_class
+
+OPEN = pytest.mark.xfail(strict=True, reason="the reference's code is in the student's process")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    os.environ["AUTOGRADE_CANARY"] = "a secret"
+    world = World(small_class(tmp_path_factory.mktemp("further") / "class"))
+    yield world
+    world.close()
+    del os.environ["AUTOGRADE_CANARY"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=OPEN) if n in STILL_EARN else n for n in FURTHER]
+)
+def test_a_further_attack_earns_nothing_harms_nothing_and_is_told_why(name, world):
+    attack = FURTHER[name]
+    started = time.monotonic()
+    verdict, _outputs = graded([world.filled(cell) for cell in attack.cells])
+    assert time.monotonic() - started < 30
+    assert world.damage() == []
+    reason = " ".join(message(verdict, CLIP).split())
+    reason.encode()  # it can be written to a file
+    assert verdict.points == 0, reason
+    assert attack.says in reason and len(reason) > 60, reason
+    assert graded([HONEST])[0].points == 4  # the next submission
+
+
+@pytest.mark.parametrize("got", [5, True, "text", [1], None, float("nan")])
+def test_what_is_no_dict_differs_from_one_and_stops_nothing(got):
+    difference = first_difference({"state": {"weight": 1.0}}, {"state": got})
+    assert difference.field == "state" and difference.expected == "['weight']"
