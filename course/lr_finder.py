@@ -47,7 +47,7 @@ DOWN = 0.65
 """Share of the fall after which the rule `halfway` takes the rate."""
 TRIALS = tuple(10 ** (quarter / 4) for quarter in range(-3, 6))
 """Rates that the rule `trials` tries, in units of what the rule `decade` suggests."""
-ALIKE = 0.15
+ALIKE = 0.3
 """Losses so much above the lowest, as a share of it, count as equally low."""
 ONE_CYCLE_PEAK = 1.9
 """Peak of a one-cycle schedule over its mean (cosine, from peak / 25 up at 30 % and down to 0)."""
