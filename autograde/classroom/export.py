@@ -45,6 +45,11 @@ class Mark:
     status: Literal["graded", "not graded", "nothing handed in"]
 
     @property
+    def is_listed(self) -> bool:
+        """Whether more than the id is known, as of everybody on a class list."""
+        return bool(self.first_name or self.last_name or self.email or self.lms_user_id)
+
+    @property
     def raw_score(self) -> float | None:
         """Points before the penalty; None without a grade."""
         return sum(self.cells.values()) if self.status == "graded" else None
@@ -246,10 +251,18 @@ def open_questions(marks: Marks) -> list[str]:
     lines = []
     waiting = sum(len(mark.waiting) for mark in marks.students)
     if waiting:
-        lines.append(f"{waiting} written answers wait for you, so these points may still rise")
+        lines.append(
+            f"{'1 answer waits' if waiting == 1 else f'{waiting} answers wait'} for a person, so "
+            "these points may still change: use formgrader, then export again"
+        )
     for status in ("not graded", "nothing handed in"):
         names = [mark.student for mark in marks.students if mark.status == status]
         if names:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             lines.append(f"{status}, left empty: {', '.join(names[:5])}{more}")
     return lines
+
+
+def is_final(marks: Marks) -> bool:
+    """Whether nothing that was handed in still waits for a person or for a grade."""
+    return not any(mark.waiting or mark.status == "not graded" for mark in marks.students)

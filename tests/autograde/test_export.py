@@ -114,7 +114,8 @@ def _is_number(field):
 def test_open_questions_name_who_has_no_grade(paper_class):
     lines = open_questions(read_marks(paper_class, ASSIGNMENT))
     assert lines == [
-        "1 written answers wait for you, so these points may still rise",
+        "1 answer waits for a person, so these points may still change: use formgrader, then "
+        "export again",
         "not graded, left empty: hana",
         "nothing handed in, left empty: zoe",
     ]
