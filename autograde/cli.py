@@ -272,7 +272,7 @@ def export(
     assignment = check_assignment(folder, assignment)
     path = export.write_marks(folder, assignment, to, output)
     marks = export.read_marks(folder, assignment)
-    for line in export.open_questions(marks):
+    for line in export.open_questions(marks, to):
         print(f"autograde: {line}", file=sys.stderr)
     print(f"wrote {path}")
     if strict and not export.is_final(marks):
