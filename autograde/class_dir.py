@@ -11,6 +11,9 @@ Class data never mixes with the repository: the directory lies wherever the inst
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 import nbformat
@@ -109,7 +112,52 @@ def check_assignment(folder: Path, assignment: str | None) -> str:
     choice = ", ".join(known) or "none: run autograde init"
     if assignment is None:
         raise ClassDirError(f"Name the assignment; {folder} has: {choice}.")
-    raise ClassDirError(f"{folder} has no assignment '{assignment}'. It has: {choice}.")
+    raise ClassDirError(
+        f"{folder} has no assignment '{assignment}'{did_you_mean(assignment, known)}. "
+        f"It has: {choice}."
+    )
+
+
+def check_students(names: list[str] | None, known: Iterable[str], what: str) -> list[str] | None:
+    """The students' ids as the class directory spells them; None stands for everybody.
+
+    Args:
+        names: As given on the command line.
+        known: Ids that there are.
+        what: About an unknown one, for the message, as `handed in nothing`.
+
+    Raises:
+        ClassDirError: No name was given, or some are unknown; all of these are named.
+    """
+    if names is None:
+        return None
+    if not names:
+        raise ClassDirError("--students names nobody. Give ids: --students ada,ben")
+    spelled = {unicodedata.normalize("NFC", id): id for id in known}
+    wanted = [unicodedata.normalize("NFC", name) for name in names]
+    unknown = [name for name in wanted if name not in spelled]
+    if unknown:
+        few = ", ".join(f"'{name}'{did_you_mean(name, spelled)}" for name in unknown[:5])
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        raise ClassDirError(
+            f"--students: {few}{more} {what}. Nothing was done; correct the list, or leave it out "
+            "for everybody."
+        )
+    return list(dict.fromkeys(spelled[name] for name in wanted))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'ada'?)`, or nothing where no known name is like it."""
+    plain = {_plain(other): other for other in known}
+    near = get_close_matches(_plain(name), plain, n=1, cutoff=0.7)
+    near += [other for other in plain if _plain(name) and other.startswith(_plain(name))]
+    return f" (did you mean '{plain[near[0]]}'?)" if near else ""
+
+
+def _plain(name: str) -> str:
+    """A name without case and accents."""
+    letters = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
 def nbgrader_config(folder: Path) -> Config:

@@ -6,6 +6,7 @@ Exit 0: done. 2: something needs you, said in one line each; everything else was
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autograde.class_dir import ClassDirError, check_assignment, check_class_dir
+from autograde.sandbox import parent
 from course.catalogue import UnknownIdError
+
+with parent.without_address_grammar():
+    from autograde.class_dir import (
+        ClassDirError,
+        check_assignment,
+        check_class_dir,
+        check_students,
+    )
+    from autograde.classroom.release import NbgraderFault
 
 if TYPE_CHECKING:
     from autograde.classroom.grading import Outcome
@@ -56,10 +66,11 @@ def release(assignment: Assignment = None, folder: Dir = Path(".")) -> None:
 
     folder = check_class_dir(folder)
     wanted = assignments(folder) if assignment is None else []
-    for name in wanted or [check_assignment(folder, assignment)]:
-        path = make(folder, name)
-        print(f"released {path}")
-        print(f"Submissions go to {folder}/submitted/STUDENT/{path.stem}/{path.name}")
+    wanted = wanted or [check_assignment(folder, assignment)]
+    for name in wanted:
+        print(f"released {make(folder, name)}")
+    name = wanted[0] if len(wanted) == 1 else "ASSIGNMENT"
+    print(f"Submissions go to {folder}/submitted/STUDENT/{name}/{name}.ipynb")
 
 
 @app.command()
@@ -84,15 +95,22 @@ def grade(
 
     Only what is new or changed is graded; a run that was stopped goes on where it was.
     """
-    from autograde.sandbox import parent
-
     if scheduler and jobs:
         raise ValueError("--jobs counts processes here; with --scheduler start as many workers.")
+    for option, seconds in (("cell", cell_timeout), ("answer", answer_timeout)):
+        if not 0 < seconds < math.inf:
+            raise ValueError(
+                f"--{option}-timeout {seconds:g}: needs seconds above 0, as --{option}-timeout 30."
+            )
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
+    names = check_students(
+        _names(students), _handed_in(folder, assignment), f"handed in nothing for {assignment}"
+    )
     if not scheduler:
         parent.start()  # it warms up while we load what we need ourselves
 
+    from autograde.classroom import gradebook as _gradebook  # noqa: F401  loads nbgrader
     from autograde.classroom import grading
     from autograde.classroom.submissions import handed_in
     from autograde.sandbox.student import Limits
@@ -100,11 +118,11 @@ def grade(
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)
-    wanted = handed_in(folder, assignment, _names(students))
+    wanted = handed_in(folder, assignment, names)
     run = grading.grade(
         folder,
         assignment,
-        _names(students),
+        names,
         limits,
         jobs=jobs,
         scheduler=scheduler,
@@ -119,6 +137,7 @@ def grade(
         print(f"\nStopped after {len(outcomes)} of {len(wanted)}; run it again to go on.")
         raise typer.Exit(130) from None
     needs_you = [line for o in outcomes for line in (*o.notes, o.reason) if line]
+    needs_you += _off_roster(folder, [outcome.student for outcome in outcomes])
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
     graded = sum(outcome.graded for outcome in outcomes)
@@ -127,6 +146,17 @@ def grade(
     print(f"{graded} of {len(outcomes)} submissions graded{before}.")
     print(f"Next: autograde report --dir {folder}")
     raise typer.Exit(2 if needs_you else 0)
+
+
+def _off_roster(folder: Path, graded: list[str]) -> Iterator[str]:
+    from autograde.classroom.gradebook import off_roster
+
+    for student in off_roster(folder, graded):
+        yield (
+            f"{folder}/submitted/{student}: '{student}' is not on the gradebook's class list. A "
+            f"misspelt id? Rename the folder, nbgrader db student remove {student} --force, then "
+            "grade again."
+        )
 
 
 def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
@@ -180,9 +210,13 @@ def feedback(
 ) -> None:
     """Write the feedback pages. (nbgrader generate_feedback, and a page for what was not graded)"""
     from autograde.classroom.feedback import write_feedback
+    from autograde.classroom.verdicts import read_verdicts
 
     folder = check_class_dir(folder)
-    pages = write_feedback(folder, check_assignment(folder, assignment), _names(students))
+    assignment = check_assignment(folder, assignment)
+    looked_at = read_verdicts(folder, assignment)
+    names = check_students(_names(students), looked_at, f"has no grade for {assignment}")
+    pages = write_feedback(folder, assignment, names)
     print(f"{len(pages)} feedback pages, as {pages[0]}")
 
 
@@ -207,7 +241,10 @@ def report(
     print_table(as_table(rows))
     waiting = sum(len(row.to_grade_by_hand) for row in rows)
     if waiting:
-        print(f"{waiting} written answers wait for you: nbgrader formgrader, in {folder}")
+        print(
+            f"{'1 answer waits' if waiting == 1 else f'{waiting} answers wait'} for a person: "
+            f"start jupyter lab in {folder}, then menu Nbgrader > Formgrader."
+        )
     from autograde.classroom.page import write_page
 
     print(f"wrote {write_page(folder, assignment, html)}")
@@ -221,16 +258,25 @@ def export(
     output: Annotated[
         Path | None, typer.Option(help="The file; export/ASSIGNMENT-TO.csv unless named.")
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 2 while a person, or a grade, is waited for.")
+    ] = False,
 ) -> None:
-    """Write the marks as Canvas or Moodle imports them, or as a plain table (CSV)."""
+    """Write the marks as Canvas or Moodle imports them, or as a plain table (CSV).
+
+    What is not final is said on stderr, and the file is written all the same.
+    """
     from autograde.classroom import export
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
     path = export.write_marks(folder, assignment, to, output)
-    for line in export.open_questions(export.read_marks(folder, assignment)):
+    marks = export.read_marks(folder, assignment)
+    for line in export.open_questions(marks, to):
         print(f"autograde: {line}", file=sys.stderr)
     print(f"wrote {path}")
+    if strict and not export.is_final(marks):
+        raise typer.Exit(2)
 
 
 @app.command()
@@ -255,11 +301,23 @@ def _names(students: str | None) -> list[str] | None:
     return [name.strip() for name in students.split(",") if name.strip()]
 
 
+def _handed_in(folder: Path, assignment: str) -> list[str]:
+    return [path.parent.name for path in folder.glob(f"submitted/*/{assignment}")]
+
+
 def main() -> None:
     """Entry point: a user's fault is one line on stderr and exit code 2."""
     try:
         app()
-    except (ClassDirError, UnknownIdError, ValueError, OSError) as fault:
+    except OSError as fault:
+        words = f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
+        hint = ". Nothing more was done; mend that, then run it again." if fault.filename else ""
+        print(f"autograde: {words}{hint}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except NbgraderFault as fault:
+        print(f"autograde: nbgrader gave up: {fault}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except (ClassDirError, UnknownIdError, ValueError) as fault:
         print(f"autograde: {fault}", file=sys.stderr)
         raise SystemExit(2) from None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -168,11 +168,17 @@ def _usual_torch(device: Any) -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
     try:
         forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-        with forked, torch.enable_grad(), torch.device(CPU):
-            torch.manual_seed(0)
+        with forked, torch.enable_grad(), _usual_device():
+            generator = torch if device.type == "cuda" else torch.default_generator
+            generator.manual_seed(0)  # torch's own also notes down the stack, for CUDA
             yield
     finally:
         torch.set_default_dtype(dtype)
+
+
+def _usual_device() -> AbstractContextManager[Any]:
+    """New tensors on the CPU; where they are made there anyway, nothing, which costs nothing."""
+    return nullcontext() if torch.get_default_device() == CPU else CPU
 
 
 def copy_of(case: Any) -> Any:

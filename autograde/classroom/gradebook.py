@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -190,6 +191,19 @@ def students_in(folder: Path, assignment: str) -> set[str]:
             .filter(api.Assignment.name == assignment)
         )
         return {student for (student,) in rows}
+
+
+def off_roster(folder: Path, students: Iterable[str]) -> list[str]:
+    """Whose folder's name is nobody's on the class list, in order; nobody if there is no list.
+
+    A class list is there as soon as somebody in the gradebook has a name, an email address or a
+    number of a learning platform. (nbgrader adds who is graded by id alone.)
+    """
+    with open_gradebook(folder) as gradebook:
+        columns = (api.Student.first_name, api.Student.last_name, api.Student.email)
+        rows = gradebook.db.query(api.Student.id, *columns, api.Student.lms_user_id).all()
+    listed = {id for id, *about in rows if any(about)}
+    return sorted(set(students) - listed) if listed else []
 
 
 def changed_since_release(folder: Path, assignment: str, cells: list[dict[str, Any]]) -> list[str]:

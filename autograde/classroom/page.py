@@ -30,7 +30,10 @@ from autograde.classroom.verdicts import read_verdicts, write_whole
 
 MAX_PAIRS = 20
 """Pairs shown side by side; more are named."""
-KINDS = ("not graded", "crashed", "timed out", "edited checks", "odd", "near-identical", "by hand")
+KINDS = (
+    *("not graded", "crashed", "timed out", "edited checks", "odd", "not on the class list"),
+    *("near-identical", "by hand"),
+)
 """Why a submission needs a person, most urgent first."""
 INK, ACCENT, SOFT = "#010203", "#040506", "#070809"
 """Colours that stand for the page's own, which differ by light and dark."""
@@ -216,12 +219,23 @@ def concerns(
         for note in verdict.get("notes", []):
             kind = "edited checks" if "was edited" in note or "was deleted" in note else "odd"
             add(row.student, kind, note)
-        if row.to_grade_by_hand:
-            add(row.student, "by hand", ", ".join(row.to_grade_by_hand))
+        if row.off_roster:
+            add(row.student, "not on the class list", "is the folder's name the student's id?")
+    for cell, students in waiting_answers(rows).items():
+        add(_count(len(students), "student"), "by hand", f"{cell}: {_names(students, most=20)}")
     for pair in pairs:
         words = f"near-identical code, {pair.score:.0%}: {pair.first} and {pair.second}"
         add(pair.first, "near-identical", words)
     return sorted(found, key=lambda concern: KINDS.index(concern.kind))
+
+
+def waiting_answers(rows: list[Row]) -> dict[str, list[str]]:
+    """Whose answers wait for a person, by question: a line each, also in a class of 1,000."""
+    waiting: dict[str, list[str]] = {}
+    for row in rows:
+        for cell in row.to_grade_by_hand:
+            waiting.setdefault(cell, []).append(row.student)
+    return waiting
 
 
 def time_and_attempts(

@@ -30,6 +30,8 @@ class Row:
     """Why there are no points; empty if there are."""
     penalty: float = 0.0
     """Points that nbgrader takes off for being late."""
+    off_roster: bool = False
+    """There is a class list in the gradebook, and this id is not on it."""
 
     @property
     def total(self) -> float:
@@ -60,8 +62,9 @@ def read_rows(folder: Path, assignment: str) -> list[Row]:
         for check in verdict.get("checks", [])
     }
     by_student = {mark.student: mark for mark in marks.students}
+    listed = {mark.student for mark in marks.students if mark.is_listed}
     return [
-        _row(student, verdict, by_student.get(student), marks, exercise_of)
+        _row(student, verdict, by_student.get(student), marks, exercise_of, listed)
         for student, verdict in verdicts.items()
     ]
 
@@ -72,6 +75,7 @@ def _row(
     mark: Mark | None,
     marks: Marks,
     exercise_of: dict[str, str],
+    listed: set[str],
 ) -> Row:
     not_graded = verdict.get("not_graded", "")
     if mark is None or mark.status == "nothing handed in":
@@ -94,6 +98,7 @@ def _row(
         to_grade_by_hand=[exercise_of.get(cell, cell) for cell in mark.waiting] if mark else [],
         not_graded=not_graded,
         penalty=mark.penalty if mark else 0.0,
+        off_roster=bool(listed) and student not in listed,
     )
 
 
@@ -107,7 +112,7 @@ def as_table(rows: list[Row]) -> Any:
     table = Table("student", *heads, "total", "seen", padding=(0, 1))
     for row in rows:
         if row.not_graded:
-            reason = row.not_graded.rsplit(".ipynb: ", 1)[-1]
+            reason = row.not_graded.partition(".ipynb: ")[2] or row.not_graded
             dashes = ("–" for _ in names)
             table.add_row(
                 _plain(row.student), *dashes, "not graded", _plain(reason), style="yellow"

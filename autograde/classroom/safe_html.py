@@ -1,14 +1,17 @@
 """Other people's HTML made harmless: nothing in it runs, is fetched, or covers the rest.
 
 A student's notebook can hold any HTML: as an output, in Markdown, in an attachment's name. What is
-left of it here is text, tables, pictures that are part of the page, and links that want a click. A
-content security policy in the page's head says the same to the browser once more.
+left of it here is text, tables, pictures that are part of the page, and links that want a click;
+formulas are drawn as pictures. A content security policy in the page's head says the same to the
+browser once more.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+
+from autograde.classroom.formulas import STYLE, draw_formulas
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
 """No script of any kind, no request of any kind."""
@@ -59,6 +62,7 @@ def sanitize(html: str) -> str:
     soup = BeautifulSoup(html, "html.parser")
     for element in soup(list(GONE)):  # for looks: bleach, below, is what protects
         element.decompose()
+    draw_formulas(soup)
     return _cleaner().clean(str(soup))
 
 
@@ -75,7 +79,8 @@ def sanitize_page(page: str, top: str = "") -> str:
     body = body.partition(">")[2].rpartition("</body>")[0]
     head = re.sub(r"<script\b.*?</script\s*>", "", head, flags=re.DOTALL | re.IGNORECASE)
     head = re.sub(r"<link\b[^>]*>", "", head, flags=re.IGNORECASE)
-    head = re.sub(r"(<head[^>]*>)", rf"\1{POLICY_TAG}", head, count=1, flags=re.IGNORECASE)
+    ours = f"{POLICY_TAG}<style>{STYLE}</style>"
+    head = re.sub(r"(<head[^>]*>)", rf"\1{ours}", head, count=1, flags=re.IGNORECASE)
     return f"{head}<body>\n{top}{sanitize(body)}</body></html>\n"
 
 

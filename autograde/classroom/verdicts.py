@@ -16,10 +16,19 @@ def verdict_path(folder: Path, assignment: str, student: str) -> Path:
 def read_verdicts(folder: Path, assignment: str) -> dict[str, dict[str, Any]]:
     """Everybody's reasons, by student in order.
 
+    Who is gone is left out: neither a folder in submitted/ nor a grade in the gradebook, as after a
+    misspelt folder was renamed.
+
     Raises:
         FileNotFoundError: Nothing has been graded yet.
     """
     paths = sorted((folder / "verdicts" / assignment).glob("*.json"))
+    gone = {p.stem for p in paths if not (folder / "submitted" / p.stem / assignment).exists()}
+    if gone:
+        from autograde.classroom.gradebook import students_in
+
+        gone -= students_in(folder, assignment)
+    paths = [path for path in paths if path.stem not in gone]
     if not paths:
         raise FileNotFoundError(
             f"{folder} has no graded submission of {assignment}. First: autograde grade."

@@ -6,6 +6,7 @@ program. Every call raises OSError, with the call's name, where the kernel refus
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 SYS_MOUNT_SETATTR = 442  # the same on every machine
+MADV_COLLAPSE, LARGE_PAGE = 25, 2**21
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -74,3 +76,18 @@ def drop_capabilities() -> None:
     """None left: not over this namespace either."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     call("syscall", SYS_CAPSET[MACHINE], header, (ctypes.c_uint32 * 6)())
+
+
+def gather_into_large_pages() -> None:
+    """Move this process's own memory into pages of 2 MiB, where the kernel does so.
+
+    A fork copies an entry for each page: 200 instead of 100,000. What the child changes is still
+    copied in small pages.
+    """
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        area, rights, _offset, _device, file, *name = line.split()
+        start, end = (int(edge, 16) for edge in area.split("-"))
+        start, end = -(-start // LARGE_PAGE) * LARGE_PAGE, end // LARGE_PAGE * LARGE_PAGE
+        if rights == "rw-p" and file == "0" and name in ([], ["[heap]"]) and start < end:
+            with contextlib.suppress(OSError):  # a reserve that nobody has touched, or no support
+                call("madvise", start, end - start, MADV_COLLAPSE)

@@ -15,9 +15,11 @@ import resource
 import signal
 import sys
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -71,7 +73,8 @@ def serve(pipe: Connection, folder: str, limits: Limits, isolation: Isolation) -
     except OSError as refused:
         pipe.send_bytes(json.dumps({"fault": str(refused)}).encode())
         return
-    shell = _Shell()
+    shell = ready_shell()
+    shell.move_to(Path(folder) / ".ipython")
     pipe.send_bytes(b'{"ready": true}')
     while True:
         try:
@@ -109,7 +112,6 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
         kept,
         HOME=str(folder),
         USER="student",
-        IPYTHONDIR=str(folder / ".ipython"),
         MPLCONFIGDIR=str(folder / ".matplotlib"),
         MPLBACKEND="module://matplotlib_inline.backend_inline",
         OMP_NUM_THREADS="1",
@@ -153,12 +155,18 @@ def _reseed() -> None:
     import numpy
     import torch
 
-    torch.seed()
+    torch.default_generator.seed()  # torch.seed() also notes down the stack, for CUDA
     numpy.random.seed()
     random.seed()
 
 
-class _Shell:
+@cache
+def ready_shell() -> Shell:
+    """The process's one shell; the warm parent makes it, so that a fork finds it made."""
+    return Shell()
+
+
+class Shell:
     """IPython without a kernel: magics, displays and figures work as in a notebook."""
 
     def __init__(self) -> None:
@@ -190,12 +198,21 @@ class _Shell:
         config.HistoryManager.enabled = False
         config.InteractiveShell.colors = "nocolor"
         main = sys.modules["__main__"] = ModuleType("__main__")
-        self.shell = QuietShell.instance(config=config, user_module=main)
+        with TemporaryDirectory() as nowhere:
+            os.environ["IPYTHONDIR"] = nowhere
+            self.shell = QuietShell.instance(config=config, user_module=main)
         self.shell.run_line_magic("matplotlib", "inline")
         pyplot.uninstall_repl_displayhook()  # else each figure is drawn twice, and shown once
         self.traceback: list[str] = []
         self.hushed = False
         """The cell ends in a semicolon: its value is not shown."""
+
+    def move_to(self, folder: Path) -> None:
+        """Keep what IPython keeps, as `%cd` its places, in a folder."""
+        from IPython.core.profiledir import ProfileDir
+
+        self.shell.ipython_dir = os.environ["IPYTHONDIR"] = str(folder)
+        self.shell.profile_dir = ProfileDir.create_profile_dir_by_name(str(folder), "default")
 
     def run(self, source: str) -> list[dict[str, Any]]:
         """Run a cell; its outputs as a notebook stores them."""

@@ -22,7 +22,8 @@ from autograde.sandbox import kernel
 BASE = "/tmp"
 """Where the new root is put together; the old /tmp is covered in this process only."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
-SETTINGS = ("alternatives", "fonts", "ld.so.cache", "localtime", "mime.types")
+SETTINGS = ("/etc/alternatives", "/etc/fonts")
+SETTING_FILES = ("ld.so.cache", "localtime", "mime.types")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
@@ -71,7 +72,7 @@ def _readable() -> list[Path]:
     import autograde
     import course
 
-    wanted = [Path(path) for path in SYSTEM]
+    wanted = [Path(path) for path in (*SYSTEM, *SETTINGS)]
     wanted += [Path(sys.base_prefix), Path(sys.prefix), Path(course.__file__).parent]
     wanted += [Path(autograde.__file__).parent, *map(Path, site.getsitepackages())]
     wanted += [Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
@@ -112,13 +113,11 @@ def _links_and_settings() -> None:
     for name in SYSTEM:
         if os.path.islink(name):
             os.symlink(os.readlink(name), _new(Path(name)))
-    for name in SETTINGS:
-        source, target = Path("/etc") / name, Path(_new(Path("/etc") / name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-        elif source.exists():
-            shutil.copyfile(source, target)
+    settings = Path(_new(Path("/etc")))
+    settings.mkdir(exist_ok=True)
+    for name in SETTING_FILES:
+        if os.path.exists(f"/etc/{name}"):
+            shutil.copyfile(f"/etc/{name}", settings / name)
     Path(_new(Path("/etc/passwd"))).write_text("student:x:1000:1000::/tmp:/bin/sh\n")
     Path(_new(Path("/etc/group"))).write_text("student:x:1000:\n")
     for name, target in (("fd", "self/fd"), ("stdin", "self/fd/0"), ("stdout", "self/fd/1")):

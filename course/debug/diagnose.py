@@ -16,14 +16,20 @@ from typing import Any
 
 from course.debug.probes import (
     accumulation,
+    answers,
+    axes,
     between,
+    checkpoints,
     clearing,
     clipping,
     data,
+    groups,
     modes,
     pairing,
+    ranges,
     rates,
     schedule,
+    scored,
     stepping,
     structure,
 )
@@ -32,20 +38,23 @@ from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
 
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
-    data.empty, rates.raises, data.memory_shared, data.labels, data.finite_data,
+    data.empty, rates.raises, data.memory_shared, data.contract,
     data.single_class, data.second_epoch, data.split, data.groups, data.times,
     data.preprocessing, data.label_shift, data.wrapped_bytes,
+    answers.target_in_inputs, answers.shuffled_in_step, answers.shuffled_between_epochs,
+    answers.unrelated,
     pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax,
     pairing.softmax_in_the_loss, pairing.double_sigmoid, pairing.missing_log_softmax,
-    pairing.rows_mixed,
+    pairing.rows_mixed, axes.logits_reshaped, axes.padding,
     structure.hidden_modules, structure.plain_tensors, structure.membership, structure.frozen,
-    structure.frozen_drift,
+    structure.frozen_drift, groups.weight_decay, groups.zero_rate, groups.batch_of_one,
     clearing.clearing, clearing.thrown_away, stepping.uphill, between.reseeded, stepping.erased,
     stepping.stepping, clipping.clip_place, accumulation.accumulation, accumulation.wasted,
     schedule.schedule, between.kept_graphs, between.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
-    data.covariate_shift, data.unnormalised, rates.finite, rates.underflow, rates.start,
+    scored.another_model, scored.smoothed_loss, checkpoints.checkpoint,
+    data.covariate_shift, ranges.unnormalised, rates.finite, rates.underflow, rates.start,
     rates.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
 )  # fmt: skip
 
@@ -62,7 +71,7 @@ def diagnose(setup: Any, *, budget_s: float = 8.0) -> Report:
     Args:
         setup: Mapping, dataclass or object with `model`, `loss_fn`, `optimizer`, `train_loader`
             and, as far as there are any, `val_loader, scheduler, num_classes, task, train_step,
-            train, evaluate, groups, declared` (see `Setup`).
+            train, evaluate, save, load, groups, declared` (see `Setup`).
         budget_s: Seconds after which no further experiment is started.
 
     Returns:

@@ -51,6 +51,7 @@ def make(folder: Path, papers: dict[str, Paper]) -> Path:
     _gradebook(folder, papers)
     for student, paper in papers.items():
         _write(folder / "verdicts" / ASSIGNMENT / f"{student}.json", json.dumps(_verdict(paper)))
+        (folder / "submitted" / student / ASSIGNMENT).mkdir(parents=True, exist_ok=True)
         if paper.cells:
             path = folder / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
             _write(path, nbformat.writes(notebook(paper.cells)))

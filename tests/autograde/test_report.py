@@ -15,7 +15,7 @@ from scipy import stats
 
 from autograde import bank
 from autograde.classroom import page
-from autograde.classroom.report import as_table, read_rows
+from autograde.classroom.report import Row, as_table, read_rows
 from autograde.classroom.statistics import (
     GROUP,
     median,
@@ -153,7 +153,7 @@ def test_submissions_that_need_a_person_are_listed_most_urgent_first(big_page):
         ["s05", "timed out"],
         ["s03", "edited checks"],
         ["s07", "near-identical"],
-        ["s00", "by hand"],
+        ["1 student", "by hand"],
     ]
 
 
@@ -346,3 +346,12 @@ def test_the_commands_write_page_and_export(big_class, tmp_path):
     assert done.exit_code == 0 and (tmp_path / "c.csv").exists(), done.stderr
     assert "not graded, left empty: zed" in done.stderr
     assert "canvas, moodle, csv" in str(autograde("export", "--to", "nowhere").exception)
+
+
+def test_answers_that_wait_are_a_line_a_question_however_large_the_class(tmp_path):
+    about = {"scores": {}, "max_scores": {}, "seen": {}, "not_graded": ""}
+    rows = [Row(student=f"s{n:03}", to_grade_by_hand=["why"], **about) for n in range(300)]
+    found = page.concerns(rows, {row.student: {} for row in rows}, [], tmp_path)
+    (line,) = found
+    assert (line.student, line.kind) == ("300 students", "by hand")
+    assert line.words.startswith("why: s000, s001") and line.words.endswith("s019 and 280 more")

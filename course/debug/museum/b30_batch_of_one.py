@@ -19,7 +19,7 @@ def make(bug):
 
 
 EXHIBIT = Exhibit(
-    id="B30", title="batch norm and a last batch of one", names=("raises",), make=make,
+    id="B30", title="batch norm and a last batch of one", names=("batch-of-one",), make=make,
     raises=ValueError, mend="DataLoader(dataset, 64, shuffle=True, drop_last=True)",
     symptom="steps of 150 made", measure=steps_made, shows=lambda x: x == 10,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -11,40 +11,62 @@ import torch
 from torch import Tensor
 from torch.utils.data import RandomSampler, SequentialSampler
 
+from course.data.contract import Breach, check_batch
+from course.debug.probes.answers import rows_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, length, pair
+from course.engine.window import ignored_index
 
-IGNORED = -100
+JUDGED = ("one-hot-labels", "label-out-of-range", "non-finite-values")
+"""Breaches of the batch contract that are wrong for certain; dtypes and shapes that matter make
+the loop raise, and the range is judged on what the model itself gets."""
 
 
-def labels(session: Session) -> Iterator[Finding]:
-    """Class indices lie in 0..C-1 and are long."""
-    _, targets = session.batch
-    values = torch.cat([pair(b)[1].flatten() for b in session.epoch.batches])
-    if session.task == "multilabel" or session.task == "regression":
-        raise NotChecked("targets are no class indices")
-    classes = session.setup.num_classes
-    integer = not targets.is_floating_point() and targets.dtype != torch.bool
-    if session.task == "classification" and integer and targets.dim() >= 1:
-        if targets.dim() == 2 and classes and targets.shape[1] == classes and one_hot(targets):
-            yield Finding(
-                "one-hot-labels", "error",
-                "Targets are one-hot rows of integers; cross-entropy wants class indices [B].",
-                {"shape": list(targets.shape), "dtype": str(targets.dtype)},
-                "targets = targets.argmax(dim=1)",
-            )  # fmt: skip
-            return
-        if classes is None:
-            raise NotChecked("num_classes is not known")
-        kept = values[values != ignored_index(session)]
-        outside = int(((kept < 0) | (kept >= classes)).sum())
-        if outside:
-            yield Finding(
-                "label-out-of-range", "error",
-                f"{outside} labels lie outside 0..{classes - 1}.",
-                {"smallest": int(kept.min()), "largest": int(kept.max()), "num_classes": classes},
-                "targets = targets - targets.min()  # or map names to 0..C-1 in the data set",
-            )  # fmt: skip
+def contract(session: Session) -> Iterator[Finding]:
+    """Every batch keeps the contract of `course.data.check_batch`, as far as it is `JUDGED`."""
+    broken: dict[str, list[Breach]] = {}
+    for batch in session.epoch.batches:
+        for breach in _breaches(session, *pair(batch)):
+            broken.setdefault(breach.id, []).append(breach)
+    for kind, breaches in broken.items():
+        first = breaches[0]
+        meant = (
+            kind == "non-finite-values" and first.field == "targets" and _loss_is_finite(session)
+        )
+        yield Finding(
+            kind, "note" if meant else "error",
+            f"{first.field}: {first.seen}; {first.contract}. So in {len(breaches)} of "
+            f"{len(session.epoch.batches)} batches"
+            + (", and the loss leaves them out." if meant else "."),
+            {"batches": len(breaches), "seen": first.seen, "expected": first.contract}, first.fix,
+        )  # fmt: skip
+    if session.task == "classification" and not session.setup.num_classes:
+        raise NotChecked("finite, but num_classes is not known")
+
+
+def _breaches(session: Session, inputs: Tensor, targets: Tensor) -> Iterator[Breach]:
+    """What is judged of one batch; targets only where the loss takes class indices."""
+    classes, number = session.setup.num_classes, targets.is_floating_point()
+    indices = session.task == "classification" and not number and targets.dtype != torch.bool
+    report = check_batch(
+        (inputs, targets),
+        task="classification" if indices and targets.dim() else "regression",
+        num_classes=classes,
+        value_range=(-torch.inf, torch.inf),
+        ignore_index=ignored_index(session.setup.loss_fn),
+        input_dtype=inputs.dtype,
+        layout="BCHW",
+    )
+    for breach in report:
+        known = breach.id == "non-finite-values" or (indices and classes)
+        if breach.id in JUDGED and known:
+            yield breach
+
+
+def _loss_is_finite(session: Session) -> bool:
+    """The user's loss is finite for every batch although some targets are not."""
+    losses = session.loop.losses
+    return bool(losses) and session.loop.error is None and all(map(math.isfinite, losses))
 
 
 def empty(session: Session) -> Iterator[Finding]:
@@ -90,32 +112,6 @@ def memory_shared(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def ignored_index(session: Session) -> int:
-    return int(getattr(session.setup.loss_fn, "ignore_index", IGNORED))
-
-
-def one_hot(targets: Tensor) -> bool:
-    """Rows of zeros with a single one."""
-    return bool(((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all())
-
-
-def finite_data(session: Session) -> Iterator[Finding]:
-    """No inf or nan among inputs and targets."""
-    bad = 0
-    for batch in session.epoch.batches:
-        inputs, targets = pair(batch)
-        bad += sum(
-            int((~torch.isfinite(t)).sum()) for t in (inputs, targets) if t.is_floating_point()
-        )
-    if bad:
-        yield Finding(
-            "non-finite-data", "error",
-            "The batches hold inf or nan; one such value makes loss and weights nan.",
-            {"non_finite_values": bad},
-            "assert torch.isfinite(inputs).all()  # then mend or drop these rows in the data set",
-        )  # fmt: skip
-
-
 def single_class(session: Session) -> Iterator[Finding]:
     """Batches mix the classes that the data set holds."""
     targets = [pair(b)[1] for b in session.epoch.batches]
@@ -156,16 +152,8 @@ def single_class(session: Session) -> Iterator[Finding]:
 
 def second_epoch(session: Session) -> Iterator[Finding]:
     """A second pass gives as many examples, and the data set itself has not changed."""
-    loader, batches = session.setup.train_loader, session.epoch.batches
-    if not batches:
-        raise NotChecked(session.epoch.error or "the train_loader is empty")
-    if not session.epoch.whole or len(batches) > 64:
-        raise NotChecked("the loader is too long to read twice")
-    if type(loader).__name__ == "generator":
-        raise NotChecked("train_loader is a generator, which can be read only once")
-    with session.observe():
-        passes = [[pair(b) for b in loader] for _ in range(2)]
-    first, second = batches, passes[1]
+    passes = [[pair(b) for b in batches] for batches in session.two_passes]
+    first, second = session.epoch.batches, passes[1]
     if len(second) < 0.5 * len(first):
         yield Finding(
             "loader-exhausted", "error",
@@ -208,14 +196,13 @@ def split(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _rows(session: Session, batches: list[Any]) -> list[str]:
+def _rows(session: Session, batches: list[Any]) -> list[bytes]:
     rows = []
     for batch in batches:
         inputs, _ = pair(batch)
         if inputs[0].numel() < 2:
             raise NotChecked("inputs of one number repeat by nature")
-        flat = inputs.detach().cpu().contiguous().flatten(1).numpy()
-        rows += [hashlib.blake2b(row.tobytes(), digest_size=12).hexdigest() for row in flat]
+        rows += rows_of(inputs)
     return rows
 
 
@@ -331,8 +318,8 @@ def label_shift(session: Session) -> Iterator[Finding]:
 
 def covariate_shift(session: Session) -> Iterator[Finding]:
     """The model sees inputs of the same scale in training and in evaluation."""
-    a = _seen_inputs(session, "train")
-    b = _seen_inputs(session, "val")
+    a = seen_inputs(session, "train")
+    b = seen_inputs(session, "val")
     if a is None or b is None or a.shape[1:] != b.shape[1:]:
         raise NotChecked("no floating-point inputs of one shape on both sides")
     sa, sb = float(a.std()), float(b.std())
@@ -351,7 +338,7 @@ def covariate_shift(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _seen_inputs(session: Session, side: str) -> Tensor | None:
+def seen_inputs(session: Session, side: str) -> Tensor | None:
     """What the model itself received where a callable shows it, else what the loader gives."""
     if side == "train" and session.setup.train_step is not None:
         events = session.loop.tape.of("forward")[:8]
@@ -366,30 +353,6 @@ def _seen_inputs(session: Session, side: str) -> Tensor | None:
     inputs = [x.float() for x in inputs if x.is_floating_point() and x.dim() > 1]
     shapes = {x.shape[1:] for x in inputs}
     return torch.cat(inputs) if len(shapes) == 1 else None
-
-
-def unnormalised(session: Session) -> Iterator[Finding]:
-    """The model does not get raw 0-255 pixels or features in the thousands."""
-    inputs = _seen_inputs(session, "train")
-    if inputs is None:
-        raise NotChecked("inputs are no floating-point numbers")
-    std, largest = float(inputs.std()), float(inputs.abs().max())
-    if not (largest > 30 and std > 10):
-        return
-    sample = inputs[:64]
-    raw = session.predict(sample, training=True)
-    mild = session.predict((sample - inputs.mean()) / inputs.std(), training=True)
-    if not raw.is_floating_point() or raw.dim() < 1:
-        raise NotChecked("outputs are no numbers")
-    ratio = float(raw.float().std() / mild.float().std().clamp_min(1e-12))
-    if ratio > 4:
-        yield Finding(
-            "range-not-normalised", "warning",
-            "The model gets inputs as large as pixels of 0 to 255, and nothing inside it "
-            "normalises them: outputs and first losses are huge.",
-            {"input_std": std, "input_max": largest, "outputs_larger_than_normalised": ratio},
-            "inputs = inputs.float() / 255\ninputs = (inputs - mean) / std  # of the training part",
-        )  # fmt: skip
 
 
 def wrapped_bytes(session: Session) -> Iterator[Finding]:

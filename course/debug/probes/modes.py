@@ -119,7 +119,7 @@ def _stochastic(
     with session.observe(), torch.no_grad():
         session.model.eval()
         a, b = (session._first_tensor(session.call_model(inputs)) for _ in range(2))
-    if a.shape == b.shape and not torch.equal(a, b) and not _repeats(events):
+    if a.shape == b.shape and _differ(a, b) and not _repeats(events):
         yield Finding(
             "train-mode-in-eval", "error",
             "The model gives another output at each call although it is in eval mode: "
@@ -127,6 +127,11 @@ def _stochastic(
             {"largest_difference": float((a - b).abs().max()), "metrics": differ},
             "x = F.dropout(x, p, training=self.training)",
         )  # fmt: skip
+
+
+def _differ(a: Tensor, b: Tensor) -> bool:
+    """Other numbers; nan in the same places is no difference."""
+    return not torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
 
 
 def always_random(session: Session) -> Iterator[Finding]:
@@ -137,7 +142,7 @@ def always_random(session: Session) -> Iterator[Finding]:
     with session.observe(), torch.no_grad():
         session.model.eval()
         a, b = (session._first_tensor(session.call_model(inputs)) for _ in range(2))
-    if a.shape == b.shape and not torch.equal(a, b):
+    if a.shape == b.shape and _differ(a, b):
         yield Finding(
             "train-mode-in-eval", "warning",
             "The model gives another output at each call although it is in eval mode.",

@@ -241,10 +241,19 @@ WORDS = (
     ("not implemented for", "wrong-label-dtype", "targets = targets.long()"),
     ("result type Float can't be cast", "wrong-label-dtype", "targets = targets.float()"),
     ("same dtype", "wrong-label-dtype", "inputs = inputs.float()"),
-    ("modified by an inplace operation", "step-before-backward",
-     "loss.backward()\noptimizer.step()"),
+    ("modified by an inplace operation", "inplace-modified",
+     "x = x * 2  # not x.mul_(2); nn.ReLU()  # not nn.ReLU(inplace=True)"),
+    ("more than 1 value per channel", "batch-of-one",
+     "DataLoader(dataset, batch_size, shuffle=True, drop_last=True)"),
     ("backward through the graph a second time", "undetached-logging", "hidden = hidden.detach()"),
 )  # fmt: skip
+
+
+def _stepped_before_backward(session: Session) -> bool:
+    """An optimizer moved the weights between the last forward and its backward."""
+    kinds = [e.kind for e in session.loop.tape.events]
+    since = kinds[max((i for i, kind in enumerate(kinds) if kind == "output"), default=0) :]
+    return "stepped" in since
 
 
 def raises(session: Session) -> Iterator[Finding]:
@@ -263,6 +272,8 @@ def raises(session: Session) -> Iterator[Finding]:
             break
     if "inplace" in text and any(e.retained for e in session.loop.tape.of("backward")):
         kind, fix = "undetached-logging", "hidden = hidden.detach()  # instead of retain_graph=True"
+    elif kind == "inplace-modified" and _stepped_before_backward(session):
+        kind, fix = "step-before-backward", "loss.backward()\noptimizer.step()"
     if kind == "wrong-label-dtype":
         targets = getattr(session.epoch.batches[0], "__getitem__", lambda _: None)(1)
         if isinstance(targets, torch.Tensor) and targets.dim() == 2 and targets.shape[1] > 1:

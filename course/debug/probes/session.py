@@ -116,6 +116,23 @@ class Session:
         return epoch
 
     @cached_property
+    def two_passes(self) -> tuple[list[Any], list[Any]]:
+        """Batches of two passes over the train_loader, one after the other.
+
+        Raises:
+            NotChecked: It cannot be read twice.
+        """
+        batches = self.epoch.batches
+        if not batches:
+            raise NotChecked(self.epoch.error or "the train_loader is empty")
+        if not self.epoch.whole or len(batches) > MAX_BATCHES:
+            raise NotChecked("the loader is too long to read twice")
+        if type(self.setup.train_loader).__name__ == "generator":
+            raise NotChecked("train_loader is a generator, which can be read only once")
+        with self.observe():
+            return tuple([clone(b) for b in self.setup.train_loader] for _ in range(2))
+
+    @cached_property
     def batch(self) -> tuple[Tensor, Tensor]:
         """Inputs and targets of the first batch that is a pair of tensors."""
         if self.epoch.error and not self.epoch.batches:

@@ -19,7 +19,7 @@ def _held(session: Session) -> dict[int, Tensor]:
     return {id(p): p for o in optimizers for g in o.param_groups for p in g["params"]}
 
 
-def _gets_gradient(session: Session) -> set[int]:
+def gets_gradient(session: Session) -> set[int]:
     """Parameters to which some backward of the loop brought a gradient other than zero."""
     tape, found = session.loop.tape, set()
     for event in tape.of("backward"):
@@ -29,7 +29,7 @@ def _gets_gradient(session: Session) -> set[int]:
     return found
 
 
-def _is_declared_frozen(session: Session, name: str) -> bool:
+def is_declared_frozen(session: Session, name: str) -> bool:
     said = session.declared.get("frozen", [])
     if said is True:
         return True
@@ -40,11 +40,11 @@ def _is_declared_frozen(session: Session, name: str) -> bool:
 def membership(session: Session) -> Iterator[Finding]:
     """What the optimizer holds is what the model trains."""
     held, own = _held(session), {id(p): n for n, p in session.model.named_parameters()}
-    trained = _gets_gradient(session)
+    trained = gets_gradient(session)
     stale = [p for key, p in held.items() if key not in own and key not in trained]
     used = [
         (n, p) for n, p in session.model.named_parameters()
-        if p.requires_grad and id(p) in trained and not _is_declared_frozen(session, n)
+        if p.requires_grad and id(p) in trained and not is_declared_frozen(session, n)
     ]  # fmt: skip
     left_out = [(n, p) for n, p in used if id(p) not in held]
     if not left_out:
@@ -218,9 +218,7 @@ def frozen(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
         return
     named = list(session.model.named_parameters())
-    undeclared = [
-        n for n, p in named if not p.requires_grad and not _is_declared_frozen(session, n)
-    ]
+    undeclared = [n for n, p in named if not p.requires_grad and not is_declared_frozen(session, n)]
     trainable = sum(p.numel() for _, p in named if p.requires_grad)
     total = sum(p.numel() for _, p in named)
     undeclared = [n for n in undeclared if _shapes_outputs(session, session.model, n)]
@@ -262,7 +260,7 @@ def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Fi
     if len(loop.tape.of("backward")) < 4:
         raise NotChecked("fewer than 4 backwards were seen")
     held = {id(p) for o in session.optimizers for g in o.param_groups for p in g["params"]}
-    trained = _gets_gradient(session)
+    trained = gets_gradient(session)
     never: set[int] = set()
     for event in loop.tape.of("backward"):
         for p, g in zip(loop.tape.watched, event.info.get("after", ()), strict=False):
@@ -271,7 +269,7 @@ def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Fi
     silent = [
         (n, p) for n, p in named
         if id(p) in held and p.requires_grad and id(p) not in never and id(p) not in trained
-        and not _is_declared_frozen(session, n)
+        and not is_declared_frozen(session, n)
     ]  # fmt: skip
     if not silent:
         return
@@ -320,8 +318,7 @@ def frozen_drift(session: Session) -> Iterator[Finding]:
     for path, module in session.model.named_modules():
         parameters = list(module.named_parameters(recurse=False))
         still = parameters and all(
-            not p.requires_grad or _is_declared_frozen(session, f"{path}.{n}")
-            for n, p in parameters
+            not p.requires_grad or is_declared_frozen(session, f"{path}.{n}") for n, p in parameters
         )
         if still:
             drifting += [

@@ -313,7 +313,7 @@ def kept_outputs_of_evaluation(bug):
     return whole(s) | {"evaluate": evaluate}
 
 
-@pair("non-finite-skipped", "non-finite-data")
+@pair("non-finite-skipped", "non-finite-values")
 def skips_nan(bug):
     s = parts("regression")
     x, _ = s["train_loader"].dataset.tensors

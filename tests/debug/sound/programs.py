@@ -526,8 +526,9 @@ def sum_reduction_small_rate():
 def random_labels():
     """Synthetic data in which there is nothing to learn."""
     s = parts("mlp")
-    x, y = s["train_loader"].dataset.tensors
-    s["train_loader"].dataset.tensors = (torch.randn_like(x), torch.randint(0, 3, y.shape))
+    for loader in (s["train_loader"], s["val_loader"]):
+        x, y = loader.dataset.tensors
+        loader.dataset.tensors = (torch.randn_like(x), torch.randint(0, 3, y.shape))
     return whole(s)
 
 

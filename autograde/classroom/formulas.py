@@ -1,0 +1,121 @@
+"""TeX in a page that runs no script: each formula becomes a picture, or its source, plainly shown.
+
+A feedback page works offline and its policy forbids scripts, so MathJax is not to be had there.
+matplotlib's mathtext knows the TeX that a sentence needs (fractions, sums, Greek, roots, fonts) and
+draws it as SVG; what it does not know (`aligned`, macros) is left as it was typed, as code. The
+source is the picture's alternative text, so it can be read aloud, searched and copied.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup
+    from bs4.element import NavigableString, Tag
+
+TEX = re.compile(
+    r"\$\$(?P<block>[^$]+)\$\$"
+    r"|\\begin\{(?P<name>[a-z]+\*?)\}.+?\\end\{(?P=name)\}"
+    r"|\$(?P<inline>(?!\s)[^$]+(?<!\s))\$(?!\d)",  # not "from $5 to $6"
+    re.DOTALL,
+)
+VERBATIM = ("a", "code", "kbd", "pre", "samp", "tt")
+MAX_TEXT = 20_000
+"""Letters of one paragraph; a longer one is shown as it is."""
+MAX_TEX = 400
+"""Letters of one formula that is drawn."""
+MAX_FORMULAS = 200
+"""Formulas drawn in one page; the time that a page may take is not the student's to set."""
+MAX_DEPTH_PT = 60
+SIZE_PT = 12
+
+STYLE = (
+    ".formula { max-width: 100%; } .formula.block { display: block; margin: 0.6em auto; } "
+    + " ".join(f".down-{pt} {{ vertical-align: -{pt}pt; }}" for pt in range(1, MAX_DEPTH_PT + 1))
+)
+"""Classes that the pictures use; a formula sits on the line's baseline."""
+
+
+def draw_formulas(soup: BeautifulSoup) -> None:
+    """Put pictures, or code, in the place of a document's formulas, in place.
+
+    Formulas are `$...$`, `$$...$$` and environments, as Jupyter reads them; those in code and links
+    are left alone.
+    """
+    left = MAX_FORMULAS
+    for text in soup.find_all(string=TEX):
+        if len(text) <= MAX_TEXT and not text.find_parent(VERBATIM):
+            pieces = list(_pieces(soup, text, left))
+            left -= len(pieces) // 2
+            text.replace_with(*pieces)
+
+
+def _pieces(soup: BeautifulSoup, text: NavigableString, left: int) -> list[NavigableString | Tag]:
+    """The text cut at its formulas: words, formula, words, ..."""
+    pieces, end = [], 0
+    for number, found in enumerate(TEX.finditer(text)):
+        pieces += [soup.new_string(text[end : found.start()])]
+        pieces += [_drawn(soup, found) if number < left else _as_code(soup, found)]
+        end = found.end()
+    return [*pieces, soup.new_string(text[end:])]
+
+
+def _drawn(soup: BeautifulSoup, found: re.Match[str]) -> Tag:
+    block = found["block"] is not None
+    tex = " ".join((found["block"] or found["inline"] or "").split())
+    drawn = picture(tex)
+    if drawn is None:
+        return _as_code(soup, found)
+    svg, depth = drawn
+    place = "block" if block else f"down-{depth}"
+    data = base64.b64encode(svg).decode()
+    return soup.new_tag(
+        "img",
+        attrs={
+            "class": f"formula {place}",
+            "alt": tex,
+            "title": tex,
+            "src": f"data:image/svg+xml;base64,{data}",
+        },
+    )
+
+
+def _as_code(soup: BeautifulSoup, found: re.Match[str]) -> Tag:
+    code = soup.new_tag("code")
+    code.string = (found["block"] or found["inline"] or found[0]).strip()
+    return code
+
+
+@lru_cache(maxsize=1024)
+def picture(tex: str) -> tuple[bytes, int] | None:
+    """A formula as SVG.
+
+    Args:
+        tex: Without dollar signs.
+
+    Returns:
+        The drawing and how far it reaches below the line, pt; None where it cannot be drawn.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.mathtext import MathTextParser
+
+    if not tex or len(tex) > MAX_TEX:
+        return None
+    font = FontProperties(size=SIZE_PT)
+    try:
+        width, height, depth, *_ = MathTextParser("path").parse(f"${tex}$", dpi=72, prop=font)
+        if not (0 < width < 2000 and 0 < height < 500 and depth <= MAX_DEPTH_PT):
+            return None
+        figure = Figure(figsize=(width / 72, height / 72))
+        figure.text(0, depth / height, f"${tex}$", fontproperties=font)
+        svg = io.BytesIO()
+        figure.savefig(svg, dpi=72, format="svg", transparent=True, metadata={"Date": None})
+    except (ValueError, RecursionError, OverflowError, MemoryError, RuntimeError):
+        return None
+    return svg.getvalue(), round(depth)

@@ -1,0 +1,282 @@
+"""Probes on answers: each label belongs to its input, and no input holds the label itself."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session, pair
+
+MOST_ROWS, MOST_COLUMNS = 400, 512
+PERMUTATIONS = 60
+LEARNED, CHANCE = 4.0, 2.0
+"""Standard deviations above permuted labels from which, and below which, labels are (not) told."""
+SHUFFLES = 8
+CLUSTERED, SURELY = 0.92, 6.0
+"""Distance to the nearest neighbour over that among shuffled columns, below which inputs have
+a structure of their own, and its least standard deviations; independent columns give 1."""
+FIX = "inputs, targets = inputs[order], targets[order]  # one order for both"
+
+
+def rows_of(inputs: Tensor) -> list[bytes]:
+    """A hash of each row."""
+    flat = inputs.detach().cpu().contiguous().flatten(1).numpy()
+    return [hashlib.blake2b(row.tobytes(), digest_size=12).digest() for row in flat]
+
+
+def shuffled_in_step(session: Session) -> Iterator[Finding]:
+    """The loss meets every input's output with that input's own target."""
+    loop = session.loop
+    if loop.own or loop.unit != "step":
+        raise NotChecked("needs train_step")
+    wrong = seen = 0
+    for call, batch in enumerate(loop.batches[: len(loop.losses)]):
+        inputs, targets = pair(batch)
+        events = loop.tape.in_call(call)
+        forwards = [e.inputs for e in events if e.kind == "forward" and e.grad]
+        losses = [e.targets for e in events if e.kind == "loss" and e.graph]
+        if len(forwards) != 1 or not losses or forwards[0] is None:
+            continue
+        place = {row: i for i, row in enumerate(rows_of(inputs))}
+        if forwards[0].shape != inputs.shape or len(place) < len(inputs):
+            continue
+        order = [place.get(row, -1) for row in rows_of(forwards[0].to(inputs.dtype))]
+        if min(order) < 0 or any(t.numel() != targets.numel() for t in losses):
+            continue
+        expected = targets[order].flatten().double()
+        met = [t.detach().cpu().flatten().double() for t in losses]
+        if not all(torch.equal(m.sort().values, expected.sort().values) for m in met):
+            continue
+        seen += 1
+        wrong += not any(torch.equal(m, expected) for m in met)
+    if seen < 4:
+        raise NotChecked("no step gave its inputs and targets on as they came")
+    if wrong >= 0.5 * seen:
+        yield Finding(
+            "labels-shuffled", "error",
+            f"In {wrong} of {seen} steps the loss met the batch's own targets in another order "
+            "than its inputs: outputs are compared with the labels of other examples.",
+            {"steps_in_another_order": wrong, "steps": seen}, FIX,
+        )  # fmt: skip
+
+
+def shuffled_between_epochs(session: Session) -> Iterator[Finding]:
+    """The same input has the same label in the next epoch."""
+    first, second = (_answers(batches) for batches in session.two_passes)
+    common = sorted(set(first) & set(second))
+    if len(common) < 32:
+        raise NotChecked("fewer than 32 inputs come again unchanged in the second epoch")
+    a, b = (torch.tensor([answers[row] for row in common]) for answers in (first, second))
+    chance = _agreement_by_chance(a)
+    agree = float((a == b).double().mean())
+    if a.unique().numel() > 0.5 * len(a):  # numbers, not classes
+        chance = float(torch.corrcoef(torch.stack([a, b]))[0, 1].nan_to_num())
+        apart = agree < 0.02 and abs(chance) < 4 / len(a) ** 0.5
+    else:
+        apart = chance < 0.9 and agree < chance + 4 * (chance * (1 - chance) / len(a)) ** 0.5
+    if apart:
+        yield Finding(
+            "labels-shuffled", "error",
+            f"{len(common)} inputs come again in the second epoch, and {agree:.0%} of them with "
+            "the label they had, no more than by chance: inputs and labels are shuffled apart.",
+            {"inputs_seen_twice": len(common), "same_label": agree, "by_chance": chance},
+            "DataLoader(TensorDataset(inputs, targets), shuffle=True)  # one loader for both",
+        )  # fmt: skip
+
+
+def _answers(batches: list) -> dict[bytes, float]:
+    """The label of each input that occurs once."""
+    found: dict[bytes, float] = {}
+    twice: set[bytes] = set()
+    for batch in batches:
+        inputs, targets = pair(batch)
+        if not inputs.is_floating_point() or inputs[0].numel() < 2:
+            raise NotChecked("inputs are no rows of floating-point numbers")
+        if targets.numel() != len(inputs):
+            raise NotChecked("targets are not one number an example")
+        for row, target in zip(rows_of(inputs), targets.flatten().tolist(), strict=True):
+            twice |= {row} & found.keys()
+            found[row] = float(target)
+    return {row: target for row, target in found.items() if row not in twice}
+
+
+def _agreement_by_chance(labels: Tensor) -> float:
+    shares = labels.unique(return_counts=True)[1].double() / len(labels)
+    return float(shares.pow(2).sum())
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How far inputs tell labels: two cheap guesses without the example itself, and their luck."""
+
+    neighbour: float
+    """Standard deviations by which the nearest neighbour's label agrees more than by chance."""
+    line: float
+    """The same for ridge regression on one-hot labels."""
+    agreement: float
+    by_chance: float
+
+    @property
+    def strongest(self) -> float:
+        return max(self.neighbour, self.line)
+
+
+def relate(inputs: Tensor, labels: Tensor, seed: int = 0) -> Relation:
+    """Hold two guesses against `PERMUTATIONS` permutations of the labels.
+
+    Args:
+        inputs: [N, D] floats.
+        labels: [N] class indices.
+        seed: Of the permutations; torch's own generator is left alone.
+
+    Source: leave-one-out residuals of ridge regression in closed form (Allen 1974, PRESS).
+    """
+    own = torch.Generator().manual_seed(seed)
+    x = _standard(inputs)
+    nearest, _ = _nearest(x)
+    kernel = x @ x.T / max(1, x.shape[1])
+    ridge = torch.eye(len(x), dtype=x.dtype) * kernel.diagonal().mean()
+    hat = kernel @ torch.linalg.inv(kernel + ridge)
+    leverage = hat.diagonal()[:, None].clamp_max(1 - 1e-6)
+
+    def scores(y: Tensor) -> tuple[float, float]:
+        one_hot = torch.nn.functional.one_hot(y).to(hat)
+        one_hot = one_hot - one_hot.mean(0)
+        fitted = (hat @ one_hot - leverage * one_hot) / (1 - leverage)
+        return float((y[nearest] == y).double().mean()), float(
+            (fitted.argmax(1) == y).double().mean()
+        )
+
+    y = labels.unique(return_inverse=True)[1]
+    real = scores(y)
+    luck = torch.tensor(
+        [scores(y[torch.randperm(len(y), generator=own)]) for _ in range(PERMUTATIONS)]
+    )
+    mean, spread = luck.mean(0), luck.std(0).clamp_min(1e-9)
+    by_neighbour, by_line = ((torch.tensor(real) - mean) / spread).tolist()
+    return Relation(by_neighbour, by_line, real[0], float(mean[0]))
+
+
+def structure(inputs: Tensor, seed: int = 0) -> tuple[float, float]:
+    """How much nearer neighbours are than among rows made of shuffled columns.
+
+    Args:
+        inputs: [N, D] floats.
+        seed: Of the shuffles.
+
+    Returns:
+        The ratio of the distances, about 1 for independent columns, and by how many standard
+        deviations of the shuffles it is under 1.
+    """
+    own, x = torch.Generator().manual_seed(seed), _standard(inputs)
+    own_distance = _nearest(x)[1]
+    loose = torch.stack(
+        [
+            _nearest(x.gather(0, torch.rand(x.shape, generator=own).argsort(0)))[1]
+            for _ in range(SHUFFLES)
+        ]
+    )
+    mean = loose.mean()
+    return float(own_distance / mean), float((mean - own_distance) / loose.std().clamp_min(1e-12))
+
+
+def _standard(inputs: Tensor) -> Tensor:
+    """Columns of mean 0 and standard deviation 1; of very many, some evenly spaced ones."""
+    x = inputs[:, :: -(-inputs.shape[1] // MOST_COLUMNS)].float()
+    std = x.std(0)
+    return ((x - x.mean(0)) / std.clamp_min(1e-9))[:, std > 1e-6]
+
+
+def _nearest(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Index of each row's nearest other row, and the median distance to it."""
+    apart = torch.cdist(x, x)
+    apart.fill_diagonal_(torch.inf)
+    least = apart.min(1)
+    return least.indices, least.values.median().clamp_min(1e-12)
+
+
+def unrelated(session: Session) -> Iterator[Finding]:
+    """Labels have something to do with their inputs, where these have a structure at all.
+
+    Noise with random labels, as stand-in data, is left alone: nothing in it could be shuffled.
+    """
+    if session.task not in ("classification", "binary"):
+        raise NotChecked("targets are no classes")
+    train = _sample(session.epoch.batches, least=96)
+    first, second = (_answers(batches) for batches in session.two_passes)
+    if len(set(first) & set(second)) < 0.9 * len(first):
+        raise NotChecked("inputs are augmented: their pixels say little about them")
+    found = relate(*train)
+    if found.strongest > CHANCE:
+        return
+    val = None
+    with contextlib.suppress(NotChecked):
+        val = relate(*_sample(session.val_epoch.batches, least=30)).strongest
+    ratio, surely = structure(train[0])
+    if val is not None and val > LEARNED + 1:
+        where = (
+            "those of validation do: the training labels were shuffled, or read in another order."
+        )
+    elif ratio < CLUSTERED and surely > SURELY and len(train[0]) >= 100:
+        where = (
+            "the inputs have a structure of their own: labels and inputs were probably shuffled, "
+            "sorted or joined apart."
+        )
+    else:
+        return
+    certain = (val is not None and val > LEARNED + 1) or train[1].unique().numel() > 2
+    yield Finding(
+        "labels-shuffled", "warning" if certain else "note",  # same or other: pairs look so too
+        "Neither the nearest neighbour nor a line tells a training label better than for permuted "
+        f"labels, and {where}",
+        {"neighbour_agrees": found.agreement, "by_chance": found.by_chance,
+         "deviations_neighbour": found.neighbour, "deviations_line": found.line,
+         "deviations_validation": val, "structure_of_inputs": ratio},
+        FIX,
+    )  # fmt: skip
+
+
+def _sample(batches: list, least: int) -> tuple[Tensor, Tensor]:
+    inputs, targets = zip(*map(pair, batches), strict=True)
+    if not inputs[0].is_floating_point() or inputs[0][0].numel() < 2:
+        raise NotChecked("inputs are no rows of floating-point numbers")
+    if any(t.numel() != len(t) for t in targets) or len({x.shape[1:] for x in inputs}) > 1:
+        raise NotChecked("targets are not one class an example, or shapes differ")
+    x = torch.cat([x.detach().cpu().flatten(1) for x in inputs])[:MOST_ROWS]
+    y = torch.cat([t.detach().cpu().flatten() for t in targets])[:MOST_ROWS]
+    if bool((y.double() != y.double().round()).any()):
+        raise NotChecked("targets are no classes")
+    y = y.long()
+    number, rarest = y.unique().numel(), len(y) / max(1, y.unique().numel())
+    if len(y) < least or not 2 <= number <= 50 or rarest < 8 or not bool(torch.isfinite(x).all()):
+        raise NotChecked(f"too few examples a class ({len(y)} of {number})")
+    return x, y
+
+
+def target_in_inputs(session: Session) -> Iterator[Finding]:
+    """No column of the inputs is the answer."""
+    pairs = [pair(b) for b in session.epoch.batches]
+    inputs, targets = session.batch
+    if inputs.dim() != 2 or inputs.shape[1] < 2 or targets.numel() != len(targets):
+        raise NotChecked("inputs are no rows of columns with one target each")
+    x = torch.cat([x.detach().cpu() for x, _ in pairs]).double()
+    y = torch.cat([t.detach().cpu().flatten() for _, t in pairs]).double()
+    if len(y) < 48 or y.unique().numel() < 2 or not bool(torch.isfinite(x).all()):
+        raise NotChecked("fewer than 48 examples, or one answer in all")
+    x, y = x - x.mean(0), y - y.mean()
+    told = (x.T @ y).abs() > (1 - 1e-6) * x.norm(dim=0) * y.norm()
+    told = (told & (x.norm(dim=0) > 1e-9)).nonzero()[:, 0].tolist()
+    if told and len(told) < x.shape[1]:
+        yield Finding(
+            "target-in-inputs", "warning",
+            f"Column {told[0]} of the inputs is the target, up to scale: the model reads the "
+            "answer, and will not have it on new data.",
+            {"columns": told[:5], "examples": len(y), "columns_in_all": x.shape[1]},
+            f"inputs = np.delete(inputs, {told[0]}, axis=1)  # in training and in validation",
+        )  # fmt: skip

@@ -1,0 +1,127 @@
+"""What an instructor types wrongly: one line that says what there is, and exit code 2."""
+
+import sys
+import unicodedata
+
+import pytest
+
+from autograde import cli
+from autograde.class_dir import did_you_mean
+from autograde.classroom import release
+from tests.autograde.paper_class import ASSIGNMENT, Paper, make
+
+NAMES = ("ada", "ben", "øyvind", "zoë")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    papers = {name: Paper(why=None if name == "ben" else 2.0) for name in NAMES}
+    return make(tmp_path_factory.mktemp("cli") / "class", papers)
+
+
+@pytest.fixture
+def autograde(folder, monkeypatch, capsys):
+    """Run the command in this process; returns exit code, stdout and stderr."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["autograde", *words, "--dir", str(folder)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        said = capsys.readouterr()
+        return left.value.code, said.out, said.err
+
+    return run
+
+
+@pytest.mark.parametrize("command", ["grade", "feedback"])
+def test_every_unknown_student_is_named_with_the_nearest_one_and_nothing_is_done(
+    autograde, folder, command
+):
+    code, out, err = autograde(command, "--students", "ada,Ben,oyvind,nobody")
+    assert code == 2 and out == "" and len(err.splitlines()) == 1
+    assert "'Ben' (did you mean 'ben'?), 'oyvind' (did you mean 'øyvind'?), 'nobody' " in err
+    assert "'ada'" not in err and "Nothing was done" in err
+    assert not (folder / "feedback").exists()
+
+
+def test_a_list_of_a_thousand_unknown_students_is_still_a_line(autograde):
+    code, _, err = autograde("grade", "--students", ",".join(f"s{n:04}" for n in range(1000)))
+    assert code == 2 and "and 995 more" in err and len(err) < 400
+
+
+@pytest.mark.parametrize("students", [",", " , ", ""])
+def test_a_list_that_names_nobody_is_refused(autograde, students):
+    code, _, err = autograde("grade", "--students", students)
+    assert code == 2 and "names nobody" in err
+
+
+def test_an_id_is_known_however_its_accents_are_written(folder):
+    from autograde.class_dir import check_students
+
+    composed = unicodedata.normalize("NFC", "zoë")
+    apart = unicodedata.normalize("NFD", "zoë")
+    assert composed != apart
+    assert check_students([composed, composed], [apart], "") == [apart]
+
+
+def test_the_nearest_name_is_near():
+    assert did_you_mean("03a", ["03a-training-recipe", "03b-debug-ladder"]) == (
+        " (did you mean '03a-training-recipe'?)"
+    )
+    assert did_you_mean("Łukasz", ["lukasz", "łukas"]) == " (did you mean 'łukas'?)"
+    assert did_you_mean("nina", ["ada", "ben"]) == ""
+    assert did_you_mean("ada", []) == did_you_mean("", ["ada"]) == ""
+
+
+def test_an_assignment_that_differs_in_case_is_suggested(autograde):
+    code, _, err = autograde("grade", ASSIGNMENT.upper())
+    assert code == 2 and f"(did you mean '{ASSIGNMENT}'?)" in err
+
+
+@pytest.mark.parametrize("option", ["--cell-timeout", "--answer-timeout"])
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_time_limit_that_is_none_is_refused(autograde, option, seconds):
+    code, _, err = autograde("grade", option, seconds)
+    assert code == 2 and option in err and "seconds above 0" in err
+
+
+def test_marks_that_are_not_final_are_said_and_only_strict_makes_an_error_of_it(autograde, folder):
+    path = folder / "export" / f"{ASSIGNMENT}-csv.csv"
+    code, out, err = autograde("export")
+    assert code == 0 and "1 answer waits for a person" in err and str(path) in out
+    path.unlink()
+    code, _, err = autograde("export", "--strict")
+    assert code == 2 and "1 answer waits for a person" in err and path.exists()
+
+
+def test_final_marks_are_no_error_for_strict(tmp_path, monkeypatch, capsys):
+    done = make(tmp_path / "class", {"ada": Paper()})
+    monkeypatch.setattr(sys, "argv", ["autograde", "export", "--strict", "--dir", str(done)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 0 and capsys.readouterr().err == ""
+
+
+def test_where_submissions_go_is_said_once(autograde, folder, monkeypatch):
+    monkeypatch.setattr(release, "release", lambda folder, name: folder / name)
+    (folder / "source" / "second").mkdir()
+    _, out, _ = autograde("release")
+    (folder / "source" / "second").rmdir()
+    assert out.count("released") == 2
+    assert out.count("Submissions go to") == 1 and "ASSIGNMENT/ASSIGNMENT.ipynb" in out
+    _, out, _ = autograde("release", ASSIGNMENT)
+    assert f"submitted/STUDENT/{ASSIGNMENT}/{ASSIGNMENT}.ipynb" in out
+
+
+def test_nbgraders_and_the_disks_refusals_are_one_line(autograde, monkeypatch):
+    def refuse(fault):
+        def release_(folder, name):
+            raise fault
+
+        monkeypatch.setattr(release, "release", release_)
+        return autograde("release", ASSIGNMENT)
+
+    code, _, err = refuse(release.NbgraderFault("OSError: no room"))
+    assert code == 2 and err == "autograde: nbgrader gave up: OSError: no room\n"
+    code, _, err = refuse(PermissionError(13, "Permission denied", "/class/gradebook.db"))
+    assert code == 2 and err.startswith("autograde: /class/gradebook.db: Permission denied. ")

@@ -1,0 +1,68 @@
+"""Bugs that look harmless where they stand: each is named first, each twin is left alone."""
+
+import pytest
+import torch
+
+from course.debug import diagnose
+from tests.debug.faulty import PAIRS, subtle
+from tests.debug.faulty.kit import nn, parts, whole
+from tests.debug.sound import SOUND
+
+SUBTLE = [pair for pair in PAIRS if hasattr(subtle, pair.name.split("[")[0])]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pair", SUBTLE, ids=lambda pair: pair.name)
+def test_a_subtle_fault_is_named_first_and_its_twin_is_left_alone(pair):
+    faulty, twin = diagnose(pair.make(True)), diagnose(pair.make(False))
+    assert faulty.alarms and faulty.alarms[0].id in pair.ids, str(faulty)
+    first = faulty.alarms[0]
+    assert first.message and first.fix and first.evidence
+    assert twin.ok, str(twin)
+
+
+def notes(setup):
+    return {f.id: f for f in diagnose(setup).findings if not f.is_alarm}
+
+
+def test_a_smoothed_validation_loss_is_worth_a_note_with_the_plain_one():
+    smoothed = whole(parts("mlp", loss_fn=nn.CrossEntropyLoss(label_smoothing=0.2)))
+    for batch in [*smoothed["train_loader"]] * 5:  # at first both losses are ln 3
+        smoothed["train_step"](batch)
+    found = notes(smoothed)["label-smoothing-in-eval"]
+    assert found.evidence["cross_entropy"] != pytest.approx(found.evidence["val_loss"], rel=1e-2)
+    assert "label-smoothing-in-eval" not in notes(whole(parts("mlp")))
+
+
+def test_targets_that_are_nan_and_left_out_by_the_loss_are_worth_a_note():
+    found = notes(SOUND["missing_targets_masked"]())["non-finite-values"]
+    assert "the loss leaves them out" in found.message
+
+
+def test_padding_that_nobody_declared_is_worth_a_note():
+    pair = next(p for p in PAIRS if p.name == "attention_over_padding")
+    assert "padding-not-masked" in notes(pair.make(True) | {"declared": {}})
+    assert "padding-not-masked" not in notes(pair.make(False) | {"declared": {}})
+
+
+@pytest.mark.parametrize("cell", [nn.GRU, nn.LSTM, nn.RNN])
+def test_pixels_into_a_gated_network_are_named_by_its_saturated_gates(cell):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.head = cell(4, 16, batch_first=True), nn.Linear(16, 3)
+
+        def forward(self, x):
+            return self.head(self.cell(x)[0][:, -1])
+
+    def setup(scale):
+        s = parts("rnn", model=Net())
+        for loader in (s["train_loader"], s["val_loader"]):
+            x, y = loader.dataset.tensors
+            loader.dataset.tensors = ((x * 40 + 128).clamp(0, 255) * scale, y)
+        return s
+
+    torch.manual_seed(0)
+    first = diagnose(setup(1.0)).alarms[0]
+    assert first.id == "range-not-normalised" and first.evidence["saturated"] > 0.5
+    assert diagnose(setup(1 / 255)).ok
