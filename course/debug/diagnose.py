@@ -19,6 +19,7 @@ from course.debug.probes import (
     answers,
     axes,
     between,
+    checkpoints,
     clearing,
     clipping,
     data,
@@ -52,7 +53,7 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     schedule.schedule, between.kept_graphs, between.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
-    scored.another_model, scored.smoothed_loss,
+    scored.another_model, scored.smoothed_loss, checkpoints.checkpoint,
     data.covariate_shift, ranges.unnormalised, rates.finite, rates.underflow, rates.start,
     rates.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
 )  # fmt: skip
@@ -70,7 +71,7 @@ def diagnose(setup: Any, *, budget_s: float = 8.0) -> Report:
     Args:
         setup: Mapping, dataclass or object with `model`, `loss_fn`, `optimizer`, `train_loader`
             and, as far as there are any, `val_loader, scheduler, num_classes, task, train_step,
-            train, evaluate, groups, declared` (see `Setup`).
+            train, evaluate, save, load, groups, declared` (see `Setup`).
         budget_s: Seconds after which no further experiment is started.
 
     Returns:

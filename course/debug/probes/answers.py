@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from torch import Tensor
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 
-MOST_ROWS = 600
-PERMUTATIONS = 100
+MOST_ROWS, MOST_COLUMNS = 400, 512
+PERMUTATIONS = 60
 LEARNED, CHANCE = 4.0, 2.0
 """Standard deviations above permuted labels from which, and below which, labels are (not) told."""
 SHUFFLES = 8
@@ -120,14 +121,6 @@ class Relation:
     """The same for ridge regression on one-hot labels."""
     agreement: float
     by_chance: float
-    structure: float
-    """Distance to the nearest neighbour over the same for shuffled columns."""
-    surely: float
-    """By how many standard deviations of the shuffles it is shorter."""
-
-    @property
-    def clustered(self) -> bool:
-        return self.structure < CLUSTERED and self.surely > SURELY
 
     @property
     def strongest(self) -> float:
@@ -145,18 +138,15 @@ def relate(inputs: Tensor, labels: Tensor, seed: int = 0) -> Relation:
     Source: leave-one-out residuals of ridge regression in closed form (Allen 1974, PRESS).
     """
     own = torch.Generator().manual_seed(seed)
-    x = inputs.double()
-    x = (x - x.mean(0)) / x.std(0).clamp_min(1e-9)
-    x = x[:, inputs.double().std(0) > 1e-9]
-    nearest, distance = _nearest(x)
-    loose = torch.tensor([float(_nearest(_loosened(x, own))[1]) for _ in range(SHUFFLES)])
+    x = _standard(inputs)
+    nearest, _ = _nearest(x)
     kernel = x @ x.T / max(1, x.shape[1])
     ridge = torch.eye(len(x), dtype=x.dtype) * kernel.diagonal().mean()
     hat = kernel @ torch.linalg.inv(kernel + ridge)
     leverage = hat.diagonal()[:, None].clamp_max(1 - 1e-6)
 
     def scores(y: Tensor) -> tuple[float, float]:
-        one_hot = torch.nn.functional.one_hot(y).double()
+        one_hot = torch.nn.functional.one_hot(y).to(hat)
         one_hot = one_hot - one_hot.mean(0)
         fitted = (hat @ one_hot - leverage * one_hot) / (1 - leverage)
         return float((y[nearest] == y).double().mean()), float(
@@ -170,13 +160,37 @@ def relate(inputs: Tensor, labels: Tensor, seed: int = 0) -> Relation:
     )
     mean, spread = luck.mean(0), luck.std(0).clamp_min(1e-9)
     by_neighbour, by_line = ((torch.tensor(real) - mean) / spread).tolist()
-    structure, surely = distance / loose.mean(), (loose.mean() - distance) / loose.std()
-    return Relation(by_neighbour, by_line, real[0], float(mean[0]), float(structure), float(surely))
+    return Relation(by_neighbour, by_line, real[0], float(mean[0]))
 
 
-def _loosened(x: Tensor, own: torch.Generator) -> Tensor:
-    """Each column in an order of its own."""
-    return x.gather(0, torch.rand(x.shape, generator=own).argsort(0))
+def structure(inputs: Tensor, seed: int = 0) -> tuple[float, float]:
+    """How much nearer neighbours are than among rows made of shuffled columns.
+
+    Args:
+        inputs: [N, D] floats.
+        seed: Of the shuffles.
+
+    Returns:
+        The ratio of the distances, about 1 for independent columns, and by how many standard
+        deviations of the shuffles it is under 1.
+    """
+    own, x = torch.Generator().manual_seed(seed), _standard(inputs)
+    own_distance = _nearest(x)[1]
+    loose = torch.stack(
+        [
+            _nearest(x.gather(0, torch.rand(x.shape, generator=own).argsort(0)))[1]
+            for _ in range(SHUFFLES)
+        ]
+    )
+    mean = loose.mean()
+    return float(own_distance / mean), float((mean - own_distance) / loose.std().clamp_min(1e-12))
+
+
+def _standard(inputs: Tensor) -> Tensor:
+    """Columns of mean 0 and standard deviation 1; of very many, some evenly spaced ones."""
+    x = inputs[:, :: -(-inputs.shape[1] // MOST_COLUMNS)].float()
+    std = x.std(0)
+    return ((x - x.mean(0)) / std.clamp_min(1e-9))[:, std > 1e-6]
 
 
 def _nearest(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,28 +216,28 @@ def unrelated(session: Session) -> Iterator[Finding]:
     if found.strongest > CHANCE:
         return
     val = None
-    if session.setup.val_loader is not None and session.val_epoch.batches:
-        val = relate(*_sample(session.val_epoch.batches, least=30))
-    if val is not None and val.strongest > LEARNED + 1:
+    with contextlib.suppress(NotChecked):
+        val = relate(*_sample(session.val_epoch.batches, least=30)).strongest
+    ratio, surely = structure(train[0])
+    if val is not None and val > LEARNED + 1:
         where = (
             "those of validation do: the training labels were shuffled, or read in another order."
         )
-    elif found.clustered and len(train[0]) >= 100:
+    elif ratio < CLUSTERED and surely > SURELY and len(train[0]) >= 100:
         where = (
             "the inputs have a structure of their own: labels and inputs were probably shuffled, "
             "sorted or joined apart."
         )
     else:
         return
-    certain = (val is not None and val.strongest > LEARNED + 1) or train[1].unique().numel() > 2
+    certain = (val is not None and val > LEARNED + 1) or train[1].unique().numel() > 2
     yield Finding(
         "labels-shuffled", "warning" if certain else "note",  # same or other: pairs look so too
         "Neither the nearest neighbour nor a line tells a training label better than for permuted "
         f"labels, and {where}",
         {"neighbour_agrees": found.agreement, "by_chance": found.by_chance,
          "deviations_neighbour": found.neighbour, "deviations_line": found.line,
-         "deviations_validation": None if val is None else val.strongest,
-         "structure_of_inputs": found.structure},
+         "deviations_validation": val, "structure_of_inputs": ratio},
         FIX,
     )  # fmt: skip
 
@@ -255,7 +269,9 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
     y = torch.cat([t.detach().cpu().flatten() for _, t in pairs]).double()
     if len(y) < 48 or y.unique().numel() < 2 or not bool(torch.isfinite(x).all()):
         raise NotChecked("fewer than 48 examples, or one answer in all")
-    told = [column for column in range(x.shape[1]) if _tells(x[:, column], y)]
+    x, y = x - x.mean(0), y - y.mean()
+    told = (x.T @ y).abs() > (1 - 1e-6) * x.norm(dim=0) * y.norm()
+    told = (told & (x.norm(dim=0) > 1e-9)).nonzero()[:, 0].tolist()
     if told and len(told) < x.shape[1]:
         yield Finding(
             "target-in-inputs", "warning",
@@ -264,10 +280,3 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
             {"columns": told[:5], "examples": len(y), "columns_in_all": x.shape[1]},
             f"inputs = np.delete(inputs, {told[0]}, axis=1)  # in training and in validation",
         )  # fmt: skip
-
-
-def _tells(column: Tensor, y: Tensor) -> bool:
-    """The column is the target times a number plus a number."""
-    if float(column.std()) < 1e-12:
-        return False
-    return abs(float(torch.corrcoef(torch.stack([column, y]))[0, 1])) > 1 - 1e-6
