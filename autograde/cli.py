@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -154,8 +155,8 @@ def _off_roster(folder: Path, graded: list[str]) -> Iterator[str]:
     for student in off_roster(folder, graded):
         yield (
             f"{folder}/submitted/{student}: '{student}' is not on the gradebook's class list. A "
-            f"misspelt id? Rename the folder, nbgrader db student remove {student} --force, then "
-            "grade again."
+            f"misspelt id? Rename the folder, nbgrader db student remove {quote(student)} --force, "
+            "then grade again."
         )
 
 

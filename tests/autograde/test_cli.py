@@ -125,3 +125,15 @@ def test_nbgraders_and_the_disks_refusals_are_one_line(autograde, monkeypatch):
     assert code == 2 and err == "autograde: nbgrader gave up: OSError: no room\n"
     code, _, err = refuse(PermissionError(13, "Permission denied", "/class/gradebook.db"))
     assert code == 2 and err.startswith("autograde: /class/gradebook.db: Permission denied. ")
+
+
+def test_a_gradebook_that_knows_no_release_says_so(tmp_path):
+    """As after gradebook.db was lost: the notebook has not changed, and is not called changed."""
+    from autograde.class_dir import ClassDirError
+    from autograde.classroom.assignment import Assignment
+    from autograde.classroom.grading import _written_before
+
+    folder = make(tmp_path / "class", {"ada": Paper()})
+    lost = Assignment(name="other", cells=[], released={}, calls={}, version="", exercises="")
+    with pytest.raises(ClassDirError, match="does not know other: it was not released"):
+        _written_before(folder, lost)
