@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from course.debug import diagnose
-from tests.debug.faulty import PAIRS, reported, subtle
+from tests.debug.faulty import PAIRS, fresh, reported, subtle
 from tests.debug.faulty.kit import nn, parts, whole
 from tests.debug.sound import SOUND
 
 SUBTLE = [
-    pair for pair in PAIRS for home in (subtle, reported) if hasattr(home, pair.name.split("[")[0])
-]
+    pair for pair in PAIRS for home in (subtle, reported, fresh)
+    if hasattr(home, pair.name.split("[")[0])
+]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -2,6 +2,7 @@
 
 from tests.debug.faulty import (  # noqa: F401
     checkpoints,
+    fresh,
     loops,
     losses,
     modes,
