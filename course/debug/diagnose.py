@@ -26,6 +26,7 @@ from course.debug.probes import (
     groups,
     modes,
     pairing,
+    progress,
     ranges,
     rates,
     schedule,
@@ -50,17 +51,18 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     structure.frozen_drift, groups.weight_decay, groups.zero_rate, groups.batch_of_one,
     clearing.clearing, clearing.thrown_away, stepping.uphill, between.reseeded, stepping.erased,
     stepping.stepping, clipping.clip_place, accumulation.accumulation, accumulation.wasted,
-    schedule.schedule, between.kept_graphs, between.skipped,
+    progress.undone, schedule.schedule, between.kept_graphs, between.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
     scored.another_model, scored.smoothed_loss, checkpoints.checkpoint,
     data.covariate_shift, ranges.unnormalised, rates.finite, rates.underflow, rates.start,
     rates.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
+    progress.downhill,
 )  # fmt: skip
 
 SYMPTOMS = {
     "non-finite-loss", "dead-relu", "lr-too-large", "lr-too-small", "inputs-ignored",
-    "metric-wrong", "raises",
+    "metric-wrong", "raises", "loss-rises",
 }  # fmt: skip
 """What another bug can bring about: said after the others, and as notes beside an error."""
 

@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from course.debug import diagnose
-from tests.debug.faulty import PAIRS, subtle
+from tests.debug.faulty import PAIRS, reported, subtle
 from tests.debug.faulty.kit import nn, parts, whole
 from tests.debug.sound import SOUND
 
-SUBTLE = [pair for pair in PAIRS if hasattr(subtle, pair.name.split("[")[0])]
+SUBTLE = [
+    pair for pair in PAIRS for home in (subtle, reported) if hasattr(home, pair.name.split("[")[0])
+]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -66,3 +68,34 @@ def test_pixels_into_a_gated_network_are_named_by_its_saturated_gates(cell):
     first = diagnose(setup(1.0)).alarms[0]
     assert first.id == "range-not-normalised" and first.evidence["saturated"] > 0.5
     assert diagnose(setup(1 / 255)).ok
+
+
+def test_a_rise_of_the_loss_is_told_beside_what_plain_steps_reach():
+    """What goes backward is the loss of other labels: the returned one is right and rises."""
+    s = whole(parts("mlp"))
+    model, loss_fn = s["model"], s["loss_fn"]
+
+    def train_step(batch):
+        x, y = batch
+        s["optimizer"].zero_grad()
+        outputs = model(x)
+        loss_fn(outputs, (y + 1) % 3).backward()
+        s["optimizer"].step()
+        return loss_fn(outputs, y).item()
+
+    finding = diagnose(s | {"train_step": train_step}).alarms[0]
+    assert finding.id == "loss-rises" and not finding.evidence["negated"]
+    assert finding.evidence["after_plain_steps"] < finding.evidence["before"] < (
+        finding.evidence["after"]
+    )  # fmt: skip
+    model.eval()
+    with torch.no_grad():  # the first batches are drawn by the loader's generator of its own
+        every = [loss_fn(model(x), y).item() for x, y in s["train_loader"]]
+    assert min(every) <= finding.evidence["before"] <= max(every)
+
+
+def test_a_step_that_returns_something_else_is_not_asked_where_it_leads():
+    report = diagnose(SOUND["reinforce"]())
+    assert report.not_checked["progress.downhill"] == (
+        "train_step does not return the loss of its batch"
+    )
