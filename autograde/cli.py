@@ -50,7 +50,7 @@ def init(
     """Make a class directory: a plain nbgrader course with the course's notebooks."""
     from autograde import class_dir
 
-    written = class_dir.init(folder, assignment)
+    written = class_dir.init(folder, assignment, say=print)
     for path in written:
         print(f"wrote {path}")
     print(f"Next: autograde release --dir {folder}")
@@ -238,6 +238,10 @@ def report(
     rows = read_rows(folder, assignment)
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2, ensure_ascii=False))
+        if html:
+            from autograde.classroom.page import write_page
+
+            write_page(folder, assignment, html)
         return
     print_table(as_table(rows))
     waiting = sum(len(row.to_grade_by_hand) for row in rows)
