@@ -8,14 +8,15 @@ from tests.debug.faulty import PAIRS, fresh, reported, subtle
 from tests.debug.faulty.kit import nn, parts, whole
 from tests.debug.sound import SOUND
 
+HOMES = ((subtle, ()), (reported, pytest.mark.slow), (fresh, pytest.mark.slow))
 SUBTLE = [
-    pair for pair in PAIRS for home in (subtle, reported, fresh)
-    if hasattr(home, pair.name.split("[")[0])
+    pytest.param(pair, marks=marks, id=pair.name)
+    for pair in PAIRS for home, marks in HOMES if hasattr(home, pair.name.split("[")[0])
 ]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("pair", SUBTLE, ids=lambda pair: pair.name)
+@pytest.mark.parametrize("pair", SUBTLE)
 def test_a_subtle_fault_is_named_first_and_its_twin_is_left_alone(pair):
     faulty, twin = diagnose(pair.make(True)), diagnose(pair.make(False))
     assert faulty.alarms and faulty.alarms[0].id in pair.ids, str(faulty)
