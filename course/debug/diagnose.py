@@ -31,6 +31,7 @@ from course.debug.probes import (
     rates,
     schedule,
     scored,
+    splits,
     stepping,
     structure,
 )
@@ -40,8 +41,8 @@ from course.debug.probes.setup import as_setup
 
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     data.empty, rates.raises, data.memory_shared, data.contract,
-    data.single_class, data.second_epoch, data.split, data.groups, data.times,
-    data.preprocessing, data.label_shift, data.wrapped_bytes,
+    data.single_class, data.second_epoch, splits.split, splits.groups, splits.times,
+    splits.preprocessing, splits.label_shift, data.wrapped_bytes,
     answers.target_in_inputs, answers.shuffled_in_step, answers.shuffled_between_epochs,
     answers.unrelated,
     pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax,
@@ -55,7 +56,7 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
     scored.another_model, scored.smoothed_loss, checkpoints.checkpoint,
-    data.covariate_shift, ranges.unnormalised, rates.finite, rates.underflow, rates.start,
+    splits.covariate_shift, ranges.unnormalised, rates.finite, rates.underflow, rates.start,
     rates.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
     progress.downhill,
 )  # fmt: skip
