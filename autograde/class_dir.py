@@ -12,8 +12,9 @@ Class data never mixes with the repository: the directory lies wherever the inst
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from itertools import count
 from pathlib import Path
 
 import nbformat
@@ -34,12 +35,20 @@ class ClassDirError(ValueError):
     """The directory is no class directory, or cannot become one; the message says what to do."""
 
 
-def init(folder: Path, assignments: list[str] | None = None) -> list[Path]:
+def init(
+    folder: Path,
+    assignments: list[str] | None = None,
+    *,
+    say: Callable[[str], None] = lambda _line: None,
+) -> list[Path]:
     """Make a class directory from the notebooks' sources; existing notebooks in it are renewed.
+
+    One that was otherwise is kept in replaced/: it may be the instructor's own version.
 
     Args:
         folder: New or empty, or a class directory already.
         assignments: Names as `03a-training-recipe`; None takes all.
+        say: Told, a line each, where a notebook that was replaced is kept.
 
     Returns:
         The source notebooks written.
@@ -69,9 +78,21 @@ def init(folder: Path, assignments: list[str] | None = None) -> list[Path]:
     for name in assignments or known:
         path = folder / "source" / name / f"{name}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(read_source(known[name]), path)
+        text = f"{nbformat.writes(read_source(known[name]))}\n"
+        if path.exists() and path.read_text("utf-8") != text:
+            say(f"{path} was another version, kept as {_keep(folder, path)}")
+        path.write_text(text, "utf-8")
         written.append(path)
     return written
+
+
+def _keep(folder: Path, path: Path) -> Path:
+    """Copy a notebook to replaced/ under a free name. (nbgrader would release it from source/.)"""
+    names = (folder / "replaced" / f"{path.stem}-{number}.ipynb" for number in count(1))
+    kept = next(name for name in names if not name.exists())
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_bytes(path.read_bytes())
+    return kept
 
 
 def check_class_dir(folder: Path) -> Path:

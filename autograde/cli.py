@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,7 +50,7 @@ def init(
     """Make a class directory: a plain nbgrader course with the course's notebooks."""
     from autograde import class_dir
 
-    written = class_dir.init(folder, assignment)
+    written = class_dir.init(folder, assignment, say=print)
     for path in written:
         print(f"wrote {path}")
     print(f"Next: autograde release --dir {folder}")
@@ -154,8 +155,8 @@ def _off_roster(folder: Path, graded: list[str]) -> Iterator[str]:
     for student in off_roster(folder, graded):
         yield (
             f"{folder}/submitted/{student}: '{student}' is not on the gradebook's class list. A "
-            f"misspelt id? Rename the folder, nbgrader db student remove {student} --force, then "
-            "grade again."
+            f"misspelt id? Rename the folder, nbgrader db student remove {quote(student)} --force, "
+            "then grade again."
         )
 
 
@@ -237,6 +238,10 @@ def report(
     rows = read_rows(folder, assignment)
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2, ensure_ascii=False))
+        if html:
+            from autograde.classroom.page import write_page
+
+            write_page(folder, assignment, html)
         return
     print_table(as_table(rows))
     waiting = sum(len(row.to_grade_by_hand) for row in rows)
@@ -272,7 +277,7 @@ def export(
     assignment = check_assignment(folder, assignment)
     path = export.write_marks(folder, assignment, to, output)
     marks = export.read_marks(folder, assignment)
-    for line in export.open_questions(marks):
+    for line in export.open_questions(marks, to):
         print(f"autograde: {line}", file=sys.stderr)
     print(f"wrote {path}")
     if strict and not export.is_final(marks):

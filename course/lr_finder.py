@@ -8,6 +8,11 @@ Five steps, as in the lecture: 1 remember everything; 2 start tiny; 3 after each
 rate by the same factor; 4 stop when the loss explodes; 5 read the rate off the smoothed curve and
 give everything back as it was.
 
+The lecture's rule, a decade before the lowest loss, lands within half a decade of the best rate.
+So the default goes on from there: it trains for 100 updates with nine rates around it, and takes
+the lowest of those that train as well as any. `rule="decade", sweeps=1, hold=1` is the lecture's
+test alone.
+
 Source: Lecture 3, "The learning-rate finder"; Smith 2017 (arXiv:1506.01186); ledger C26, S18, N22.
 """
 
@@ -15,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 from statistics import median
@@ -36,10 +41,14 @@ from course.engine.preflight import check_accum_steps
 from course.engine.trainer import enter_train_mode, train_step
 from course.engine.window import Batch, Criterion
 
-RULES = ("decade", "halfway", "steepest", "valley")
+RULES = ("trials", "decade", "halfway", "steepest", "valley")
 DECADE = 10.0
 DOWN = 0.65
 """Share of the fall after which the rule `halfway` takes the rate."""
+TRIALS = tuple(10 ** (quarter / 4) for quarter in range(-3, 6))
+"""Rates that the rule `trials` tries, in units of what the rule `decade` suggests."""
+ALIKE = 0.3
+"""Losses so much above the lowest, as a share of it, count as equally low."""
 ONE_CYCLE_PEAK = 1.9
 """Peak of a one-cycle schedule over its mean (cosine, from peak / 25 up at 30 % and down to 0)."""
 
@@ -84,6 +93,8 @@ class LRCurve:
     """By how much the top of an attached schedule may lie above a constant rate."""
     notes: tuple[str, ...] = ()
     """What was done on the way that one should know."""
+    trials: tuple[tuple[float, float], ...] = ()
+    """Rates that were trained with for a while, ascending, and the loss each led to (inf: lost)."""
 
     @property
     def smoothed(self) -> list[float]:
@@ -102,12 +113,15 @@ class LRCurve:
             rule: `decade`: a tenth of the rate at the lowest smoothed loss (the lecture's).
                 `steepest`: where the smoothed loss falls fastest per decade. `valley`: two thirds
                 down the longest descent. `halfway` (ours): where 65 % of the fall are done.
+                `trials` (ours): the lowest rate that trains as well as any, where rates were tried.
 
         Raises:
-            ValueError: Another rule.
+            ValueError: Another rule, or `trials` where there were none.
         """
         if rule not in RULES:
             raise ValueError(f"rule = {rule!r}: expected one of {', '.join(RULES)}.")
+        if rule == "trials" and self.rule != "trials":
+            raise ValueError("rule = 'trials': no rate was tried out. Call lr_find(rule='trials').")
         if reason := self._no_ground():
             return Suggestion(None, rule, reason)
         return _RULE[rule](self)
@@ -135,6 +149,11 @@ class LRCurve:
             )
         return ""
 
+    @property
+    def _rules(self) -> list[str]:
+        """Those that this curve can answer."""
+        return [rule for rule in RULES if rule != "trials" or self.rule == "trials"]
+
     def plot(self) -> Any:
         """Figure with minimum, steepest zone, suggestion and divergence marked."""
         from course.plots.lr import plot_lr_curve
@@ -143,11 +162,12 @@ class LRCurve:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain values."""
-        suggestions = {rule: self.suggest(rule) for rule in RULES}
+        suggestions = {rule: self.suggest(rule) for rule in self._rules}
         return {
             "lrs": list(self.lrs), "losses": list(self.losses), "smoothed": self.smoothed,
             "start_loss": self.start_loss, "stopped": self.stopped, "notes": list(self.notes),
             "rule": self.rule,
+            "trials": [[lr, loss if math.isfinite(loss) else None] for lr, loss in self.trials],
             "suggestions": {r: {"lr": s.lr, "reason": s.reason} for r, s in suggestions.items()},
         }  # fmt: skip
 
@@ -161,7 +181,7 @@ class LRCurve:
             f"<tr><td>{f'<b>{rule}</b>' if rule == self.rule else rule}</td>"
             f"<td>{'none' if s.lr is None else f'{s.lr:.2e}'}</td>"
             f"<td>{escape(s.reason)}</td></tr>"
-            for rule in RULES
+            for rule in self._rules
             for s in [self.suggest(rule)]
         )
         return (
@@ -186,7 +206,8 @@ def lr_find(
     hold: int = 2,
     smoothing: float = 0.9,
     diverge_at: float = 4.0,
-    rule: str = "decade",
+    rule: str = "trials",
+    trial_steps: int = 100,
     device: torch.device | str | None = None,
 ) -> LRCurve:
     """Sweep the learning rate from `start` to `end` in equal ratios, one update at each.
@@ -211,7 +232,9 @@ def lr_find(
         hold: Updates at each rate. `sweeps=1, hold=1` is the plain range test.
         smoothing: Weight of the past in the running mean, 0 <= smoothing < 1.
         diverge_at: Stop when the smoothed loss is this many times its lowest, counted above zero.
-        rule: Which rule `suggestion` uses.
+        rule: Which rule `suggestion` uses. `trials` trains with nine rates around the lecture's,
+            from the same weights on the same batches; the others only read the curve.
+        trial_steps: Updates of each trial.
         device: Where to compute; the model's by default.
 
     Returns:
@@ -223,7 +246,7 @@ def lr_find(
 
     Source: Lecture 3, "The learning-rate finder"; ledger C26, N22.
     """
-    _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, optimizer)
+    _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, trial_steps, optimizer)
     check_accum_steps(accum_steps)
     _check_parts(model, loader, val_loader)
     data = [getattr(part, "dataset", None) for part in (loader, val_loader)]
@@ -245,9 +268,22 @@ def lr_find(
         for _ in range(sweeps):
             between.restore()
             runs.append(sweep.run(rates, hold, smoothing, diverge_at))
+        curve = _joined(rates, runs, smoothing, diverge_at, rule, sweep)
+        if rule == "trials" and (centre := curve.suggest("decade").lr) is not None:
+            tried = []
+            for lr in _around(centre / curve.peak, start, end):
+                keeper.restore()  # each from the same weights, on the same batches
+                tried.append((lr, sweep.trial(lr, trial_steps, accum_steps)))
+            curve = replace(curve, trials=tuple(tried))
     finally:
         keeper.restore()  # 5
-    return _joined(rates, runs, smoothing, diverge_at, rule, sweep)
+    return curve
+
+
+def _around(centre: float, start: float, end: float) -> list[float]:
+    """Rates to try out, none beyond what was swept; the centre in any case."""
+    rates = (centre * factor for factor in TRIALS)
+    return [lr for lr in rates if start <= lr <= end] or [centre]
 
 
 @dataclass(frozen=True)
@@ -314,6 +350,20 @@ class _Sweep:
             if _exploded(losses, start_loss, smoothing, diverge_at):  # 4
                 return _Run(losses, start_loss, "diverged")
         return _Run(losses, start_loss, "end")
+
+    def trial(self, lr: float, steps: int, accum_steps: int) -> float:
+        """The loss to which a constant rate leads: on validation, or over the last quarter."""
+        precision = Precision(self.precision, self.device)
+        self.windows = _Windows(self.windows.loader, accum_steps)
+        enter_train_mode(self.model)
+        self._set_rate(lr)
+        try:
+            losses = [self._update(precision) for _ in range(steps)]
+        except NonFiniteError:
+            return math.inf
+        late = losses[-max(1, steps // 4) :]
+        loss = self._val_loss() if self.val_loader is not None else sum(late) / len(late)
+        return loss if math.isfinite(loss) else math.inf
 
     def _set_rate(self, lr: float) -> None:
         for group, share in zip(self.optimizer.param_groups, self.shares, strict=True):
@@ -479,12 +529,30 @@ def _halfway(curve: LRCurve) -> Suggestion:
     )  # fmt: skip
 
 
-_RULE = {"halfway": _halfway, "decade": _decade, "steepest": _steepest, "valley": _valley}
+def _trials(curve: LRCurve) -> Suggestion:
+    """The lowest rate that trains as well as any, or nearly: what is gained above it is luck."""
+    lowest = min(loss for _, loss in curve.trials)
+    if not math.isfinite(lowest):
+        return Suggestion(None, "trials", "every trial was lost: look at data and loss first.")
+    level = lowest + max(ALIKE * lowest, 0.005 * (curve.start_loss - lowest))
+    lr, loss = next((lr, loss) for lr, loss in curve.trials if loss <= level)
+    return Suggestion(
+        lr * curve.peak, "trials",
+        f"of {len(curve.trials)} rates tried out, {lr:.1e} is the lowest that trains as well as "
+        f"any (loss {loss:.3g}, lowest {lowest:.3g})"
+        + (f"; times {curve.peak:g} as a peak." if curve.peak > 1 else "."),
+    )  # fmt: skip
+
+
+_RULE = {
+    "trials": _trials, "decade": _decade, "halfway": _halfway, "steepest": _steepest,
+    "valley": _valley,
+}  # fmt: skip
 
 
 def _check(
     start: float, end: float, steps: int, sweeps: int, hold: int, smoothing: float,
-    diverge_at: float, rule: str, optimizer: Optimizer,
+    diverge_at: float, rule: str, trial_steps: int, optimizer: Optimizer,
 ) -> None:  # fmt: skip
     if not 0 < start < end or not math.isfinite(end):
         raise LRFinderError(
@@ -492,8 +560,10 @@ def _check(
         )
     if steps < 2:
         raise LRFinderError(f"steps = {steps}: a sweep needs at least 2, and 100 to be readable.")
-    if sweeps < 1 or hold < 1:
-        raise LRFinderError(f"sweeps = {sweeps}, hold = {hold}: both are at least 1.")
+    if min(sweeps, hold, trial_steps) < 1:
+        raise LRFinderError(
+            f"sweeps = {sweeps}, hold = {hold}, trial_steps = {trial_steps}: each is at least 1."
+        )
     if not 0 <= smoothing < 1:
         raise LRFinderError(f"smoothing = {smoothing}: expected 0 (none) up to below 1.")
     if not diverge_at > 1:

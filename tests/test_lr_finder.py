@@ -435,11 +435,63 @@ def test_an_unknown_rule_lists_those_there_are():
         curve_of([3.0, 2.0, 1.0, 1.0, 5.0]).suggest("best")
 
 
+FALL = [2.0] * 10 + [1.0] * 10
+
+
+@pytest.mark.parametrize(
+    ("losses", "chosen"),
+    [
+        ((0.9, 0.33, 0.31, 0.30, 0.5), 1),
+        ((0.9, 0.4, 0.31, 0.30, 0.5), 2),
+        ((0.9, 0.45, 0.40, 0.30, math.inf), 3),
+        ((-1.0, -4.9, -4.99, -5.0, -2.0), 2),
+    ],
+)
+def test_the_lowest_rate_that_trains_as_well_as_any_is_taken(losses, chosen):
+    rates = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    curve = curve_of(FALL, rule="trials", trials=tuple(zip(rates, losses, strict=True)))
+    assert curve.suggestion.lr == rates[chosen]
+    assert f"{rates[chosen]:.1e} is the lowest" in curve.suggestion.reason
+
+
+def test_where_every_trial_was_lost_nothing_is_suggested():
+    curve = curve_of(FALL, rule="trials", trials=((1e-2, math.inf), (1e-1, math.inf)))
+    assert curve.suggestion.lr is None and "every trial was lost" in curve.suggestion.reason
+    assert json.loads(json.dumps(curve.to_json(), allow_nan=False))["trials"] == [
+        [1e-2, None], [1e-1, None],
+    ]  # fmt: skip
+
+
+def test_the_rule_trials_needs_trials():
+    with pytest.raises(ValueError, match="no rate was tried out"):
+        curve_of(FALL).suggest("trials")
+
+
+def test_a_trial_is_a_plain_run_from_the_same_weights_on_the_same_batches():
+    model, loader = model_of(), loader_of(3)
+    optimizer = torch.optim.Adam(model.parameters())
+    random_state = torch.get_rng_state()
+    curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, trial_steps=30, end=0.1)
+    assert len(curve.trials) >= 3 and all(lr <= 0.1 for lr, _ in curve.trials)
+    for lr, loss in curve.trials[1:3]:
+        torch.set_rng_state(random_state)
+        twin, losses = copy.deepcopy(model).train(), []
+        plain, batches = torch.optim.Adam(twin.parameters(), lr=lr), loader_of(3)
+        while len(losses) < 30:
+            for inputs, targets in batches:
+                plain.zero_grad()
+                fault = F.cross_entropy(twin(inputs), targets)
+                fault.backward()
+                plain.step()
+                losses.append(fault.item())
+        assert loss == pytest.approx(sum(losses[23:30]) / 7, rel=1e-5)
+
+
 def test_the_curve_goes_to_json_to_a_notebook_and_to_a_picture():
     model = model_of()
     curve = lr_find(model, nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters()), loader_of())
     plain = json.loads(json.dumps(curve.to_json(), allow_nan=False))
     assert plain["suggestions"]["decade"]["lr"] == curve.suggest("decade").lr
-    assert "<b>decade</b>" in curve._repr_html_()
+    assert "<b>trials</b>" in curve._repr_html_() and "<td>decade</td>" in curve._repr_html_()
     labels = [text.get_text() for text in curve.plot().axes[0].get_legend().get_texts()]
-    assert {"lowest", "steepest", "smoothed"} <= set(labels)
+    assert {"lowest", "steepest", "smoothed", "tried out"} <= set(labels)

@@ -1,8 +1,9 @@
 """Marks for a learning platform: what Canvas and Moodle import, and a plain table for the rest.
 
 Points are nbgrader's: manual grades and extra credit are in, the late penalty is taken off, and no
-total falls below 0, as in `nbgrader export`. One thing is not as there: who has no grade gets an
-empty field, which both platforms read as "no grade", never a 0.
+total falls below 0, as in `nbgrader export`. One thing is not as there: who has no grade gets no
+zero. The plain table leaves the field empty; the files for Canvas and Moodle leave the student out,
+since both platforms take an empty field as an order to clear the mark that they have.
 """
 
 from __future__ import annotations
@@ -156,13 +157,15 @@ def _mark(student, submission, refused: bool) -> Mark:
 def as_csv(marks: Marks, to: Target) -> str:
     """The marks in the form that a platform imports.
 
-    `canvas`: its gradebook's import. Canvas knows a student by ID (nbgrader's lms_user_id), else by
-    SIS Login ID (the student's id here), else by name. The second row holds the points possible.
-    An assignment of the same title is filled in, else Canvas offers to make one.
+    `canvas`: its gradebook's import. Canvas knows a student by ID (nbgrader's lms_user_id, where it
+    is a number), else by SIS User ID (where it is none), else by SIS Login ID (the student's id
+    here), else by name. The second row holds the points possible. An assignment of the same title
+    is filled in, else Canvas offers to make one.
 
     `moodle`: Grades > Import > CSV file. Map `Username`, `ID number` or `Email address` to the user
-    field, and the last column to a grade item. Moodle takes more than its maximum grade (for extra
-    credit) only where an administrator has allowed grades above 100 %.
+    field, and the last column to a grade item. A student who is unknown to Moodle makes it refuse
+    the whole file. It takes more than its maximum grade (for extra credit) only where an
+    administrator has allowed grades above 100 %.
 
     `csv`: everything, a column a graded cell.
 
@@ -171,7 +174,7 @@ def as_csv(marks: Marks, to: Target) -> str:
         to: Which form.
 
     Source: Canvas, "How do I import grades in the Gradebook?", and its gradebook importer; Moodle
-        documentation, "Grade import".
+        documentation, "Grade import", and its CSV importer.
     """
     rows = {"canvas": _canvas, "moodle": _moodle, "csv": _plain}[to](marks)
     text = io.StringIO()
@@ -187,16 +190,22 @@ Row = Iterable["str | float | None"]
 def _canvas(marks: Marks) -> Iterable[Row]:
     yield ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", marks.assignment]
     yield ["    Points Possible", "", "", "", "", marks.max_score]
-    for mark in marks.students:
-        yield [mark.name, mark.lms_user_id, "", mark.student, "", mark.score]
+    for mark in filter(_has_grade, marks.students):
+        number = mark.lms_user_id.isdecimal()
+        ids = [mark.lms_user_id, ""] if number else ["", mark.lms_user_id]
+        yield [mark.name, *ids, mark.student, "", mark.score]
 
 
 def _moodle(marks: Marks) -> Iterable[Row]:
     head = ["First name", "Last name", "Username", "ID number", "Email address"]
     yield [*head, f"Assignment: {marks.assignment} (Real)"]
-    for mark in marks.students:
+    for mark in filter(_has_grade, marks.students):
         who = [mark.first_name, mark.last_name, mark.student, mark.lms_user_id, mark.email]
         yield [*who, mark.score]
+
+
+def _has_grade(mark: Mark) -> bool:
+    return mark.status == "graded"
 
 
 def _plain(marks: Marks) -> Iterable[Row]:
@@ -246,7 +255,7 @@ def write_marks(folder: Path, assignment: str, to: Target, output: Path | None =
     return path
 
 
-def open_questions(marks: Marks) -> list[str]:
+def open_questions(marks: Marks, to: Target = "csv") -> list[str]:
     """What to know before marks go out, a line each; none if everything is in."""
     lines = []
     waiting = sum(len(mark.waiting) for mark in marks.students)
@@ -255,12 +264,21 @@ def open_questions(marks: Marks) -> list[str]:
             f"{'1 answer waits' if waiting == 1 else f'{waiting} answers wait'} for a person, so "
             "these points may still change: use formgrader, then export again"
         )
+    what = "left empty" if to == "csv" else f"left out, so that {to.title()} keeps what it has"
     for status in ("not graded", "nothing handed in"):
         names = [mark.student for mark in marks.students if mark.status == status]
         if names:
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            lines.append(f"{status}, left empty: {', '.join(names[:5])}{more}")
+            lines.append(f"{status}, {what}: {_few(names)}")
+    listed = any(mark.is_listed for mark in marks.students)
+    strangers = [mark.student for mark in filter(_has_grade, marks.students) if not mark.is_listed]
+    if listed and strangers:
+        fate = "; Moodle refuses a file with a student it does not know" if to == "moodle" else ""
+        lines.append(f"not on the class list{fate}: {_few(strangers)}")
     return lines
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def is_final(marks: Marks) -> bool:

@@ -206,13 +206,18 @@ def off_roster(folder: Path, students: Iterable[str]) -> list[str]:
     return sorted(set(students) - listed) if listed else []
 
 
-def changed_since_release(folder: Path, assignment: str, cells: list[dict[str, Any]]) -> list[str]:
-    """Locked cells whose source is not what nbgrader noted when the assignment was released."""
+def changed_since_release(
+    folder: Path, assignment: str, cells: list[dict[str, Any]]
+) -> list[str] | None:
+    """Locked cells whose source is not what nbgrader noted when the assignment was released.
+
+    None where the gradebook knows of no release.
+    """
     with open_gradebook(folder) as gradebook:
         try:
             notebook = gradebook.find_notebook(assignment, assignment)
         except api.MissingEntry:
-            return ["(nothing was released)"]
+            return None
         noted = {cell.name: cell.source for cell in notebook.source_cells if cell.locked}
     sources = {cell["metadata"]["nbgrader"]["grade_id"]: cell["source"] for cell in cells}
     return [id for id, source in noted.items() if sources.get(id) != source]

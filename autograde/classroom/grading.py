@@ -320,6 +320,11 @@ def _written_before(folder: Path, assignment: Assignment) -> set[str]:
     from autograde.classroom.gradebook import changed_since_release, students_in
 
     changed = changed_since_release(folder, assignment.name, assignment.cells)
+    if changed is None:
+        raise ClassDirError(
+            f"The gradebook of {folder} does not know {assignment.name}: it was not released, or "
+            f"the gradebook is a new one. Run: autograde release {assignment.name} --dir {folder}"
+        )
     if changed:
         raise ClassDirError(
             f"source/{assignment.name} is not what was released, see '{changed[0]}'. "

@@ -270,9 +270,9 @@ def time_and_attempts(
         )
     stamps = sorted(m.timestamp for m in read_marks(folder, assignment).students if m.timestamp)
     if stamps:
+        when = f"from {stamps[0]} to {stamps[-1]}" if stamps[1:] else f"at {stamps[0]}"
         sentences.append(
-            f"Handed in from {stamps[0]} to {stamps[-1]} UTC ({len(stamps)} of {len(verdicts)} "
-            "with a timestamp.txt)."
+            f"Handed in {when} UTC ({len(stamps)} of {len(verdicts)} with a timestamp.txt)."
         )
     else:
         sentences.append(

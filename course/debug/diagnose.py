@@ -19,16 +19,19 @@ from course.debug.probes import (
     answers,
     axes,
     between,
+    checkpoints,
     clearing,
     clipping,
     data,
     groups,
     modes,
     pairing,
+    progress,
     ranges,
     rates,
     schedule,
     scored,
+    splits,
     stepping,
     structure,
 )
@@ -38,8 +41,8 @@ from course.debug.probes.setup import as_setup
 
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     data.empty, rates.raises, data.memory_shared, data.contract,
-    data.single_class, data.second_epoch, data.split, data.groups, data.times,
-    data.preprocessing, data.label_shift, data.wrapped_bytes,
+    data.single_class, data.second_epoch, splits.split, splits.groups, splits.times,
+    splits.preprocessing, splits.label_shift, data.wrapped_bytes,
     answers.target_in_inputs, answers.shuffled_in_step, answers.shuffled_between_epochs,
     answers.unrelated,
     pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax,
@@ -49,17 +52,18 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     structure.frozen_drift, groups.weight_decay, groups.zero_rate, groups.batch_of_one,
     clearing.clearing, clearing.thrown_away, stepping.uphill, between.reseeded, stepping.erased,
     stepping.stepping, clipping.clip_place, accumulation.accumulation, accumulation.wasted,
-    schedule.schedule, between.kept_graphs, between.skipped,
+    progress.undone, schedule.schedule, between.kept_graphs, between.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
-    scored.another_model, scored.smoothed_loss,
-    data.covariate_shift, ranges.unnormalised, rates.finite, rates.underflow, rates.start,
+    scored.another_model, scored.smoothed_loss, checkpoints.checkpoint,
+    splits.covariate_shift, ranges.unnormalised, rates.finite, rates.underflow, rates.start,
     rates.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
+    progress.downhill,
 )  # fmt: skip
 
 SYMPTOMS = {
     "non-finite-loss", "dead-relu", "lr-too-large", "lr-too-small", "inputs-ignored",
-    "metric-wrong", "raises",
+    "metric-wrong", "raises", "loss-rises",
 }  # fmt: skip
 """What another bug can bring about: said after the others, and as notes beside an error."""
 
@@ -70,7 +74,7 @@ def diagnose(setup: Any, *, budget_s: float = 8.0) -> Report:
     Args:
         setup: Mapping, dataclass or object with `model`, `loss_fn`, `optimizer`, `train_loader`
             and, as far as there are any, `val_loader, scheduler, num_classes, task, train_step,
-            train, evaluate, groups, declared` (see `Setup`).
+            train, evaluate, save, load, groups, declared` (see `Setup`).
         budget_s: Seconds after which no further experiment is started.
 
     Returns:

@@ -12,7 +12,7 @@ from course.engine.distributed import num_ranks, process_group, rank
 from course.engine.errors import CheckpointError, EngineError, NonFiniteError
 from course.engine.evaluation import evaluate, evaluation_mode
 from course.engine.history import History
-from course.engine.record import Run, compare, read_run, read_runs
+from course.engine.runs import Run, compare, read_run, read_runs
 from course.engine.schedules import one_cycle, plateau, step_decay, warmup_cosine
 from course.engine.seeding import rng_state, seed_everything, set_rng_state, undisturbed
 from course.engine.stopping import EarlyStopping, KeepBest

@@ -10,6 +10,7 @@ Source: ledger C06, F43, F88, N52; "DistributedDataParallel" in the torch docume
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -56,9 +57,11 @@ def process_group() -> Iterator[torch.device]:
         dist.init_process_group("nccl" if on_gpu else "gloo")
     try:
         yield device
+        wait_for_all()  # one that leaves early takes its connections from the others
     finally:
         if started:
             dist.destroy_process_group()
+            gc.collect()  # wrapped models hold the group's threads, which Python's exit would abort
 
 
 def share_gradients(model: nn.Module) -> nn.Module:

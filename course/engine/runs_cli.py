@@ -22,7 +22,7 @@ def list_runs(
     as_json: AsJson = False,
 ) -> None:
     """One line a run, the oldest first: status, epochs, seed and best metric."""
-    from course.engine.record import read_runs
+    from course.engine.runs import read_runs
 
     if not directory.is_dir():
         _fail(f"{directory}: no such directory. Give the one that holds the runs, as `runs`.")
@@ -55,7 +55,7 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 @app.command()
 def compare(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
     """What differs between two runs, and the metric beside it. One change at a time."""
-    from course.engine.record import compare as compare_runs
+    from course.engine.runs import compare as compare_runs
 
     one, two = _read(first), _read(second)
     found = compare_runs(one, two)
@@ -86,7 +86,7 @@ def _row(run: Any) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Any:
-    from course.engine.record import read_run
+    from course.engine.runs import read_run
 
     return _or_fail(read_run, path)
 

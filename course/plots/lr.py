@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def plot_lr_curve(curve: Any) -> Figure:
-    """Loss over learning rate: minimum, steepest zone, suggestion and divergence.
+    """Loss over learning rate: minimum, steepest zone, suggestion, divergence, rates tried out.
 
     Args:
         curve: An `LRCurve`.
@@ -36,10 +36,13 @@ def plot_lr_curve(curve: Any) -> Figure:
         ax.axvspan(steepest / 1.5, steepest * 1.5, color=GREEN, alpha=0.2, label="steepest")
         chosen = curve.suggestion
         ax.axvline(chosen.lr, color=RED, linestyle="--", label=f"{chosen.rule}: {chosen.lr:.1e}")
+    tried = [(lr, loss) for lr, loss in curve.trials if math.isfinite(loss)]
+    if tried:
+        ax.plot(*zip(*tried, strict=True), "D:", color=GREEN, markersize=4, label="tried out")
     if curve.stopped != "end":
         ax.plot(curve.lrs[-1], min(curve.losses[-1], _top(curve)), "X", color=RED,
                 markersize=9, label=curve.stopped, clip_on=False)  # fmt: skip
-    top, low = _top(curve), min(*curve.losses, *smoothed)
+    top, low = _top(curve), min(*curve.losses, *smoothed, *(loss for _, loss in tried))
     ax.set_ylim(low - 0.05 * (top - low), top)
     ax.legend(fontsize=8, frameon=False)
     return figure

@@ -318,8 +318,11 @@ curve.plot()
 
 # %% [markdown]
 # The lecture reads the rate a decade before the minimum of *one* sweep. One sweep is one throw of the
-# dice: its minimum wanders by half a decade from seed to seed. `lr_find` takes the same rule on the
-# median of three sweeps, which holds still.
+# dice: its minimum wanders by half a decade from seed to seed. `lr_find` reads the same rule off the
+# median of three sweeps, which holds still (`rule="decade"`), and does not stop there: a sweep gives
+# each rate one or two updates, too few to see what a rate is worth over a run. So it trains for 100
+# updates with nine rates around the lecture's, from the same weights on the same batches (the green
+# diamonds), and takes the lowest that trains as well as any.
 #
 # ### A planted bug: the curve that freezes
 #

@@ -125,3 +125,38 @@ def test_nbgraders_and_the_disks_refusals_are_one_line(autograde, monkeypatch):
     assert code == 2 and err == "autograde: nbgrader gave up: OSError: no room\n"
     code, _, err = refuse(PermissionError(13, "Permission denied", "/class/gradebook.db"))
     assert code == 2 and err.startswith("autograde: /class/gradebook.db: Permission denied. ")
+
+
+def test_a_gradebook_that_knows_no_release_says_so(tmp_path):
+    """As after gradebook.db was lost: the notebook has not changed, and is not called changed."""
+    from autograde.class_dir import ClassDirError
+    from autograde.classroom.assignment import Assignment
+    from autograde.classroom.grading import _written_before
+
+    folder = make(tmp_path / "class", {"ada": Paper()})
+    lost = Assignment(name="other", cells=[], released={}, calls={}, version="", exercises="")
+    with pytest.raises(ClassDirError, match="does not know other: it was not released"):
+        _written_before(folder, lost)
+
+
+def test_a_source_that_an_instructor_edited_is_kept_when_init_renews_it(tmp_path):
+    from autograde import class_dir
+
+    name, said = "03b-debug-ladder", []
+    (path,) = class_dir.init(tmp_path / "class", [name], say=said.append)
+    plain = path.read_text("utf-8")
+    class_dir.init(tmp_path / "class", [name], say=said.append)
+    assert said == [] and not (tmp_path / "class" / "replaced").exists()
+    for edited in (plain.replace("points", "marks"), plain.replace("points", "Punkte")):
+        path.write_text(edited, "utf-8")
+        class_dir.init(tmp_path / "class", [name], say=said.append)
+        kept = tmp_path / "class" / "replaced" / f"{name}-{len(said)}.ipynb"
+        assert str(kept) in said[-1] and kept.read_text("utf-8") == edited
+        assert path.read_text("utf-8") == plain
+    assert sorted(p.name for p in path.parent.iterdir()) == [path.name], "nothing to release"
+
+
+def test_json_and_the_page_can_be_had_together(autograde, tmp_path):
+    code, out, _ = autograde("report", "--json", "--html", str(tmp_path / "class.html"))
+    assert code == 0 and out.lstrip().startswith("[")
+    assert (tmp_path / "class.html").read_text("utf-8").startswith("<!doctype html>")

@@ -6,7 +6,14 @@ import io
 import pytest
 from nbgrader.api import Gradebook
 
-from autograde.classroom.export import FORMULA, as_csv, open_questions, read_marks, write_marks
+from autograde.classroom.export import (
+    FORMULA,
+    as_csv,
+    is_final,
+    open_questions,
+    read_marks,
+    write_marks,
+)
 from tests.autograde.paper_class import ASSIGNMENT, Paper, make
 
 PAPERS = {
@@ -87,13 +94,40 @@ def test_extra_credit_is_in_and_the_penalty_is_off(paper_class):
     assert scores["dan"] == 0.0  # never below
 
 
-@pytest.mark.parametrize("to,column", [("canvas", 5), ("moodle", 5), ("csv", 13)])
-def test_no_grade_is_an_empty_field_and_never_a_zero(paper_class, to, column):
-    rows = exported(paper_class, to)
+def test_no_grade_is_an_empty_field_and_never_a_zero(paper_class):
+    rows = exported(paper_class, "csv")
     for name in ("hana", "zoe"):
         (row,) = [row for row in rows if name in row]
-        assert row[column] == ""
-    assert rows[0 if to != "canvas" else 1][column] not in ("", "0")
+        assert dict(zip(rows[0], row, strict=True))["score"] == ""
+
+
+@pytest.mark.parametrize("to", ["canvas", "moodle"])
+def test_who_has_no_grade_is_left_out_as_an_empty_field_would_clear_a_mark(paper_class, to):
+    fields = [field for row in exported(paper_class, to) for field in row]
+    assert not {"hana", "zoe"} & set(fields) and {"ada", "dan"} < set(fields)
+    assert all(row[5] for row in exported(paper_class, to)), "no mark is cleared"
+
+
+def test_a_canvas_number_is_its_id_and_other_ids_are_the_schools(tmp_path):
+    about = {"num": {"lms_user_id": "4711"}, "sis": {"lms_user_id": "S-12"}}
+    folder = make(tmp_path / "class", {id: Paper(names=names) for id, names in about.items()})
+    rows = {row[3]: row[1:3] for row in exported(folder, "canvas")}
+    assert rows["num"] == ["4711", ""] and rows["sis"] == ["", "S-12"]
+
+
+@pytest.mark.parametrize("to", ["canvas", "moodle", "csv"])
+def test_a_file_reads_back_as_it_was_meant(tmp_path, to):
+    """Quotes, commas, semicolons, lines, writing systems; UTF-8 without a byte order mark."""
+    names = {"first_name": '李 "Bob"; Ørsted, Jr', "last_name": "O'Neil\nن"}
+    folder = make(tmp_path / "class", {"zoë": Paper(names=names, clip=1.25)})
+    raw = write_marks(folder, ASSIGNMENT, to).read_bytes()
+    assert not raw.startswith(b"\xef\xbb\xbf") and b"\r\n" in raw
+    rows = list(csv.reader(io.StringIO(raw.decode("utf-8"), newline="")))
+    assert len({len(row) for row in rows}) == 1
+    last = rows[-1]
+    both = ", ".join((names["last_name"], names["first_name"]))
+    assert (both in last) if to == "canvas" else set(names.values()) < set(last)
+    assert "zoë" in last and "7.25" in last
 
 
 @pytest.mark.parametrize("to", ["canvas", "moodle", "csv"])
@@ -112,13 +146,19 @@ def _is_number(field):
 
 
 def test_open_questions_name_who_has_no_grade(paper_class):
-    lines = open_questions(read_marks(paper_class, ASSIGNMENT))
+    marks = read_marks(paper_class, ASSIGNMENT)
+    lines = open_questions(marks)
     assert lines == [
         "1 answer waits for a person, so these points may still change: use formgrader, then "
         "export again",
         "not graded, left empty: hana",
         "nothing handed in, left empty: zoe",
+        "not on the class list: cleo, dan, gus",
     ]
+    assert not is_final(marks)
+    lines = open_questions(marks, "moodle")
+    assert lines[1] == "not graded, left out, so that Moodle keeps what it has: hana"
+    assert "refuses a file" in lines[-1]
 
 
 def test_a_file_is_written_where_it_is_wanted_and_other_forms_are_refused(paper_class, tmp_path):

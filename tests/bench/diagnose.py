@@ -4,7 +4,11 @@
 
 A third of the faulty pairs was held out while the probes were tuned. At the first look,
 92 % of it were told apart, 90 % named first, and one twin had an alarm; since then its misses have
-been mended too, so that the figure printed today is no longer one of unseen programs.
+been mended too, so that the figure printed today is no longer one of unseen programs. The same
+holds of the sets that came later. At their first look, `subtle` (23 pairs written to be hard):
+6 told apart; `unusual` (24 sound): 2 alarms; `reported` (20 pairs on real data): 16 told apart and
+named, no twin with an alarm; `scripts` (15 sound): no alarm; `fresh` (12 pairs): 11; `fresh` (10
+sound): 2 alarms.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def ours(rule: str) -> Callable[[Task, int], float | None]:
         model, optimizer = task.start(seed)
         if task.one_cycle:
             OneCycleLR(optimizer, 1e-3, task.steps())
-        curve = lr_find(model, task.criterion, optimizer, task.loader(seed))
+        curve = lr_find(model, task.criterion, optimizer, task.loader(seed), rule=rule)
         return curve.suggest(rule).lr
 
     return suggest
@@ -212,6 +212,7 @@ def lightning(task: Task, seed: int) -> float | None:
 
 
 FINDERS: dict[str, tuple[str, Callable[[Task, int], float | None]]] = {
+    "ours (trials)": ("course", ours("trials")),
     "ours (decade)": ("course", ours("decade")),
     "ours (halfway)": ("course", ours("halfway")),
     "the lecture's, plain": ("course", plain_rule),
@@ -222,7 +223,7 @@ FINDERS: dict[str, tuple[str, Callable[[Task, int], float | None]]] = {
 }
 
 
-OURS = "ours (decade)"
+OURS = "ours (trials)"
 HINDSIGHT = "the best one rate of the grid"
 GOALS = [
     ("median", "largest median over the tasks", 1.10),

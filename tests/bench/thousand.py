@@ -108,21 +108,23 @@ def watch(room: SmallClass, process: Popen, every: int) -> list[dict[str, object
     """Look at the command each time `every` more submissions are written, but for the last."""
     looks: list[dict[str, object]] = []
     began = before = time.perf_counter()
-    count, used = 0, 0.0
+    count, used = 0, dict[int, float]()
     while process.poll() is None:
         time.sleep(0.05)
         if not count + every <= (written := room.written) < room.size:  # then they leave
             continue
         now, family = time.perf_counter(), _family(process.pid)
-        cpu = sum(map(cpu_seconds, family))
+        cpu = {pid: cpu_seconds(pid) for pid in family}
+        spent = {pid: 1000 * (cpu[pid] - used.get(pid, 0)) / (written - count) for pid in family}
         memory = {pid: pss_mib_of(pid) for pid in family}
         looks.append(
             {
                 "written": written,
                 "seconds": now - began,
                 "a second": (written - count) / (now - before),
-                "cpu ms a submission": 1000 * (cpu - used) / (written - count),
+                "cpu ms a submission": sum(spent.values()),
                 "MiB PSS": sum(pss for pss, _ in memory.values()),
+                "cpu ms, by process": spent,
                 "MiB anonymous, by process": {pid: anon for pid, (_, anon) in memory.items()},
             }
         )
@@ -150,9 +152,9 @@ def cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def lasting(looks: list[dict[str, object]]) -> dict[str, list[float]]:
-    """Anonymous memory of the processes that are there in every look, MiB, look by look."""
-    seen = [look["MiB anonymous, by process"] for look in looks]
+def lasting(looks: list[dict[str, object]], figure: str) -> dict[str, list[float]]:
+    """A figure of the processes that are there in every look, look by look."""
+    seen = [look[figure] for look in looks]
     everywhere = set(seen[0]).intersection(*seen)
     return {str(pid): [memory[pid] for memory in seen] for pid in sorted(everywhere)}
 
@@ -185,7 +187,7 @@ def main() -> None:
         if (written := room.written) != settings.submissions or code:
             sys.exit(f"{written} written, exit {code}: {(room.folder / 'log.txt').read_text()}")
 
-    processes = lasting(looks)
+    processes = lasting(looks, "MiB anonymous, by process")
     first = len(looks) // 5
     late, together = (
         looks[first:],
@@ -202,6 +204,10 @@ def main() -> None:
         "cpu ms a submission, median": statistics.median(costs),
         "dearest look beside the median": max(costs) / statistics.median(costs),
         "change of cpu a submission": change(costs),
+        "cpu ms a submission, by process, median and change": {
+            pid: (statistics.median(spent[first:]), change(spent[first:]))
+            for pid, spent in lasting(looks, "cpu ms, by process").items()
+        },
         "MiB anonymous of lasting processes, first and last": {
             pid: (values[first], values[-1]) for pid, values in processes.items()
         },

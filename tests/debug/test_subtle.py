@@ -4,15 +4,19 @@ import pytest
 import torch
 
 from course.debug import diagnose
-from tests.debug.faulty import PAIRS, subtle
+from tests.debug.faulty import PAIRS, fresh, reported, subtle
 from tests.debug.faulty.kit import nn, parts, whole
 from tests.debug.sound import SOUND
 
-SUBTLE = [pair for pair in PAIRS if hasattr(subtle, pair.name.split("[")[0])]
+HOMES = ((subtle, ()), (reported, pytest.mark.slow), (fresh, pytest.mark.slow))
+SUBTLE = [
+    pytest.param(pair, marks=marks, id=pair.name)
+    for pair in PAIRS for home, marks in HOMES if hasattr(home, pair.name.split("[")[0])
+]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("pair", SUBTLE, ids=lambda pair: pair.name)
+@pytest.mark.parametrize("pair", SUBTLE)
 def test_a_subtle_fault_is_named_first_and_its_twin_is_left_alone(pair):
     faulty, twin = diagnose(pair.make(True)), diagnose(pair.make(False))
     assert faulty.alarms and faulty.alarms[0].id in pair.ids, str(faulty)
@@ -66,3 +70,34 @@ def test_pixels_into_a_gated_network_are_named_by_its_saturated_gates(cell):
     first = diagnose(setup(1.0)).alarms[0]
     assert first.id == "range-not-normalised" and first.evidence["saturated"] > 0.5
     assert diagnose(setup(1 / 255)).ok
+
+
+def test_a_rise_of_the_loss_is_told_beside_what_plain_steps_reach():
+    """What goes backward is the loss of other labels: the returned one is right and rises."""
+    s = whole(parts("mlp"))
+    model, loss_fn = s["model"], s["loss_fn"]
+
+    def train_step(batch):
+        x, y = batch
+        s["optimizer"].zero_grad()
+        outputs = model(x)
+        loss_fn(outputs, (y + 1) % 3).backward()
+        s["optimizer"].step()
+        return loss_fn(outputs, y).item()
+
+    finding = diagnose(s | {"train_step": train_step}).alarms[0]
+    assert finding.id == "loss-rises" and not finding.evidence["negated"]
+    assert finding.evidence["after_plain_steps"] < finding.evidence["before"] < (
+        finding.evidence["after"]
+    )  # fmt: skip
+    model.eval()
+    with torch.no_grad():  # the first batches are drawn by the loader's generator of its own
+        every = [loss_fn(model(x), y).item() for x, y in s["train_loader"]]
+    assert min(every) <= finding.evidence["before"] <= max(every)
+
+
+def test_a_step_that_returns_something_else_is_not_asked_where_it_leads():
+    report = diagnose(SOUND["reinforce"]())
+    assert report.not_checked["progress.downhill"] == (
+        "train_step does not return the loss of its batch"
+    )

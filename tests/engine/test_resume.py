@@ -16,6 +16,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_job
+from tiny_job import assert_same_bits
 
 from course.data.sampling import ResumableBatchSampler
 from course.engine import Callback, CheckpointError, Trainer, checkpoint, load_weights
@@ -23,23 +24,6 @@ from course.engine import Callback, CheckpointError, Trainer, checkpoint, load_w
 # Children are forked from a process that has loaded torch and done nothing: starting one is quick.
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tiny_job"])
-
-
-def assert_same_bits(one, two, where="") -> None:
-    """Equal types, keys, numbers and tensors, to the last bit."""
-    assert type(one) is type(two), f"{where}: {one!r} and {two!r}"
-    if isinstance(one, dict):
-        assert list(one) == list(two), where
-        for key in one:
-            assert_same_bits(one[key], two[key], f"{where}[{key!r}]")
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(two), where
-        for index, (a, b) in enumerate(zip(one, two, strict=True)):
-            assert_same_bits(a, b, f"{where}[{index}]")
-    elif isinstance(one, torch.Tensor):
-        assert torch.equal(one, two), f"{where} differs by up to {(one - two).abs().max()}"
-    else:
-        assert one == two, f"{where}: {one!r} and {two!r}"
 
 
 @pytest.fixture(scope="module", autouse=True)

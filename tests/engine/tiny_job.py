@@ -150,3 +150,20 @@ def outcome(run_dir: Path) -> dict:
     for line in [*last["history"]["epochs"], best["epoch"]]:
         del line["seconds"]
     return {"last": last, "best": best}
+
+
+def assert_same_bits(one, two, where="") -> None:
+    """Equal types, keys, numbers and tensors, to the last bit."""
+    assert type(one) is type(two), f"{where}: {one!r} and {two!r}"
+    if isinstance(one, dict):
+        assert list(one) == list(two), where
+        for key in one:
+            assert_same_bits(one[key], two[key], f"{where}[{key!r}]")
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(two), where
+        for index, (a, b) in enumerate(zip(one, two, strict=True)):
+            assert_same_bits(a, b, f"{where}[{index}]")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, two), f"{where} differs by up to {(one - two).abs().max()}"
+    else:
+        assert one == two, f"{where}: {one!r} and {two!r}"

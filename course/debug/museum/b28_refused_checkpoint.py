@@ -15,24 +15,30 @@ def make(bug):
     setup = digits()
     inner, made = healthy_step(setup), []
 
+    def save(path):
+        folder = PurePosixPath("runs/first")
+        state = {"model": setup["model"].state_dict(), "folder": folder if bug else str(folder)}
+        torch.save(state, path)
+
+    def load(path):
+        setup["model"].load_state_dict(torch.load(path, weights_only=True)["model"])
+
     def train_step(batch):
         if len(made) == SAVED_AT:
-            folder, file = PurePosixPath("runs/first"), io.BytesIO()
-            state = {"model": setup["model"].state_dict(), "folder": folder if bug else str(folder)}
-            torch.save(state, file)
+            file = io.BytesIO()
+            save(file)
             file.seek(0)
-            loaded = torch.load(file, weights_only=True)
-            setup["model"].load_state_dict(loaded["model"])
+            load(file)
         made.append(1)
         return inner(batch)
 
-    return setup | {"train_step": train_step}
+    return setup | {"train_step": train_step, "save": save, "load": load}
 
 
 EXHIBIT = Exhibit(
     id="B28", title="checkpoint that safe loading refuses", make=make,
     raises=pickle.UnpicklingError,
-    why_not="it comes to light at the first resume; the error says which type is refused.",
+    names=("checkpoint-refused",),
     mend='state["folder"] = str(folder)  # plain values only; keep weights_only=True',
     symptom="steps of 150 made", measure=steps_made, shows=lambda x: x < 150,
 )  # fmt: skip

@@ -39,13 +39,19 @@ def make(bug):
         made.append(1)
         return inner(batch)
 
-    return setup | {"train_step": train_step}
+    def save(path):
+        torch.save(setup["model"] if bug else setup["model"].state_dict(), path)
+
+    def load(path):
+        loaded = torch.load(path, weights_only=not bug)
+        setup["model"].load_state_dict(loaded.state_dict() if bug else loaded)
+
+    return setup | {"train_step": train_step, "save": save, "load": load}
 
 
 EXHIBIT = Exhibit(
     id="B29", title="whole model pickled, class renamed since", make=make, raises=AttributeError,
-    why_not="the file is sound until somebody renames or moves the class; loading it then says "
-    "which name is missing.",
+    names=("checkpoint-refused",),
     mend="torch.save(model.state_dict(), path)  # not torch.save(model, path)",
     symptom="steps of 150 made", measure=steps_made, shows=lambda x: x < 150,
 )  # fmt: skip

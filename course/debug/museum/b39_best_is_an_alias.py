@@ -13,12 +13,14 @@ def make(bug):
     def train_step(batch):
         loss = inner(batch)
         if loss < best["loss"]:
-            state = model.state_dict()
-            kept = {name: value.detach().clone() for name, value in state.items()}
-            best.update(loss=loss, state=state if bug else copy.deepcopy(state), then=kept)
+            best.update(loss=loss, state=save(), then=copy.deepcopy(model.state_dict()))
         return loss
 
-    return setup | {"train_step": train_step, "best": best}
+    def save():
+        return model.state_dict() if bug else copy.deepcopy(model.state_dict())
+
+    return setup | {"train_step": train_step, "best": best,
+                    "save": save, "load": model.load_state_dict}  # fmt: skip
 
 
 def best_moved(run: Run) -> float:
@@ -31,8 +33,7 @@ def best_moved(run: Run) -> float:
 
 EXHIBIT = Exhibit(
     id="B39", title="the best in memory is an alias", make=make,
-    why_not="what a loop keeps for itself is not in the set-up; comparing the score of the best "
-    "with the one it was kept for tells.",
+    names=("checkpoint-by-reference",),
     mend="best = copy.deepcopy(model.state_dict())",
     symptom="largest change of a weight of the best since it was kept", measure=best_moved,
     shows=lambda x: x > 0,

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from course.debug.probes.relation import relate, structure
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 
-MOST_ROWS = 600
-PERMUTATIONS = 100
+MOST_ROWS = 400
 LEARNED, CHANCE = 4.0, 2.0
 """Standard deviations above permuted labels from which, and below which, labels are (not) told."""
-SHUFFLES = 8
 CLUSTERED, SURELY = 0.92, 6.0
-"""Distance to the nearest neighbour over that among shuffled columns, below which inputs have
-a structure of their own, and its least standard deviations; independent columns give 1."""
+"""Ratio of `structure` below which inputs have a structure of their own, and how surely."""
 FIX = "inputs, targets = inputs[order], targets[order]  # one order for both"
 
 
@@ -42,6 +40,8 @@ def shuffled_in_step(session: Session) -> Iterator[Finding]:
         losses = [e.targets for e in events if e.kind == "loss" and e.graph]
         if len(forwards) != 1 or not losses or forwards[0] is None:
             continue
+        if targets.numel() != len(inputs):
+            raise NotChecked("targets are not one number an example")
         place = {row: i for i, row in enumerate(rows_of(inputs))}
         if forwards[0].shape != inputs.shape or len(place) < len(inputs):
             continue
@@ -79,7 +79,7 @@ def shuffled_between_epochs(session: Session) -> Iterator[Finding]:
         apart = agree < 0.02 and abs(chance) < 4 / len(a) ** 0.5
     else:
         apart = chance < 0.9 and agree < chance + 4 * (chance * (1 - chance) / len(a)) ** 0.5
-    if apart:
+    if apart and not _drawn_by_chance(session, a, b):
         yield Finding(
             "labels-shuffled", "error",
             f"{len(common)} inputs come again in the second epoch, and {agree:.0%} of them with "
@@ -87,6 +87,15 @@ def shuffled_between_epochs(session: Session) -> Iterator[Finding]:
             {"inputs_seen_twice": len(common), "same_label": agree, "by_chance": chance},
             "DataLoader(TensorDataset(inputs, targets), shuffle=True)  # one loader for both",
         )  # fmt: skip
+
+
+def _drawn_by_chance(session: Session, first: Tensor, second: Tensor) -> bool:
+    """Labels that are drawn anew from each input's own odds: other counts, and inputs tell them."""
+    try:
+        told = relate(*_sample(session.two_passes[0], least=96)).strongest
+    except NotChecked:
+        return not torch.equal(first.sort().values, second.sort().values)
+    return told > CHANCE
 
 
 def _answers(batches: list) -> dict[bytes, float]:
@@ -110,83 +119,6 @@ def _agreement_by_chance(labels: Tensor) -> float:
     return float(shares.pow(2).sum())
 
 
-@dataclass(frozen=True)
-class Relation:
-    """How far inputs tell labels: two cheap guesses without the example itself, and their luck."""
-
-    neighbour: float
-    """Standard deviations by which the nearest neighbour's label agrees more than by chance."""
-    line: float
-    """The same for ridge regression on one-hot labels."""
-    agreement: float
-    by_chance: float
-    structure: float
-    """Distance to the nearest neighbour over the same for shuffled columns."""
-    surely: float
-    """By how many standard deviations of the shuffles it is shorter."""
-
-    @property
-    def clustered(self) -> bool:
-        return self.structure < CLUSTERED and self.surely > SURELY
-
-    @property
-    def strongest(self) -> float:
-        return max(self.neighbour, self.line)
-
-
-def relate(inputs: Tensor, labels: Tensor, seed: int = 0) -> Relation:
-    """Hold two guesses against `PERMUTATIONS` permutations of the labels.
-
-    Args:
-        inputs: [N, D] floats.
-        labels: [N] class indices.
-        seed: Of the permutations; torch's own generator is left alone.
-
-    Source: leave-one-out residuals of ridge regression in closed form (Allen 1974, PRESS).
-    """
-    own = torch.Generator().manual_seed(seed)
-    x = inputs.double()
-    x = (x - x.mean(0)) / x.std(0).clamp_min(1e-9)
-    x = x[:, inputs.double().std(0) > 1e-9]
-    nearest, distance = _nearest(x)
-    loose = torch.tensor([float(_nearest(_loosened(x, own))[1]) for _ in range(SHUFFLES)])
-    kernel = x @ x.T / max(1, x.shape[1])
-    ridge = torch.eye(len(x), dtype=x.dtype) * kernel.diagonal().mean()
-    hat = kernel @ torch.linalg.inv(kernel + ridge)
-    leverage = hat.diagonal()[:, None].clamp_max(1 - 1e-6)
-
-    def scores(y: Tensor) -> tuple[float, float]:
-        one_hot = torch.nn.functional.one_hot(y).double()
-        one_hot = one_hot - one_hot.mean(0)
-        fitted = (hat @ one_hot - leverage * one_hot) / (1 - leverage)
-        return float((y[nearest] == y).double().mean()), float(
-            (fitted.argmax(1) == y).double().mean()
-        )
-
-    y = labels.unique(return_inverse=True)[1]
-    real = scores(y)
-    luck = torch.tensor(
-        [scores(y[torch.randperm(len(y), generator=own)]) for _ in range(PERMUTATIONS)]
-    )
-    mean, spread = luck.mean(0), luck.std(0).clamp_min(1e-9)
-    by_neighbour, by_line = ((torch.tensor(real) - mean) / spread).tolist()
-    structure, surely = distance / loose.mean(), (loose.mean() - distance) / loose.std()
-    return Relation(by_neighbour, by_line, real[0], float(mean[0]), float(structure), float(surely))
-
-
-def _loosened(x: Tensor, own: torch.Generator) -> Tensor:
-    """Each column in an order of its own."""
-    return x.gather(0, torch.rand(x.shape, generator=own).argsort(0))
-
-
-def _nearest(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Index of each row's nearest other row, and the median distance to it."""
-    apart = torch.cdist(x, x)
-    apart.fill_diagonal_(torch.inf)
-    least = apart.min(1)
-    return least.indices, least.values.median().clamp_min(1e-12)
-
-
 def unrelated(session: Session) -> Iterator[Finding]:
     """Labels have something to do with their inputs, where these have a structure at all.
 
@@ -202,28 +134,28 @@ def unrelated(session: Session) -> Iterator[Finding]:
     if found.strongest > CHANCE:
         return
     val = None
-    if session.setup.val_loader is not None and session.val_epoch.batches:
-        val = relate(*_sample(session.val_epoch.batches, least=30))
-    if val is not None and val.strongest > LEARNED + 1:
+    with contextlib.suppress(NotChecked):
+        val = relate(*_sample(session.val_epoch.batches, least=30)).strongest
+    ratio, surely = structure(train[0])
+    if val is not None and val > LEARNED + 1:
         where = (
             "those of validation do: the training labels were shuffled, or read in another order."
         )
-    elif found.clustered and len(train[0]) >= 100:
+    elif ratio < CLUSTERED and surely > SURELY and len(train[0]) >= 100:
         where = (
             "the inputs have a structure of their own: labels and inputs were probably shuffled, "
             "sorted or joined apart."
         )
     else:
         return
-    certain = (val is not None and val.strongest > LEARNED + 1) or train[1].unique().numel() > 2
+    certain = (val is not None and val > LEARNED + 1) or train[1].unique().numel() > 2
     yield Finding(
         "labels-shuffled", "warning" if certain else "note",  # same or other: pairs look so too
         "Neither the nearest neighbour nor a line tells a training label better than for permuted "
         f"labels, and {where}",
         {"neighbour_agrees": found.agreement, "by_chance": found.by_chance,
          "deviations_neighbour": found.neighbour, "deviations_line": found.line,
-         "deviations_validation": None if val is None else val.strongest,
-         "structure_of_inputs": found.structure},
+         "deviations_validation": val, "structure_of_inputs": ratio},
         FIX,
     )  # fmt: skip
 
@@ -255,7 +187,9 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
     y = torch.cat([t.detach().cpu().flatten() for _, t in pairs]).double()
     if len(y) < 48 or y.unique().numel() < 2 or not bool(torch.isfinite(x).all()):
         raise NotChecked("fewer than 48 examples, or one answer in all")
-    told = [column for column in range(x.shape[1]) if _tells(x[:, column], y)]
+    x, y = x - x.mean(0), y - y.mean()
+    told = (x.T @ y).abs() > (1 - 1e-6) * x.norm(dim=0) * y.norm()
+    told = (told & (x.norm(dim=0) > 1e-9)).nonzero()[:, 0].tolist()
     if told and len(told) < x.shape[1]:
         yield Finding(
             "target-in-inputs", "warning",
@@ -264,10 +198,3 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
             {"columns": told[:5], "examples": len(y), "columns_in_all": x.shape[1]},
             f"inputs = np.delete(inputs, {told[0]}, axis=1)  # in training and in validation",
         )  # fmt: skip
-
-
-def _tells(column: Tensor, y: Tensor) -> bool:
-    """The column is the target times a number plus a number."""
-    if float(column.std()) < 1e-12:
-        return False
-    return abs(float(torch.corrcoef(torch.stack([column, y]))[0, 1])) > 1 - 1e-6

@@ -65,6 +65,13 @@ def clip_place(session: Session) -> Iterator[Finding]:
             "    optimizer.step()",
         )  # fmt: skip
 
+    elif (
+        session.declared.get("max_grad_norm")
+        and len(session.optimizers) == 1
+        and all(e.after for e in clips)  # by norm; clipping by value promises no norm
+    ):
+        yield from _never_clipped(session, tape)
+
 
 def _changed(clips: list[Event]) -> bool:
     return any(norm(e.after) < 0.999 * norm(e.before) for e in clips)

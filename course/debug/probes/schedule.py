@@ -20,6 +20,15 @@ def schedule(session: Session) -> Iterator[Finding]:
     ticks, steps = tape.of("schedule"), tape.of("step")
     unit = str(session.declared.get("scheduler_unit", "")).lower()
     fix = "optimizer.step()\nscheduler.step()  # in the unit in which T_max or step_size counts"
+    counted = unit in ("batch", "update", "step", "iteration")
+    if counted and 0 < len(ticks) < 0.5 * len(steps) and len(steps) >= 8:
+        yield Finding(
+            "scheduler-misplaced", "error",
+            f"The schedule counts in {unit}s and is stepped {len(ticks)} times in {len(steps)} "
+            "updates: it will hardly have begun when training ends.",
+            {"updates": len(steps), "scheduler_steps": len(ticks)}, fix,
+        )  # fmt: skip
+        return
     if not ticks:
         if loop.unit == "step" and unit in ("batch", "update", "step", "iteration") and steps:
             yield Finding(

@@ -32,6 +32,10 @@ class Setup:
     """Takes a number of steps and makes them."""
     evaluate: Callable[[], Any] | None = None
     """Returns metrics by name."""
+    save: Callable[..., Any] | None = None
+    """`save() -> state` or `save(path)`: the checkpoint as the author makes it."""
+    load: Callable[..., Any] | None = None
+    """`load(state)` or `load(path)`: brings it back into model, optimizer and scheduler."""
     groups: Any = None
     """Group of each example: {"train": [...], "val": [...]} or a pair of sequences."""
     declared: Mapping[str, Any] = field(default_factory=dict)

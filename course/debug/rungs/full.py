@@ -30,7 +30,9 @@ def find_learning_rate(plan: Plan) -> Outcome:
         raise NotChecked("the finder sweeps one optimizer that takes its steps without a closure")
     optimizer = optimizers[0]
     with plan.from_the_start():
-        curve = lr_find(plan.model, plan.setup.loss_fn, optimizer, plan.setup.train_loader)
+        curve = lr_find(
+            plan.model, plan.setup.loss_fn, optimizer, plan.setup.train_loader, rule="decade"
+        )
     chosen = max(float(group["lr"]) for group in optimizer.param_groups)
     suggestion = curve.suggestion
     numbers: dict[str, Any] = {"chosen": chosen, "suggested": suggestion.lr}

@@ -1,6 +1,16 @@
 """Faulty set-ups, each beside its repaired twin; `PAIRS` holds them all."""
 
-from tests.debug.faulty import loops, losses, modes, sources, structures, subtle  # noqa: F401
+from tests.debug.faulty import (  # noqa: F401
+    checkpoints,
+    fresh,
+    loops,
+    losses,
+    modes,
+    reported,
+    sources,
+    structures,
+    subtle,
+)
 from tests.debug.faulty.kit import PAIRS, Pair
 
 __all__ = ["PAIRS", "Pair"]

@@ -460,3 +460,75 @@ def truncated_steps_of_a_sequence():
         return total / 3
 
     return s | {"train_step": train_step}
+
+
+def resumable(s):
+    """With `save` and `load` of everything, copied."""
+
+    def save():
+        return copy.deepcopy({k: s[k].state_dict() for k in ("model", "optimizer")})
+
+    def load(state):
+        for name, value in state.items():
+            s[name].load_state_dict(value)
+
+    return s | {"save": save, "load": load}
+
+
+@sound
+def loads_into_eval_mode():
+    """load() leaves eval mode, for scoring; every training step calls train() itself."""
+    s = resumable(whole(parts("cnn", 0.01, "AdamW")))
+    inner = s["load"]
+
+    def load(state):
+        inner(state)
+        s["model"].eval()
+
+    return s | {"load": load}
+
+
+@sound
+def saved_while_accumulating():
+    """Windows of 4 micro-batches; the checkpoint is taken at the end of one."""
+    s = parts("mlp", 0.01, "Adam", declared={"accumulate": 4})
+    state = {"i": 0}
+
+    def train_step(batch):
+        state["i"] += 1
+        loss = s["loss_fn"](s["model"](batch[0]), batch[1])
+        (loss / 4).backward()
+        if state["i"] % 4 == 0:
+            s["optimizer"].step()
+            s["optimizer"].zero_grad()
+        return loss.item()
+
+    return resumable(s | {"train_step": train_step})
+
+
+@sound
+def weights_alone_for_plain_sgd():
+    """Plain SGD remembers nothing, so the weights are the whole checkpoint."""
+    s = whole(parts("regression"))
+    return s | {
+        "save": lambda: {k: v.clone() for k, v in s["model"].state_dict().items()},
+        "load": s["model"].load_state_dict,
+    }
+
+
+@sound
+def written_to_a_file():
+    """save(path) and load(path), with a scheduler and the generator's state."""
+    s = whole(parts("transformer", 0.01, "AdamW"))
+
+    def save(path):
+        parts_of_it = {k: s[k].state_dict() for k in ("model", "optimizer")}
+        torch.save(parts_of_it | {"rng": torch.get_rng_state()}, path)
+
+    def load(path):
+        state = torch.load(path, weights_only=True)
+        torch.set_rng_state(state.pop("rng"))
+        for name, value in state.items():
+            s[name].load_state_dict(value)
+
+    return s | {"save": save, "load": load}

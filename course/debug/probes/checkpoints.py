@@ -1,0 +1,252 @@
+"""Probe on checkpoints: what is saved stays as it was, and loading it brings everything back.
+
+Only where the author hands in `save` and `load`. Two runs from the same photograph, with the same
+batches and the same random numbers: one goes on after saving, the other goes astray for as many
+steps, loads, and then makes the steps of the first. They must meet bit for bit.
+
+Source: Lecture 3, "Checkpoint and resume"; ledger F69, B27, B39.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session, as_list, clone
+
+STEPS = 4
+"""Steps between saving and looking: whole windows of 2 or 4 micro-batches, too."""
+
+
+@dataclass
+class Trace:
+    """What one run looked like."""
+
+    at_save: dict[str, Any] = field(default_factory=dict)
+    after_save: dict[str, Any] = field(default_factory=dict)
+    """Right after `save()` returned: it should have changed nothing."""
+    loaded: dict[str, Any] = field(default_factory=dict)
+    end: dict[str, Any] = field(default_factory=dict)
+    saved_moved: int = 0
+    """Tensors in what `save()` returned that later steps changed."""
+    refused: str = ""
+    """What safe loading said of the file."""
+    failed: str = ""
+    """What `load` raised."""
+
+
+def checkpoint(session: Session) -> Iterator[Finding]:
+    """A run that was saved and loaded goes on as one that never stopped."""
+    setup = session.setup
+    if setup.save is None or setup.load is None:
+        raise NotChecked("no save and load")
+    if setup.train_step is None:
+        raise NotChecked("needs train_step")
+    with tempfile.TemporaryDirectory() as folder:
+        whole, again = _run(session, None, folder), _run(session, None, folder)
+        if _differences(whole.end, again.end):
+            raise NotChecked("two runs from the same seed differ, so no resume can be compared")
+        resumed = _run(session, setup.load, folder)
+    yield from _judged(session, whole, resumed)
+
+
+def _judged(session: Session, whole: Trace, resumed: Trace) -> Iterator[Finding]:
+    if resumed.refused:
+        yield Finding(
+            "checkpoint-refused", "warning",
+            f"torch.load(path, weights_only=True) refuses the file: {resumed.refused}",
+            {"refused": resumed.refused},
+            'state["folder"] = str(folder)  # plain values and tensors only',
+        )  # fmt: skip
+    elif resumed.failed:
+        yield Finding(
+            "checkpoint-refused", "error",
+            f"load() raises on what save() has just given: {resumed.failed}",
+            {"raised": resumed.failed},
+            "state = model.state_dict()  # of the model itself, not of its wrapper;\n"
+            "model.load_state_dict(state)  # and strict, so that names that do not fit are told",
+        )  # fmt: skip
+    if resumed.failed:
+        return
+    if moved := _differences(whole.at_save, whole.after_save):
+        put_back = not set(moved) & set(_differences(whole.at_save, whole.end))
+        put_back &= all(name.startswith("mode of") for name in moved)
+        yield Finding(
+            "checkpoint-changes-model", "note" if put_back else "error",
+            f"save() changes what it saves: {_listed(moved)} is other after it than before"
+            + (", until the next step puts it back." if put_back else "."),
+            {"changed": len(moved), "first": moved[0]},
+            "was = model.training\nmodel.eval()\n...\nmodel.train(was)",
+        )  # fmt: skip
+    if resumed.saved_moved:
+        yield Finding(
+            "checkpoint-by-reference", "error",
+            f"{resumed.saved_moved} tensors of the state that save() gave changed in the "
+            f"{STEPS} steps after it: state_dict() holds the living weights, so the best is "
+            "always the last.",
+            {"tensors_that_moved": resumed.saved_moved, "steps": STEPS},
+            "best = copy.deepcopy(model.state_dict())",
+        )  # fmt: skip
+        return
+    lost = _differences(whole.after_save, resumed.loaded)
+    apart = [n for n in _differences(whole.end, resumed.end) if not n.startswith("optimizer")]
+    if not apart:
+        return  # whatever load() left out, or put elsewhere, the run is the same
+    if lost and all(name.startswith("mode of") for name in lost):
+        yield Finding(
+            "checkpoint-changes-model", "error",
+            f"After load() the modules are in another mode than when they were saved "
+            f"({_listed(lost)}): training goes on without dropout, or with frozen statistics.",
+            {"modes_changed": len(lost), "first": lost[0]},
+            "model.load_state_dict(state)\nmodel.train()",
+        )  # fmt: skip
+    else:
+        what = _listed(lost) if lost else "nothing that can be seen, as an optimizer made anew"
+        yield Finding(
+            "checkpoint-incomplete", "error",
+            f"load() does not bring everything back: {what} differs from when it was saved, and "
+            f"{STEPS} steps later {_listed(apart)} is other than in a run that went on.",
+            {"not_restored": len(lost), "first": lost[0] if lost else "",
+             "largest_distance": _distance(whole.end, resumed.end)},
+            'checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),\n'
+            '              "scheduler": scheduler.state_dict()}\n'
+            'optimizer.load_state_dict(checkpoint["optimizer"])  # and so for each',
+        )  # fmt: skip
+
+
+def _run(session: Session, load: Callable | None, folder: str) -> Trace:
+    """Steps, save, steps; with `load`: other steps, load, the same steps."""
+    trace, file = Trace(), Path(folder) / "checkpoint.pt"
+    size = max(STEPS, int(session.declared.get("accumulate", 1)))
+    batches = session.epoch.batches
+    with session.observe():
+        session.model.train()
+        _steps(session, batches, 0, size)
+        trace.at_save = _state(session)
+        saved = _call(session.setup.save, file, "save")
+        trace.after_save = _state(session)
+        kept = [t.detach().clone() for t in _tensors(saved)]
+        random = torch.get_rng_state()
+        if load is not None:
+            trace.refused = _refusal(file)
+            _steps(session, list(reversed(batches)), 0, size)
+            now = list(_tensors(saved))
+            trace.saved_moved = sum(
+                a.shape != b.shape or not _same(a, b) for a, b in zip(kept, now, strict=True)
+            )
+            try:
+                _call(load, file if saved is None or _wants(load) == "path" else saved, "load")
+            except Exception as error:
+                trace.failed = f"{type(error).__name__}: {str(error)[:160]}"
+                return trace
+            trace.loaded = _state(session)
+        torch.set_rng_state(random)
+        _steps(session, batches, size, size)
+        trace.end = _state(session)
+    return trace
+
+
+def _steps(session: Session, batches: list[Any], first: int, number: int) -> None:
+    for i in range(first, first + number):
+        session.setup.train_step(clone(batches[i % len(batches)]))
+
+
+def _call(function: Callable, value: Any, name: str) -> Any:
+    """`save()` or `save(path)`; `load(state)`, `load(path)` or `load()`."""
+    try:
+        takes = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        takes = [object()]
+    needed = [p for p in takes if getattr(p, "default", None) is inspect.Parameter.empty
+              and getattr(p, "kind", None) not in (inspect.Parameter.VAR_POSITIONAL,
+                                                   inspect.Parameter.VAR_KEYWORD)]  # fmt: skip
+    return function(value) if needed or (name == "load" and takes) else function()
+
+
+def _wants(function: Callable) -> str:
+    """`path` where the parameter's name says so."""
+    with contextlib.suppress(TypeError, ValueError):
+        first = next(iter(inspect.signature(function).parameters), "")
+        return "path" if any(w in first.lower() for w in ("path", "file", "folder")) else "state"
+    return "state"
+
+
+def _refusal(file: Path) -> str:
+    """What the safe way of loading says of the file, if it refuses it."""
+    if not file.is_file():
+        return ""
+    try:
+        torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        text = str(error)
+        at = max(0, text.find("Unsupported"))
+        return text[at:].splitlines()[0][:120] or "unpickling error"
+    except Exception:
+        return ""  # another format
+    return ""
+
+
+def _state(session: Session) -> dict[str, Any]:
+    """Weights, buffers, modes, and what optimizers and the scheduler remember, by name."""
+    found: dict[str, Any] = {}
+    names = {}
+    for name, parameter in session.model.named_parameters():
+        found[f"weight {name}"], names[id(parameter)] = parameter.detach().clone(), name
+    for name, buffer in session.model.named_buffers():
+        found[f"buffer {name}"] = buffer.detach().clone()
+    for name, module in session.model.named_modules():
+        found[f"mode of {name or 'the model'}"] = module.training
+    for number, optimizer in enumerate(session.optimizers):
+        where = f"optimizer {number}" if number else "optimizer"
+        for group, held in enumerate(optimizer.param_groups):
+            found[f"{where}: lr of group {group}"] = float(held.get("lr", 0.0))
+        for parameter, state in optimizer.state.items():
+            for key, value in state.items():
+                label = f"{where}: {key} of {names.get(id(parameter), 'a tensor')}"
+                found[label] = value.detach().clone() if isinstance(value, Tensor) else value
+    for scheduler in as_list(session.setup.scheduler):
+        found["scheduler: epoch"] = getattr(scheduler, "last_epoch", None)
+    return found
+
+
+def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """Names of what is not the same, the weights first."""
+    names = [*a, *(name for name in b if name not in a)]
+    return [n for n in names if n not in a or n not in b or not _same(a[n], b[n])]
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
+    return type(a) is type(b) and repr(a) == repr(b)
+
+
+def _distance(a: dict[str, Any], b: dict[str, Any]) -> float:
+    pairs = [(a[n], b[n]) for n in a if n.startswith("weight") and n in b]
+    return max((float((x - y).abs().max()) for x, y in pairs if x.numel()), default=0.0)
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} (with {len(names) - 1} more)"
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Tensors in a state that was handed out, as far as plain containers reach."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)

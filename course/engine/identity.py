@@ -1,0 +1,98 @@
+"""Identity: what a run was computed from and with, so that two runs can be told apart.
+
+The commit, the machine, the versions, and a hash of every example in its order: two splits of the
+same data have two hashes.
+
+Source: Lecture 3, "Reproducibility in five layers"; ledger C37.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Subset, TensorDataset
+
+from course.engine.distributed import num_ranks
+
+
+def code_identity() -> dict[str, Any]:
+    """The commit of the working directory, and whether anything differs from it."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    status = git("status", "--porcelain", "--untracked-files=no")
+    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What computes."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {
+        "device": device.type,
+        "name": name,
+        "num_processes": num_ranks(),
+        "num_threads": torch.get_num_threads(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the run was computed with."""
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "cuda": str(torch.version.cuda),
+    }
+
+
+def data_identity(loader: Any) -> dict[str, Any] | None:
+    """Number of examples, and a hash of every example in its order: the data and the split.
+
+    Known are tensors, subsets, and data sets with `data` and `targets`; any other may have an
+    attribute `identity` of its own. Without one the hash is None.
+    """
+    if loader is None:
+        return None
+    source = getattr(loader, "dataset", loader)
+    digest = hashlib.sha256()
+    known = _feed(source, digest)
+    size = len(source) if hasattr(source, "__len__") else None
+    if hasattr(loader, "inputs"):
+        size = len(loader.inputs)
+    return {"num_examples": size, "hash": digest.hexdigest()[:16] if known else None}
+
+
+def _feed(source: Any, digest: Any) -> bool:
+    """Put the examples of `source` into the hash; False where it is not known how."""
+    if isinstance(identity := getattr(source, "identity", None), str):
+        digest.update(identity.encode())
+    elif isinstance(source, Tensor):
+        digest.update(f"{tuple(source.shape)}{source.dtype}".encode())
+        digest.update(source.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    elif isinstance(source, np.ndarray):
+        digest.update(f"{source.shape}{source.dtype}".encode() + source.tobytes())
+    elif isinstance(source, TensorDataset):
+        return all(_feed(tensor, digest) for tensor in source.tensors)
+    elif isinstance(source, Subset):
+        digest.update(repr([int(index) for index in source.indices]).encode())
+        return _feed(source.dataset, digest)
+    elif hasattr(source, "inputs") and hasattr(source, "targets"):
+        return _feed(source.inputs, digest) and _feed(source.targets, digest)
+    elif hasattr(source, "data") and hasattr(source, "targets"):
+        return _feed(source.data, digest) and _feed(torch.as_tensor(source.targets), digest)
+    elif hasattr(source, "dataset"):
+        return _feed(source.dataset, digest)
+    else:
+        return False
+    return True
