@@ -29,7 +29,7 @@ from tests.attacks.world import World
 
 NOT_UNDER_STOCK = {
     "grader-killed", "fork-bomb", "thread-bomb", "memory-bomb", "memory-by-many", "disk-bomb",
-    "outlives", "package-infected", "shared-memory", "startup-file", "namespaces",
+    "outlives", "package-infected", "shared-memory", "startup-file", "namespaces", "ptrace",
 }  # fmt: skip
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 60
