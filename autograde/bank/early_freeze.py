@@ -212,7 +212,8 @@ EXERCISE = Exercise(
         Wrong(
             "no-schedule",
             no_schedule,
-            "The rate stays where it began: scheduler.step() is missing altogether.",
+            "The rate stays where it began: scheduler.step() is never called inside the epochs' "
+            "loop. Once an epoch, after its batches.",
         ),
         Wrong(
             "after-the-run",

@@ -144,6 +144,20 @@ def last_batch_only(model, loader, criterion):
     return _restoring(model, lambda: _tally(model, loader[-1:], criterion))
 
 
+def first_batch_only(model, loader, criterion):
+    return _restoring(model, lambda: _tally(model, loader[:1], criterion))
+
+
+def in_percent(model, loader, criterion):
+    right = weighted_means(model, loader, criterion)
+    return {"loss": right["loss"], "accuracy": 100 * right["accuracy"]}
+
+
+def floor_division(model, loader, criterion):
+    right = weighted_means(model, loader, criterion)
+    return {"loss": right["loss"], "accuracy": right["accuracy"] // 1}  # all right, or 0
+
+
 def not_divided(model, loader, criterion):
     def measure():
         means = _tally(model, loader, criterion)
@@ -260,6 +274,22 @@ EXERCISE = Exercise(
             "last-batch-only",
             last_batch_only,
             "Those are the last batch's numbers. Add up over the loop, divide after it.",
+        ),
+        Wrong(
+            "first-batch-only",
+            first_batch_only,
+            "Those are the first batch's numbers: `return` stands inside the loop and ends it. Put "
+            "it after the loop.",
+        ),
+        Wrong(
+            "in-percent",
+            in_percent,
+            "That is the accuracy in percent. Give the share, between 0 and 1.",
+        ),
+        Wrong(
+            "floor-division",
+            floor_division,
+            "The accuracy was rounded down to 0: // gives whole numbers. Divide with /.",
         ),
         Wrong(
             "not-divided",

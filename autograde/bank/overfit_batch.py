@@ -173,7 +173,8 @@ EXERCISE = Exercise(
         Wrong(
             "no-step",
             no_step,
-            "The loss stands still: backward() and optimizer.step() are missing in the loop.",
+            "The loss stands still: backward() and optimizer.step() are missing in the loop, or in "
+            "the wrong order. First backward(), then step().",
         ),
         Wrong(
             "the-first-batch",
