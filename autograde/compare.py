@@ -17,6 +17,8 @@ TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float16: (2e-3, 1e-4),
 }
 """(rtol, atol): wide enough for another order of summation, far below any misconception."""
+SHORT = 60
+"""Characters of a value that a message shows."""
 ON_GPU = 10.0
 """Factor on a GPU, whose kernels sum in other orders."""
 
@@ -72,7 +74,11 @@ def _walk(expected: Any, got: Any, where: str, tolerance: Mapping, factor: float
         pairs = [(f"{where}.{key}".lstrip("."), expected[key], got[key]) for key in expected]
         return _first(pairs, tolerance, factor)
     if isinstance(expected, (list, tuple)):
-        if not isinstance(got, (list, tuple)) or len(got) != len(expected):
+        if not isinstance(got, (list, tuple)):
+            return where, _short(expected), _short(got)
+        if len(got) != len(expected):
+            if len(_short(expected)) == SHORT or len(_short(got)) == SHORT:  # cut: may look alike
+                return where, f"a list of {len(expected)}", f"a list of {len(got)}"
             return where, _short(expected), _short(got)
         items = enumerate(zip(expected, got, strict=True))
         return _first([(f"{where}[{i}]", a, b) for i, (a, b) in items], tolerance, factor)
@@ -121,7 +127,17 @@ def _close(a: float, b: float, rtol: float, atol: float) -> bool:
 
 
 def _short(value: Any) -> str:
+    text = _plainly(value)
+    return text if len(text) < SHORT else text[: SHORT - 1] + "…"
+
+
+def _plainly(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.5g}"
-    text = f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_quoted, value))}]"
+    return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else str(value)
+
+
+def _quoted(item: Any) -> str:
+    return repr(item) if isinstance(item, str) else _plainly(item)

@@ -193,7 +193,7 @@ def _state(train: list[float], val: list[float]) -> Found:
     top = max(abs(start), start - min(train), 1e-12)  # a log-likelihood may fall below 0
     slope = relative_slope(train)
     evidence = {"training loss at first": start, "training loss now": end,
-                "change of it per epoch": slope}  # fmt: skip
+                "change of it per epoch, as a share": slope}  # fmt: skip
     lowest = min(map(median, zip(train, train[1:], train[2:], strict=False)))
     if end - start > BLOWN_UP * top:
         return "diverged", f"the training loss rose from {start:.3g} to {end:.3g}.", evidence
@@ -234,7 +234,7 @@ def _with_validation(
     best = min(range(len(val)), key=lambda i: val[i] if math.isfinite(val[i]) else math.inf)
     val_end = median(filter(math.isfinite, val[-_tail(val) :]))
     top = max(abs(start), abs(val[0]), start - min(train), 1e-12)
-    rise = (val_end - val[best]) / max(abs(val[best]), 1e-12)
+    rise = (val_end - val[best]) / max(abs(val[best]), 1e-12) if best < len(val) - 1 else 0.0
     gap = (val_end - end) / top
     evidence |= {"validation loss now": val_end, "best validation loss": val[best],
                  "best epoch": best + 1, "rise since then": rise, "gap / start": gap}  # fmt: skip
@@ -268,9 +268,11 @@ def _with_validation(
             "as high: the model cannot, or is not allowed to.",
             evidence,
         )
+    rest = f"; it still falls, but only {end / start:.1%} of where it began is left"
     return (
         "sweet spot",
-        f"training {end:.3g} and validation {val_end:.3g} lie together and have come to rest.",
+        f"training {end:.3g} and validation {val_end:.3g} lie together"
+        f"{rest if -slope > FALLING and start > 0 else ' and have come to rest'}.",
         evidence,
     )
 

@@ -38,7 +38,7 @@ def one_training_step(
     weight, inputs, target = (torch.tensor(v, dtype=torch.float64) for v in (w, x, t))
     outputs = weight @ inputs
     residual = outputs - target
-    yield Step("y", outputs, [-0.1, 1.8], formula="W x + b")
+    yield Step("y", outputs, [-0.1, 1.8], formula="W x + b, b = 0")
     yield Step("loss", 0.5 * residual.square().sum(), 2.225, formula="½ Σ (y − t)²")
     yield Step("dL/dy", residual, [-1.1, 1.8], formula="y − t")
     grad = torch.outer(residual, inputs)

@@ -47,7 +47,9 @@ def as_html(worked: Worked) -> str:
         f"<td>{escape(': '.join(filter(None, (step.verdict, step.correction))))}</td></tr>"
         for step in worked.steps
     )
-    note = (
+    given = ", ".join(f"{name} = {short(value)}" for name, value in worked.inputs.items())
+    note = f"<p><em>Given:</em> {escape(given)}</p>" if given else ""
+    note += (
         f"<p><em>Rebuilt:</em> {escape(worked.reconstructed)}</p>" if worked.reconstructed else ""
     )
     return (

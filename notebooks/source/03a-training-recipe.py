@@ -64,8 +64,9 @@ print(f"{len(train_loader)} batches an epoch, the last of {last}")
 # %% [markdown]
 # ## 3.2 One step, by hand
 #
-# A linear layer with two outputs, one example, one step of SGD. Cover the column *computed*, work
-# the numbers out on paper, then compare. **Guess:** by which factor does the loss fall?
+# A linear layer with two outputs, one example, one step of SGD. Cover the columns *computed* and
+# *lecture*, work the numbers out on paper from what is given, then compare. **Guess:** by which factor
+# does the loss fall?
 
 # %%
 worked.compute("N09")
@@ -189,7 +190,9 @@ axis.legend();
 
 # %% [markdown]
 # Both curves fall together: the model is still learning what carries over. Where the dashed one turns
-# up while the other falls, overfitting begins.
+# up while the other falls, overfitting begins. At first validation even lies *below* training: the
+# training loss is a mean over an epoch in which the model was still getting better, the validation
+# loss is measured after it.
 
 # %% [markdown]
 # ## 3.6 A big batch from small ones

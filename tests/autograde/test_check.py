@@ -1,5 +1,6 @@
 """`check` as a student meets it, and the referee behind it."""
 
+import re
 import subprocess
 import sys
 import warnings
@@ -172,3 +173,22 @@ def test_what_a_notebook_set_in_torch_costs_a_right_answer_nothing():
         torch.set_default_dtype(torch.float32)
         torch.set_grad_enabled(True)
         torch.set_default_device(None)
+
+
+def test_an_error_of_torchs_own_that_is_called_not_implemented_is_no_blank():
+    """torch 2.15 raises NotImplementedError for a mean of bools."""
+
+    def dumb_baseline(train_targets, val_targets):
+        raise NotImplementedError("mean(): could not infer output dtype")
+
+    result = check("03b.baseline", dumb_baseline)
+    assert result.verdict.status == "raised NotImplementedError"
+    assert "Not answered yet" not in result.message and "could not infer" in result.message
+
+
+def test_lists_of_unlike_length_are_told_apart_by_their_length():
+    def overfit_one_batch(model, batches, criterion, optimizer, steps):
+        return [0.123456789] * (steps + 7)
+
+    text = " ".join(check("03b.overfit-batch", overfit_one_batch).message.split())
+    assert re.search(r"should be a list of (\d+) and yours is a list of (\d+)\.", text)

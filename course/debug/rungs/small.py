@@ -165,6 +165,9 @@ def _why_not(losses: list[float], floor: float, left: float, right: float | None
     if left <= SHARE_LEFT and right is not None:
         return said + f", yet only {right:.0%} are answered right: loss and answer disagree."
     tail = losses[-max(10, len(losses) // 5) :]
+    pace = (start - losses[-1]) / len(losses)
+    if len(losses) >= 20 and tail[0] - tail[-1] > 0.5 * pace * len(tail) > 0:
+        return said + " and still falls at the same pace: the steps are small."
     if max(tail) - min(tail) < 0.02 * (start - floor):
         return said + ". It comes to rest on a plateau: the model or the loss cannot go lower."
     if len(losses) >= 20 and tail[-1] < tail[0]:
