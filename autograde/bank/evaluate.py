@@ -13,7 +13,17 @@ from autograde.bank.harness import (
     modes_of,
     state_of,
 )
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_number
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_number,
+    seen,
+)
 from course.engine import evaluate as engine_evaluate
 
 FEATURES, CLASSES = 4, 3
@@ -63,8 +73,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     returned = function(model, batches, nn.CrossEntropyLoss())
     if not isinstance(returned, dict) or not {"loss", "accuracy"} <= set(returned):
         raise AnswerError(
-            "Return a dictionary with the keys 'loss' and 'accuracy'; what came back was a "
-            f"{type(returned).__name__}."
+            "Return a dictionary with the keys 'loss' and 'accuracy'; " + seen(returned)
         )
     return {
         "loss": as_number(returned["loss"], "the mean loss"),

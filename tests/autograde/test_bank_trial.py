@@ -1,8 +1,10 @@
 """What a trial student wrote, and what the check may and may not say about it."""
 
+import numpy as np
+import pytest
 import torch
 
-from autograde import check
+from autograde import bank, check
 
 
 def told(id, function, seed=0):
@@ -99,3 +101,50 @@ def test_the_part_that_is_right_is_named_where_the_same_was_compared():
     assert "Right for values that are not finite" in told(
         "03b.inspect-batch", takes_floats_for_other_sizes
     )
+
+
+def mended(rates):
+    """A right loop of 03b.early-freeze whose list of rates is made by `rates`."""
+
+    def mended_fit(model, loader, criterion, optimizer, scheduler, epochs):
+        lrs = []
+        for _ in range(epochs):
+            lrs.append(scheduler.get_last_lr())
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                criterion(model(inputs), targets).backward()
+                optimizer.step()
+            scheduler.step()
+        return rates(lrs)
+
+    return mended_fit
+
+
+def test_a_list_of_lists_of_rates_is_told_to_take_the_first():
+    said = told("03b.early-freeze", mended(lambda lrs: lrs))
+    assert "entry 0 of lrs is a list" in said and "take [0]" in said
+    assert "Your function raised" not in said
+    said = told("03b.early-freeze", mended(lambda lrs: torch.tensor(lrs)))
+    assert "Return the list of the learning rates" in said
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, tuple])
+def test_numbers_may_come_in_a_list_a_tensor_or_an_array(make):
+    assert check("03b.early-freeze", mended(lambda lrs: make([lr[0] for lr in lrs])), seed=0).passed
+    right = bank.load("03b.overfit-batch").right[1]
+    assert check("03b.overfit-batch", lambda *args: make(right(*args)), seed=0).passed
+
+
+def test_a_number_as_text_is_no_number():
+    def formatted(model, loader, criterion):
+        right = bank.load("03a.evaluate").right[0](model, loader, criterion)
+        return {name: f"{value:.9f}" for name, value in right.items()}
+
+    result = check("03a.evaluate", formatted, parts="all", seed=0)
+    assert result.points == 0 and "It returned the text '" in result.message
+
+
+@pytest.mark.parametrize("id", ["03a.evaluate", "03b.next-intervention"])
+def test_other_keys_than_asked_for_are_named(id):
+    said = told(id, lambda *args: {"mean": 1.0, "acc": 1.0})
+    assert "what came back has the keys 'mean', 'acc'." in said
