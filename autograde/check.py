@@ -153,13 +153,22 @@ def _next_step(verdict: Verdict) -> str:
     if "NotAllowedError" in kinds:
         return "Write the steps out yourself: the lecture's formula is all you need."
     if "Timeout" in kinds:
-        return "Find the loop and what should end it; print its counter for three rounds."
+        return (
+            "Find the loop and what should end it: call your function yourself, with a print() of "
+            "its counter. check() shows no prints."
+        )
     if kinds:
         return "Call your function yourself on one small case and read the whole traceback."
-    right = [result.part.title for result in verdict.parts if result.passed]
-    if right:
-        return f"Right for {right[0]}: ask what the failing case has that this one has not."
-    return "Make one tiny case, compute it by hand, and print every step beside it."
+    wrong = {result.difference.field for result in verdict.parts if result.difference}
+    for result in verdict.parts:
+        fields = result.part.fields  # none named: all are looked at
+        if result.passed and (not fields or wrong & set(fields)):
+            title = result.part.title
+            return f"Right for {title}: ask what the failing case has that this one has not."
+    return (
+        "Make one tiny case, compute it by hand, and call your function on it yourself, with a "
+        "print() of every step: check() shows no prints."
+    )
 
 
 def _wrapped(text: str, first: str = "    ") -> list[str]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -158,8 +159,53 @@ def as_number(value: Any, what: str) -> float:
             shape = list(value.shape)
             raise AnswerError(f"It returned a tensor of shape {shape}; {what} is one number.")
         return value.item()
+    if isinstance(value, (str, bytes)):  # float() would read one
+        text = f"{value!r}"[:40]
+        raise AnswerError(
+            f"It returned the text {text}; {what} is a number: return it unformatted."
+        )
     try:
         return float(value)
     except (TypeError, ValueError):
         kind = type(value).__name__
         raise AnswerError(f"It returned a {kind}; {what} is a number.") from None
+
+
+def as_numbers(value: Any, name: str, what: str, *, hint: str = "") -> list[float]:
+    """Numbers that a student's function returned: a list, a tuple, a 1-d tensor or array.
+
+    Args:
+        value: What came back.
+        name: How the exercise calls the list, as `lrs`.
+        what: What is in it, as `the losses, one a step`.
+        hint: How a list may come to be in the list.
+
+    Raises:
+        AnswerError: It is no such list, or an entry is no number.
+    """
+    if isinstance(value, (Tensor, np.ndarray)):
+        if value.ndim != 1:
+            shape = list(value.shape)
+            raise AnswerError(f"Return the list of {what}; what came back has the shape {shape}.")
+        value = value.tolist()
+    if not isinstance(value, (list, tuple)):
+        kind = type(value).__name__
+        raise AnswerError(f"Return the list of {what}; what came back was a {kind}.")
+    return [_entry(entry, f"entry {i} of {name}", hint) for i, entry in enumerate(value)]
+
+
+def _entry(entry: Any, where: str, hint: str) -> float:
+    try:
+        return as_number(entry, where)
+    except AnswerError:
+        hint = f"; {hint}" if hint and isinstance(entry, list) else ""
+        kind = type(entry).__name__
+        raise AnswerError(f"{where} is a {kind}, and should be a number{hint}.") from None
+
+
+def seen(value: Any) -> str:
+    """What came back in place of a dictionary with certain keys, as the end of a message."""
+    if isinstance(value, dict):
+        keys = ", ".join(f"{key!r}"[:30] for key in list(value)[:6])
+        return f"what came back has the keys {keys}." if keys else "what came back was empty."
+    return f"what came back was a {type(value).__name__}."

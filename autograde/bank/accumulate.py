@@ -86,6 +86,17 @@ def not_divided(model, micro_batches, criterion, optimizer):
     return total / len(micro_batches)
 
 
+def mean_of_means(model, micro_batches, criterion, optimizer):
+    optimizer.zero_grad()
+    share, total = _share(micro_batches), 0.0
+    for inputs, targets in micro_batches:
+        loss = criterion(model(inputs), targets)
+        (loss * share(targets)).backward()
+        total += loss.item()
+    optimizer.step()
+    return total / len(micro_batches)
+
+
 def divided_by_k(model, micro_batches, criterion, optimizer):
     accum_steps = len(micro_batches)
     total = _accumulate(model, micro_batches, criterion, optimizer, lambda _: 1 / accum_steps)
@@ -214,6 +225,13 @@ EXERCISE = Exercise(
     by_hand=(train_step, train_one_epoch),
     wrong=(
         Wrong(
+            "mean-of-means",
+            mean_of_means,
+            "The update is right; the returned loss is the mean of the micro-batches' means, in "
+            "which a short one counts as much as a full one. Weigh each by len(targets) / "
+            "num_examples here too.",
+        ),
+        Wrong(
             "not-divided",
             not_divided,
             "Each loss counts in full, so the gradient is K times too long. Multiply each loss by "
@@ -240,7 +258,8 @@ EXERCISE = Exercise(
         Wrong(
             "never-stepped",
             never_stepped,
-            "The gradients are right, yet no weight moved: call optimizer.step() after the loop.",
+            "No weight moved: is there a backward() for each micro-batch, and one "
+            "optimizer.step() after them?",
         ),
         Wrong(
             "not-cleared",

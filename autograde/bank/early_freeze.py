@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from autograde.bank.harness import build_batches, draw_batches, draw_state, load_state, state_of
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers
 from course.engine import train_one_epoch
 
 FEATURES, CLASSES = 4, 3
@@ -39,15 +39,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         scheduler = make.CosineAnnealingLR(optimizer, T_max=case["epochs"])
     batches = build_batches(case["batches"], device)
     returned = function(model, batches, nn.CrossEntropyLoss(), optimizer, scheduler, case["epochs"])
-    if isinstance(returned, torch.Tensor):
-        returned = returned.tolist()
-    if not isinstance(returned, (list, tuple)):
-        raise AnswerError(
-            "Return the list of the learning rates, one an epoch; what came back was a "
-            f"{type(returned).__name__}."
-        )
+    hint = "get_last_lr() gives a list: take [0]"
     return {
-        "lrs": [float(lr) for lr in returned],
+        "lrs": as_numbers(returned, "lrs", "the learning rates, one an epoch", hint=hint),
         "after": float(optimizer.param_groups[0]["lr"]),
         "state": state_of(model),
     }
@@ -212,7 +206,8 @@ EXERCISE = Exercise(
         Wrong(
             "no-schedule",
             no_schedule,
-            "The rate stays where it began: scheduler.step() is missing altogether.",
+            "The rate stays where it began: scheduler.step() is never called inside the epochs' "
+            "loop. Once an epoch, after its batches.",
         ),
         Wrong(
             "after-the-run",

@@ -13,7 +13,17 @@ from autograde.bank.harness import (
     modes_of,
     state_of,
 )
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_number
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_number,
+    seen,
+)
 from course.engine import evaluate as engine_evaluate
 
 FEATURES, CLASSES = 4, 3
@@ -63,8 +73,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     returned = function(model, batches, nn.CrossEntropyLoss())
     if not isinstance(returned, dict) or not {"loss", "accuracy"} <= set(returned):
         raise AnswerError(
-            "Return a dictionary with the keys 'loss' and 'accuracy'; what came back was a "
-            f"{type(returned).__name__}."
+            "Return a dictionary with the keys 'loss' and 'accuracy'; " + seen(returned)
         )
     return {
         "loss": as_number(returned["loss"], "the mean loss"),
@@ -142,6 +151,20 @@ def top_flag_only(model, loader, criterion):
 
 def last_batch_only(model, loader, criterion):
     return _restoring(model, lambda: _tally(model, loader[-1:], criterion))
+
+
+def first_batch_only(model, loader, criterion):
+    return _restoring(model, lambda: _tally(model, loader[:1], criterion))
+
+
+def in_percent(model, loader, criterion):
+    right = weighted_means(model, loader, criterion)
+    return {"loss": right["loss"], "accuracy": 100 * right["accuracy"]}
+
+
+def floor_division(model, loader, criterion):
+    right = weighted_means(model, loader, criterion)
+    return {"loss": right["loss"], "accuracy": right["accuracy"] // 1}  # all right, or 0
 
 
 def not_divided(model, loader, criterion):
@@ -260,6 +283,22 @@ EXERCISE = Exercise(
             "last-batch-only",
             last_batch_only,
             "Those are the last batch's numbers. Add up over the loop, divide after it.",
+        ),
+        Wrong(
+            "first-batch-only",
+            first_batch_only,
+            "Those are the first batch's numbers: `return` stands inside the loop and ends it. Put "
+            "it after the loop.",
+        ),
+        Wrong(
+            "in-percent",
+            in_percent,
+            "That is the accuracy in percent. Give the share, between 0 and 1.",
+        ),
+        Wrong(
+            "floor-division",
+            floor_division,
+            "The accuracy was rounded down to 0: // gives whole numbers. Divide with /.",
         ),
         Wrong(
             "not-divided",

@@ -17,7 +17,7 @@ def draw(source: Draw, part: str) -> Case:
     """A sound batch first, then one with the part's fault somewhere in it."""
     size = source.integer(5, 8)
     inputs = source.normal(size, 3)
-    targets = source.integers(CLASSES, size)
+    targets = source.integers(CLASSES - 2, size)  # few, so that counting them does not tell
     targets[0], targets[1] = 0, CLASSES - 1
     row, column = source.integer(1, size - 1), source.integer(0, 2)
     if source.index == 1:
@@ -114,6 +114,10 @@ def first_fault_only(inputs, targets, num_classes):
     return reference_by_hand(inputs, targets, num_classes)[:1]
 
 
+def no_labels(inputs, targets, num_classes):
+    return [name for name in reference_by_hand(inputs, targets, num_classes) if name != "labels"]
+
+
 def no_dtype(inputs, targets, num_classes):
     return [name for name in reference_by_hand(inputs, targets, num_classes) if name != "dtype"]
 
@@ -181,10 +185,10 @@ EXERCISE = Exercise(
     by_hand=(check_batch,),
     wrong=(
         Wrong(
-            "always-sound",
-            always_sound,
-            "Every batch was called sound. Look at sizes, dtype, finiteness and labels, and "
-            "name what you find.",
+            "no-labels",
+            no_labels,
+            "A label beyond the classes was let through. Compare every label with both ends, 0 and "
+            "num_classes - 1; how many different ones there are does not tell.",
         ),
         Wrong(
             "first-row-only",
@@ -223,6 +227,12 @@ EXERCISE = Exercise(
             "no-sizes",
             no_sizes,
             "Inputs and targets were not as many, and nothing was said. Compare len() of both.",
+        ),
+        Wrong(  # last: a single part that was called sound shows one of the above
+            "always-sound",
+            always_sound,
+            "Every batch was called sound. Look at sizes, dtype, finiteness and labels, and "
+            "name what you find.",
         ),
     ),
     right=(reference_by_hand, with_a_set, row_by_row),

@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_number
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_number,
+    seen,
+)
 
 ACTIONS = {
     "blur": "augment with blur",
@@ -37,8 +47,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     wanted = {"bucket", "gain", "action"}
     if not isinstance(returned, dict) or not wanted <= set(returned):
         raise AnswerError(
-            "Return a dictionary with the keys 'bucket', 'gain' and 'action'; what came back was "
-            f"a {type(returned).__name__}."
+            "Return a dictionary with the keys 'bucket', 'gain' and 'action'; " + seen(returned)
         )
     return {
         "bucket": str(returned["bucket"]),

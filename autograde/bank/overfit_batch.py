@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from autograde.bank.harness import build_batches, draw_state, load_state, state_of
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers
 from course.engine import train_step
 
 FEATURES, CLASSES, STEPS = 4, 3, 6
@@ -38,14 +38,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     batches = build_batches(case["batches"], device)
     returned = function(model, batches, nn.CrossEntropyLoss(), optimizer, STEPS)
-    if isinstance(returned, Tensor):
-        returned = returned.tolist()
-    if not isinstance(returned, (list, tuple)) or not returned:
-        raise AnswerError(
-            f"Return the list of the {STEPS} losses; what came back was a "
-            f"{type(returned).__name__}."
-        )
-    return {"losses": [float(loss) for loss in returned], "state": state_of(model)}
+    losses = as_numbers(returned, "losses", f"the {STEPS} losses, one a step")
+    return {"losses": losses, "state": state_of(model)}
 
 
 def _first_mixed(batches):
@@ -173,7 +167,8 @@ EXERCISE = Exercise(
         Wrong(
             "no-step",
             no_step,
-            "The loss stands still: backward() and optimizer.step() are missing in the loop.",
+            "The loss stands still: backward() and optimizer.step() are missing in the loop, or in "
+            "the wrong order. First backward(), then step().",
         ),
         Wrong(
             "the-first-batch",

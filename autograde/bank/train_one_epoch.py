@@ -124,6 +124,10 @@ def last_loss(model, loader, criterion, optimizer):
     return loss.item()
 
 
+def sum_of_means(model, loader, criterion, optimizer):
+    return batch_means(model, loader, criterion, optimizer) * len(loader)
+
+
 def not_divided(model, loader, criterion, optimizer):
     mean = _epoch(model, loader, criterion, optimizer, _right_step(model, criterion, optimizer))
     return mean * sum(len(targets) for _, targets in loader)
@@ -210,8 +214,8 @@ EXERCISE = Exercise(
         Wrong(
             "never-moves",
             never_moves,
-            "No weight moved. Between backward() and step() nothing may clear the gradients, and "
-            "step() must come after backward().",
+            "No weight moved. Is there an optimizer.step() for each batch, after its backward(), "
+            "and nothing between the two that clears the gradients?",
         ),
         Wrong(
             "one-step-late",
@@ -236,6 +240,12 @@ EXERCISE = Exercise(
             last_loss,
             "The training is right; the returned loss is the last batch's alone. Add up loss times "
             "examples over the loop, divide after it.",
+        ),
+        Wrong(
+            "sum-of-means",
+            sum_of_means,
+            "The training is right; the returned loss is the sum of the batches' means. Multiply "
+            "each by len(targets), and divide the sum by the number of examples.",
         ),
         Wrong(
             "not-divided",

@@ -1,0 +1,150 @@
+"""What a trial student wrote, and what the check may and may not say about it."""
+
+import numpy as np
+import pytest
+import torch
+
+from autograde import bank, check
+
+
+def told(id, function, seed=0):
+    """The message, its line breaks taken out."""
+    return " ".join(check(id, function, seed=seed).message.split())
+
+
+def mean_of_means_by_hand(model, micro_batches, criterion, optimizer):
+    num_examples = sum(len(targets) for _, targets in micro_batches)
+    t = 0.0
+    optimizer.zero_grad()
+    for inputs, targets in micro_batches:
+        l = criterion(model(inputs), targets)  # noqa: E741
+        (l * len(targets) / num_examples).backward()
+        t += l.item()
+    optimizer.step()
+    return t / len(micro_batches)
+
+
+def test_right_gradients_with_a_mean_of_means_are_not_called_too_long():
+    said = told("03a.accumulate", mean_of_means_by_hand)
+    assert "mean of the micro-batches' means" in said and "too long" not in said
+
+
+def test_a_forgotten_backward_is_not_called_right_gradients():
+    def no_backward(model, micro_batches, criterion, optimizer):
+        num_examples = sum(len(targets) for _, targets in micro_batches)
+        optimizer.zero_grad()
+        losses = [criterion(model(x), y).item() * len(y) for x, y in micro_batches]
+        optimizer.step()
+        return sum(losses) / num_examples
+
+    said = told("03a.accumulate", no_backward)
+    assert "is there a backward()" in said and "gradients are right" not in said
+
+
+def test_a_step_before_its_backward_is_not_called_missing_only():
+    def backwards(model, batches, criterion, optimizer, steps):
+        inputs, targets = next(b for b in batches if len(b[1].unique()) > 1)
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            optimizer.step()
+            loss.backward()
+            losses.append(loss.item())
+        return losses
+
+    assert "wrong order" in told("03b.overfit-batch", backwards)
+
+
+def test_counting_different_labels_is_told_about_labels_not_that_all_was_sound():
+    def counting(inputs, targets, num_classes):
+        faults = []
+        if len(inputs) != len(targets):
+            faults.append("sizes")
+        if targets.dtype != torch.long:
+            faults.append("dtype")
+        if not inputs.isfinite().all():
+            faults.append("non-finite")
+        if len(targets.unique()) > num_classes:
+            faults.append("labels")
+        return faults
+
+    for seed in range(20):
+        said = told("03b.inspect-batch", counting, seed)
+        assert "how many different ones" in said and "called sound" not in said
+
+
+def test_the_part_that_is_right_is_named_only_where_the_same_was_compared():
+    def other_weights(model, loader, criterion, optimizer, scheduler, epochs):
+        lrs = []
+        for _ in range(epochs):
+            lrs.append(scheduler.get_last_lr()[0])
+            optimizer.step()
+            scheduler.step()
+        return lrs
+
+    result = check("03b.early-freeze", other_weights, seed=0)
+    passed = [part.part.key for part in result.verdict.parts if part.passed]
+    assert passed == ["rates"]  # and what is wrong, the weights, was not looked at there
+    assert "Right for" not in result.message and "shows no prints" in result.message
+
+
+def test_the_part_that_is_right_is_named_where_the_same_was_compared():
+    def takes_floats_for_other_sizes(inputs, targets, num_classes):
+        found = {"sizes"} if targets.is_floating_point() else set()
+        if not inputs.isfinite().all():
+            found.add("non-finite")
+        if targets.min() < 0 or targets.max() >= num_classes:
+            found.add("labels")
+        return found
+
+    assert "Right for values that are not finite" in told(
+        "03b.inspect-batch", takes_floats_for_other_sizes
+    )
+
+
+def mended(rates):
+    """A right loop of 03b.early-freeze whose list of rates is made by `rates`."""
+
+    def mended_fit(model, loader, criterion, optimizer, scheduler, epochs):
+        lrs = []
+        for _ in range(epochs):
+            lrs.append(scheduler.get_last_lr())
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                criterion(model(inputs), targets).backward()
+                optimizer.step()
+            scheduler.step()
+        return rates(lrs)
+
+    return mended_fit
+
+
+def test_a_list_of_lists_of_rates_is_told_to_take_the_first():
+    said = told("03b.early-freeze", mended(lambda lrs: lrs))
+    assert "entry 0 of lrs is a list" in said and "take [0]" in said
+    assert "Your function raised" not in said
+    said = told("03b.early-freeze", mended(lambda lrs: torch.tensor(lrs)))
+    assert "Return the list of the learning rates" in said
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, tuple])
+def test_numbers_may_come_in_a_list_a_tensor_or_an_array(make):
+    assert check("03b.early-freeze", mended(lambda lrs: make([lr[0] for lr in lrs])), seed=0).passed
+    right = bank.load("03b.overfit-batch").right[1]
+    assert check("03b.overfit-batch", lambda *args: make(right(*args)), seed=0).passed
+
+
+def test_a_number_as_text_is_no_number():
+    def formatted(model, loader, criterion):
+        right = bank.load("03a.evaluate").right[0](model, loader, criterion)
+        return {name: f"{value:.9f}" for name, value in right.items()}
+
+    result = check("03a.evaluate", formatted, parts="all", seed=0)
+    assert result.points == 0 and "It returned the text '" in result.message
+
+
+@pytest.mark.parametrize("id", ["03a.evaluate", "03b.next-intervention"])
+def test_other_keys_than_asked_for_are_named(id):
+    said = told(id, lambda *args: {"mean": 1.0, "acc": 1.0})
+    assert "what came back has the keys 'mean', 'acc'." in said
