@@ -9,6 +9,7 @@ Source: the training-loop chapter, "Collate"; ledger N08, C19.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -89,6 +90,8 @@ def by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
 
 def _pad(parts: list[Tensor], lengths: list[int], value: float) -> Tensor:
     model = next((part for part in parts if len(part)), parts[0])
+    dtypes = (part.dtype for part in parts if len(part))  # [1, 2] beside [0.5] is no integer
+    model = model.to(reduce(torch.promote_types, dtypes, model.dtype))
     padded = model.new_full((len(parts), max(lengths), *model.shape[1:]), value)
     for row, part in zip(padded, parts, strict=True):
         row[: len(part)] = part.to(padded.dtype) if len(part) else 0

@@ -81,7 +81,7 @@ def group_split(
     Raises:
         ValueError: There is only one group.
     """
-    groups = _numpy(groups)
+    groups = _codes(groups)
     names = np.unique(groups)
     if len(names) < 2:
         raise ValueError(
@@ -279,8 +279,9 @@ Result = Iterator[SplitFinding | dict[str, float] | str | tuple[str, dict[str, l
 
 def _copies(sides: _Sides) -> Result:
     """Rows that stand on both sides, bit for bit; more often than rows repeat within training."""
-    train = [_row_hash(row) for row in sides.x]
-    val = [_row_hash(row) for row in sides.x_val]
+    kind = np.result_type(sides.x, sides.x_val)  # the same numbers in another dtype are a copy
+    train = [_row_hash(row) for row in sides.x.astype(kind)]
+    val = [_row_hash(row) for row in sides.x_val.astype(kind)]
     seen = set(train)
     shared = sum(row in seen for row in val) / len(val)
     repeated = 1 - len(seen) / len(train)
@@ -532,6 +533,13 @@ def _row_hash(row: np.ndarray) -> bytes:
 
 def _numpy(values: Any) -> np.ndarray:
     return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+
+
+def _codes(groups: Any) -> np.ndarray:
+    """A number for each group; names may be anything that is hashable, tuples too."""
+    numbers: dict[Any, int] = {}
+    names = groups.tolist() if hasattr(groups, "tolist") else groups
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names])
 
 
 def _num_val(num: int, val_share: float) -> int:

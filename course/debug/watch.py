@@ -74,6 +74,7 @@ class watch:
         self.found: dict[str, Finding] = {}
         self.checked: set[str] = set()
         self._running: Any = None
+        self._late: Any = None
         self._tape: Tape | None = None
         self._started = 0.0
 
@@ -101,9 +102,15 @@ class watch:
         place = self.updates % self.every
         length = self.first if self.updates <= self.first else 4
         if self._running is not None and (place == length or self.updates == self.first):
-            self._close()
+            if torch._C._len_torch_function_stack():
+                self._close()
+            elif self._late is None:  # a step inside backward: torch has put the mode aside
+                self._late = self.model.register_forward_pre_hook(self._close_late)
         elif self._running is None and place == 0:
             self._open()
+
+    def _close_late(self, *_: Any) -> None:
+        self._close()
 
     def _open(self) -> None:
         self._tape = Tape(self.model, self._optimizers, self.setup.scheduler)
@@ -112,6 +119,9 @@ class watch:
         self._running.__enter__()
 
     def _close(self) -> None:
+        if self._late is not None:
+            self._late.remove()
+            self._late = None
         if self._running is None or self._tape is None:
             return
         self._running.__exit__(None, None, None)

@@ -18,6 +18,9 @@ from course.engine.progress import Progress
 from course.engine.seeding import rng_state, set_rng_state
 from course.engine.window import Batch
 
+MOST_PARTS = 32
+"""A data set that answers to every name must not be looked into for ever."""
+
 
 class EpochBatches:
     """Gives each epoch's batches of one loader, and remembers what a resumed run needs."""
@@ -42,7 +45,17 @@ class EpochBatches:
         for part in (self.loader, *_parts(self.loader)):
             if hasattr(part, "set_epoch"):  # DistributedSampler: else the same order each epoch
                 part.set_epoch(epoch)
+        self._start_workers()
         return self._play_again(done) if done else self._begin()
+
+    def _start_workers(self) -> None:
+        """Persistent workers are started once a process, and that draws a number: not here."""
+        loader = self.loader
+        if getattr(loader, "persistent_workers", False) and loader._iterator is None:
+            here, own = rng_state(self.device), self._generator_states()
+            iter(loader)
+            set_rng_state(here, self.device)
+            self._set_generators(own)
 
     def _begin(self) -> Iterator[Batch]:
         self.start = {"rng": rng_state(self.device), "generators": self._generator_states()}
@@ -109,5 +122,14 @@ def is_sharded(loader: Any) -> bool:
 
 
 def _parts(loader: Any) -> list[Any]:
-    parts = [getattr(loader, name, None) for name in ("batch_sampler", "sampler")]
-    return [part for part in parts if part is not None]
+    """Samplers and data sets that a loader is made of, nested ones too, each once."""
+    found: list[Any] = []
+    waiting = [loader]
+    while waiting and len(found) < MOST_PARTS:
+        whole = waiting.pop()
+        for name in ("batch_sampler", "sampler", "dataset"):
+            part = getattr(whole, name, None)
+            if part is not None and all(part is not other for other in found):
+                found.append(part)
+                waiting.append(part)
+    return found

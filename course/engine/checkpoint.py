@@ -12,6 +12,7 @@ F105-F110, B28, B39.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,8 @@ def plain(value: Any, where: str = "state") -> Any:
         return torch.from_numpy(value.copy())
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Counter):  # MultiStepLR's milestones; torch reads it back
+        return Counter(dict(value))
     if isinstance(value, Mapping):
         return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):

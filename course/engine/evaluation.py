@@ -20,7 +20,7 @@ from course.engine.batches import is_sharded
 from course.engine.distributed import summed
 from course.engine.errors import EngineError
 from course.engine.placement import check_device, to_device
-from course.engine.window import Batch, Criterion, ignored_index, weighing
+from course.engine.window import Batch, Criterion, ignored_index, num_examples, weighing
 
 
 def evaluate(
@@ -66,7 +66,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.no_grad():
             yield
     finally:
         for module, training in modes:
@@ -103,10 +103,10 @@ class Tally:
         # A batch whose targets are all masked has loss 0/0 and counts nothing.
         self.loss = self.loss + torch.where(torch.as_tensor(weight) > 0, loss_sum, 0.0)
         self.weight = self.weight + weight
-        self.num_examples += len(targets)
+        self.num_examples += num_examples(targets)
         if (right := self._right(outputs, targets)) is not None:
             self.correct = self.correct + right.sum()
-            self.counted = self.counted + (targets != self.ignore_index).sum()
+            self.counted = self.counted + (targets.long() != self.ignore_index).sum()
         for name, metric in self.metrics.items():
             if hasattr(metric, "update"):
                 metric.update(outputs, targets)
@@ -117,6 +117,8 @@ class Tally:
 
     def _right(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """Which targets are hit; None where targets are no classes."""
+        if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
+            return None
         if self.binary and outputs.shape == targets.shape:
             return (outputs > 0) == (targets > 0.5)
         if targets.is_floating_point() or outputs.ndim != targets.ndim + 1:

@@ -70,6 +70,10 @@ def data_identity(loader: Any) -> dict[str, Any] | None:
     size = len(source) if hasattr(source, "__len__") else None
     if hasattr(loader, "inputs"):
         size = len(loader.inputs)
+    indices = getattr(getattr(loader, "sampler", None), "indices", None)
+    if indices is not None:  # SubsetRandomSampler: which of them are taken is the split
+        size = len(indices)
+        digest.update(repr([int(index) for index in indices]).encode())
     return {"num_examples": size, "hash": digest.hexdigest()[:16] if known else None}
 
 

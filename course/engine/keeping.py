@@ -105,7 +105,8 @@ class Keeper:
                 tensor.data = alias
             if tensor.shape != alias.shape:
                 tensor.data = alias
-            alias.copy_(copy)
+            if not _same_bits(alias, copy):  # what did not change may be read-only memory
+                alias.copy_(copy)
             if not tensor.is_leaf:
                 return
             if tensor.requires_grad != needs_grad:
@@ -182,6 +183,14 @@ class Keeper:
         for name, value in values:
             self._entries.append(partial(_try_setattr, thing, name, value))
         return [value for _, value in values]
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same bytes: nan is itself here, and 0.0 is not -0.0."""
+    if one.layout != torch.strided or (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    pair = (torch.view_as_real(t) if t.is_complex() else t for t in (one, other))
+    return torch.equal(*(t.contiguous().flatten().view(torch.uint8) for t in pair))
 
 
 def _is_inert(thing: Any) -> bool:

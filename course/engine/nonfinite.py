@@ -39,7 +39,7 @@ def found_nonfinite(
 
 def _any_nonfinite(parameters: Sequence[Tensor]) -> Tensor:
     """1.0 where any number of any gradient is inf or nan, in one operation."""
-    grads = [grad for parameter in parameters if (grad := parameter.grad) is not None]
+    grads = [_numbers_of(grad) for parameter in parameters if (grad := parameter.grad) is not None]
     if not grads:
         return torch.zeros(())
     found, one = _found_and_one(grads[0].device)
@@ -84,9 +84,14 @@ def step_unless(optimizer: Optimizer, found: Tensor) -> None:
 def first_nonfinite(model: nn.Module) -> str | None:
     """Name of the first parameter whose gradient holds inf or nan."""
     for name, parameter in model.named_parameters():
-        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+        if parameter.grad is not None and not torch.isfinite(_numbers_of(parameter.grad)).all():
             return name
     return None
+
+
+def _numbers_of(grad: Tensor) -> Tensor:
+    """All the numbers of a gradient; of a sparse one those that are there."""
+    return grad._values() if grad.is_sparse else grad
 
 
 def nonfinite_error(model: nn.Module, loss: Tensor, norm: Tensor | None) -> NonFiniteError:

@@ -83,5 +83,6 @@ def move(value: Any, device: torch.device) -> Any:
     if isinstance(value, Mapping):
         return {key: move(item, device) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return type(value)([move(item, device) for item in value])
+        moved = [move(item, device) for item in value]
+        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
     return value

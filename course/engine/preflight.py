@@ -9,7 +9,7 @@ C21, F07-F13, B09, B10, B15-B17, B36.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from course.engine.batches import all_targets, is_sharded
 from course.engine.distributed import num_ranks
 from course.engine.errors import EngineError, NonFiniteError
 from course.engine.nonfinite import POLICIES
-from course.engine.progress import Progress, Sums
+from course.engine.progress import Progress, Sums, length_of
 from course.engine.window import (
     Batch,
     Criterion,
@@ -126,7 +126,7 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer, criterion: Any = Non
 def check_loaders(train_loader: Iterable[Batch], val_loader: Iterable[Batch] | None) -> None:
     """Both loaders must give batches, and each process its own share."""
     for name, loader in (("training", train_loader), ("validation", val_loader)):
-        if isinstance(loader, Sized) and len(loader) == 0:
+        if length_of(loader) == 0:
             raise EngineError(
                 f"the {name} loader gives no batch. Is the data set empty, or drop_last=True with "
                 "fewer examples than a batch?"

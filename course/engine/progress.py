@@ -6,7 +6,6 @@ would make the loop wait for the accelerator after every update.
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +72,7 @@ class Progress:
     @classmethod
     def of(cls, loader: Any, accum_steps: int) -> Progress:
         """The start of a run over `loader`."""
-        length = len(loader) if isinstance(loader, Sized) else None
-        return cls(micro_batches_per_epoch=length, accum_steps=accum_steps)
+        return cls(micro_batches_per_epoch=length_of(loader), accum_steps=accum_steps)
 
     @property
     def updates_per_epoch(self) -> int | None:
@@ -148,6 +146,14 @@ class Progress:
         self.__dict__.update(state)
         self.sums, self.since_log = Sums(**state["sums"]), Sums(**state["since_log"])
         self.pending = []
+
+
+def length_of(loader: Any) -> int | None:
+    """Batches of a loader; None where it does not know."""
+    try:
+        return len(loader)
+    except TypeError:  # no __len__, or a DataLoader over an IterableDataset without one
+        return None
 
 
 def _numbers(values: list[Tensor | float]) -> list[float]:

@@ -12,13 +12,17 @@ Source: Lecture 3, "Reproducibility in five layers"; ledger C37.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,7 +149,6 @@ def describe(
     trainer: Trainer, train_loader: Any, val_loader: Any, config: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Everything about a run that is known before its first update."""
-    group = trainer.optimizer.param_groups[0]
     settings = {
         "model": type(trainer.model).__name__,
         "model_hash": _hash(repr(trainer.model)),
@@ -154,7 +157,9 @@ def describe(
         if isinstance(trainer.criterion, nn.Module)
         else getattr(trainer.criterion, "__name__", type(trainer.criterion).__name__),
         "optimizer": type(trainer.optimizer).__name__,
-        **{f"optimizer.{name}": value for name, value in group.items() if name != "params"},
+        **_groups_of(trainer.optimizer),
+        **_options_of("criterion", trainer.criterion),
+        **_options_of("scheduler", trainer.scheduler),
         "scheduler": type(trainer.scheduler).__name__ if trainer.scheduler else None,
         "schedule_per": trainer.schedule_per if trainer.scheduler else None,
         "batch_size": _batch_size(train_loader),
@@ -189,6 +194,42 @@ def set_aside(run_dir: Path) -> Path | None:
         number += 1
     run_dir.rename(aside)
     return aside
+
+
+def _groups_of(optimizer: Any) -> dict[str, Any]:
+    """Options of every parameter group; the rate is the one that a schedule began with."""
+    settings = {}
+    for number, group in enumerate(optimizer.param_groups):
+        own = group | {"lr": group.get("initial_lr", group["lr"])}
+        end = f".{number}" if number else ""
+        left_out = ("params", "initial_lr")
+        settings |= {f"optimizer.{n}{end}": v for n, v in own.items() if n not in left_out}
+    return settings
+
+
+def _options_of(part: str, thing: Any) -> dict[str, Any]:
+    """What a criterion or scheduler was made with, as far as it keeps that: no state."""
+    if isinstance(thing, partial):
+        options = dict(thing.keywords)
+    elif thing is None or not hasattr(thing, "__dict__") or isinstance(thing, FunctionType):
+        options = {}
+    else:
+        names = inspect.signature(type(thing)).parameters
+        options = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
+    options = {f"{part}.{name}": _as_setting(value) for name, value in options.items()}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _as_setting(value: Any) -> Any:
+    """Numbers, texts and lists of them; None for anything else."""
+    if isinstance(value, Tensor):
+        value = value.tolist()
+    if isinstance(value, Counter):  # the milestones of MultiStepLR
+        value = sorted(value.elements())
+    if isinstance(value, (list, tuple)):
+        items = [_as_setting(item) for item in value]
+        return None if None in items else items
+    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def _batch_size(loader: Any) -> int | None:

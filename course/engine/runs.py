@@ -110,6 +110,8 @@ class Comparison:
     """Settings, seed and data that differ."""
     surroundings: dict[str, tuple[Any, Any]]
     """Code, hardware and versions that differ."""
+    unknown: tuple[str, ...] = ()
+    """Data whose identity was not recorded, so that nobody can say whether it differs."""
 
     @property
     def verdict(self) -> str:
@@ -128,6 +130,8 @@ class Comparison:
             return f"Only the surroundings changed: {', '.join(self.surroundings)}."
         if names == ["seed"]:
             return "Only the seed changed: the difference is the noise between runs."
+        if not names and self.unknown:
+            return f"Nothing recorded changed; not known: {', '.join(self.unknown)}."
         return f"One thing changed: {names[0]}." if names else "Nothing changed."
 
 
@@ -145,6 +149,11 @@ def compare(first: Run, second: Run) -> Comparison:
         values=(first.best.get(first.monitor), second.best.get(first.monitor)),
         changed={name: pair for name, pair in changed.items() if name not in around},
         surroundings={name: pair for name, pair in changed.items() if name in around},
+        unknown=tuple(
+            name
+            for name, value in one.items()
+            if name.startswith("data.") and name.endswith(".hash") and value is None
+        ),
     )
 
 

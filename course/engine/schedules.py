@@ -152,7 +152,9 @@ def check_length(scheduler: Any, schedule_per: str, plan: Plan, progress: Progre
     updates = plan.num_updates(per_epoch)
     planned = updates if schedule_per == "update" else plan.epochs
     done = progress.update if schedule_per == "update" else progress.epoch - 1
-    if planned is None or length - scheduler.last_epoch == planned - done:
+    ends = {planned, plan.max_updates} if schedule_per == "update" else {planned}
+    left = length - _steps_made(scheduler)
+    if planned is None or left in {end - done for end in ends if end is not None}:
         return
     if length == planned:
         raise EngineError(
@@ -198,3 +200,10 @@ def schedule_length(scheduler: Any) -> int | None:
         lengths = [schedule_length(part) for part in scheduler._schedulers]
         return max((length for length in lengths if length is not None), default=None)
     return None
+
+
+def _steps_made(scheduler: Any) -> int:
+    """How often it was stepped; a ChainedScheduler has no count of its own."""
+    if hasattr(scheduler, "last_epoch"):
+        return scheduler.last_epoch
+    return _steps_made(scheduler._schedulers[0])

@@ -311,7 +311,9 @@ class Trainer:
         self.progress = Progress.of(train_loader, self.accum_steps)
         self.hooks = Callbacks(self.callbacks, self, progress)
         if self.seed is not None:
-            seed_everything(self.seed + rank())  # dropout should differ between processes
+            seed_everything(
+                self.seed + rank(), deterministic=torch.are_deterministic_algorithms_enabled()
+            )  # dropout should differ between processes
         place = restore(self, resume)
         schedules.check_length(self.scheduler, self.schedule_per, self.plan, self.progress)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -113,7 +114,9 @@ class Window:
         if len(self.weights) == 1 or self.num_ranks > 1:
             return False
         weight = self.weights[index]
-        return not isinstance(weight, Tensor) and not weight and bool(self.total)
+        if isinstance(weight, Tensor) and weight.device.type != "cpu":
+            return False  # to know it would be to wait for it
+        return not weight and bool(self.total)
 
 
 def weighing(criterion: Criterion) -> Weigher:
@@ -137,7 +140,7 @@ def weighing(criterion: Criterion) -> Weigher:
     elif averages_targets(criterion):
         weigh = partial(_unmasked, ignored_index(criterion), options.get("weight"))
     else:
-        weigh = torch.numel if averages_elements(criterion) else len
+        weigh = torch.numel if averages_elements(criterion) else num_examples
     return weigh, reduction == "sum"
 
 
@@ -181,10 +184,19 @@ def _options(criterion: Criterion) -> tuple[dict, object]:
     return said, None if isinstance(criterion, nn.Module) else criterion
 
 
+def num_examples(value: Any) -> int:
+    """Length of the first tensor in a target, which may be a tuple or a dict of several."""
+    while not isinstance(value, Tensor):
+        value = next(iter(value.values() if isinstance(value, dict) else value))
+    return len(value)
+
+
 def _unmasked(ignore_index: int, class_weights: Tensor | None, targets: Tensor) -> Weight:
     """Number of targets that count, or the sum of their class weights."""
     if targets.is_floating_point():  # class probabilities [B, C, ...]: nothing is masked
         return targets.numel() / targets.shape[1] if targets.ndim > 1 else 1.0
+    if targets.dtype is torch.uint8:  # as an index it would be a mask, and -100 would wrap to 156
+        targets = targets.long()
     if class_weights is not None:
         targets = targets.to(class_weights.device, non_blocking=True)
         kept = targets != ignore_index

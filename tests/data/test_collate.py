@@ -74,3 +74,8 @@ def test_what_cannot_be_padded_is_refused(examples, message):
 def test_as_many_targets_as_tokens_are_asked_for():
     with pytest.raises(ValueError, match="one a token"):
         pad_collate([([1, 2, 3], [0, 1])], per_token=True)
+
+
+def test_whole_numbers_first_do_not_make_the_others_whole():
+    batch = pad_collate([([1, 2], 1), ([1.5, 2.5, 3], 0)])
+    assert batch.inputs.tolist() == [[1.0, 2.0, 0.0], [1.5, 2.5, 3.0]]

@@ -152,3 +152,16 @@ def test_what_was_not_looked_at_is_said():
     assert "not checked: groups" in text and "not checked: covariate shift" in text
     with pytest.raises(ValueError, match="as many"):
         check_split(([[1.0]], [0, 1]), ([[1.0]], [0]))
+
+
+def test_groups_may_be_tuples():
+    groups = [("ada", 1), ("ada", 2), ("ben", 1), ("ben", 2), ("ben", 2)]
+    train, val = group_split(groups, 0.5)
+    assert sorted([*train.tolist(), *val.tolist()]) == [0, 1, 2, 3, 4]
+    assert not {groups[i] for i in train} & {groups[i] for i in val}
+
+
+def test_copies_of_another_dtype_are_copies():
+    x, y = np.random.default_rng(0).normal(size=(300, 4)).astype("f4"), np.arange(300) % 3
+    report = check_split((x, y), (x[:100].astype("f8"), y[:100]))
+    assert "stand in training too" in str(report)
