@@ -148,3 +148,60 @@ def test_a_number_as_text_is_no_number():
 def test_other_keys_than_asked_for_are_named(id):
     said = told(id, lambda *args: {"mean": 1.0, "acc": 1.0})
     assert "what came back has the keys 'mean', 'acc'." in said
+
+
+def retained(model, loss):
+    loss.backward(retain_graph=True)
+
+
+def by_autograd_backward(model, loss):
+    torch.autograd.backward([loss])
+
+
+def by_autograd_grad(model, loss):
+    for parameter, grad in zip(
+        model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+    ):
+        parameter.grad = grad if parameter.grad is None else parameter.grad + grad
+
+
+@pytest.mark.parametrize("backward", [retained, by_autograd_backward, by_autograd_grad])
+@pytest.mark.parametrize("keep", [float, torch.Tensor.detach, lambda loss: loss])
+def test_one_backward_a_micro_batch_is_right_however_it_is_written(backward, keep):
+    def accumulate(model, micro_batches, criterion, optimizer):
+        num_examples = sum(len(targets) for _, targets in micro_batches)
+        optimizer.zero_grad()
+        total = 0.0
+        for inputs, targets in micro_batches:
+            loss = criterion(model(inputs), targets) * len(targets) / num_examples
+            backward(model, loss)
+            total += keep(loss)
+        optimizer.step()
+        return total
+
+    result = check("03a.accumulate", accumulate, parts="all", seed=0)
+    assert result.passed, result.message
+
+
+def test_functional_gradients_are_right_too():
+    def accumulate(model, micro_batches, criterion, optimizer):
+        num_examples = sum(len(targets) for _, targets in micro_batches)
+        parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+        def loss_of(parameters, inputs, targets):
+            logits = torch.func.functional_call(model, parameters, (inputs,))
+            return criterion(logits, targets) * len(targets) / num_examples
+
+        optimizer.zero_grad()
+        total = 0.0
+        for inputs, targets in micro_batches:
+            grads, loss = torch.func.grad_and_value(loss_of)(parameters, inputs, targets)
+            total += loss.item()
+            for name, parameter in model.named_parameters():
+                grad = grads[name]
+                parameter.grad = grad if parameter.grad is None else parameter.grad + grad
+        optimizer.step()
+        return total
+
+    result = check("03a.accumulate", accumulate, parts="all", seed=0)
+    assert result.passed, result.message
