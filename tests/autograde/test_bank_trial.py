@@ -205,3 +205,51 @@ def test_functional_gradients_are_right_too():
 
     result = check("03a.accumulate", accumulate, parts="all", seed=0)
     assert result.passed, result.message
+
+
+def test_int32_labels_are_a_fault_of_dtype_and_nothing_else():
+    exercise = bank.load("03b.inspect-batch")
+    targets = torch.tensor([0, 3, 1], dtype=torch.int32)
+    assert exercise.reference(torch.zeros(3, 3), targets, 4) == ["dtype"]
+    with pytest.raises(RuntimeError):  # torch itself as the witness
+        torch.nn.functional.cross_entropy(torch.zeros(3, 4), targets)
+
+
+@pytest.mark.parametrize("first", ["sizes", "dtype", "non-finite", "labels"])
+@pytest.mark.parametrize("second", ["sizes", "dtype", "non-finite", "labels"])
+def test_one_fault_must_not_hide_another(first, second):
+    """Everywhere right, but `second` is not looked for where `first` was found."""
+
+    def hiding(inputs, targets, num_classes):
+        found = bank.load("03b.inspect-batch").right[0](inputs, targets, num_classes)
+        return [name for name in found if name != second] if first in found else found
+
+    for seed in range(5):
+        assert not check("03b.inspect-batch", hiding, seed=seed).passed
+
+
+@pytest.mark.parametrize("round_down", [int, round])
+def test_a_share_that_is_rounded_down_is_too_small(round_down):
+    def rounding(groups, order, val_share):
+        wanted, val = round_down(val_share * len(groups)), []
+        for name in order:
+            if len(val) >= wanted:
+                break
+            val += (groups == name).nonzero().flatten().tolist()
+        return [i for i in range(len(groups)) if i not in val], sorted(val)
+
+    for seed in range(20):
+        assert "Validation is smaller" in told("03b.split-by-group", rounding, seed)
+
+
+def test_a_share_compared_without_a_tolerance_is_right():
+    def plain(groups, order, val_share):
+        val = []
+        for name in order:
+            if len(val) >= val_share * len(groups):
+                break
+            val += (groups == name).nonzero().flatten().tolist()
+        return [i for i in range(len(groups)) if i not in val], sorted(val)
+
+    for seed in range(50):
+        assert check("03b.split-by-group", plain, parts="all", seed=seed).passed
