@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 from torch import nn
 
@@ -34,13 +36,35 @@ def draw(source: Draw, part: str) -> Case:
     }
 
 
+class _Graph:
+    """Stands for the graph of one forward pass: a hook of the graph holds it."""
+
+
 def run(function, case: Case, device: torch.device) -> Answer:
-    """Weights after the call, the returned loss, and the sizes of the batches the model saw."""
+    """Weights after the call, the returned loss, and the sizes of the batches the model saw.
+
+    `piled_up` tells whether a forward pass began while two earlier graphs waited for their
+    backward(). One may wait: it does no harm before the next.
+    """
     model = load_state(_model(), case["state"], device)
     for parameter, grad in zip(model.parameters(), case["stale"], strict=False):
         parameter.grad = grad.to(device)
     sizes: list[int] = []
-    model.register_forward_hook(lambda _module, args, _output: sizes.append(len(args[0])))
+    waiting: weakref.WeakSet[_Graph] = weakref.WeakSet()  # a graph that is dropped leaves by itself
+    piled_up = []
+
+    def before(_model, args):
+        sizes.append(len(args[0]))
+        piled_up.append(len(waiting) > 1)
+
+    def after(_model, _args, logits):
+        if logits.grad_fn is not None:
+            graph = _Graph()
+            waiting.add(graph)
+            logits.grad_fn.register_hook(lambda *_: waiting.discard(graph))
+
+    model.register_forward_pre_hook(before)
+    model.register_forward_hook(after)
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"])
     micro_batches = build_batches(case["micro_batches"], device)
     returned = function(model, micro_batches, nn.CrossEntropyLoss(), optimizer)
@@ -48,6 +72,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "weights": state_of(model),
         "loss": as_number(returned, "the mean loss of all examples"),
         "sizes": sorted(sizes),
+        "piled_up": any(piled_up),
     }
 
 
@@ -145,6 +170,15 @@ def joined(model, micro_batches, criterion, optimizer):
     return loss.item()
 
 
+def one_backward(model, micro_batches, criterion, optimizer):
+    optimizer.zero_grad()
+    share = _share(micro_batches)
+    loss = sum(criterion(model(x), y) * share(y) for x, y in micro_batches)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
 def last_loss(model, micro_batches, criterion, optimizer):
     optimizer.zero_grad()
     share = _share(micro_batches)
@@ -221,6 +255,7 @@ EXERCISE = Exercise(
         "weights": "after the step",
         "loss": "the returned loss",
         "sizes": "the model saw batches of other sizes:",
+        "piled_up": "whether the graphs of several micro-batches were held at once",
     },
     by_hand=(train_step, train_one_epoch),
     wrong=(
@@ -272,6 +307,13 @@ EXERCISE = Exercise(
             joined,
             "Right numbers, but the model saw the big batch that does not fit in memory. Send "
             "each micro-batch through on its own.",
+        ),
+        Wrong(
+            "one-backward",
+            one_backward,
+            "Right numbers, but one backward() at the end keeps the graphs of all micro-batches "
+            "until then, as much memory as the big batch. Call backward() on each loss in the "
+            "loop: it frees its graph.",
         ),
         Wrong(
             "last-loss",

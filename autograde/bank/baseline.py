@@ -14,13 +14,18 @@ CLASSES = 5
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Training and validation targets whose most common classes differ; one has gaps."""
+    """Training and validation targets whose most common classes differ; one has gaps.
+
+    The most common class has no majority, and is the smallest of three first, then the middle one:
+    so neither the median nor the smallest class is right by luck.
+    """
     order = torch.randperm(CLASSES, generator=source.generator).tolist()
     if part == "gaps":
         order = [label for label in order if label != 1]
-    most, second, third = order[:3]
+    low, middle, high = sorted(order[:3])
+    most, second, third = (middle, high, low) if source.index else (low, middle, high)
     count = source.integer(7, 10)
-    train = [most] * count + [second] * (count - 3) + [third] * 2
+    train = [most] * count + [second] * (count - 3) + [third] * 5
     val = [most] * (count - 5) + [second] * count + [third] * 1
     return {"train": _shuffled(source, train), "val": _shuffled(source, val)}
 
@@ -73,6 +78,11 @@ def how_many_not_which(train_targets, val_targets):
 def position_not_label(train_targets, val_targets):
     _, counts = train_targets.unique(return_counts=True)
     label = counts.argmax()
+    return label, (val_targets == label).float().mean()
+
+
+def median_label(train_targets, val_targets):
+    label = train_targets.median()
     return label, (val_targets == label).float().mean()
 
 
@@ -134,6 +144,12 @@ EXERCISE = Exercise(
             "largest-label",
             largest_label,
             "That is the largest label, not the most common one. Count first.",
+        ),
+        Wrong(
+            "median-label",
+            median_label,
+            "That is the median of the labels. Labels are names, and between two classes lies "
+            "none: count how often each comes.",
         ),
         Wrong(
             "scored-on-training",

@@ -80,6 +80,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "accuracy": as_number(returned["accuracy"], "the accuracy"),
         "state": state_of(model),
         "graph": any(graph),
+        "grad_mode": torch.is_grad_enabled(),
+        "requires_grad": {name: p.requires_grad for name, p in model.named_parameters()},
         "modes": modes_of(model),
     }
 
@@ -128,6 +130,16 @@ def graph_kept(model, loader, criterion):
     for module, training in modes:
         module.training = training
     return result
+
+
+def grad_mode_left_off(model, loader, criterion):
+    torch.set_grad_enabled(False)
+    return weighted_means(model, loader, criterion)
+
+
+def parameters_left_frozen(model, loader, criterion):
+    model.requires_grad_(False)
+    return weighted_means(model, loader, criterion)
 
 
 def left_in_eval(model, loader, criterion):
@@ -227,7 +239,12 @@ EXERCISE = Exercise(
     signature="evaluate(model, loader, criterion)",
     parts=(
         Part("numbers", "mean loss and accuracy", points=1, fields=("loss", "accuracy")),
-        Part("still", "nothing moves and no graph is built", points=1, fields=("state", "graph")),
+        Part(
+            "still",
+            "nothing moves and no graph is built",
+            points=1,
+            fields=("state", "graph", "grad_mode", "requires_grad"),
+        ),
         Part("mode", "the model comes back in its mode", points=1, fields=("modes",)),
         Part("frozen", "a frozen BatchNorm stays frozen", points=1, fields=("modes",), hidden=True),
     ),
@@ -239,6 +256,8 @@ EXERCISE = Exercise(
         "accuracy": "the accuracy",
         "state": "after evaluating,",
         "graph": "whether a graph was built",
+        "grad_mode": "after evaluating, torch.is_grad_enabled()",
+        "requires_grad": "after evaluating, requires_grad of",
         "modes": "after evaluating, train mode of",
     },
     by_hand=(engine_evaluate,),
@@ -260,6 +279,18 @@ EXERCISE = Exercise(
             graph_kept,
             "A graph was built for a backward() that never comes. Put "
             "the loop under torch.no_grad(); eval() does not do that.",
+        ),
+        Wrong(
+            "grad-mode-left-off",
+            grad_mode_left_off,
+            "No graph was built, and none ever will be: set_grad_enabled(False) holds for all code "
+            "after it, training too. `with torch.no_grad():` ends with its block.",
+        ),
+        Wrong(
+            "parameters-left-frozen",
+            parameters_left_frozen,
+            "The parameters no longer ask for gradients, so the next epoch trains nothing. "
+            "`with torch.no_grad():` builds no graph and changes no parameter.",
         ),
         Wrong(
             "left-in-eval",

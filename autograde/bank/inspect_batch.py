@@ -14,7 +14,7 @@ LARGE = 30.0
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A sound batch first, then one with the part's fault somewhere in it."""
+    """A sound batch first, then ones with the part's fault somewhere, alone or beside others."""
     size = source.integer(5, 8)
     inputs = source.normal(size, 3)
     targets = source.integers(CLASSES - 2, size)  # few, so that counting them does not tell
@@ -36,6 +36,11 @@ def draw(source: Draw, part: str) -> Case:
             targets = targets[:-1]
         elif part == "numbers":
             targets[row], inputs[row, column] = CLASSES + 1, float("nan")
+    if source.index == 3:
+        targets = targets.int()
+    if source.index >= 4:  # three faults, then all four
+        targets[1], inputs[row, column] = CLASSES, float("nan")
+        targets = targets.float() if source.index == 4 else targets[:-1].int()
     return {"inputs": inputs, "targets": targets}
 
 
@@ -54,17 +59,20 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 
 NAMES = {
-    "size-mismatch": "sizes", "wrong-label-dtype": "dtype", "non-finite-data": "non-finite",
-    "label-out-of-range": "labels",
+    "wrong-label-dtype": "dtype", "label-out-of-range": "labels",
 }  # fmt: skip
 
 
 def reference(inputs: Tensor, targets: Tensor, num_classes: int) -> list[str]:
-    """The course's contract, in this exercise's four words."""
-    if len(inputs) != len(targets):
-        return ["sizes"]
-    report = check_batch((inputs, targets), num_classes=num_classes)
+    """The course's contract, in this exercise's four words.
+
+    It stops at sizes that differ, so the targets are looked at beside inputs of their number.
+    """
+    as_many = inputs.new_zeros(len(targets), *inputs.shape[1:])
+    report = check_batch((as_many, targets), num_classes=num_classes)
     found = {NAMES[id] for id in report.ids if id in NAMES}
+    if len(inputs) != len(targets):
+        found.add("sizes")
     if not torch.isfinite(inputs).all():
         found.add("non-finite")
     return sorted(found)
@@ -122,6 +130,11 @@ def no_dtype(inputs, targets, num_classes):
     return [name for name in reference_by_hand(inputs, targets, num_classes) if name != "dtype"]
 
 
+def floats_only(inputs, targets, num_classes):
+    found = no_dtype(inputs, targets, num_classes)
+    return [*found, "dtype"] if targets.is_floating_point() else found
+
+
 def no_sizes(inputs, targets, num_classes):
     return [name for name in reference_by_hand(inputs, targets, num_classes) if name != "sizes"]
 
@@ -143,7 +156,7 @@ def with_a_set(inputs, targets, num_classes):
     found = set()
     if inputs.size(0) != targets.size(0):
         found.add("sizes")
-    if targets.is_floating_point():
+    if targets.type() not in ("torch.LongTensor", "torch.cuda.LongTensor"):
         found.add("dtype")
     if (inputs - inputs).abs().sum() != 0:  # inf - inf and nan - nan are nan
         found.add("non-finite")
@@ -174,7 +187,7 @@ EXERCISE = Exercise(
     parts=(
         Part("numbers", "values that are not finite", points=1, cases=3),
         Part("labels", "a label beyond the classes", points=1),
-        Part("form", "sizes that differ, labels that are floats", points=1, cases=3),
+        Part("form", "sizes that differ, labels of another dtype", points=1, cases=6),
         Part("negative", "a label below zero", points=0.5),
         Part("infinite", "inf and -inf", points=0.5, hidden=True),
     ),
@@ -222,6 +235,12 @@ EXERCISE = Exercise(
             "no-dtype",
             no_dtype,
             "Labels that are floats were let through. Class indices are torch.long.",
+        ),
+        Wrong(
+            "floats-only",
+            floats_only,
+            "Labels of dtype int32 were let through: cross_entropy raises on them too. Compare "
+            "targets.dtype with torch.long.",
         ),
         Wrong(
             "no-sizes",

@@ -17,12 +17,17 @@ def _model() -> nn.Module:
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Two batches of one class each, then mixed ones; in one part the first is mixed already."""
-    sizes = [source.integer(4, 6) for _ in range(5)]
+    """Two batches of one class each, then mixed ones; in one part the first is mixed already.
+
+    The first mixed one holds two classes, and a later one that is not the last all three.
+    """
+    sizes = [source.integer(4, 6) for _ in range(6)]
     batches = []
     for number, size in enumerate(sizes):
-        targets = source.integers(CLASSES, size)
+        targets = source.integers(CLASSES - 1, size)
         targets[0], targets[1] = 0, 1
+        if number == 4:
+            targets[2] = CLASSES - 1
         if number < 2 and part != "mixed":
             targets[:] = number
         batches.append({"inputs": source.normal(size, FEATURES), "targets": targets})
@@ -70,6 +75,11 @@ def the_first_batch(model, batches, criterion, optimizer, steps):
 def another_batch_each_step(model, batches, criterion, optimizer, steps):
     mixed = [batch for batch in batches if len(batch[1].unique()) > 1]
     return [_repeat(model, mixed[i % len(mixed)], criterion, optimizer, 1)[0] for i in range(steps)]
+
+
+def more_than_two_classes(model, batches, criterion, optimizer, steps):
+    batch = next(batch for batch in batches if len(batch[1].unique()) > 2)
+    return _repeat(model, batch, criterion, optimizer, steps)
 
 
 def the_last_mixed(model, batches, criterion, optimizer, steps):
@@ -181,6 +191,12 @@ EXERCISE = Exercise(
             another_batch_each_step,
             "Another batch came in each step: that is training. Choose one before the loop and "
             "stay with it.",
+        ),
+        Wrong(
+            "more-than-two-classes",
+            more_than_two_classes,
+            "That is the first batch with three classes. Two are enough: no single answer is right "
+            "for both. Ask for > 1, not for > 2.",
         ),
         Wrong(
             "the-last-mixed",

@@ -12,7 +12,7 @@ def draw(source: Draw, part: str) -> Case:
     """Groups whose examples lie scattered, and the order in which to take them.
 
     One group is large and comes first or second: it makes the share alone, while a share of the
-    groups would be three of them.
+    groups would be three of them. The fourth case tells who rounds the share down to examples.
     """
     num_groups = source.integer(6, 7)
     large = source.integer(1, num_groups - 1)
@@ -24,6 +24,8 @@ def draw(source: Draw, part: str) -> Case:
     order.remove(large)
     order.insert(source.index % 2, large)
     share = source.uniform(0.43, 0.45)
+    if source.index == 3:  # the first two groups are not quite enough
+        share = (sizes[order[0]] + sizes[order[1]] + 0.4) / len(groups)
     if part == "exact":  # the first two groups make exactly the share asked for
         share = (sizes[order[0]] + sizes[order[1]]) / len(groups)
     return {"groups": groups, "order": [names[i] for i in order], "share": share}
@@ -105,6 +107,10 @@ def stops_before(groups, order, val_share):
     return _sides(groups, val)
 
 
+def rounded_down(groups, order, val_share):
+    return _split(groups, order, int(val_share * len(groups) + 1e-9) / len(groups))
+
+
 def swapped(groups, order, val_share):
     train, val = _split(groups, order, val_share)
     return val, train
@@ -168,7 +174,7 @@ EXERCISE = Exercise(
     minutes=10,
     signature="split_by_group(groups, order, val_share)",
     parts=(
-        Part("apart", "whole groups, the order given", points=2, cases=3),
+        Part("apart", "whole groups, the order given", points=2, cases=4),
         Part("names", "groups whose names are no positions", points=1),
         Part("exact", "a share that is met exactly", points=1, hidden=True),
     ),
@@ -214,6 +220,12 @@ EXERCISE = Exercise(
             "stops-before",
             stops_before,
             "Validation is smaller than asked for: the group that crosses the share belongs to it.",
+        ),
+        Wrong(
+            "rounded-down",
+            rounded_down,
+            "Validation is smaller than asked for: int() or round() cut the share down to whole "
+            "examples. Compare with val_share * len(groups) as it is.",
         ),
         Wrong(
             "one-group-more",

@@ -148,3 +148,108 @@ def test_a_number_as_text_is_no_number():
 def test_other_keys_than_asked_for_are_named(id):
     said = told(id, lambda *args: {"mean": 1.0, "acc": 1.0})
     assert "what came back has the keys 'mean', 'acc'." in said
+
+
+def retained(model, loss):
+    loss.backward(retain_graph=True)
+
+
+def by_autograd_backward(model, loss):
+    torch.autograd.backward([loss])
+
+
+def by_autograd_grad(model, loss):
+    for parameter, grad in zip(
+        model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+    ):
+        parameter.grad = grad if parameter.grad is None else parameter.grad + grad
+
+
+@pytest.mark.parametrize("backward", [retained, by_autograd_backward, by_autograd_grad])
+@pytest.mark.parametrize("keep", [float, torch.Tensor.detach, lambda loss: loss])
+def test_one_backward_a_micro_batch_is_right_however_it_is_written(backward, keep):
+    def accumulate(model, micro_batches, criterion, optimizer):
+        num_examples = sum(len(targets) for _, targets in micro_batches)
+        optimizer.zero_grad()
+        total = 0.0
+        for inputs, targets in micro_batches:
+            loss = criterion(model(inputs), targets) * len(targets) / num_examples
+            backward(model, loss)
+            total += keep(loss)
+        optimizer.step()
+        return total
+
+    result = check("03a.accumulate", accumulate, parts="all", seed=0)
+    assert result.passed, result.message
+
+
+def test_functional_gradients_are_right_too():
+    def accumulate(model, micro_batches, criterion, optimizer):
+        num_examples = sum(len(targets) for _, targets in micro_batches)
+        parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+        def loss_of(parameters, inputs, targets):
+            logits = torch.func.functional_call(model, parameters, (inputs,))
+            return criterion(logits, targets) * len(targets) / num_examples
+
+        optimizer.zero_grad()
+        total = 0.0
+        for inputs, targets in micro_batches:
+            grads, loss = torch.func.grad_and_value(loss_of)(parameters, inputs, targets)
+            total += loss.item()
+            for name, parameter in model.named_parameters():
+                grad = grads[name]
+                parameter.grad = grad if parameter.grad is None else parameter.grad + grad
+        optimizer.step()
+        return total
+
+    result = check("03a.accumulate", accumulate, parts="all", seed=0)
+    assert result.passed, result.message
+
+
+def test_int32_labels_are_a_fault_of_dtype_and_nothing_else():
+    exercise = bank.load("03b.inspect-batch")
+    targets = torch.tensor([0, 3, 1], dtype=torch.int32)
+    assert exercise.reference(torch.zeros(3, 3), targets, 4) == ["dtype"]
+    with pytest.raises(RuntimeError):  # torch itself as the witness
+        torch.nn.functional.cross_entropy(torch.zeros(3, 4), targets)
+
+
+@pytest.mark.parametrize("first", ["sizes", "dtype", "non-finite", "labels"])
+@pytest.mark.parametrize("second", ["sizes", "dtype", "non-finite", "labels"])
+def test_one_fault_must_not_hide_another(first, second):
+    """Everywhere right, but `second` is not looked for where `first` was found."""
+
+    def hiding(inputs, targets, num_classes):
+        found = bank.load("03b.inspect-batch").right[0](inputs, targets, num_classes)
+        return [name for name in found if name != second] if first in found else found
+
+    for seed in range(5):
+        assert not check("03b.inspect-batch", hiding, seed=seed).passed
+
+
+@pytest.mark.parametrize("round_down", [int, round])
+def test_a_share_that_is_rounded_down_is_too_small(round_down):
+    def rounding(groups, order, val_share):
+        wanted, val = round_down(val_share * len(groups)), []
+        for name in order:
+            if len(val) >= wanted:
+                break
+            val += (groups == name).nonzero().flatten().tolist()
+        return [i for i in range(len(groups)) if i not in val], sorted(val)
+
+    for seed in range(20):
+        assert "Validation is smaller" in told("03b.split-by-group", rounding, seed)
+
+
+def test_a_share_compared_without_a_tolerance_is_right():
+    def plain(groups, order, val_share):
+        val = []
+        for name in order:
+            if len(val) >= val_share * len(groups):
+                break
+            val += (groups == name).nonzero().flatten().tolist()
+        return [i for i in range(len(groups)) if i not in val], sorted(val)
+
+    for seed in range(50):
+        assert check("03b.split-by-group", plain, parts="all", seed=seed).passed
