@@ -113,6 +113,12 @@ def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
 
 def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Load `weights` into `model`, or say the first thing that does not fit and change nothing."""
+    check_weights(model, weights, path)
+    model.load_state_dict(weights)
+
+
+def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Say the first of `weights` that does not fit into `model`."""
     own = model.state_dict()
     differing = [
         f"{name} is {_shape(weights.get(name))} there and {_shape(own.get(name))} here"
@@ -125,7 +131,6 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> 
             + (f", and {len(differing) - 1} more" if len(differing) > 1 else "")
             + ". Build the model as it was built for that run."
         )
-    model.load_state_dict(weights)
 
 
 def plain(value: Any, where: str = "state") -> Any:

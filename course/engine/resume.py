@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from course.engine import checkpoint
 from course.engine.distributed import everybodys, num_ranks, rank
 from course.engine.errors import CheckpointError
+from course.engine.progress import length_of
 from course.engine.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
@@ -80,13 +81,14 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
         )
     _check_setup(state["setup"], _setup(trainer), path)
     mine = state["processes"][rank()]
-    checkpoint.fit_weights(trainer.model, state["model"], path)
+    checkpoint.check_weights(trainer.model, state["model"], path)
     try:
         trainer.optimizer.load_state_dict(state["optimizer"])
         if trainer.scheduler:
             trainer.scheduler.load_state_dict(state["scheduler"])
     except (ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: the optimizer or schedule differs: {error}") from error
+    trainer.model.load_state_dict(state["model"])
     if trainer.precision.scaler:
         trainer.precision.scaler.load_state_dict(state["scaler"])
     trainer.progress.load_state_dict(state["progress"] | mine["sums"])
@@ -101,7 +103,7 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
 def _setup(trainer: Trainer) -> dict[str, Any]:
     """What must be the same for a place in the run to mean the same."""
     return {
-        "micro-batches an epoch": trainer.progress.micro_batches_per_epoch,
+        "micro-batches an epoch": length_of(trainer.batches.loader),  # as it says, right or not
         "accum_steps": trainer.accum_steps,
         "precision": trainer.precision.name,
         "optimizer": type(trainer.optimizer).__name__,

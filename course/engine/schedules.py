@@ -29,6 +29,7 @@ from torch.optim.lr_scheduler import (
 from course.engine.errors import EngineError
 
 if TYPE_CHECKING:
+    from course.engine.history import History
     from course.engine.preflight import Plan
     from course.engine.progress import Progress
 
@@ -200,6 +201,21 @@ def schedule_length(scheduler: Any) -> int | None:
         lengths = [schedule_length(part) for part in scheduler._schedulers]
         return max((length for length in lengths if length is not None), default=None)
     return None
+
+
+def check_mode(scheduler: Any, schedule_per: str, history: History) -> None:
+    """A schedule that looks at the monitored number must find the same direction better.
+
+    Raises:
+        EngineError: It waits for the number to fall while the run wants it to rise, or the reverse.
+    """
+    mode = getattr(scheduler, "mode", None)
+    if schedule_per == "metric" and mode in ("min", "max") and mode != history.mode:
+        raise EngineError(
+            f"the scheduler has mode='{mode}' and fit mode='{history.mode}' for "
+            f"{history.monitor}: it would lower the rate while the run gets better. Make it with "
+            f"mode='{history.mode}'."
+        )
 
 
 def _steps_made(scheduler: Any) -> int:

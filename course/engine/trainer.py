@@ -316,6 +316,7 @@ class Trainer:
             )  # dropout should differ between processes
         place = restore(self, resume)
         schedules.check_length(self.scheduler, self.schedule_per, self.plan, self.progress)
+        schedules.check_mode(self.scheduler, self.schedule_per, self.history)
 
         self.record = RunRecord.of(self, train_loader, val_loader, config, resumed_from=place)
 
@@ -324,6 +325,8 @@ class Trainer:
             self.hooks.on_fit_start()
             while not self._finished():
                 self.hooks.on_epoch_start()
+                if self._finished():  # a callback has called stop()
+                    break
                 started = time.perf_counter()
                 whole = self._train_epoch()
                 self._evaluate(val_loader, started)

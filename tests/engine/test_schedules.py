@@ -98,7 +98,7 @@ def test_an_epoch_schedule_counts_epochs():
 
 
 def test_a_plateau_schedule_looks_at_the_monitored_number():
-    history = fit(lambda o: plateau(o, patience=0, mode="max"), "metric", epochs=4)
+    history = fit(lambda o: plateau(o, patience=0, mode="max"), "metric", epochs=4, mode="max")
     expected, best, lr = [], -math.inf, 1.0
     for line in history:  # plateau in max mode over val_loss: any epoch without a higher loss cuts
         expected.append(lr)

@@ -32,6 +32,8 @@ from torch.utils.data import (
 from course.debug import diagnose, watch
 from course.engine import (
     Callback,
+    CheckpointError,
+    EngineError,
     NonFiniteError,
     Trainer,
     evaluate,
@@ -306,6 +308,7 @@ def test_a_resumed_run_began_with_the_same_rate(tmp_path):
     assert "settings.optimizer.lr" not in changed and "optimizer.lr" not in changed
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_read_only_memory_is_never_written(tmp_path):
     np.save(tmp_path / "x.npy", X.numpy())
     inputs = torch.from_numpy(np.load(tmp_path / "x.npy", mmap_mode="r"))
@@ -334,3 +337,60 @@ def test_watch_stands_steps_inside_backward():
             F.cross_entropy(model(X), Y).backward()
     assert seen.updates >= 20 and not model._forward_pre_hooks
     assert not torch.equal(before["0.weight"], model[0].weight)
+
+
+class Misstated(IterableDataset):
+    """Says 40 rows and gives 48, as a sharded stream may."""
+
+    def __len__(self):
+        return 40
+
+    def __iter__(self):
+        return iter(zip(X, Y, strict=True))
+
+
+def test_a_run_over_a_loader_that_misstates_its_length_can_be_resumed(tmp_path):
+    trained(DataLoader(Misstated(), 8), run_dir=tmp_path / "a", epochs=2)
+    _, history = trained(DataLoader(Misstated(), 8), run_dir=tmp_path / "b", epochs=1)
+    model = mlp()
+    trainer = Trainer(
+        model, nn.CrossEntropyLoss(), sgd(model), seed=0, device="cpu", run_dir=tmp_path / "b"
+    )
+    history = trainer.fit(
+        DataLoader(Misstated(), 8), DataLoader(ROWS, 16), epochs=2, resume="auto", progress=False
+    )
+    assert [epoch["updates"] for epoch in history.epochs] == [6, 12]
+
+
+def test_a_plateau_schedule_that_looks_the_other_way_is_refused():
+    model = mlp()
+    optimizer = sgd(model)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+    trainer = Trainer(
+        model, nn.CrossEntropyLoss(), optimizer, scheduler=schedule, schedule_per="metric"
+    )
+    with pytest.raises(EngineError, match="mode='min' and fit mode='max' for val_accuracy"):
+        trainer.fit(DataLoader(ROWS, 16), DataLoader(ROWS, 16), epochs=2,
+                    monitor="val_accuracy", mode="max")  # fmt: skip
+
+
+def test_weights_are_untouched_where_the_optimizer_does_not_fit(tmp_path):
+    trained(DataLoader(ROWS, 16), run_dir=tmp_path / "run", epochs=1)
+    model = mlp()
+    before = model[0].weight.detach().clone()
+    groups = [{"params": [p]} for p in model.parameters()]
+    trainer = Trainer(model, nn.CrossEntropyLoss(), torch.optim.SGD(groups, lr=0.1), device="cpu")
+    with pytest.raises(CheckpointError, match="optimizer or schedule differs"):
+        trainer.fit(DataLoader(ROWS, 16), DataLoader(ROWS, 16), epochs=2, resume=tmp_path / "run",
+                    progress=False)  # fmt: skip
+    assert torch.equal(model[0].weight, before)
+
+
+def test_a_run_may_be_stopped_before_its_next_epoch():
+    class Enough(Callback):
+        def on_epoch_start(self, trainer):
+            if trainer.progress.epoch == 2:
+                trainer.stop("enough")
+
+    _, history = trained(DataLoader(ROWS, 16), epochs=5, callbacks=[Enough()])
+    assert len(history.epochs) == 1
