@@ -121,13 +121,20 @@ def test_a_run_resumed_in_its_second_epoch_ends_with_the_same_bits(loader_of, tm
             model, nn.CrossEntropyLoss(), sgd(model), seed=0, run_dir=folder, device="cpu",
             callbacks=callbacks,
         )  # fmt: skip
-        trainer.fit(loader_of(), epochs=3, checkpoint_every=1, resume=resume, progress=False)
+        loader = loader_of()
+        try:
+            trainer.fit(loader, epochs=3, checkpoint_every=1, resume=resume, progress=False)
+        finally:  # a worker left behind would keep open whatever else this process has open
+            if loader._iterator is not None:
+                loader._iterator._shutdown_workers()
         return torch.cat([p.detach().flatten() for p in model.parameters()])
 
+    others = set(torch.multiprocessing.active_children())
     whole = run(tmp_path / "whole")
     with pytest.raises(Halt):
         run(tmp_path / "broken", callbacks=[Break(9)])
     assert torch.equal(run(tmp_path / "broken", resume="auto"), whole)
+    assert set(torch.multiprocessing.active_children()) <= others
 
 
 def test_a_distributed_sampler_inside_a_batch_sampler_is_told_the_epoch():
