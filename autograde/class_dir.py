@@ -12,7 +12,7 @@ Class data never mixes with the repository: the directory lies wherever the inst
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
@@ -158,13 +158,18 @@ def check_students(names: list[str] | None, known: Iterable[str], what: str) -> 
     wanted = [unicodedata.normalize("NFC", name) for name in names]
     unknown = [name for name in wanted if name not in spelled]
     if unknown:
-        few = ", ".join(f"'{name}'{did_you_mean(name, spelled)}" for name in unknown[:5])
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        named = few([f"'{name}'{did_you_mean(name, spelled)}" for name in unknown])
         raise ClassDirError(
-            f"--students: {few}{more} {what}. Nothing was done; correct the list, or leave it out "
+            f"--students: {named} {what}. Nothing was done; correct the list, or leave it out "
             "for everybody."
         )
     return list(dict.fromkeys(spelled[name] for name in wanted))
+
+
+def few(names: Sequence[str], most: int = 5) -> str:
+    """Names in a row, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -273,7 +273,7 @@ def lr_find(
             tried = []
             for lr in _around(centre / curve.peak, start, end):
                 keeper.restore()  # each from the same weights, on the same batches
-                tried.append((lr, sweep.trial(lr, trial_steps, accum_steps)))
+                tried.append((lr, sweep.trial(lr, trial_steps)))
             curve = replace(curve, trials=tuple(tried))
     finally:
         keeper.restore()  # 5
@@ -351,10 +351,10 @@ class _Sweep:
                 return _Run(losses, start_loss, "diverged")
         return _Run(losses, start_loss, "end")
 
-    def trial(self, lr: float, steps: int, accum_steps: int) -> float:
+    def trial(self, lr: float, steps: int) -> float:
         """The loss to which a constant rate leads: on validation, or over the last quarter."""
         precision = Precision(self.precision, self.device)
-        self.windows = _Windows(self.windows.loader, accum_steps)
+        self.windows = _Windows(self.windows.loader, self.windows.accum_steps)
         enter_train_mode(self.model)
         self._set_rate(lr)
         try:

@@ -23,7 +23,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
 
-from autograde.sandbox.session import ONE_THREAD, quiet_environment, warm_context
+from autograde.sandbox.parent import ONE_THREAD, quiet_environment, warm_context
 
 TRIES = 3
 LEAVE_S = 10.0

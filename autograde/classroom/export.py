@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from autograde.class_dir import few
 from autograde.classroom.verdicts import read_verdicts
 
 Target = Literal["canvas", "moodle", "csv"]
@@ -268,17 +269,13 @@ def open_questions(marks: Marks, to: Target = "csv") -> list[str]:
     for status in ("not graded", "nothing handed in"):
         names = [mark.student for mark in marks.students if mark.status == status]
         if names:
-            lines.append(f"{status}, {what}: {_few(names)}")
+            lines.append(f"{status}, {what}: {few(names)}")
     listed = any(mark.is_listed for mark in marks.students)
     strangers = [mark.student for mark in filter(_has_grade, marks.students) if not mark.is_listed]
     if listed and strangers:
         fate = "; Moodle refuses a file with a student it does not know" if to == "moodle" else ""
-        lines.append(f"not on the class list{fate}: {_few(strangers)}")
+        lines.append(f"not on the class list{fate}: {few(strangers)}")
     return lines
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def is_final(marks: Marks) -> bool:

@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from autograde.class_dir import few
 from autograde.classroom.export import read_marks
 from autograde.classroom.journal import read_known
 from autograde.classroom.report import Row, read_rows
@@ -222,7 +223,7 @@ def concerns(
         if row.off_roster:
             add(row.student, "not on the class list", "is the folder's name the student's id?")
     for cell, students in waiting_answers(rows).items():
-        add(_count(len(students), "student"), "by hand", f"{cell}: {_names(students, most=20)}")
+        add(_count(len(students), "student"), "by hand", f"{cell}: {few(students, most=20)}")
     for pair in pairs:
         words = f"near-identical code, {pair.score:.0%}: {pair.first} and {pair.second}"
         add(pair.first, "near-identical", words)
@@ -255,7 +256,7 @@ def time_and_attempts(
         )
         most = max(attempts.values())
         who = [student for student, count in attempts.items() if count == most]
-        named = f"; most often: {_names(who)}" if most > 1 else ""
+        named = f"; most often: {few(who)}" if most > 1 else ""
         sentences.append(
             f"Versions of the notebook that were handed in and looked at: {words}{named}."
         )
@@ -287,11 +288,6 @@ def time_and_attempts(
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _names(students: list[str], most: int = 5) -> str:
-    more = f" and {len(students) - most} more" if len(students) > most else ""
-    return ", ".join(students[:most]) + more
 
 
 def read_code(

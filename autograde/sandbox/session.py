@@ -22,7 +22,6 @@ from autograde.referee import Raised
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
 from autograde.sandbox.owner import private_folder, sweep_once
-from autograde.sandbox.parent import ONE_THREAD as ONE_THREAD
 from autograde.sandbox.parent import quiet_environment, warm_context
 from autograde.sandbox.student import Limits, serve
 

@@ -14,8 +14,6 @@ Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from course.analysis.scores import Interval, bootstrap
+from course.analysis.tables import as_csv
 
 Score = Callable[[Any, Any], float]
 """Of the pipeline's output and the example: 1 where right, 0 where wrong, or between."""
@@ -114,12 +113,8 @@ class CeilingResult:
 
     def to_csv(self) -> str:
         """A line a stage, with a header."""
-        text = io.StringIO()
         rows = self._plain_rows()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+        return as_csv(list(rows[0]), rows)
 
     def _plain_rows(self) -> list[dict[str, Any]]:
         return [

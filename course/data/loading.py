@@ -146,6 +146,14 @@ def keyed_randomness(*key: int) -> Iterator[None]:
             random.setstate(saved[2])
 
 
+def length_of(loader: Any) -> int | None:
+    """Batches of a loader; None where it does not know."""
+    try:
+        return len(loader)
+    except TypeError:  # no __len__, or a DataLoader over an IterableDataset without one
+        return None
+
+
 class InMemoryLoader:
     """Batches cut out of tensors that are in memory, on any device.
 

@@ -280,8 +280,8 @@ Result = Iterator[SplitFinding | dict[str, float] | str | tuple[str, dict[str, l
 def _copies(sides: _Sides) -> Result:
     """Rows that stand on both sides, bit for bit; more often than rows repeat within training."""
     kind = np.result_type(sides.x, sides.x_val)  # the same numbers in another dtype are a copy
-    train = [_row_hash(row) for row in sides.x.astype(kind)]
-    val = [_row_hash(row) for row in sides.x_val.astype(kind)]
+    train = [_row_hash(row) for row in sides.x.astype(kind, copy=False)]
+    val = [_row_hash(row) for row in sides.x_val.astype(kind, copy=False)]
     seen = set(train)
     shared = sum(row in seen for row in val) / len(val)
     repeated = 1 - len(seen) / len(train)

@@ -29,6 +29,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset, default_collate
 
+from course.data.loading import length_of
+
 WAITING = 0.1
 """Share of the time above which an accelerator is called waiting."""
 Step = Callable[[Any], object]
@@ -269,7 +271,7 @@ def verdict(
     """The verdict from times already taken; `loop_s` is the loop's time a batch."""
     device = torch.device(device)
     share = max(1 - step.seconds_per_step / loop_s, 0.0)
-    epoch = _length(loader) or alone.num_batches
+    epoch = length_of(loader) or alone.num_batches
     after_s = (epoch - 1) * loop_s
     startup = alone.first_batch_s / (alone.first_batch_s + after_s)
     startup = startup if alone.first_batch_s > 3 * loop_s else 0.0  # else a batch like any other
@@ -343,7 +345,7 @@ def _one_pass(
 ) -> _Pass:
     """Read (and train on) up to so many batches; steady time begins when the queue has emptied."""
     ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
-    most = min(num_batches, _length(loader) or num_batches)
+    most = min(num_batches, length_of(loader) or num_batches)
     left_out = min(1 + ahead, max(most // 3, 1))
     num = examples = 0
     first_s = steady_from = ended = 0.0
@@ -450,13 +452,6 @@ def _finish(device: torch.device | None) -> None:
     """Wait until the device has done what it was given."""
     if device is not None and device.type not in ("cpu", "meta"):
         torch.accelerator.synchronize(device)
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except TypeError:
-        return None
 
 
 def _num_cores() -> int:

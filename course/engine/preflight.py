@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from course.data.loading import length_of
 from course.engine.batches import all_targets, is_sharded
 from course.engine.distributed import num_ranks
 from course.engine.errors import EngineError, NonFiniteError
 from course.engine.nonfinite import POLICIES
-from course.engine.progress import Progress, Sums, length_of
+from course.engine.progress import Progress, Sums
 from course.engine.window import (
     Batch,
     Criterion,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from course.data.loading import length_of
+
 if TYPE_CHECKING:
     from course.engine.trainer import StepReport
 
@@ -146,14 +148,6 @@ class Progress:
         self.__dict__.update(state)
         self.sums, self.since_log = Sums(**state["sums"]), Sums(**state["since_log"])
         self.pending = []
-
-
-def length_of(loader: Any) -> int | None:
-    """Batches of a loader; None where it does not know."""
-    try:
-        return len(loader)
-    except TypeError:  # no __len__, or a DataLoader over an IterableDataset without one
-        return None
 
 
 def _numbers(values: list[Tensor | float]) -> list[float]:

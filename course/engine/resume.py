@@ -16,10 +16,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from course.data.loading import length_of
 from course.engine import checkpoint
 from course.engine.distributed import everybodys, num_ranks, rank
 from course.engine.errors import CheckpointError
-from course.engine.progress import length_of
 from course.engine.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:

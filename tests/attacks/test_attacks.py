@@ -1,6 +1,5 @@
 """No attack earns a point, harms, or touches the next submission; each gets a clear reason."""
 
-import os
 import time
 
 import pytest
@@ -12,22 +11,13 @@ from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.session import StudentSession
 from autograde.sandbox.student import Limits
 from tests.attacks.submissions import ATTACKS, HONEST
-from tests.attacks.world import World, processes_of, small_class
+from tests.attacks.world import processes_of
 
 CLIP = bank.load("03a.clip")
 LIMITS = Limits(
     cell_s=12.0, answer_s=1.0, notebook_s=30.0, memory_bytes=2**31, file_bytes=2**26,
     disk_bytes=2**27,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    os.environ["AUTOGRADE_CANARY"] = "a secret"
-    world = World(small_class(tmp_path_factory.mktemp("attacked") / "class"))
-    yield world
-    world.close()
-    del os.environ["AUTOGRADE_CANARY"]
 
 
 def graded(cells, submission=None, limits=LIMITS):

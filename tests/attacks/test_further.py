@@ -1,6 +1,5 @@
 """The further attacks, as the others: no point, no harm, a reason, and the next one unaffected."""
 
-import os
 import time
 
 import pytest
@@ -10,18 +9,8 @@ from autograde.compare import first_difference
 from tests.attacks.further import FURTHER, STILL_EARN
 from tests.attacks.submissions import HONEST
 from tests.attacks.test_attacks import CLIP, graded
-from tests.attacks.world import World, small_class
 
 OPEN = pytest.mark.xfail(strict=True, reason="the reference's code is in the student's process")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    os.environ["AUTOGRADE_CANARY"] = "a secret"
-    world = World(small_class(tmp_path_factory.mktemp("further") / "class"))
-    yield world
-    world.close()
-    del os.environ["AUTOGRADE_CANARY"]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ Source: Lecture 3, "Ablation" (the split stays fixed); ledger T27.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from course.analysis.ablation.plan import BASELINE
-from course.engine.record import data_identity
 
 if TYPE_CHECKING:
     from course.analysis.ablation.files import AblationRun
@@ -18,19 +16,6 @@ if TYPE_CHECKING:
 
 class NotComparableError(ValueError):
     """The runs differ in more than what the ablation changes; nothing is ranked."""
-
-
-def loader_identity(loader: Any) -> dict[str, Any] | None:
-    """The engine's hash of the examples, and of which of them a sampler with `indices` takes."""
-    identity = data_identity(loader)
-    indices = getattr(getattr(loader, "sampler", None), "indices", None)
-    if identity and identity["hash"] and indices is not None:
-        taken = f"{identity['hash']}{[int(index) for index in indices]}"
-        identity |= {
-            "num_examples": len(indices),
-            "hash": hashlib.sha256(taken.encode()).hexdigest()[:16],
-        }
-    return identity
 
 
 def check_same(

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course.analysis.ablation.comparable import check_same, loader_identity
+from course.analysis.ablation.comparable import check_same
 from course.analysis.ablation.files import AblationRun, Place, alone_in
 from course.analysis.ablation.plan import Protocol, Settings, variants_of
 from course.analysis.ablation.table import Ablation
 from course.engine.errors import NonFiniteError
-from course.engine.record import code_identity, versions
+from course.engine.record import code_identity, data_identity, versions
 from course.engine.seeding import seed_everything, undisturbed
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _run(
                 f"build made a Trainer with seed {trainer.seed} in the run of seed {place.seed}: "
                 "leave it out, or pass on the seed that build gets."
             )
-        data = {"train": loader_identity(train_loader), "validation": loader_identity(val_loader)}
+        data = {"train": data_identity(train_loader), "validation": data_identity(val_loader)}
         check_same(place.title, data, expected, same_train)
         trainer.seed, trainer.run_dir = place.seed, place.run_dir
         value, reason = None, ""

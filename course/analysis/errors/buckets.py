@@ -8,8 +8,6 @@ Source: Lecture 3, "From bucket to action"; ledger N24, T28; Ng's course.
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from course.analysis.scores.intervals import Interval, bootstrap
+from course.analysis.tables import as_csv
 
 UNTAGGED = "not looked at yet"
 INTERVENTIONS = {
@@ -80,11 +79,7 @@ class BucketTable:
 
     def to_csv(self) -> str:
         """A line a bucket, with a header."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, BUCKET_COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self._plain_rows())
-        return text.getvalue()
+        return as_csv(BUCKET_COLUMNS, self._plain_rows())
 
     def _plain_rows(self) -> list[dict[str, Any]]:
         return [

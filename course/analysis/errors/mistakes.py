@@ -5,8 +5,6 @@ Source: Lecture 3, "Error analysis"; ledger S19, N24.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ from course.analysis.errors.buckets import (
     intervention_for,
 )
 from course.analysis.errors.tags import write_tags
+from course.analysis.tables import as_csv
 
 MISTAKE_COLUMNS = ("index", "target", "prediction", "confidence", "target_probability", "bucket")
 
@@ -169,11 +168,7 @@ class ErrorSet:
 
     def to_csv(self) -> str:
         """A line a mistake, with a header; inputs stay out."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, MISTAKE_COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self._plain_rows())
-        return text.getvalue()
+        return as_csv(MISTAKE_COLUMNS, self._plain_rows())
 
     def _plain_rows(self) -> list[dict[str, Any]]:
         return [

@@ -10,7 +10,7 @@ from statistics import median
 from course.debug.probes.loop import norm, own_loop, updates_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import Loop, NotChecked, Session
-from course.debug.probes.tape import Event, _tensors
+from course.debug.probes.tape import Event, tensors_in
 
 
 def accumulation(session: Session) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def _batch_windows(loop: Loop, optimizer: object) -> Iterator[tuple[list[float],
 
 
 def _first_row_count(batch: object) -> int:
-    first = next(_tensors(batch), None)
+    first = next(tensors_in(batch), None)
     return len(first) if first is not None and first.dim() else 0
 
 

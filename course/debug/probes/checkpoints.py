@@ -23,6 +23,7 @@ from torch import Tensor
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_list, clone
+from course.debug.probes.tape import tensors_in
 
 STEPS = 4
 """Steps between saving and looking: whole windows of 2 or 4 micro-batches, too."""
@@ -135,12 +136,12 @@ def _run(session: Session, load: Callable | None, folder: str) -> Trace:
         trace.at_save = _state(session)
         saved = _call(session.setup.save, file, "save")
         trace.after_save = _state(session)
-        kept = [t.detach().clone() for t in _tensors(saved)]
+        kept = [t.detach().clone() for t in tensors_in(saved)]
         random = torch.get_rng_state()
         if load is not None:
             trace.refused = _refusal(file)
             _steps(session, list(reversed(batches)), 0, size)
-            now = list(_tensors(saved))
+            now = list(tensors_in(saved))
             trace.saved_moved = sum(
                 a.shape != b.shape or not _same(a, b) for a, b in zip(kept, now, strict=True)
             )
@@ -238,15 +239,3 @@ def _distance(a: dict[str, Any], b: dict[str, Any]) -> float:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} (with {len(names) - 1} more)"
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Tensors in a state that was handed out, as far as plain containers reach."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)

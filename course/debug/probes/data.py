@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from course.data.contract import Breach, check_batch
+from course.data.loading import length_of
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, length, pair
+from course.debug.probes.session import NotChecked, Session, pair
 from course.engine.window import ignored_index
 
 JUDGED = ("one-hot-labels", "label-out-of-range", "non-finite-values")
@@ -75,7 +76,7 @@ def empty(session: Session) -> Iterator[Finding]:
         if epoch.batches or not epoch.whole or epoch.error:
             continue
         loader = getattr(session.setup, name)
-        examples = length(getattr(loader, "dataset", None))
+        examples = length_of(getattr(loader, "dataset", None))
         evidence = {"batches": 0} | ({} if examples is None else {"examples": examples})
         dropped = bool(examples) and getattr(loader, "drop_last", False)
         if dropped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from course.data.loading import length_of
 from course.debug.probes.loop import own_loop
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
@@ -55,7 +56,7 @@ def schedule(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
         return
     per_batch = len(ticks) >= 0.8 * len(steps) and len(ticks) >= 4
-    length = _epoch_length(session)
+    length = length_of(session.setup.train_loader)
     if unit == "epoch" and per_batch and (length or 9) > 1:
         yield Finding(
             "scheduler-misplaced", "error",
@@ -64,13 +65,6 @@ def schedule(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
     elif per_batch and not unit and length and length > 1:
         yield from _too_short(scheduler, length, len(ticks), fix)
-
-
-def _epoch_length(session: Session) -> int | None:
-    try:
-        return len(session.setup.train_loader)
-    except TypeError:
-        return None
 
 
 def _too_short(scheduler: object, length: int, ticks: int, fix: str) -> Iterator[Finding]:

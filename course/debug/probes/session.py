@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course.data.loading import length_of
 from course.debug.probes.setup import Setup
 from course.debug.probes.tape import Tape
 from course.engine.keeping import Keeper
@@ -110,7 +111,7 @@ class Session:
                     epoch.batches.append(clone(batch))
                     if time.perf_counter() > stop:
                         return epoch
-                epoch.whole = len(epoch.batches) < limit or length(loader) == limit
+                epoch.whole = len(epoch.batches) < limit or length_of(loader) == limit
             except Exception as error:
                 epoch.error = f"{type(error).__name__}: {error}"
         return epoch
@@ -412,10 +413,3 @@ def as_metrics(value: Any) -> dict[str, float]:
     if not isinstance(value, dict):
         value = {"value": value}
     return {str(key): as_float(item) for key, item in value.items()}
-
-
-def length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except TypeError:
-        return None

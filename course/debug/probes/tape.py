@@ -229,7 +229,7 @@ class Tape:
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self.model:
-            first = next((o for o in _tensors(output)), None)
+            first = next((o for o in tensors_in(output)), None)
             tag = Tag()
             if first is not None and first.grad_fn is not None:
                 first.grad_fn.metadata["doctor"] = tag
@@ -389,12 +389,13 @@ def _stats(tensor: Tensor | None) -> dict[str, float] | None:
     }
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Tensors as far as plain containers reach."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _tensors(item)
+            yield from tensors_in(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
