@@ -214,7 +214,7 @@ def _options_of(part: str, thing: Any) -> dict[str, Any]:
     elif thing is None or not hasattr(thing, "__dict__") or isinstance(thing, FunctionType):
         options = {}
     else:
-        names = inspect.signature(type(thing)).parameters
+        names = [n for n in inspect.signature(type(thing)).parameters if n != "last_epoch"]
         options = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
     options = {f"{part}.{name}": _as_setting(value) for name, value in options.items()}
     return {name: value for name, value in options.items() if value is not None}
