@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
 from course.worked.registry import Step, Worked
+
+NOT_COMPARED = "so none of its numbers stands beside these."
+"""What is said where the inputs are others than the lecture's."""
 
 
 def as_text(worked: Worked) -> str:
@@ -18,7 +21,9 @@ def as_text(worked: Worked) -> str:
 def _text_lines(worked: Worked) -> Iterator[str]:
     yield f"{worked.entry.id}  {worked.entry.title}: {worked.verdict}"
     yield f"     {worked.entry.source}"
-    yield from _wrapped("inputs", ", ".join(f"{k} = {short(v)}" for k, v in worked.inputs.items()))
+    yield from _wrapped("inputs", _listed(worked.inputs))
+    if worked.lecture_inputs:
+        yield from _wrapped("the lecture has", f"{_listed(worked.lecture_inputs)}; {NOT_COMPARED}")
     if worked.reconstructed:
         yield from _wrapped("rebuilt", worked.reconstructed)
     width = max(len(step.what) for step in worked.steps)
@@ -29,6 +34,10 @@ def _text_lines(worked: Worked) -> Iterator[str]:
             yield f"  {'':<{width}}    = {step.formula}"
         if step.correction:
             yield from _wrapped("which is right", step.correction)
+
+
+def _listed(inputs: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {short(value)}" for name, value in inputs.items())
 
 
 def _wrapped(label: str, text: str) -> list[str]:
@@ -47,8 +56,10 @@ def as_html(worked: Worked) -> str:
         f"<td>{escape(': '.join(filter(None, (step.verdict, step.correction))))}</td></tr>"
         for step in worked.steps
     )
-    given = ", ".join(f"{name} = {short(value)}" for name, value in worked.inputs.items())
-    note = f"<p><em>Given:</em> {escape(given)}</p>" if given else ""
+    note = f"<p><em>Given:</em> {escape(_listed(worked.inputs))}</p>" if worked.inputs else ""
+    if worked.lecture_inputs:
+        other = f"{_listed(worked.lecture_inputs)}; {NOT_COMPARED}"
+        note += f"<p><em>The lecture has:</em> {escape(other)}</p>"
     note += (
         f"<p><em>Rebuilt:</em> {escape(worked.reconstructed)}</p>" if worked.reconstructed else ""
     )
