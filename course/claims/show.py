@@ -19,6 +19,8 @@ from course.claims.registry import (
     VERDICTS,
     Trial,
     catalogue,
+    check_seed,
+    choose_device,
     compute,
     compute_all,
     recorded_gpu_verdicts,
@@ -57,14 +59,25 @@ def run_command(
 
     Raises:
         UnknownIdError: No such id.
-        ValueError: This torch cannot compute on `device`.
+        ValueError: This torch cannot compute on `device`, the seed is none, or the page cannot be
+            written there; said before anything is tried.
     """
     out, progress = out or sys.stdout, progress or sys.stderr
     if list_only:
         print(listing(as_json=as_json), file=out)
         return 0
+    check_seed(seed)
+    if device is not None:
+        choose_device(device)
+    if html is not None:
+        _check_page(Path(html))
     if id is not None and id.strip().upper().startswith("K"):
         row = find_contradiction(id)
+        if html is not None:
+            raise ValueError(
+                f"--html {html}: a page holds claims, and {row.id} is a contradiction. Leave the "
+                "id out: the page of all claims ends with every contradiction."
+            )
         print(_dumped(row.to_json()) if as_json else contradiction_text(row), file=out)
         return 0
     if id is not None:
@@ -86,6 +99,20 @@ def run_command(
         Path(html).write_text(page(trials), "utf-8")
         print(f"page written to {html}", file=progress)
     return int(not all(trial.as_expected for trial in trials))
+
+
+def _check_page(path: Path) -> None:
+    """Before a minute of experiments: can the page be written there?
+
+    Raises:
+        ValueError: A directory, or in one that does not exist.
+    """
+    if path.is_dir():
+        raise ValueError(f"--html {path}: a directory. Name the page, as {path / 'claims.html'}.")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(
+            f"--html {path}: no directory {path.parent}. Make it first: mkdir -p {path.parent}"
+        )
 
 
 def listing(*, as_json: bool = False) -> str:
@@ -158,7 +185,7 @@ def as_text(trial: Trial) -> str:
 def _text_lines(trial: Trial) -> Iterator[str]:
     measured = trial.measured
     yield f"{trial.entry.id}  {trial.entry.title}: {trial.verdict}"
-    yield f"     {trial.entry.source}"
+    yield from _wrapped(trial.entry.source)
     yield from _wrapped(f"The lecture says: {trial.says}")
     if trial.condition and trial.verdict == "holds if":
         yield from _wrapped(f"It holds {trial.condition}.")
@@ -280,7 +307,7 @@ def _dumped(value: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """A value in at most four significant digits a number."""
+    """A value in at most four significant digits a number; an empty text as `nothing`."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, int):
@@ -291,4 +318,4 @@ def short(value: Any) -> str:
         return "[" + ", ".join(map(short, value)) + "]"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {short(item)}" for name, item in value.items())
-    return str(value)
+    return str(value) or "nothing"  # as `raises`, where nothing did

@@ -20,7 +20,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
-from course.catalogue import Entry, find_entry, read_catalogue
+from course.catalogue import Entry, UnknownIdError, find_entry, read_catalogue
 from course.worked.inputs import checked_inputs
 from course.worked.startup import without_compiler
 
@@ -204,10 +204,19 @@ def compute(id: str, *, seed: int | None = None, **inputs: Any) -> Worked:
         inputs: Other inputs than the lecture's, by name.
 
     Raises:
-        UnknownIdError: No such id; the message names the nearest.
+        UnknownIdError: No such id; the message names the nearest, or who knows it.
         ValueError: The example has no such input, or cannot be computed with this one; the message
             names those it has.
     """
+    if not isinstance(id, str):
+        raise UnknownIdError(
+            f"{id!r} is not the id of a worked numeric: expected a text, as 'N20'."
+        )
+    if id.strip()[:1].upper() in ("F", "K") and id.strip()[1:].isdigit():
+        raise UnknownIdError(
+            f"'{id}' is not the id of a worked numeric (N01 to N62); claims are tried by "
+            f"course.claims.compute, or on the command line by course claims {id.strip()}."
+        )
     numeric = find_entry(catalogue(), id, kind="a worked numeric").load()
     _check_inputs(id, numeric, inputs)
     return numeric(**inputs, **_seed_for(numeric, seed))

@@ -190,6 +190,43 @@ def test_an_unknown_id_suggests_the_nearest():
         compute("N119")
 
 
+@pytest.mark.parametrize(
+    "id, says",
+    [
+        ("F26", "course claims F26"),
+        ("k17", "course claims k17"),
+        (20, "as 'N20'"),
+        (None, "a text"),
+    ],
+)
+def test_an_id_of_another_kind_is_told_where_to_go(id, says):
+    with pytest.raises(UnknownIdError, match=says):
+        compute(id)
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        ("worked --json --markdown", "--json and --markdown: one at a time"),
+        ("worked N20 --list", "--list shows all of them, and N20 is one"),
+        ("worked N20 --markdown", "--markdown shows all of them, and N20 is one"),
+        ("worked --seed -1", "seed = -1: expected a whole number"),
+        ("claims F26 --markdown", "--markdown shows all of them, and F26 is one"),
+        ("claims --list --markdown", "--list and --markdown: one at a time"),
+        ("claims F26 --html /", "--html /: a directory"),
+    ],
+)
+def test_options_that_would_be_lost_in_silence_are_refused(words, says, monkeypatch, capsys):
+    from course import cli
+
+    monkeypatch.setattr(sys, "argv", ["course", *words.split()])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    shown = capsys.readouterr()
+    assert left.value.code == 2 and not shown.out
+    assert shown.err.startswith(f"course: {says}") and shown.err.count("\n") == 1
+
+
 def run_course(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "course.cli", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
