@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset, default_collate
 
 from course.data.loading import Augmented
+from course.engine import unlabelled
 from course.engine.progress import Progress
 from course.engine.seeding import rng_state, set_rng_state
 from course.engine.window import Batch
@@ -27,22 +28,23 @@ class EpochBatches:
 
     def __init__(self, loader: Iterable[Batch], device: torch.device) -> None:
         self.loader, self.device = loader, device
+        self.parts = _parts(loader)
+        self.seekable = seekable_part(loader)
         self.start: dict[str, Any] | None = None
         """How the generators stood when this epoch began; None for a loader that can be entered."""
 
     def enter(self, progress: Progress) -> Iterator[Batch]:
         """The rest of the epoch under way."""
         epoch, done = progress.epoch - 1, progress.micro_batch
-        seekable = seekable_part(self.loader)
-        if seekable is not None:
-            seekable.set_position(epoch, done)
+        if self.seekable is not None:
+            self.seekable.set_position(epoch, done)
             if not done:
-                return iter(self.loader)
+                return unlabelled.batches(self.loader)
             here = rng_state(self.device)
-            batches = iter(self.loader)
+            batches = unlabelled.batches(self.loader)
             set_rng_state(here, self.device)  # where starting the workers drew from them
             return batches
-        for part in (self.loader, *_parts(self.loader)):
+        for part in (self.loader, *self.parts):
             if hasattr(part, "set_epoch"):  # DistributedSampler: else the same order each epoch
                 part.set_epoch(epoch)
         self._start_workers()
@@ -59,13 +61,13 @@ class EpochBatches:
 
     def _begin(self) -> Iterator[Batch]:
         self.start = {"rng": rng_state(self.device), "generators": self._generator_states()}
-        return iter(self.loader)
+        return unlabelled.batches(self.loader)
 
     def _play_again(self, done: int) -> Iterator[Batch]:
         here = rng_state(self.device)
         set_rng_state(self.start["rng"], self.device)
         self._set_generators(self.start["generators"])
-        batches = iter(self.loader)
+        batches = unlabelled.batches(self.loader)
         for _ in range(done):
             next(batches)
         set_rng_state(here, self.device)
@@ -81,9 +83,9 @@ class EpochBatches:
         self._set_generators(state["generators"])
 
     def _generators(self) -> list[torch.Generator]:
-        if seekable_part(self.loader) is not None:
+        if self.seekable is not None:
             return []  # (seed, epoch) decides the order; theirs only numbers the workers
-        found = [getattr(part, "generator", None) for part in (self.loader, *_parts(self.loader))]
+        found = [getattr(part, "generator", None) for part in (self.loader, *self.parts)]
         return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
     def _generator_states(self) -> list[torch.Tensor]:

@@ -11,6 +11,7 @@ Source: Lecture 3, "When the loss is nan"; ledger C07, C21, F41.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -27,7 +28,7 @@ def found_nonfinite(
     loss: Tensor, norm: Tensor | None, parameters: Sequence[Tensor]
 ) -> bool | Tensor:
     """Whether the loss or any gradient is inf or nan: a bool on the CPU, else a 0-d tensor."""
-    if loss.device.type == "cpu":
+    if loss.is_cpu:
         if not math.isfinite(loss.item()):
             return True
         if norm is not None:
@@ -39,32 +40,42 @@ def found_nonfinite(
 
 def _any_nonfinite(parameters: Sequence[Tensor]) -> Tensor:
     """1.0 where any number of any gradient is inf or nan, in one operation."""
-    grads = [_numbers_of(grad) for parameter in parameters if (grad := parameter.grad) is not None]
+    grads = [grad for parameter in parameters if (grad := parameter.grad) is not None]
     if not grads:
         return torch.zeros(())
-    found, one = _found_and_one(grads[0].device)
+    found, one = _found_and_one(grads[0])
     try:  # the operation behind GradScaler.unscale_, with a scale of one
         torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
-    except RuntimeError:  # not for this mix of devices or dtypes
-        for grad in grads:
+    except RuntimeError:  # not for sparse ones, nor for this mix of devices or dtypes
+        for grad in map(_numbers_of, grads):
             found += (~torch.isfinite(grad).all()).to(found)
         found.clamp_(max=1.0)
     return found
 
 
-def _found_and_one(device: torch.device) -> tuple[Tensor, Tensor]:
-    """A 0.0 to be set, new where somebody may still wait for the last one; and a 1.0."""
-    if device.type != "cpu":
-        return torch.zeros((), device=device), _constants(device)[1]
-    found, one = _constants(device)
-    if found.item():  # read at once, so it can serve again
-        found.zero_()
-    return found, one
+class _Here(threading.local):
+    """On the CPU the flag is read at once, so each thread's serves again."""
+
+    def __init__(self) -> None:
+        self.found = torch.zeros((), device="cpu", dtype=torch.float32)
+        self.one = torch.ones_like(self.found)
+
+
+HERE = _Here()
+
+
+def _found_and_one(grad: Tensor) -> tuple[Tensor, Tensor]:
+    """A 0.0 to be set, and a 1.0, where the gradient is."""
+    if not grad.is_cpu:
+        return torch.zeros((), device=grad.device), _one(grad.device)
+    if HERE.found.item():
+        HERE.found.zero_()
+    return HERE.found, HERE.one
 
 
 @lru_cache
-def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    return torch.zeros((), device=device), torch.ones((), device=device)
+def _one(device: torch.device) -> Tensor:
+    return torch.ones((), device=device)
 
 
 def skips_by_itself(optimizer: Optimizer) -> bool:

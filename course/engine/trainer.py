@@ -26,7 +26,7 @@ from course.data.workers import workers_explained
 from course.engine import checkpoint, preflight, schedules
 from course.engine.batches import EpochBatches, all_targets
 from course.engine.callbacks import Callback, Callbacks
-from course.engine.clipping import Ceiling, clip_, grad_norm, parameters_of, zero_grad
+from course.engine.clipping import Ceiling, clip_, grad_norm, parameters_of
 from course.engine.distributed import agree, joined, rank, share_gradients, summed, window_end
 from course.engine.errors import NonFiniteError
 from course.engine.evaluation import evaluate
@@ -38,6 +38,7 @@ from course.engine.progress import Progress, Sums
 from course.engine.record import RunRecord
 from course.engine.resume import collect, restore
 from course.engine.seeding import seed_everything, undisturbed
+from course.engine.unlabelled import zero_grad
 from course.engine.window import (
     Batch,
     Criterion,
