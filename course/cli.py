@@ -31,9 +31,13 @@ def worked(
         bool, typer.Option("--list", help="Ids and titles only, computes nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
-    markdown: Annotated[bool, typer.Option(help="The table of all as Markdown.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The table of all as Markdown.")
+    ] = False,
     device: Annotated[str, typer.Option(help="Where torch computes: cpu or cuda.")] = "cpu",
-    seed: Annotated[int | None, typer.Option(help="Of rows that simulate; none: theirs.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="For the rows that draw at random; none: their own.")
+    ] = None,
 ) -> None:
     """Recompute the lecture's worked numbers. Exit 1: one of ours differs, unexplained."""
     from course.worked import registry
@@ -76,7 +80,9 @@ def claims(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write one offline page as well.")] = None,
-    markdown: Annotated[bool, typer.Option(help="The verdicts on record as Markdown.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The verdicts on record as Markdown.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of every experiment.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; none: as each needs.")] = None,
 ) -> None:

@@ -125,13 +125,24 @@ def listing(*, as_json: bool = False) -> str:
 
 def line(trial: Trial) -> str:
     """One claim in one line: id, verdict, title, and the number that decides."""
-    measured = trial.measured
     text = f"{trial.entry.id:<5} {trial.verdict:<14} {trial.entry.title}: "
-    text += f"{measured.deciding} = {short(measured.number)}"
+    text += finding(trial.measured.deciding, trial.measured.number)
     if (recorded := _on_record(trial)) is not None:
         text += f" [on {recorded['gpu']}: {recorded['verdict']}, "
-        text += f"{recorded['deciding']} = {short(recorded['number'])}]"
+        text += f"{finding(recorded['deciding'], recorded['number'])}]"
     return text if trial.as_expected else f"{text}  << on record: {trial.expected}"
+
+
+def finding(name: str, number: float) -> str:
+    """A number with its name; of a count both numbers, as `runs that end in NaN: 5 of 6`.
+
+    >>> finding("runs that end in NaN, of 6", 5), finding("weights moved by", 0.25)
+    ('runs that end in NaN: 5 of 6', 'weights moved by = 0.25')
+    """
+    what, comma, total = name.rpartition(", of ")
+    if comma and total.isdigit():
+        return f"{what}: {short(number)} of {total}"
+    return f"{name} = {short(number)}"
 
 
 def summary(trials: Iterable[Trial]) -> str:
@@ -195,7 +206,7 @@ def _text_lines(trial: Trial) -> Iterator[str]:
     if measured.note:
         yield from _wrapped(measured.note)
     if (recorded := _on_record(trial)) is not None:
-        found = f"{recorded['deciding']} = {short(recorded['number'])}"
+        found = finding(recorded["deciding"], recorded["number"])
         yield from _wrapped(f"On record for {recorded['gpu']}: {recorded['verdict']}, {found}.")
     if not trial.as_expected:
         yield f"     The verdict on record is '{trial.expected}'."
@@ -211,8 +222,9 @@ def contradiction_text(row: Contradiction) -> str:
 
 def as_html(trial: Trial) -> str:
     """One claim as a small table; everything escaped."""
+    left = "<td style='text-align:left'>"  # where the page sets numbers, as notebooks do
     rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(short(value))}</td></tr>"
+        f"<tr>{left}{escape(name)}</td>{left}{escape(short(value))}</td></tr>"
         for name, value in trial.measured.evidence.items()
     )
     condition = trial.condition if trial.verdict == "holds if" else ""
@@ -229,6 +241,7 @@ def page(trials: Iterable[Trial]) -> str:
     """All trials and contradictions as one HTML page that needs no other file."""
     trials = list(trials)
     tally = ", ".join(f"{n} {verdict}" for verdict, n in counts(trials))
+    here = {trial.entry.id for trial in trials}
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width'>"
@@ -240,7 +253,7 @@ def page(trials: Iterable[Trial]) -> str:
         f"<h2>Contradictions</h2><p>{escape(_CONTRADICTIONS_INTRO)}</p>"
         "<table><thead><tr><th>id</th><th>topic</th><th>positions</th><th>decided by</th>"
         "<th>the course</th></tr></thead><tbody>"
-        f"{''.join(map(_contradiction_row, contradictions().values()))}"
+        f"{''.join(_contradiction_row(row, here) for row in contradictions().values())}"
         "</tbody></table></body></html>\n"
     )
 
@@ -249,29 +262,33 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #ccc;padding:.4rem;"
     "text-align:left;vertical-align:top}.v{white-space:nowrap;font-weight:600}"
-    ".changed{background:#fdd}summary{cursor:pointer}"
+    ".changed{background:#fdd}summary{cursor:pointer}td p{margin:.2rem 0;color:#555}"
+    "td{overflow-wrap:break-word}tr[id]>td:first-child{white-space:nowrap}@media(max-width:44rem){thead{display:none}"
+    "tr{display:block;border-bottom:1px solid #ccc;padding:.4rem 0}"
+    "td{display:block;border:0;padding:.1rem .4rem}}"
 )
 
 
 def _page_row(trial: Trial) -> str:
-    measured = trial.measured
     changed = "" if trial.as_expected else " class='changed'"
-    decides = f"{measured.deciding} = {short(measured.number)}"
+    decides = finding(trial.measured.deciding, trial.measured.number)
     if (recorded := _on_record(trial)) is not None:
-        decides += f"; on {recorded['gpu']}: {recorded['verdict']}, {recorded['deciding']} = "
-        decides += short(recorded["number"])
+        decides += f"; on {recorded['gpu']}: {recorded['verdict']}, "
+        decides += finding(recorded["deciding"], recorded["number"])
+    condition = trial.condition if trial.verdict == "holds if" else ""
+    holds = f"<p>It holds {escape(condition)}.</p>" if condition else ""
     return (
         f"<tr id='{escape(trial.entry.id)}'{changed}><td>{escape(trial.entry.id)}</td>"
-        f"<td>{escape(trial.entry.title)}<details><summary>evidence</summary>{as_html(trial)}"
+        f"<td>{escape(trial.entry.title)}{holds}<details><summary>evidence</summary>{as_html(trial)}"
         f"</details></td><td class='v'>{escape(trial.verdict)}</td><td>{escape(decides)}</td></tr>"
     )
 
 
-def _contradiction_row(row: Contradiction) -> str:
+def _contradiction_row(row: Contradiction, here: set[str]) -> str:
+    """Links lead to the claims that are on this page."""
     positions = "<br>".join(map(escape, row.positions))
-    known = catalogue()
     by = ", ".join(
-        f"<a href='#{id}'>{id}</a>" if id in known else escape(id) for id in row.decided_by
+        f"<a href='#{id}'>{id}</a>" if id in here else escape(id) for id in row.decided_by
     )
     return (
         f"<tr id='{row.id}'><td>{row.id}</td><td>{escape(row.topic)}</td><td>{positions}</td>"

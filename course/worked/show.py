@@ -9,6 +9,8 @@ from typing import Any
 
 from course.worked.registry import Step, Worked
 
+LEFT = "<td style='text-align:left'>"
+"""A notebook sets the cells of a table to the right, as for numbers; these hold sentences."""
 NOT_COMPARED = "so none of its numbers stands beside these."
 """What is said where the inputs are others than the lecture's."""
 
@@ -50,11 +52,15 @@ def _wrapped(label: str, text: str) -> list[str]:
 def as_html(worked: Worked) -> str:
     """The same as a table; everything escaped."""
     rows = "".join(
-        f"<tr><td>{escape(step.what)}</td><td>{_code(step.formula)}</td>"
-        f"<td>{escape(short(step.computed))}</td>"
-        f"<td>{escape(short(step.printed)) if has_printed(step) else '–'}</td>"
-        f"<td>{escape(': '.join(filter(None, (step.verdict, step.correction))))}</td></tr>"
+        f"<tr>{LEFT}{escape(step.what)}</td>{LEFT}{_code(step.formula)}</td>"
+        f"{LEFT}{escape(short(step.computed))}</td>"
+        f"{LEFT}{escape(short(step.printed)) if has_printed(step) else '–'}</td>"
+        f"{LEFT}{escape(': '.join(filter(None, (step.verdict, step.correction))))}</td></tr>"
         for step in worked.steps
+    )
+    heads = "".join(
+        f"<th style='text-align:left'>{head}</th>"
+        for head in ("what", "formula", "computed", "lecture", "verdict")
     )
     note = f"<p><em>Given:</em> {escape(_listed(worked.inputs))}</p>" if worked.inputs else ""
     if worked.lecture_inputs:
@@ -65,8 +71,8 @@ def as_html(worked: Worked) -> str:
     )
     return (
         f"<h4>{escape(worked.entry.id)} · {escape(worked.entry.title)}</h4>"
-        f"<p>{escape(worked.entry.source)}</p>{note}<table><thead><tr><th>what</th><th>formula</th>"
-        f"<th>computed</th><th>lecture</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table>"
+        f"<p>{escape(worked.entry.source)}</p>{note}<table><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
     )
 
 

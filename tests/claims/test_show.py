@@ -173,3 +173,23 @@ def test_a_seed_or_device_that_cannot_be_is_refused_before_anything_is_tried(id,
             run(id, seed=seed)
     with pytest.raises(ValueError, match=r"device 'mars': this torch .* cannot compute there"):
         run(id, device="mars")
+
+
+def test_a_count_reads_with_what_it_is_counted_of(trials):
+    lines = dict(zip(SOME, map(show.line, trials), strict=True))
+    assert "runs that become non-finite: 0 of 6" in lines["F32"]
+    assert not any(re.search(r", of [0-9]+ = ", line) for line in lines.values())
+    assert "runs that become non-finite: 0 of 6" in show.page(trials)
+
+
+def test_the_page_says_under_which_condition_a_claim_holds():
+    page = show.page([compute("F02"), compute("F26")])
+    row = page.partition("<details>")[0]
+    assert "holds if</td>" in page
+    assert "It holds if the buffer is persistent; persistent=False moves and is not saved." in row
+    assert page.count("It holds if the buffer is persistent") == 2  # in the row, in the evidence
+
+
+def test_sentences_stand_to_the_left_in_a_notebook(trials):
+    html = trials[0]._repr_html_()
+    assert html.count("<td") == html.count("<td style='text-align:left'>") > 0

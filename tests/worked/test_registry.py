@@ -161,7 +161,8 @@ def test_a_numeric_without_a_figure_says_so():
 def test_every_numeric_prints_renders_and_goes_to_json(id):
     numeric = compute(id)
     assert numeric.entry.title in str(numeric)
-    assert "<table>" in numeric._repr_html_()
+    html = numeric._repr_html_()
+    assert "<table>" in html and html.count("<td") == html.count("<td style='text-align:left'>")
     document = json.loads(json.dumps(numeric.to_json(), allow_nan=False))
     assert document["id"] == id and len(document["steps"]) == len(numeric.steps)
 
