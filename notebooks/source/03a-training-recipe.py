@@ -41,7 +41,8 @@ data = load("digits")
 images = [data.train_inputs[data.train_targets == digit][0, 0] for digit in range(10)]
 figure, axis = plt.subplots(figsize=(9, 1.2))
 axis.imshow(torch.cat(images, dim=1), cmap="gray_r")
-axis.set(xticks=[8 * digit + 3.5 for digit in range(10)], xticklabels=range(10), yticks=[])
+axis.set_xticks([8 * digit + 3.5 for digit in range(10)], range(10))
+axis.set_yticks([])
 print(data)
 
 # %% [markdown]
