@@ -41,7 +41,8 @@ data = load("digits")
 images = [data.train_inputs[data.train_targets == digit][0, 0] for digit in range(10)]
 figure, axis = plt.subplots(figsize=(9, 1.2))
 axis.imshow(torch.cat(images, dim=1), cmap="gray_r")
-axis.set(xticks=[8 * digit + 3.5 for digit in range(10)], xticklabels=range(10), yticks=[])
+axis.set_xticks([8 * digit + 3.5 for digit in range(10)], range(10))
+axis.set_yticks([])
 print(data)
 
 # %% [markdown]
@@ -306,7 +307,8 @@ check("03a.clip", clip_by_global_norm, parts="hidden")
 # %%
 model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-train_loader = InMemoryLoader(data.train_inputs, data.train_targets, 16, shuffle=True, seed=3)
+inputs, targets = data.train_inputs, data.train_targets
+train_loader = InMemoryLoader(inputs, targets, batch_size=16, shuffle=True, seed=3)
 trainer = Trainer(model, criterion, optimizer, accum_steps=4, max_norm=1.0, seed=3)
 history = trainer.fit(train_loader, val_loader, epochs=10)
 print(f"best validation accuracy {history.best['val_accuracy']:.1%}")
