@@ -31,13 +31,18 @@ def worked(
         bool, typer.Option("--list", help="Ids and titles only, computes nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
-    markdown: Annotated[bool, typer.Option(help="The table of all as Markdown.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The table of all as Markdown.")
+    ] = False,
     device: Annotated[str, typer.Option(help="Where torch computes: cpu or cuda.")] = "cpu",
-    seed: Annotated[int | None, typer.Option(help="Of rows that simulate; none: theirs.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="For the rows that draw at random; none: their own.")
+    ] = None,
 ) -> None:
     """Recompute the lecture's worked numbers. Exit 1: one of ours differs, unexplained."""
     from course.worked import registry
 
+    one_way_to_show(id, "worked", list_=list_, json=as_json and not list_, markdown=markdown)
     if list_:
         entries = registry.catalogue().values()
         if as_json:
@@ -46,6 +51,10 @@ def worked(
             print("\n".join(f"{entry.id:<4} {entry.title}" for entry in entries))
         return
     use_device(device)
+    if seed is not None:
+        from course.worked.inputs import check_seed
+
+        check_seed(seed)
     found = [registry.compute(id, seed=seed)] if id else list(registry.compute_all(seed))
     if as_json:
         document = [numeric.to_json() for numeric in found]
@@ -71,13 +80,16 @@ def claims(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write one offline page as well.")] = None,
-    markdown: Annotated[bool, typer.Option(help="The verdicts on record as Markdown.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The verdicts on record as Markdown.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of every experiment.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; none: as each needs.")] = None,
 ) -> None:
     """Try what the lecture asserts. Exit 1: a verdict is not the one on record."""
     from course.claims.show import markdown_record, run_command
 
+    one_way_to_show(id, "claims", list_=list_, json=as_json and not list_, markdown=markdown)
     if markdown:
         print(markdown_record())
         return
@@ -121,6 +133,23 @@ def curves(
     print(show(run_dir, as_json=as_json, plot=plot))
 
 
+def one_way_to_show(id: str | None, command: str, *, markdown: bool, **ways: bool) -> None:
+    """Refuse options that would silently win over each other.
+
+    Raises:
+        ValueError: Two ways of showing at once, or a table of all where one id was named.
+    """
+    asked = [f"--{way.rstrip('_')}" for way, wanted in ways.items() if wanted]
+    asked += ["--markdown"] if markdown else []
+    if len(asked) > 1:
+        raise ValueError(f"{' and '.join(asked)}: one at a time, as course {command} {asked[0]}.")
+    if id is not None and (markdown or ways["list_"]):
+        raise ValueError(
+            f"{asked[0]} shows all of them, and {id} is one. For all: course {command} "
+            f"{asked[0]}, for the one: course {command} {id}."
+        )
+
+
 def print_overview(found: list) -> None:
     """The table of all numerics, then a line that counts the verdicts."""
     from collections import Counter
@@ -161,7 +190,7 @@ def main() -> None:
     """Entry point: a user's fault is one line on stderr and exit code 2."""
     try:
         app()
-    except (UnknownIdError, ValueError, FileNotFoundError) as fault:
+    except (UnknownIdError, ValueError, OSError) as fault:
         print(f"course: {fault}", file=sys.stderr)
         raise SystemExit(2) from None
 

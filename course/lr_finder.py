@@ -218,7 +218,8 @@ def lr_find(
     Args:
         model: Trained in train mode during the sweep.
         criterion: Mean- or sum-reduced loss of outputs and targets.
-        optimizer: Any whose step needs no closure. Its groups keep the ratios of their rates.
+        optimizer: Any whose step needs no closure. Its groups keep the ratios of their rates; where
+            a schedule drives them, of the rates that it started from.
         loader: Pairs of inputs [B, ...] and targets; begun again whenever it ends.
         start: First rate.
         end: Last rate; the sweep usually diverges before.
@@ -315,8 +316,9 @@ class _Sweep:
         self.precision = precision
         self.windows = _Windows(loader, accum_steps)
         groups = optimizer.param_groups
-        rates = [float(group["lr"]) for group in groups]
-        self.shares = [rate / max(rates) if max(rates) > 0 else 1.0 for rate in rates]
+        rates = [_own_rate(group) for group in groups]
+        self.no_ratios = max(rates) <= 0
+        self.shares = [1.0 if self.no_ratios else rate / max(rates) for rate in rates]
         self.peak = ONE_CYCLE_PEAK if all("max_lr" in group for group in groups) else 1.0
 
     def run(self, rates: Sequence[float], hold: int, smoothing: float, diverge_at: float) -> _Run:
@@ -329,12 +331,11 @@ class _Sweep:
         losses: list[float] = []
         enter_train_mode(self.model)
         start_loss = math.nan
-        for position, lr in enumerate([*rates, rates[-1]]):
-            self._set_rate(lr)  # 2, 3
+        for position, lr in enumerate([*rates, rates[-1]]):  # 2, 3
             before = []
             for _ in range(hold):
                 try:
-                    before.append(self._update(precision))
+                    before.append(self._update(lr, precision))
                 except NonFiniteError:
                     return _Run(losses, start_loss, "non-finite")
                 if position == 0 and len(before) == 1:
@@ -356,9 +357,8 @@ class _Sweep:
         precision = Precision(self.precision, self.device)
         self.windows = _Windows(self.windows.loader, self.windows.accum_steps)
         enter_train_mode(self.model)
-        self._set_rate(lr)
         try:
-            losses = [self._update(precision) for _ in range(steps)]
+            losses = [self._update(lr, precision) for _ in range(steps)]
         except NonFiniteError:
             return math.inf
         late = losses[-max(1, steps // 4) :]
@@ -372,7 +372,8 @@ class _Sweep:
             else:
                 group["lr"] = lr * share
 
-    def _update(self, precision: Precision) -> float:
+    def _update(self, lr: float, precision: Precision) -> float:
+        self._set_rate(lr)  # before each: a schedule in a hook of the optimizer sets its own after
         report = train_step(
             self.model, next(self.windows), self.criterion, self.optimizer,
             precision=precision, device=self.device, measure_norm=False,
@@ -381,6 +382,14 @@ class _Sweep:
 
     def _val_loss(self) -> float:
         return evaluate(self.model, self.val_loader, self.criterion, device=self.device)["loss"]
+
+
+def _own_rate(group: dict[str, Any]) -> float:
+    """The rate that the author gave a group: a schedule has put it aside before its first factor.
+
+    Under a warm-up every rate now in force may be 0, and the ratio of the groups with it.
+    """
+    return float(group.get("initial_lr", group["lr"]))
 
 
 class _Windows:
@@ -428,6 +437,11 @@ def _joined(
     losses = [median([run.losses[i] for run in runs if i < len(run.losses)]) for i in range(length)]
     ended = next(run for run in runs if len(run.losses) == length)
     notes = list(sweep.windows.notes)
+    if sweep.no_ratios and len(sweep.shares) > 1:
+        notes.append(
+            f"All {len(sweep.shares)} parameter groups have lr = 0, so one rate was swept for all. "
+            "For ratios of your own, give the groups rates above 0 before the schedule is made."
+        )
     if sweep.peak > 1:
         notes.append(
             f"A one-cycle schedule is attached: its peak may be {sweep.peak:g} times a constant "

@@ -314,6 +314,67 @@ def test_one_cycle_is_told_a_peak():
     assert "as a peak" in curve.suggestion.reason
 
 
+def two_rates():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for parameter in model.parameters():
+            nn.init.uniform_(parameter, -0.1, 0.1)
+    groups = [
+        {"params": model[1].parameters(), "lr": 0.01},
+        {"params": model[3].parameters(), "lr": 0.1},
+    ]
+    return model, torch.optim.SGD(groups, momentum=0.9)
+
+
+def warm_up(update):
+    return min(1.0, update / 10)
+
+
+def step_in_a_hook(optimizer):
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up)
+    optimizer.register_step_post_hook(lambda *_: schedule.step())
+    return schedule
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up),
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, [warm_up, lambda _: 1.0]),
+        lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer, 1e-6),
+        step_in_a_hook,
+    ],
+    ids=["warm-up from 0", "of one group only", "nearly 0", "in a hook"],
+)
+def test_a_schedule_that_has_begun_changes_nothing_of_the_curve(schedule):
+    """Ratios are those of the rates the author gave, not of the moment's, which may all be 0."""
+    curves = []
+    for make in (lambda _: None, schedule):
+        model, optimizer = two_rates()
+        made = make(optimizer)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        count = made and made.last_epoch
+        curves.append(
+            lr_find(
+                model, nn.CrossEntropyLoss(), optimizer, loader_of(),
+                steps=25, sweeps=1, rule="decade",
+            )
+        )  # fmt: skip
+        assert [group["lr"] for group in optimizer.param_groups] == rates
+        assert (made and made.last_epoch) == count
+    assert curves[0].losses == curves[1].losses and curves[0].suggestion == curves[1].suggestion
+
+
+def test_groups_whose_rates_are_all_0_are_swept_alike_and_it_says_so():
+    model, optimizer = two_rates()
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), sweeps=1, rule="decade")
+    assert curve.suggestion.lr and "All 2 parameter groups have lr = 0" in str(curve)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.0]
+
+
 # What cannot work
 
 

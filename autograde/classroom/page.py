@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from autograde.class_dir import few
+from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import read_marks
 from autograde.classroom.journal import read_known
 from autograde.classroom.report import Row, read_rows
@@ -33,7 +34,7 @@ MAX_PAIRS = 20
 """Pairs shown side by side; more are named."""
 KINDS = (
     *("not graded", "crashed", "timed out", "edited checks", "odd", "not on the class list"),
-    *("near-identical", "by hand"),
+    *("to read", "near-identical", "by hand"),
 )
 """Why a submission needs a person, most urgent first."""
 INK, ACCENT, SOFT = "#010203", "#040506", "#070809"
@@ -115,7 +116,7 @@ def class_page(folder: Path, assignment: str) -> str:
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         rows=rows,
         graded=graded,
-        concerns=concerns(rows, verdicts, pairs, folder),
+        concerns=concerns(rows, verdicts, pairs, students, folder),
         waiting=sum(len(row.to_grade_by_hand) for row in rows),
         score_words=score_words(scores, best),
         score_plot=score_plot(scores, best),
@@ -200,7 +201,11 @@ def unrecognised(verdicts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
 
 
 def concerns(
-    rows: list[Row], verdicts: Mapping[str, Mapping[str, Any]], pairs: list[Pair], folder: Path
+    rows: list[Row],
+    verdicts: Mapping[str, Mapping[str, Any]],
+    pairs: list[Pair],
+    code: Mapping[str, Cells],
+    folder: Path,
 ) -> list[Concern]:
     """Submissions that need a person, by kind and student."""
     found = []
@@ -222,6 +227,8 @@ def concerns(
             add(row.student, kind, note)
         if row.off_roster:
             add(row.student, "not on the class list", "is the folder's name the student's id?")
+        for words in words_for(code.get(row.student, {}), row.max_scores):
+            add(row.student, "to read", words)
     for cell, students in waiting_answers(rows).items():
         add(_count(len(students), "student"), "by hand", f"{cell}: {few(students, most=20)}")
     for pair in pairs:

@@ -54,6 +54,11 @@ found = {
 }
 print(json.dumps(found))
 """
+BY_KERNEL = "counted by a control group of the kernel"
+BY_KEEPER = (
+    "counted by the keeper, four times a second (exactly, with a control group: start the command "
+    "by systemd-run --user --scope -p Delegate=yes)"
+)
 NAMESPACES = (
     "Needs Linux with user namespaces: as root, sysctl user.max_user_namespaces=15000 and, where "
     "they exist, kernel.unprivileged_userns_clone=1 and "
@@ -92,7 +97,7 @@ def protections() -> list[Protection]:
         "bounded processes": (found["processes"] <= 1000, f"at most {found['processes']}"),
         "bounded memory": (
             0 < found["data"] < 2**50,
-            f"at most {found['data'] / 2**30:.3g} GiB a process and in all",
+            f"at most {found['data'] / 2**30:.3g} GiB a process and in all, {found['counted']}",
         ),
     }
     return [
@@ -133,11 +138,15 @@ def _probe() -> dict[str, object]:
         )
         if not outputs or "text" not in outputs[0]:
             raise ValueError(f"The probe did not answer: {outputs}")
-        return {**json.loads(outputs[0]["text"]), "user": _real_user(session)}
+        return {**json.loads(outputs[0]["text"]), **_seen_from_outside(session)}
 
 
-def _real_user(session: StudentSession) -> int:
-    """Who the student's process is, as this machine sees it: the keeper's only child."""
+def _seen_from_outside(session: StudentSession) -> dict[str, object]:
+    """Who the student's process is to this machine, and who counts its memory."""
     keeper = session.process.pid
-    children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
-    return os.stat(f"/proc/{children[0]}").st_uid
+    child = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0]
+    grouped = session.folder.name in Path(f"/proc/{child}/cgroup").read_text()
+    return {
+        "user": os.stat(f"/proc/{child}").st_uid,
+        "counted": BY_KERNEL if grouped else BY_KEEPER,
+    }

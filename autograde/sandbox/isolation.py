@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autograde.sandbox import kernel, seccomp, view
+from autograde.sandbox.control_group import ControlGroup
 from autograde.sandbox.owner import Owner, owner_of
 
 INSIDE = 1000
@@ -49,6 +50,8 @@ class Isolation:
     """Run with this user's own rights: only for code that one would run oneself."""
     hidden: tuple[Path, ...] = ()
     """Folders to cover even where they lie inside a readable one, as the class directory."""
+    control_groups: bool = True
+    """Let the kernel bound memory and processes, where it grants that; else the keeper counts."""
 
 
 def lock_away(
@@ -70,6 +73,11 @@ def lock_away(
         raise OSError(f"isolation needs Linux on x86_64 or aarch64; this is {sys.platform}")
     signal.pthread_sigmask(signal.SIG_BLOCK, KEEPERS_SIGNALS)
     is_root, outside = os.geteuid() == 0, FIRST_UID + os.getpid()
+    group = None
+    if isolation.control_groups:
+        group = ControlGroup.made(
+            folder.name, memory_bytes=limits.memory_bytes, processes=limits.processes
+        )
     if not is_root:
         uid, gid = os.geteuid(), os.getegid()
         kernel.unshare(kernel.NEWUSER)
@@ -78,7 +86,9 @@ def lock_away(
     kernel.unshare(kernel.NEWPID)
     if student := os.fork():
         os.close(kept)
-        _keep(student, limits.memory_bytes, owner_of(folder))
+        _keep(student, group or _Meter(student, limits.memory_bytes), owner_of(folder))
+    if group is not None:
+        group.enter()
     kernel.unshare(kernel.NEWNS | kernel.NEWIPC | kernel.NEWNET | kernel.NEWUTS)
     view.enter(
         folder,
@@ -113,34 +123,36 @@ def _become(uid: int) -> None:
 KEEPERS_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT) if os.name == "posix" else ()
 
 
-def _keep(student: int, memory_bytes: int, owner: Owner | None) -> None:
+def _keep(student: int, memory: ControlGroup | _Meter, owner: Owner | None) -> None:
     """Wait for the student's process and leave as it left; never returns.
 
     When the grader that asked for it is gone, killed perhaps, the student's process is ended.
     """
-    meter = _Meter(os.readlink(f"/proc/{student}/ns/pid"), memory_bytes)
     look_at = time.monotonic()
     while True:
         seen = signal.sigtimedwait(KEEPERS_SIGNALS, CHECK_EVERY_S)
         if seen is not None and seen.si_signo == signal.SIGINT:
             os.kill(student, signal.SIGINT)
         if seen is not None and seen.si_signo == signal.SIGTERM:
-            _leave_with(student, -signal.SIGTERM)
+            _leave_with(student, -signal.SIGTERM, memory)
         ended, status = os.waitpid(student, os.WNOHANG)
         if ended:
-            _leave(os.waitstatus_to_exitcode(status))
+            out = memory.ran_out_of_memory()
+            memory.remove()
+            _leave(TOO_MUCH_MEMORY if out else os.waitstatus_to_exitcode(status))
         if time.monotonic() < look_at:
             continue
         if owner is not None and not owner.is_alive:
-            _leave_with(student, -signal.SIGTERM)
-        if meter.is_over():
-            _leave_with(student, TOO_MUCH_MEMORY)
+            _leave_with(student, -signal.SIGTERM, memory)
+        if memory.ran_out_of_memory():
+            _leave_with(student, TOO_MUCH_MEMORY, memory)
         look_at = time.monotonic() + CHECK_EVERY_S
 
 
-def _leave_with(student: int, code: int) -> None:
+def _leave_with(student: int, code: int, memory: ControlGroup | _Meter) -> None:
     os.kill(student, signal.SIGKILL)  # as the first of its namespace it takes all others along
     os.waitpid(student, 0)
+    memory.remove()
     _leave(code)
 
 
@@ -153,19 +165,19 @@ def _leave(code: int) -> None:
 
 
 class _Meter:
-    """What a namespace's processes hold together; what they share is counted once.
+    """What a namespace's processes hold together, where no control group says; shared counts once.
 
     Careful counting takes milliseconds a process, in which fifty of them fill gigabytes: so they
     stand still meanwhile. It is done only where a rough count, which is never too low, could be too
     much, and not over and over for the workers of a data loader that stay as they are.
     """
 
-    def __init__(self, namespace: str, limit: int) -> None:
-        self.namespace, self.limit = namespace, limit
+    def __init__(self, student: int, limit: int) -> None:
+        self.namespace, self.limit = os.readlink(f"/proc/{student}/ns/pid"), limit
         self.last_rough, self.again_at = 0, 0.0
 
-    def is_over(self) -> bool:
-        """Whether it is more than the limit."""
+    def ran_out_of_memory(self) -> bool:
+        """Whether they hold more than the limit; of processes that have ended nothing is held."""
         rough = sum(_resident(path) for path in self._members())
         if rough <= self.limit:
             return False
@@ -175,6 +187,9 @@ class _Meter:
             held = sum(_proportional(path) for path in members)
         self.last_rough, self.again_at = rough, time.monotonic() + COUNT_AGAIN_S
         return held > self.limit
+
+    def remove(self) -> None:
+        """There is nothing to remove."""
 
     def _members(self) -> list[Path]:
         return [p for p in Path("/proc").glob("[0-9]*") if _namespace(p) == self.namespace]

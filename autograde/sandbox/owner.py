@@ -15,7 +15,6 @@ import shutil
 import stat
 import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,12 +61,6 @@ def owner_of(folder: Path) -> Owner | None:
     """The process that a private folder is named after; None for any other folder."""
     named = NAMED.fullmatch(folder.name)
     return Owner(*map(int, named.groups())) if named else None
-
-
-@cache
-def sweep_once() -> None:
-    """`sweep`, once a process."""
-    sweep()
 
 
 def sweep() -> list[Path]:

@@ -13,15 +13,17 @@ import os
 import shutil
 import signal
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from autograde import plain
 from autograde.exercise import Answer, Case
 from autograde.referee import Raised
+from autograde.sandbox import control_group, owner
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
-from autograde.sandbox.owner import private_folder, sweep_once
+from autograde.sandbox.owner import private_folder
 from autograde.sandbox.parent import quiet_environment, warm_context
 from autograde.sandbox.student import Limits, serve
 
@@ -56,7 +58,7 @@ class StudentSession:
         self.limits, self.isolation = limits, isolation
         self.ended = ""
         """Why the process is no more; empty while it lives."""
-        sweep_once()
+        _sweep_once()
         self.folder = private_folder()
         if submission is not None:
             _copy_plain_files(submission, self.folder, limits.file_bytes)
@@ -187,6 +189,13 @@ class StudentSession:
                 _signal_group(self.process.pid, end)
             self.process.join(GRACE_S)
         self.pipe.close()
+
+
+@cache
+def _sweep_once() -> None:
+    """Clear away, once a process, what killed graders have left."""
+    owner.sweep()
+    control_group.sweep()
 
 
 def _signal_group(leader: int, end: int) -> None:

@@ -14,6 +14,7 @@ Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -21,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from course.analysis import checks
+from course.analysis.checks import whole_number
 from course.analysis.scores import Interval, bootstrap
 from course.analysis.tables import as_csv
 
@@ -177,6 +180,17 @@ def ceiling_analysis(
 
     Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
     """
+    if not all(isinstance(stage, Stage) for stage in stages):
+        raise ValueError(
+            "stages hold something else than a Stage: give Stage(name, run, oracle) for each."
+        )
+    examples = list(examples)
+    for place, example in enumerate(examples):
+        if not isinstance(example, (tuple, list)) or len(example) != 2:
+            raise ValueError(
+                f"example {place} is a {type(example).__name__}: expected a pair (input, truth)."
+            )
+    resamples, seed = whole_number("resamples", resamples, 1), checks.seed(seed)
     names = [stage.name for stage in stages]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"stages {names}: at least one is needed, each with a name of its own.")
@@ -213,7 +227,14 @@ def _points(
     for value, truth in examples:
         for stage in stages:
             value = stage.oracle(value, truth) if stage.name in perfect else stage.run(value)
-        found.append(float(score(value, truth)))
+        given = score(value, truth)
+        try:
+            found.append(float(given))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"score gives {given!r}: a number from 0 (wrong) to 1 (right) is expected for each "
+                "example."
+            ) from error
     points = np.array(found)
     if not ((points >= 0) & (points <= 1)).all():  # also where one is nan
         raise ValueError(
@@ -260,12 +281,19 @@ def digits_pipeline(
         noise: Standard deviation of the noise; ink goes from 0 to 16.
         seed: Of codes, places and noise.
 
+    Raises:
+        ValueError: A count or the noise is out of range.
+
     Source: after Lecture 3, figure "Ceiling analysis" (detector, classifier, spell-correct); N25.
     """
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
 
-    rng = np.random.default_rng(seed)
+    num_codes = whole_number("num_codes", num_codes, 2)
+    num_known = whole_number("num_known", num_known, 1, 10**LENGTH)
+    rng = np.random.default_rng(checks.seed(seed))
+    if not isinstance(noise, (int, float)) or not 0 <= noise < math.inf:
+        raise ValueError(f"noise = {noise!r}: expected a standard deviation, 0 or more.")
     bunch = load_digits()
     order = rng.permutation(len(bunch.target))
     train, test = order[:200], order[200:]

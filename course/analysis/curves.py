@@ -12,7 +12,7 @@ Source: Lecture 3, "Reading training curves"; ledger S15, X06.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
@@ -133,7 +133,8 @@ def read_curves(source: History | Path | str | Sequence[Mapping[str, Any]]) -> C
 
     Raises:
         EngineError: A directory that is no run.
-        ValueError: Epochs without `train_loss`.
+        ValueError: Epochs without `train_loss`, a loss that is no number, or no epochs at all but
+            something else.
 
     Source: Lecture 3, "Reading training curves"; ledger S15.
     """
@@ -158,10 +159,25 @@ def _history(source: Any) -> History:
         lines = read_run(source).metrics()
         epochs = [line for line in lines if line.get("kind") == "epoch"]
     else:
-        epochs = [dict(epoch) for epoch in source]
+        epochs = [_epoch(epoch) for epoch in _listed(source)]
     return History(
         "val_loss" if epochs and "val_loss" in epochs[0] else "train_loss", "min", epochs
     )
+
+
+def _listed(source: Any) -> list[Any]:
+    if isinstance(source, Mapping) or not isinstance(source, Iterable):
+        raise ValueError(
+            f"source is a {type(source).__name__}: expected what fit() returns, a run directory, "
+            "or a list with a dictionary an epoch, as [{'train_loss': 2.1, 'val_loss': 2.2}, ...]."
+        )
+    return list(source)
+
+
+def _epoch(epoch: Any) -> dict[str, Any]:
+    if not isinstance(epoch, Mapping):
+        raise ValueError(f"an epoch is {epoch!r}: expected a dictionary, as {{'train_loss': 2.1}}.")
+    return dict(epoch)
 
 
 def _stopped_at_nonfinite(source: Any) -> str | None:
@@ -177,7 +193,21 @@ def _column(history: History, name: str) -> list[float]:
     """One number an epoch; nan where it is lost, as in a record, whose JSON holds no nan."""
     if not any(name in epoch for epoch in history.epochs):
         return []
-    return [math.nan if value is None else float(value) for value in history.column(name)]
+    return [_number(name, value, at) for at, value in enumerate(history.column(name), start=1)]
+
+
+def _number(name: str, value: Any, epoch: int) -> float:
+    try:
+        return math.nan if value is None else float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} of epoch {epoch} is {value!r}: expected a number; loss.item() makes one of a "
+            "tensor."
+        ) from error
+
+
+def _epochs(count: int) -> str:
+    return "1 epoch" if count == 1 else f"{count} epochs"
 
 
 Found = tuple[str, str, dict[str, float]]
@@ -188,7 +218,7 @@ def _state(train: list[float], val: list[float]) -> Found:
     if lost is not None:
         return "diverged", f"the training loss is {train[lost]} in epoch {lost + 1}.", {}
     if len(train) < LEAST_EPOCHS:
-        return "undecided", f"{len(train)} epochs; a curve begins to speak at {LEAST_EPOCHS}.", {}
+        return "undecided", f"{_epochs(len(train))}; a curve begins to speak at {LEAST_EPOCHS}.", {}
     start, end = train[0], median(train[-_tail(train) :])
     top = max(abs(start), start - min(train), 1e-12)  # a log-likelihood may fall below 0
     slope = relative_slope(train)

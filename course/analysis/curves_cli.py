@@ -32,7 +32,8 @@ def show(run_dir: Path, *, as_json: bool = False, plot: Path | None = None) -> s
     if as_json:
         document = {"run": str(run_dir), "epochs": num_epochs, **reading.to_json()}
         return json.dumps(document, indent=2, ensure_ascii=False)
-    lines = [f"{run_dir}, {num_epochs} epochs", str(reading)]
+    counted = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
+    lines = [f"{run_dir}, {counted}", str(reading)]
     return "\n".join([*lines, *([f"plot: {plot}"] if plot is not None else [])])
 
 

@@ -11,8 +11,6 @@ Source: Lecture 3, "Loss is not the metric"; ledger T23, N60, F101.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
@@ -22,6 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from course.analysis import checks
+from course.analysis.checks import whole_number
+from course.analysis.tables import as_csv
 
 Better = Literal["min", "max"]
 
@@ -75,11 +77,8 @@ class Case:
 
     def to_csv(self) -> str:
         """A line a model, with a header."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["model", *self.measures])
-        writer.writerows([name, *values.values()] for name, values in self.models.items())
-        return text.getvalue()
+        rows = ({"model": name} | dict(values) for name, values in self.models.items())
+        return as_csv(["model", *self.measures], rows)
 
     def __str__(self) -> str:
         width = max(map(len, self.models))
@@ -136,7 +135,7 @@ def balanced(*, seed: int = 0) -> Case:
     from course.analysis.scores import Predictions, calibration
     from course.data.datasets import load
 
-    data = load("digits", seed=seed)
+    data = load("digits", seed=checks.seed(seed))
     train, val = (x[:, :, :4].flatten(1) for x in (data.train_inputs, data.val_inputs))
     weight, bias = _fit(
         lambda z: F.cross_entropy(z, data.train_targets), train, 10, steps=100, seed=seed
@@ -179,7 +178,8 @@ def imbalanced(*, seed: int = 0, digit: int = 8) -> Case:
 
     from course.data.datasets import load
 
-    data = load("digits", seed=seed)
+    digit = whole_number("digit", digit, 0, 9)
+    data = load("digits", seed=checks.seed(seed))
     train, val = data.train_inputs.flatten(1), data.val_inputs.flatten(1)
     rare, truth = (data.train_targets == digit).float(), (data.val_targets == digit).float()
     up_weight = (1 - rare).sum() / rare.sum()
@@ -238,6 +238,7 @@ def regression(*, seed: int = 0) -> Case:
     from sklearn.linear_model import LinearRegression, QuantileRegressor
     from sklearn.model_selection import train_test_split
 
+    seed = checks.seed(seed)
     inputs, targets = load_diabetes(return_X_y=True)
     train, val, train_targets, truth = train_test_split(
         inputs, targets, test_size=0.3, random_state=seed
@@ -292,7 +293,8 @@ def ranking(*, seed: int = 0, num_queries: int = 150) -> Case:
 
     from course.data.datasets import load
 
-    data = load("digits", seed=seed)
+    data = load("digits", seed=checks.seed(seed))
+    num_queries = whole_number("num_queries", num_queries, 1, len(data.val_targets))
     gallery, labels = data.train_inputs.flatten(1), data.train_targets
     queries, truth = data.val_inputs.flatten(1)[:num_queries], data.val_targets[:num_queries]
     relevant = truth[:, None] == labels[None]

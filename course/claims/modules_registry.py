@@ -109,8 +109,8 @@ def list_layers_invisible() -> Measured:
         "state_dict()": len(model.state_dict()) > 0,
         "eval()": not model.layers[1].training,
     }
-    evidence = {"of the 4, see the list": sum(seen.values()), "sees the list": seen}
-    return weigh("of the 4, see the list", evidence, stated=not any(seen.values()))
+    evidence = {"ways that see the list, of 4": sum(seen.values()), "sees the list": seen}
+    return weigh("ways that see the list, of 4", evidence, stated=not any(seen.values()))
 
 
 @claim(

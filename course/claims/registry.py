@@ -25,7 +25,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from course.catalogue import Entry, find_entry, read_catalogue
+from course.catalogue import Entry, UnknownIdError, find_entry, read_catalogue
 
 Verdict = Literal["holds", "holds if", "does not hold", "needs GPU", "not decidable"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -191,7 +191,9 @@ def claim(
 
         @wraps(experiment)
         def run(seed: int = 0, device: Any = None) -> Trial:
-            place = choose_device(device, gpu=gpu) if "device" in words else choose_device("cpu")
+            check_seed(seed)
+            asked = choose_device(device, gpu=gpu)  # also where the experiment takes none
+            place = asked if "device" in words else choose_device("cpu")
             arguments = {"seed": seed, "device": place}
             start = time.perf_counter()
             with _quiet_and_seeded(seed):
@@ -221,6 +223,15 @@ def catalogue() -> dict[str, Entry]:
     return read_catalogue("course.claims", Path(__file__).parent, "claim")
 
 
+_ELSEWHERE = {
+    "K": "contradictions are read by course.claims.contradictions.find_contradiction, or on the "
+    "command line by course claims K17",
+    "N": "worked numbers are computed by course.worked.compute, or on the command line by course "
+    "worked N20",
+}
+"""Who knows ids of other letters."""
+
+
 def compute(id: str, *, seed: int = 0, device: Any = None) -> Trial:
     """Try one claim.
 
@@ -230,8 +241,13 @@ def compute(id: str, *, seed: int = 0, device: Any = None) -> Trial:
         device: Where torch computes. None: the GPU for claims that ask for one, else the CPU.
 
     Raises:
-        UnknownIdError: No such id; the message names the nearest.
+        UnknownIdError: No such id; the message names the nearest, or who knows it.
+        ValueError: No seed, or a device on which this torch cannot compute.
     """
+    if not isinstance(id, str):
+        raise UnknownIdError(f"{id!r} is not the id of a claim: expected a text, as 'F26'.")
+    if elsewhere := _ELSEWHERE.get(id.strip()[:1].upper()):
+        raise UnknownIdError(f"'{id}' is not the id of a claim (F01 to F138); {elsewhere}.")
     return find_entry(catalogue(), id, kind="a claim").load()(seed=seed, device=device)
 
 
@@ -279,6 +295,19 @@ def recorded_gpu_verdicts(path: Path | None = None) -> dict[str, Any]:
     return json.loads(file.read_text("utf-8")) if file.exists() else {}
 
 
+def check_seed(seed: Any) -> None:
+    """A seed that Python, NumPy and torch all take.
+
+    Raises:
+        ValueError: It is no whole number from 0 to 2**32 - 1.
+    """
+    whole = isinstance(seed, int) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < 2**32:
+        raise ValueError(
+            f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1}, as NumPy takes it."
+        )
+
+
 def choose_device(device: Any = None, *, gpu: bool = False) -> Any:
     """`device`, or for None the GPU where the claim asks for one and there is one.
 
@@ -291,7 +320,7 @@ def choose_device(device: Any = None, *, gpu: bool = False) -> Any:
         return torch.device("cuda" if gpu and torch.cuda.is_available() else "cpu")
     try:
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as fault:
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as fault:
         raise ValueError(
             f"device '{device}': this torch ({torch.__version__}) cannot compute there "
             f"({str(fault).splitlines()[0]}). Use cpu."

@@ -19,6 +19,8 @@ from course.claims.registry import (
     VERDICTS,
     Trial,
     catalogue,
+    check_seed,
+    choose_device,
     compute,
     compute_all,
     recorded_gpu_verdicts,
@@ -57,14 +59,25 @@ def run_command(
 
     Raises:
         UnknownIdError: No such id.
-        ValueError: This torch cannot compute on `device`.
+        ValueError: This torch cannot compute on `device`, the seed is none, or the page cannot be
+            written there; said before anything is tried.
     """
     out, progress = out or sys.stdout, progress or sys.stderr
     if list_only:
         print(listing(as_json=as_json), file=out)
         return 0
+    check_seed(seed)
+    if device is not None:
+        choose_device(device)
+    if html is not None:
+        _check_page(Path(html))
     if id is not None and id.strip().upper().startswith("K"):
         row = find_contradiction(id)
+        if html is not None:
+            raise ValueError(
+                f"--html {html}: a page holds claims, and {row.id} is a contradiction. Leave the "
+                "id out: the page of all claims ends with every contradiction."
+            )
         print(_dumped(row.to_json()) if as_json else contradiction_text(row), file=out)
         return 0
     if id is not None:
@@ -88,6 +101,20 @@ def run_command(
     return int(not all(trial.as_expected for trial in trials))
 
 
+def _check_page(path: Path) -> None:
+    """Before a minute of experiments: can the page be written there?
+
+    Raises:
+        ValueError: A directory, or in one that does not exist.
+    """
+    if path.is_dir():
+        raise ValueError(f"--html {path}: a directory. Name the page, as {path / 'claims.html'}.")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(
+            f"--html {path}: no directory {path.parent}. Make it first: mkdir -p {path.parent}"
+        )
+
+
 def listing(*, as_json: bool = False) -> str:
     """Ids and titles of all claims; with `as_json` their sources as well."""
     entries = catalogue().values()
@@ -98,13 +125,24 @@ def listing(*, as_json: bool = False) -> str:
 
 def line(trial: Trial) -> str:
     """One claim in one line: id, verdict, title, and the number that decides."""
-    measured = trial.measured
     text = f"{trial.entry.id:<5} {trial.verdict:<14} {trial.entry.title}: "
-    text += f"{measured.deciding} = {short(measured.number)}"
+    text += finding(trial.measured.deciding, trial.measured.number)
     if (recorded := _on_record(trial)) is not None:
         text += f" [on {recorded['gpu']}: {recorded['verdict']}, "
-        text += f"{recorded['deciding']} = {short(recorded['number'])}]"
+        text += f"{finding(recorded['deciding'], recorded['number'])}]"
     return text if trial.as_expected else f"{text}  << on record: {trial.expected}"
+
+
+def finding(name: str, number: float) -> str:
+    """A number with its name; of a count both numbers, as `runs that end in NaN: 5 of 6`.
+
+    >>> finding("runs that end in NaN, of 6", 5), finding("weights moved by", 0.25)
+    ('runs that end in NaN: 5 of 6', 'weights moved by = 0.25')
+    """
+    what, comma, total = name.rpartition(", of ")
+    if comma and total.isdigit():
+        return f"{what}: {short(number)} of {total}"
+    return f"{name} = {short(number)}"
 
 
 def summary(trials: Iterable[Trial]) -> str:
@@ -158,7 +196,7 @@ def as_text(trial: Trial) -> str:
 def _text_lines(trial: Trial) -> Iterator[str]:
     measured = trial.measured
     yield f"{trial.entry.id}  {trial.entry.title}: {trial.verdict}"
-    yield f"     {trial.entry.source}"
+    yield from _wrapped(trial.entry.source)
     yield from _wrapped(f"The lecture says: {trial.says}")
     if trial.condition and trial.verdict == "holds if":
         yield from _wrapped(f"It holds {trial.condition}.")
@@ -168,7 +206,7 @@ def _text_lines(trial: Trial) -> Iterator[str]:
     if measured.note:
         yield from _wrapped(measured.note)
     if (recorded := _on_record(trial)) is not None:
-        found = f"{recorded['deciding']} = {short(recorded['number'])}"
+        found = finding(recorded["deciding"], recorded["number"])
         yield from _wrapped(f"On record for {recorded['gpu']}: {recorded['verdict']}, {found}.")
     if not trial.as_expected:
         yield f"     The verdict on record is '{trial.expected}'."
@@ -184,8 +222,9 @@ def contradiction_text(row: Contradiction) -> str:
 
 def as_html(trial: Trial) -> str:
     """One claim as a small table; everything escaped."""
+    left = "<td style='text-align:left'>"  # where the page sets numbers, as notebooks do
     rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(short(value))}</td></tr>"
+        f"<tr>{left}{escape(name)}</td>{left}{escape(short(value))}</td></tr>"
         for name, value in trial.measured.evidence.items()
     )
     condition = trial.condition if trial.verdict == "holds if" else ""
@@ -202,6 +241,7 @@ def page(trials: Iterable[Trial]) -> str:
     """All trials and contradictions as one HTML page that needs no other file."""
     trials = list(trials)
     tally = ", ".join(f"{n} {verdict}" for verdict, n in counts(trials))
+    here = {trial.entry.id for trial in trials}
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width'>"
@@ -213,7 +253,7 @@ def page(trials: Iterable[Trial]) -> str:
         f"<h2>Contradictions</h2><p>{escape(_CONTRADICTIONS_INTRO)}</p>"
         "<table><thead><tr><th>id</th><th>topic</th><th>positions</th><th>decided by</th>"
         "<th>the course</th></tr></thead><tbody>"
-        f"{''.join(map(_contradiction_row, contradictions().values()))}"
+        f"{''.join(_contradiction_row(row, here) for row in contradictions().values())}"
         "</tbody></table></body></html>\n"
     )
 
@@ -222,29 +262,33 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #ccc;padding:.4rem;"
     "text-align:left;vertical-align:top}.v{white-space:nowrap;font-weight:600}"
-    ".changed{background:#fdd}summary{cursor:pointer}"
+    ".changed{background:#fdd}summary{cursor:pointer}td p{margin:.2rem 0;color:#555}"
+    "td{overflow-wrap:break-word}tr[id]>td:first-child{white-space:nowrap}@media(max-width:44rem){thead{display:none}"
+    "tr{display:block;border-bottom:1px solid #ccc;padding:.4rem 0}"
+    "td{display:block;border:0;padding:.1rem .4rem}}"
 )
 
 
 def _page_row(trial: Trial) -> str:
-    measured = trial.measured
     changed = "" if trial.as_expected else " class='changed'"
-    decides = f"{measured.deciding} = {short(measured.number)}"
+    decides = finding(trial.measured.deciding, trial.measured.number)
     if (recorded := _on_record(trial)) is not None:
-        decides += f"; on {recorded['gpu']}: {recorded['verdict']}, {recorded['deciding']} = "
-        decides += short(recorded["number"])
+        decides += f"; on {recorded['gpu']}: {recorded['verdict']}, "
+        decides += finding(recorded["deciding"], recorded["number"])
+    condition = trial.condition if trial.verdict == "holds if" else ""
+    holds = f"<p>It holds {escape(condition)}.</p>" if condition else ""
     return (
         f"<tr id='{escape(trial.entry.id)}'{changed}><td>{escape(trial.entry.id)}</td>"
-        f"<td>{escape(trial.entry.title)}<details><summary>evidence</summary>{as_html(trial)}"
+        f"<td>{escape(trial.entry.title)}{holds}<details><summary>evidence</summary>{as_html(trial)}"
         f"</details></td><td class='v'>{escape(trial.verdict)}</td><td>{escape(decides)}</td></tr>"
     )
 
 
-def _contradiction_row(row: Contradiction) -> str:
+def _contradiction_row(row: Contradiction, here: set[str]) -> str:
+    """Links lead to the claims that are on this page."""
     positions = "<br>".join(map(escape, row.positions))
-    known = catalogue()
     by = ", ".join(
-        f"<a href='#{id}'>{id}</a>" if id in known else escape(id) for id in row.decided_by
+        f"<a href='#{id}'>{id}</a>" if id in here else escape(id) for id in row.decided_by
     )
     return (
         f"<tr id='{row.id}'><td>{row.id}</td><td>{escape(row.topic)}</td><td>{positions}</td>"
@@ -280,7 +324,7 @@ def _dumped(value: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """A value in at most four significant digits a number."""
+    """A value in at most four significant digits a number; an empty text as `nothing`."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, int):
@@ -291,4 +335,4 @@ def short(value: Any) -> str:
         return "[" + ", ".join(map(short, value)) + "]"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {short(item)}" for name, item in value.items())
-    return str(value)
+    return str(value) or "nothing"  # as `raises`, where nothing did

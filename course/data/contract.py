@@ -27,7 +27,8 @@ IMAGE_CHANNELS = (1, 3, 4)
 LONGEST_IMAGE = 3
 """Sides that differ by more than this factor are taken for channels and a map, not for an image."""
 INPUT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-INDEX_DTYPES = (torch.long, torch.uint8)  # what cross_entropy takes as class indices (F07)
+REDUCED = ("float8", "float4", "uint16", "uint32", "uint64")
+"""Kinds of numbers that torch stores and hardly computes with: looked at as float64."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ def check_batch(
 
     Args:
         batch: A pair (inputs [B, ...], targets [B, ...]), as a loader gives it.
-        task: `classification`: class indices [B] or [B, ...], dtype long. `binary`: floats in
+        task: `classification`: class indices [B] or [B, ...], dtype long (uint8 [B] passes, as
+            torch's cross-entropy takes it). `binary`: floats in
             [0, 1], [B] or [B, 1]. `multilabel`: floats in [0, 1], [B, L]. `regression`: floats.
         num_classes: C (or L), where known: indices must lie in 0 .. C - 1.
         ndim: Dimensions of the inputs, the batch's counted: 4 for images, 2 for rows of features.
@@ -163,6 +165,8 @@ def check_batch(
         parts = len(batch) if isinstance(batch, tuple | list) else "no"
         return BatchReport([_not_a_pair(f"a {type(batch).__name__}, {parts} parts")])
     inputs, targets = batch
+    if breaches := list(_values_there(inputs, targets)):
+        return BatchReport(breaches)
     if breaches := list(_size(inputs, targets, ndim)):
         return BatchReport(breaches)  # what follows would only repeat these
     breaches = [*_layout(inputs, layout), *_input_values(inputs, value_range, input_dtype)]
@@ -190,11 +194,45 @@ def _not_a_pair(seen: str) -> Breach:
 
 
 def _shape(tensor: Tensor) -> str:
+    if tensor.is_nested:
+        return f"[{tensor.size(0)}, ragged]"
     return str(list(tensor.shape))
+
+
+def _values_there(inputs: Tensor, targets: Tensor) -> Iterator[Breach]:
+    """Both parts hold numbers that can be read; the targets one by one."""
+    for field, part in (("inputs", inputs), ("targets", targets)):
+        if part.is_meta:
+            yield Breach(
+                "no-values", field, f"{_shape(part)} on the device meta",
+                "a batch holds numbers; a meta tensor has a shape only",
+                "torch.device('cpu') instead of 'meta' where the data set is made",
+            )  # fmt: skip
+    if targets.is_nested or targets.layout != torch.strided:
+        yield Breach(
+            "wrong-label-dtype", "targets", f"layout {targets.layout}"
+            + (", nested" if targets.is_nested else ""),
+            "targets are a plain, dense tensor", "targets.to_dense()",
+        )  # fmt: skip
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    """A tensor's numbers in a kind that has a minimum; of a sparse one those that are there."""
+    if tensor.is_nested:
+        tensor = torch.cat([part.reshape(-1) for part in tensor.unbind()])
+    elif tensor.layout == torch.sparse_coo:
+        tensor = tensor.coalesce().values()
+    elif tensor.layout != torch.strided:
+        tensor = tensor.values()
+    return tensor.double() if str(tensor.dtype)[6:].startswith(REDUCED) else tensor
 
 
 def _size(inputs: Tensor, targets: Tensor, ndim: int | None) -> Iterator[Breach]:
     """Both parts hold the same number of examples, at least one, in their first dimension."""
+    if inputs.is_nested:  # sequences of their own length each
+        if inputs.size(0) != len(targets):
+            yield _not_as_many(inputs.size(0), len(targets))
+        return
     missing = inputs.dim() == 0 or targets.dim() == 0 or inputs.dim() + 1 == ndim
     if missing or (len(targets) == 1 and len(inputs) > 1 and inputs.dim() in (1, 3)):
         yield Breach(
@@ -210,16 +248,20 @@ def _size(inputs: Tensor, targets: Tensor, ndim: int | None) -> Iterator[Breach]
             "inputs.flatten(1)" if inputs.dim() > ndim else "inputs.unsqueeze(1)",
         )  # fmt: skip
     elif len(inputs) != len(targets):
-        yield Breach(
-            "size-mismatch", "batch", f"{len(inputs)} inputs and {len(targets)} targets",
-            "each input has one target", "print(inputs.shape, targets.shape)  # in collate_fn",
-        )  # fmt: skip
+        yield _not_as_many(len(inputs), len(targets))
     elif inputs.numel() == 0 or targets.numel() == 0:
         yield Breach(
             "empty-batch", "batch", f"inputs {_shape(inputs)}, targets {_shape(targets)}",
             "a batch holds at least one example, and an example at least one value",
             "DataLoader(dataset, batch_size)  # and look at len(dataset)",
         )  # fmt: skip
+
+
+def _not_as_many(inputs: int, targets: int) -> Breach:
+    return Breach(
+        "size-mismatch", "batch", f"{inputs} inputs and {targets} targets",
+        "each input has one target", "print(inputs.shape, targets.shape)  # in collate_fn",
+    )  # fmt: skip
 
 
 def _layout(inputs: Tensor, declared: Layout | None) -> Iterator[Breach]:
@@ -266,6 +308,9 @@ def _input_values(
             return  # raw bytes lie in 0-255 by nature: one message is enough
     if inputs.is_complex() or inputs.dtype == torch.bool:
         return
+    inputs = _numbers(inputs)
+    if not inputs.numel():  # a sparse tensor of zeros only
+        return
     if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
         yield _non_finite("inputs", inputs)
         return
@@ -310,15 +355,18 @@ def _indices(
         yield Breach(
             "wrong-label-shape", "targets", _shape(targets), contract, "targets.squeeze(1)"
         )
-    if targets.dtype not in INDEX_DTYPES:
+    if not _takes_as_indices(targets):
         soft = targets.is_floating_point() and targets.dim() == 2 and targets.shape[1] > 1
+        only = "; cross_entropy takes uint8 in [B] alone" if targets.dtype is torch.uint8 else ""
         yield Breach(
-            "wrong-label-dtype", "targets", f"{targets.dtype} {_shape(targets)}", contract,
+            "wrong-label-dtype", "targets", f"{targets.dtype} {_shape(targets)}", contract + only,
             "check_batch(..., class_probabilities=True)  # if they are meant so" if soft
-            else "targets.long()",
+            else "targets.real.long()" if targets.is_complex() else "targets.long()",
         )  # fmt: skip
-        if soft:
+        if soft or targets.is_complex():
             return
+    # As long: uint8 would take an ignore_index of -100 for 156.
+    targets = targets.long() if targets.dtype is torch.uint8 else _numbers(targets)
     counted = targets[targets != ignore_index]
     if counted.numel() == 0:
         yield Breach(
@@ -336,6 +384,16 @@ def _indices(
             "targets - 1  # if counted from 1" if low == 1 and high == num_classes
             else "unique = targets.unique()  # which label is not a class?",
         )  # fmt: skip
+
+
+def _takes_as_indices(targets: Tensor) -> bool:
+    """Whether torch's cross-entropy reads these as class indices (F07).
+
+    It takes long in any shape. It takes uint8 too, for one label an example: a map of them [B, ...]
+    raises `expected scalar type Long but found Byte`. It takes no other whole numbers.
+    """
+    one_each = targets.dim() == 1 or targets.shape[1:].numel() == 1  # [B, 1] is a breach by itself
+    return targets.dtype is torch.long or (targets.dtype is torch.uint8 and one_each)
 
 
 def _is_one_hot(inputs: Tensor, targets: Tensor, num_classes: int | None) -> bool:
@@ -382,10 +440,12 @@ def _float_targets(targets: Tensor, task: str, num_classes: int | None) -> Itera
     }[task]
     if targets.dtype not in INPUT_DTYPES:
         yield Breach(
-            "wrong-label-dtype", "targets", str(targets.dtype), contract, "targets.float()"
-        )
-    if task == "regression":
+            "wrong-label-dtype", "targets", str(targets.dtype), contract,
+            "targets.real.float()" if targets.is_complex() else "targets.float()",
+        )  # fmt: skip
+    if task == "regression" or targets.is_complex():
         return
+    targets = _numbers(targets)
     if task == "binary" and (targets.dim() > 2 or targets.shape[1:].numel() != 1):
         one_hot = targets.dim() == 2 and bool(((targets == 1).sum(1) == 1).all())
         yield Breach(

@@ -5,7 +5,8 @@ cuts its batches out of tensors: no example is fetched or collated by itself, wh
 DataLoader's time on small data. Both give the same batches for the same seed.
 
 Random augmentation is keyed: the draws for an example depend on (seed, epoch, index) and on nothing
-else, so they are the same with 0 and with 8 workers, and in a run that was killed and resumed.
+else, so they are the same with 0 and with 8 workers, and in a run that was killed and resumed. A
+data set that draws by itself, or a `collate_fn`, is keyed too, by (seed, epoch, batch).
 
 Source: Lecture 3, "Is the GPU waiting?"; ledger C15, C17, F90-F95, B33.
 """
@@ -20,9 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate, get_worker_info
 
 from course.data.sampling import (
+    PlacedBatch,
     ResumableBatchSampler,
     WeightedBatchSampler,
     check_batches,
@@ -79,6 +81,8 @@ def make_loader(
         batches = WeightedBatchSampler(weights, batch_size, **shared)
     if augment is not None:
         dataset = Augmented(dataset, augment, seed=seed)
+    elif num_workers and not (type(dataset) is TensorDataset and "collate_fn" not in options):
+        dataset = KeyedBatches(dataset, seed=seed)
     options.setdefault("pin_memory", torch.accelerator.is_available())
     # A generator of its own: starting the workers then draws nothing from the global one (F86).
     options.setdefault("generator", torch.Generator().manual_seed(seed))
@@ -116,12 +120,50 @@ class Augmented(Dataset):
 
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Any, Any]:
         epoch, index = key if isinstance(key, tuple) else (0, key)
-        inputs, targets = self.dataset[index]
         with keyed_randomness(self.seed, epoch, index):
+            inputs, targets = self.dataset[index]  # inside: it may draw by itself
             return self.augment(inputs), targets
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+
+class KeyedBatches(Dataset):
+    """A data set whose own draws, in a worker, depend on (seed, epoch, batch) alone.
+
+    A worker's generators go on from batch to batch, so one that starts in the middle of an epoch
+    would draw otherwise. Here they are seeded before each batch; what `collate_fn` draws after it
+    follows from there. Everything else is asked of the data set itself.
+    """
+
+    def __init__(self, dataset: Dataset, *, seed: int = 0) -> None:
+        self.dataset, self.seed = dataset, seed
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[index]
+
+    def __getitems__(self, batch: list) -> list:
+        if isinstance(batch, PlacedBatch):
+            seed_workers_draws(self.seed, *batch.place)
+        if fetch := getattr(self.dataset, "__getitems__", None):
+            return fetch(batch)
+        return [self.dataset[index] for index in batch]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "dataset":  # while it is unpickled there is none
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+def draws_nothing_unkeyed(loader: Any) -> bool:
+    """Whether what a loader's workers draw from the global generators is keyed, or is nothing."""
+    dataset = getattr(loader, "dataset", None)
+    if isinstance(dataset, (Augmented, KeyedBatches)):
+        return True  # what collate_fn draws follows from the last key
+    return type(dataset) is TensorDataset and loader.collate_fn is default_collate
 
 
 @contextmanager
@@ -133,10 +175,7 @@ def keyed_randomness(*key: int) -> Iterator[None]:
     saved = None
     if get_worker_info() is None:  # a worker's generators serve nothing else
         saved = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
-    seed = key_seed(*key)
-    torch.default_generator.manual_seed(seed)  # not torch.manual_seed: it would reseed the GPU too
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
+    _seed_globals(key_seed(*key))
     try:
         yield
     finally:
@@ -144,6 +183,18 @@ def keyed_randomness(*key: int) -> Iterator[None]:
             torch.default_generator.set_state(saved[0])
             np.random.set_state(saved[1])
             random.setstate(saved[2])
+
+
+def seed_workers_draws(*key: int) -> None:
+    """In a worker, let its global generators depend on the key alone; elsewhere do nothing."""
+    if get_worker_info() is not None:
+        _seed_globals(key_seed(*key))
+
+
+def _seed_globals(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)  # not torch.manual_seed: it would reseed the GPU too
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
 
 
 def length_of(loader: Any) -> int | None:

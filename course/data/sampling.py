@@ -19,7 +19,7 @@ N52.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -112,6 +112,14 @@ def num_batches(num_examples: int, batch_size: int, *, drop_last: bool = False) 
     return num_examples // batch_size if drop_last else -(-num_examples // batch_size)
 
 
+class PlacedBatch(list):
+    """The indices of a batch, which know their place (epoch, batch, rank)."""
+
+    def __init__(self, indices: Iterable = (), place: tuple[int, ...] = ()) -> None:
+        super().__init__(indices)
+        self.place = place
+
+
 class ResumableBatchSampler(Sampler):
     """Batches of indices for `DataLoader(batch_sampler=...)`, in an order keyed by (seed, epoch).
 
@@ -167,7 +175,10 @@ class ResumableBatchSampler(Sampler):
         for batch in range(start, len(self)):
             first = batch * self.batch_size
             mine = order[first : first + self.batch_size][self.rank :: self.num_ranks].tolist()
-            yield [(epoch, index) for index in mine] if self.keyed else mine
+            yield PlacedBatch(
+                [(epoch, index) for index in mine] if self.keyed else mine,
+                (epoch, batch, self.rank),
+            )
 
     def __len__(self) -> int:
         """Batches of a whole epoch, wherever the next pass starts."""

@@ -9,17 +9,34 @@ Source: Lecture 3, "Splits and shift"; ledger T24, F99, F100, B22.
 
 from __future__ import annotations
 
-import hashlib
 import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from course.data import perceptual
+from course.data.columns import (
+    LARGE,
+    NUMBERS,
+    TIMES,
+    NotComparable,
+    alike,
+    as_array,
+    codes_of,
+    filled,
+    gaps,
+    in_order,
+    is_nothing,
+    key_of,
+    keys_of,
+    kind_of,
+    row_keys,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,12 +67,13 @@ def stratified_split(
     """A random split in which each class keeps its share on both sides.
 
     Args:
-        targets: [N] class indices.
+        targets: [N] classes: indices, text, or anything that can be told apart.
 
     Raises:
-        ValueError: A class has a single example, which cannot be on both sides.
+        ValueError: A class has a single example, which cannot be on both sides; a target is nan or
+            None; or targets are not [N].
     """
-    labels = _numpy(targets)
+    labels = _classes_of(targets)
     rng, val = np.random.default_rng(seed), []
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
@@ -79,9 +97,9 @@ def group_split(
         groups: [N] group of each example, of any type that compares.
 
     Raises:
-        ValueError: There is only one group.
+        ValueError: There is only one group, or an example has none (None, nan).
     """
-    groups = _codes(groups)
+    groups = _groups_of(groups)
     names = np.unique(groups)
     if len(names) < 2:
         raise ValueError(
@@ -96,12 +114,17 @@ def time_split(times: ArrayLike, val_share: float = 0.2) -> tuple[Indices, Indic
     """The latest share validates. Examples of one moment stay on one side, the training side.
 
     Args:
-        times: [N] numbers or NumPy datetimes.
+        times: [N] numbers, dates (Python's, NumPy's) or text that is an ISO date.
 
     Raises:
-        ValueError: No moment lies after the cut.
+        ValueError: No moment lies after the cut; a time is nan or None; or times have no order.
     """
-    times = _numpy(times)
+    times = in_order(times)
+    if missing := int(gaps(times).sum()):
+        raise ValueError(
+            f"{missing} of {len(times)} times are nan or None: on which side should these be? "
+            "Leave them out, or give them the time they were recorded at."
+        )
     cut = np.sort(times)[len(times) - _num_val(len(times), val_share) - 1]
     val = np.flatnonzero(times > cut)
     if not len(val):
@@ -198,46 +221,46 @@ def check_split(
     """Look at a finished split as a sceptic would; nothing is changed.
 
     Args:
-        train: Inputs [N, ...] and targets [N]: tensors or arrays.
+        train: Inputs [N, ...] and targets [N]: tensors, arrays or lists, of any dtype. What cannot
+            be compared (text with distances, complex targets) is named as not checked; nan and inf
+            count as gaps, which are compared as well.
         val: Likewise.
         groups: Group of each training and of each validation example.
         times: Time of each, likewise.
         alpha: Chance of a false alarm accepted in each statistical test.
 
     Raises:
-        ValueError: A side is empty, or inputs and targets are not as many.
+        ValueError: A side is empty, or inputs, targets, groups or times are not as many.
 
     Source: Lecture 3, "Splits and shift"; Lopez-Paz and Oquab 2017 for the classifier test.
     """
-    for name, (x, y) in (("train", train), ("val", val)):
-        if len(x) != len(y) or not len(x):
-            raise ValueError(
-                f"{name} holds {len(x)} inputs and {len(y)} targets: expected as many of both, "
-                "and at least 1."
-            )
-    sides = _Sides(*(_numpy(part) for part in (*train, *val)), alpha, np.random.default_rng(seed))
-    checks = [
-        lambda: _copies(sides),
-        lambda: _near_copies(sides),
-        lambda: _look_alikes(sides),
-        lambda: _shared_groups(groups),
-        lambda: _earlier(times),
-        lambda: _preprocessing(sides),
-        lambda: _missing_classes(sides),
-        lambda: _label_shift(sides),
-        lambda: _covariate_shift(sides),
-    ]
-    findings, figures, not_checked, series = [], {}, [], {}
-    for check in checks:
-        for result in check():
-            if isinstance(result, str):
-                not_checked.append(result)
-            elif isinstance(result, dict):
-                figures |= result
-            elif isinstance(result, tuple):
-                series[result[0]] = result[1]
-            else:
-                findings.append(result)
+    _check_sizes(train, val, groups=groups, times=times)
+    sides = _Sides(*(as_array(part) for part in (*train, *val)), alpha, np.random.default_rng(seed))
+    checks = {
+        "copies": lambda: _copies(sides),
+        "near copies": lambda: _near_copies(sides),
+        "look-alikes": lambda: _look_alikes(sides),
+        "groups": lambda: _shared_groups(groups),
+        "times": lambda: _earlier(times),
+        "preprocessing": lambda: _preprocessing(sides),
+        "missing classes": lambda: _missing_classes(sides),
+        "label shift": lambda: _label_shift(sides),
+        "covariate shift": lambda: _covariate_shift(sides),
+    }
+    findings, figures, not_checked, series = [], sides.gaps, [], {}
+    for name, check in checks.items():
+        try:
+            for result in check():
+                if isinstance(result, str):
+                    not_checked.append(f"{name}: {result}")
+                elif isinstance(result, dict):
+                    figures |= result
+                elif isinstance(result, tuple):
+                    series[result[0]] = result[1]
+                else:
+                    findings.append(result)
+        except NotComparable as reason:
+            not_checked.append(f"{name}: {reason}")
     return SplitReport(
         findings=tuple(findings),
         figures=figures,
@@ -246,16 +269,43 @@ def check_split(
     )
 
 
+def _check_sizes(train: tuple, val: tuple, **others: tuple | None) -> None:
+    """Every example has an input, a target and, where there are any, a group and a time."""
+    for name, (x, y) in (("train", train), ("val", val)):
+        if any(
+            isinstance(part, (dict, set, str)) or not hasattr(part, "__len__") for part in (x, y)
+        ):
+            raise ValueError(
+                f"{name} holds a {type(x).__name__} and a {type(y).__name__}: expected inputs "
+                "[N, ...] and targets [N]. Give one tensor of a dictionary at a time."
+            )
+        if len(x) != len(y) or not len(x):
+            raise ValueError(
+                f"{name} holds {len(x)} inputs and {len(y)} targets: expected as many of both, "
+                "and at least 1."
+            )
+    for name, pair in others.items():
+        if pair is not None and [len(part) for part in pair] != [len(train[0]), len(val[0])]:
+            raise ValueError(
+                f"{name} hold {len(pair[0])} and {len(pair[1])} entries for {len(train[0])} "
+                f"training and {len(val[0])} validation examples: expected one for each."
+            )
+
+
 class _Sides:
-    """Both sides as rows of numbers, and the most that the dear comparisons look at."""
+    """Both sides as rows, their targets, and the most that the dear comparisons look at."""
 
     def __init__(self, x, y, x_val, y_val, alpha, rng) -> None:
-        self.x, self.x_val = x.reshape(len(x), -1), x_val.reshape(len(x_val), -1)
         self.shape, self.shape_val = x.shape[1:], x_val.shape[1:]
-        self.y, self.y_val, self.alpha, self.rng = y, y_val, alpha, rng
-        self.image = x.ndim == 4
+        self.x, self.x_val = (_rows(part) for part in (x, x_val))
+        self.alpha, self.rng = alpha, rng
+        self.image = x.ndim == 4 and x.dtype.kind in NUMBERS
         self.same_width = self.x.shape[1] == self.x_val.shape[1]
-        self.numbers = all(part.dtype.kind in "fiub" for part in (self.x, self.x_val))
+        self.numbers = all(part.dtype.kind in NUMBERS for part in (self.x, self.x_val))
+        self.gaps: dict[str, float] = {}
+        """Share of examples with a nan, inf or None among their inputs, and without a target."""
+        self._count_gaps(train=(self.x, y), val=(self.x_val, y_val))
+        self._keep_targets(y, y_val)
 
         self.val_rows = np.arange(len(x_val))
         """Validation rows that are searched for copies."""
@@ -269,8 +319,57 @@ class _Sides:
             rows = rows[self.rng.choice(len(rows), MOST_ROWS, replace=False)]
         return rows.astype(np.float64)
 
+    def _count_gaps(self, **sides: tuple[np.ndarray, np.ndarray]) -> None:
+        for side, (x, y) in sides.items():
+            holes = ~np.isfinite(x) if x.dtype.kind == "f" else gaps(x)
+            shares = {
+                f"inputs_with_gaps_{side}": float(holes.any(1).mean()),
+                f"without_target_{side}": float(gaps(y).reshape(len(y), -1).any(1).mean()),
+            }
+            self.gaps |= {name: share for name, share in shares.items() if share}
+
+    def _keep_targets(self, y: np.ndarray, y_val: np.ndarray) -> None:
+        """Targets that are there; objects, dates and the like as numbers."""
+        pair = [_column(part) for part in (y, y_val)]
+        pair = [part[~gaps(part)] if part.ndim == 1 else part for part in pair]
+        self.names: list[Any] | None = None
+        """What a target's number stands for, where targets are no numbers or text."""
+        self.no_targets = _why_no_targets(*pair)
+        if not self.no_targets and any(part.dtype.kind in "OSV" for part in pair):
+            try:
+                pair, self.names = codes_of(*pair)
+            except NotComparable as reason:
+                self.no_targets = str(reason)
+        elif not self.no_targets and pair[0].dtype.kind in TIMES:
+            kind = np.result_type(*pair)
+            pair = [part.astype(kind).astype(np.int64).astype(np.float64) for part in pair]
+        self.y, self.y_val = pair
+
     def classes(self) -> bool:
-        return self.y.ndim == 1 and self.y.dtype.kind in "iubU" and self.y_val.ndim == 1
+        return self.y.dtype.kind in "iubU"
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    """[N, D]; a complex number is two columns."""
+    rows = x.reshape(len(x), math.prod(x.shape[1:]))
+    return np.hstack([rows.real, rows.imag]) if rows.dtype.kind == "c" else rows
+
+
+def _column(y: np.ndarray) -> np.ndarray:
+    return y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def _why_no_targets(y: np.ndarray, y_val: np.ndarray) -> str:
+    """Why these targets cannot be compared; empty where they can."""
+    if y.ndim != 1 or y_val.ndim != 1:
+        return "targets are not [N]"
+    if not len(y) or not len(y_val):
+        return "every target of a side is nan or None"
+    if not alike(y, y_val):
+        return f"training targets are {kind_of(y)} and validation targets {kind_of(y_val)}"
+    if "c" in (y.dtype.kind, y_val.dtype.kind):
+        return "targets are complex numbers, which have no order"
+    return ""
 
 
 Result = Iterator[SplitFinding | dict[str, float] | str | tuple[str, dict[str, list]]]
@@ -279,9 +378,7 @@ Result = Iterator[SplitFinding | dict[str, float] | str | tuple[str, dict[str, l
 
 def _copies(sides: _Sides) -> Result:
     """Rows that stand on both sides, bit for bit; more often than rows repeat within training."""
-    kind = np.result_type(sides.x, sides.x_val)  # the same numbers in another dtype are a copy
-    train = [_row_hash(row) for row in sides.x.astype(kind, copy=False)]
-    val = [_row_hash(row) for row in sides.x_val.astype(kind, copy=False)]
+    train, val = row_keys(sides.x, sides.x_val)  # the same numbers in another dtype are a copy
     seen = set(train)
     shared = sum(row in seen for row in val) / len(val)
     repeated = 1 - len(seen) / len(train)
@@ -299,11 +396,12 @@ def _copies(sides: _Sides) -> Result:
 def _near_copies(sides: _Sides) -> Result:
     """Validation rows far nearer to a training row than training rows are to each other."""
     if not (sides.numbers and sides.same_width) or sides.x.shape[1] < 8 or len(sides.x) < 8:
-        yield "near copies: the rows are no 8 or more numbers, or fewer than 8 rows"
+        yield "the rows are no 8 or more numbers, or fewer than 8 rows"
         return
-    train, val = (part.astype(np.float64) for part in (sides.x, sides.x_val[sides.val_rows]))
-    copies = {_row_hash(row) for row in train}
-    sides.named |= np.array([_row_hash(row) in copies for row in val])  # by `_copies`
+    train, val = row_keys(sides.x, sides.x_val[sides.val_rows])
+    copies = set(train)
+    sides.named |= np.array([row in copies for row in val])  # by `_copies`
+    val, train = filled(sides.x_val[sides.val_rows], sides.x, marks=not sides.image)
     if len(train) > 10 * MOST_ROWS:
         train = train[sides.rng.choice(len(train), 10 * MOST_ROWS, replace=False)]
     train, val = _features(train, val, image=sides.image)
@@ -327,16 +425,16 @@ def _look_alikes(sides: _Sides) -> Result:
     """Images that are a training image again, moved, brightened or compressed; more of them than
     training images have such a double within training."""
     if not sides.image or sides.shape != sides.shape_val or not sides.numbers:
-        yield "look-alikes: inputs are no images [N, C, H, W] of one size"
+        yield "inputs are no images [N, C, H, W] of one size"
         return
     if min(sides.shape[1:]) < 8 or len(sides.x) < 100:
-        yield "look-alikes: images under 8 × 8, or fewer than 100"
+        yield "images under 8 × 8, or fewer than 100"
         return
     rows = np.arange(len(sides.x))
     if len(rows) > MOST_IMAGES:
         rows = sides.rng.choice(len(rows), MOST_IMAGES, replace=False)
-    train = perceptual.grey(sides.x[rows].reshape(-1, *sides.shape))
-    val = perceptual.grey(sides.x_val[sides.val_rows[~sides.named]].reshape(-1, *sides.shape))
+    val, train = filled(sides.x_val[sides.val_rows[~sides.named]], sides.x[rows], marks=False)
+    train, val = (perceptual.grey(part.reshape(-1, *sides.shape)) for part in (train, val))
     usual, _ = perceptual.look_alikes(train[:1000], train, skip_self=True)
     unlike, _ = perceptual.look_alikes(val, train)
     limit = COPY_DISTANCE * float(np.median(usual))
@@ -359,9 +457,12 @@ def _look_alikes(sides: _Sides) -> Result:
 
 def _shared_groups(groups: tuple | None) -> Result:
     if groups is None:
-        yield "groups: none were given"
+        yield "none were given"
         return
-    train, val = (_numpy(part).tolist() for part in groups)
+    sides = [keys_of(part) for part in groups]
+    train, val = ([key for key in side if key != key_of(None)] for side in sides)
+    if unknown := sum(map(len, sides)) - len(train) - len(val):
+        yield f"the {unknown} examples whose group is nan or None"
     both = set(train) & set(val)
     share = sum(group in both for group in val) / max(len(val), 1)
     yield {"shared_groups": float(len(both)), "val_in_shared_groups": share}
@@ -377,9 +478,16 @@ def _shared_groups(groups: tuple | None) -> Result:
 
 def _earlier(times: tuple | None) -> Result:
     if times is None:
-        yield "times: none were given"
+        yield "none were given"
         return
-    train, val = (_numpy(part) for part in times)
+    train, val = (in_order(part) for part in times)
+    if not alike(train, val):
+        raise NotComparable(f"one side's are {kind_of(train)} and the other's {kind_of(val)}")
+    if unknown := int(gaps(train).sum() + gaps(val).sum()):
+        yield f"the {unknown} examples whose time is nan or None"
+    train, val = train[~gaps(train)], val[~gaps(val)]
+    if not len(train) or not len(val):
+        return
     early = float((val <= train.max()).mean())
     yield {"val_not_later": early}
     if early:
@@ -395,7 +503,7 @@ def _earlier(times: tuple | None) -> Result:
 def _preprocessing(sides: _Sides) -> Result:
     """Mean 0 and deviation 1 hold for both sides joined, and not for training alone."""
     if not sides.same_width or sides.x.dtype.kind != "f" or sides.x_val.dtype.kind != "f":
-        yield "preprocessing: inputs are no floating-point rows of one width"
+        yield "inputs are no floating-point rows of one width"
         return
     joined = _off_standard(np.concatenate([sides.x, sides.x_val]))
     alone = _off_standard(sides.x)
@@ -411,8 +519,8 @@ def _preprocessing(sides: _Sides) -> Result:
 
 
 def _missing_classes(sides: _Sides) -> Result:
-    if not sides.classes():
-        yield "missing classes: targets are no class indices [N]"
+    if sides.no_targets or not sides.classes():
+        yield sides.no_targets or "targets are no class indices [N]"
         return
     train, val = set(sides.y.tolist()), set(sides.y_val.tolist())
     for side, missing in (("validation", train - val), ("training", val - train)):
@@ -420,7 +528,7 @@ def _missing_classes(sides: _Sides) -> Result:
             yield SplitFinding(
                 id="missing-class",
                 message=f"{side} lacks {len(missing)} of {len(train | val)} classes, such as "
-                f"{sorted(missing)[0]}: nothing can be said about them.",
+                f"{_named(sides, min(missing))}: nothing can be said about them.",
                 figures={"missing": float(len(missing))},
                 fix="train, val = stratified_split(targets)",
             )
@@ -430,20 +538,22 @@ def _label_shift(sides: _Sides) -> Result:
     """Chi-square of the classes by side; for numbers, Kolmogorov and Smirnov's test."""
     from scipy import stats
 
-    if sides.y.ndim != 1 or sides.y_val.ndim != 1:
-        yield "label shift: targets are not [N]"
+    if sides.no_targets:
+        yield sides.no_targets
         return
     if sides.classes():
         names = np.unique(np.concatenate([sides.y, sides.y_val]))
         table = np.array([[(y == n).sum() for n in names] for y in (sides.y, sides.y_val)])
         p = float(stats.chi2_contingency(table).pvalue) if len(names) > 1 else 1.0
         distance = float(abs(table[0] / table[0].sum() - table[1] / table[1].sum()).sum() / 2)
-        counts = {"labels": names.tolist(), "train": table[0].tolist(), "val": table[1].tolist()}
+        labels = [_named(sides, name) for name in names.tolist()]
+        counts = {"labels": labels, "train": table[0].tolist(), "val": table[1].tolist()}
         yield "label_counts", counts
     else:
         test = stats.ks_2samp(sides.y.astype(float), sides.y_val.astype(float))
         p, distance = float(test.pvalue), float(test.statistic)
-        drawn = (sides.drawn(part).tolist() for part in (sides.y, sides.y_val))
+        finite = (part[np.isfinite(part)] for part in (sides.y, sides.y_val))
+        drawn = (sides.drawn(part).tolist() for part in finite)
         yield "targets", dict(zip(("train", "val"), drawn, strict=True))
     yield {"label_shift": distance, "label_shift_p": p}
     if p < sides.alpha and distance > 0.05:
@@ -456,15 +566,22 @@ def _label_shift(sides: _Sides) -> Result:
         )
 
 
+def _named(sides: _Sides, label: Any) -> Any:
+    """A label as its author wrote it, in a form that goes into JSON."""
+    name = label if sides.names is None else sides.names[label]
+    return name if isinstance(name, (str, int, float, bool)) else str(name)
+
+
 def _covariate_shift(sides: _Sides) -> Result:
     """Can trees tell the sides apart on rows they have not seen? AUC 0.5 is no."""
-    if not (sides.numbers and sides.same_width) or min(len(sides.x), len(sides.x_val)) < 40:
-        yield "covariate shift: inputs are no numbers of one width, or under 40 examples a side"
+    usable = sides.numbers and sides.same_width and sides.x.shape[1]
+    if not usable or min(len(sides.x), len(sides.x_val)) < 40:
+        yield "inputs are no numbers of one width, or under 40 examples a side"
         return
     from scipy import stats
     from sklearn.ensemble import ExtraTreesClassifier
 
-    train, val = sides.drawn(sides.x), sides.drawn(sides.x_val)
+    train, val = filled(sides.drawn(sides.x), sides.drawn(sides.x_val))
     size = min(len(train), len(val))  # as many of both, or the trees would only count
     train, val = (sides.rng.permutation(part)[:size] for part in (train, val))
     half = size // 2
@@ -510,11 +627,14 @@ def _nearest(queries: np.ndarray, rows: np.ndarray, *, skip_self: bool = False) 
 def _off_standard(rows: np.ndarray) -> float:
     """How far the columns are from mean 0 and deviation 1, the worst of them."""
     rows = rows.astype(np.float64)
-    rows = rows[:, rows.std(0) > 1e-9]
+    known = ~np.isnan(rows).all(0) & ~np.isinf(rows).any(0)  # no scaler has made a column of inf
+    rows = rows[:, known & (abs(np.nan_to_num(rows)).max(0, initial=0.0) < LARGE)]
+    rows = rows[:, np.nanstd(rows, 0) > 1e-9]
     if not rows.size or len(rows) < 8:
         return float("inf")
-    off = min(float(abs(rows.std(0, ddof=ddof) - 1).max()) for ddof in (0, 1))
-    return max(float(abs(rows.mean(0)).max()), off)
+    with np.errstate(all="ignore"):  # a column with one known value has no deviation
+        off = min(float(np.nanmax(abs(np.nanstd(rows, 0, ddof=ddof) - 1))) for ddof in (0, 1))
+    return max(float(abs(np.nanmean(rows, 0)).max()), off)
 
 
 def _finite(figures: dict[str, float]) -> dict[str, float | None]:
@@ -527,22 +647,41 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{body}</table>"
 
 
-def _row_hash(row: np.ndarray) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=12).digest()
+def _classes_of(targets: Any) -> np.ndarray:
+    """Classes [N] that can be compared and sorted."""
+    labels = _column(as_array(targets))
+    if labels.ndim != 1:
+        raise ValueError(
+            f"targets are {list(labels.shape)}: expected one class an example, [N]. "
+            "One-hot rows? Use targets.argmax(1)."
+        )
+    if missing := int(gaps(labels).sum()):
+        raise ValueError(
+            f"{missing} of {len(labels)} targets are nan or None: a class cannot be kept in its "
+            "share without being known. Leave these examples out, or name their class."
+        )
+    return codes_of(labels)[0][0] if labels.dtype.kind in "OV" else labels
 
 
-def _numpy(values: Any) -> np.ndarray:
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
-
-
-def _codes(groups: Any) -> np.ndarray:
-    """A number for each group; names may be anything that is hashable, tuples too."""
-    numbers: dict[Any, int] = {}
-    names = groups.tolist() if hasattr(groups, "tolist") else groups
-    return np.array([numbers.setdefault(name, len(numbers)) for name in names])
+def _groups_of(groups: Any) -> np.ndarray:
+    """A number for each example's group; groups may be named by anything, tuples too."""
+    column = as_array(groups)
+    names = np.empty(len(column), dtype=object)
+    names[:] = [tuple(n) if isinstance(n, list) else n for n in column.tolist()]
+    if missing := sum(map(is_nothing, names)):
+        raise ValueError(
+            f"{missing} of {len(names)} examples have no group (nan or None), so nobody knows to "
+            "which they belong. Leave them out, or give each a group of its own."
+        )
+    return codes_of(names)[0][0]
 
 
 def _num_val(num: int, val_share: float) -> int:
+    if not isinstance(num, Integral) or not isinstance(val_share, Real) or val_share != val_share:
+        raise ValueError(
+            f"val_share = {val_share!r} of num = {num!r}: expected a share between 0 and 1 of a "
+            "whole number of examples, such as 0.2 of 1000."
+        )
     num_val = round(num * val_share)
     if not 0 < num_val < num:
         raise ValueError(

@@ -15,7 +15,7 @@ import signal
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -113,8 +113,15 @@ def _explanation(error: Exception, loader: DataLoader | None) -> str | None:
     by_torch = isinstance(error, RuntimeError) and TORCHS_WORDS.search(str(error))
     if not by_torch and not isinstance(error, BROKEN_CONNECTION):
         return None
-    dead = _dead_workers(loader, patience_s=2.0 if by_torch else 0.5)
+    batches = _batches_of(loader) or _batches_in(error)
+    try:
+        dead = _dead_workers(batches, patience_s=2.0 if by_torch else 0.5)
+    except RuntimeError as told:  # from torch's handler of SIGCHLD, behind the broken connection
+        if (by_torch := TORCHS_WORDS.search(str(told))) is None:
+            raise
+        error, dead = told, _dead_workers(batches, patience_s=0.0)
     if dead:
+        _end(batches, loader)
         pid, code = dead[0]
         what, why, remedy = _cause_by_exit_code(code)
     elif not by_torch:
@@ -133,10 +140,25 @@ def _explanation(error: Exception, loader: DataLoader | None) -> str | None:
     )
 
 
-def _dead_workers(loader: DataLoader | None, *, patience_s: float) -> list[tuple[int, int]]:
-    """(pid, exit code) of the workers that ended by themselves with anything but 0."""
+def _batches_of(loader: DataLoader | None) -> Any:
+    """The loader's pass under way; None where only the pass itself would know."""
     batches = getattr(loader, "_workers_of", None)
-    batches = batches() if batches else getattr(loader, "_iterator", None)
+    return batches() if batches else getattr(loader, "_iterator", None)
+
+
+def _batches_in(error: Exception) -> Any:
+    """The pass over a DataLoader that an error went through, from its traceback."""
+    trace = error.__traceback__
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        if hasattr(owner, "_workers") and hasattr(owner, "_worker_result_queue"):
+            return owner
+        trace = trace.tb_next
+    return None
+
+
+def _dead_workers(batches: Any, *, patience_s: float) -> list[tuple[int, int]]:
+    """(pid, exit code) of the workers that ended by themselves with anything but 0."""
     workers = getattr(batches, "_workers", [])
     until = time.monotonic() + patience_s
     while workers:  # a process that broke the connection may still be on its way out
@@ -145,6 +167,14 @@ def _dead_workers(loader: DataLoader | None, *, patience_s: float) -> list[tuple
             return dead
         time.sleep(0.02)
     return []
+
+
+def _end(batches: Any, loader: DataLoader | None) -> None:
+    """End the other workers of a pass; torch would raise for the dead one again, at any moment."""
+    with suppress(RuntimeError, *BROKEN_CONNECTION):
+        batches._shutdown_workers()
+    if getattr(loader, "_iterator", None) is batches:  # persistent workers: start new ones
+        loader._iterator = None
 
 
 def _cause_by_exit_code(code: int) -> tuple[str, str, str]:

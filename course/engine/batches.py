@@ -1,19 +1,28 @@
 """The epoch's batches, entered where the run stands.
 
-Loaders of `course.data.loading` go to any (epoch, batch) at once. Any other loader is played again
-from the state in which its epoch began, up to the place, and what it draws on the way is put back.
+Loaders of `course.data.loading` go to any (epoch, batch) at once: they key what a worker draws for
+a batch by its place. Any other loader is played again from the state in which its epoch
+began, up to the place, and what it draws on the way is put back. So is one that could be entered,
+where its workers draw from generators that nobody keys: they would have to have drawn before.
+
+Workers that outlive an epoch (`persistent_workers`) keep such generators where nobody can reach
+them. The run says so before its first update.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import TensorDataset, default_collate
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-from course.data.loading import Augmented
+from course.data.loading import Augmented, draws_nothing_unkeyed
+from course.engine import unlabelled
+from course.engine.errors import CheckpointError
+from course.engine.generators import Own, State, own_generators, put_back, state_of
 from course.engine.progress import Progress
 from course.engine.seeding import rng_state, set_rng_state
 from course.engine.window import Batch
@@ -26,26 +35,39 @@ class EpochBatches:
     """Gives each epoch's batches of one loader, and remembers what a resumed run needs."""
 
     def __init__(self, loader: Iterable[Batch], device: torch.device) -> None:
-        self.loader, self.device = loader, device
+        # A trainer is part of a cycle. Freed with it, a loader's queues would be closed before its
+        # workers were told to end, and each would be waited for, for 5 seconds.
+        self._loader = weakref.ref(loader) if isinstance(loader, DataLoader) else lambda: loader
+        self.device = device
+        self.parts = _parts(loader)
+        self.seekable = seekable_part(loader)
+        self.exact = self.seekable is not None and enters_exactly(loader)
+        """Entered in the middle, the loader gives the batches that it would have given there."""
         self.start: dict[str, Any] | None = None
         """How the generators stood when this epoch began; None for a loader that can be entered."""
+
+    @property
+    def loader(self) -> Iterable[Batch]:
+        """What was given; a DataLoader as long as somebody else keeps it, as `fit` does."""
+        return self._loader()
 
     def enter(self, progress: Progress) -> Iterator[Batch]:
         """The rest of the epoch under way."""
         epoch, done = progress.epoch - 1, progress.micro_batch
-        seekable = seekable_part(self.loader)
-        if seekable is not None:
-            seekable.set_position(epoch, done)
+        if self.exact:
+            self.seekable.set_position(epoch, done)
             if not done:
-                return iter(self.loader)
+                return unlabelled.batches(self.loader)
             here = rng_state(self.device)
-            batches = iter(self.loader)
+            batches = unlabelled.batches(self.loader)
             set_rng_state(here, self.device)  # where starting the workers drew from them
             return batches
-        for part in (self.loader, *_parts(self.loader)):
+        for part in (self.loader, *self.parts):
             if hasattr(part, "set_epoch"):  # DistributedSampler: else the same order each epoch
                 part.set_epoch(epoch)
         self._start_workers()
+        if self.seekable is not None:  # after it: workers read ahead as soon as they are there
+            self.seekable.set_position(epoch)
         return self._play_again(done) if done else self._begin()
 
     def _start_workers(self) -> None:
@@ -59,13 +81,13 @@ class EpochBatches:
 
     def _begin(self) -> Iterator[Batch]:
         self.start = {"rng": rng_state(self.device), "generators": self._generator_states()}
-        return iter(self.loader)
+        return unlabelled.batches(self.loader)
 
     def _play_again(self, done: int) -> Iterator[Batch]:
         here = rng_state(self.device)
         set_rng_state(self.start["rng"], self.device)
         self._set_generators(self.start["generators"])
-        batches = iter(self.loader)
+        batches = unlabelled.batches(self.loader)
         for _ in range(done):
             next(batches)
         set_rng_state(here, self.device)
@@ -80,18 +102,59 @@ class EpochBatches:
         self.start = state["start"]
         self._set_generators(state["generators"])
 
-    def _generators(self) -> list[torch.Generator]:
-        if seekable_part(self.loader) is not None:
-            return []  # (seed, epoch) decides the order; theirs only numbers the workers
-        found = [getattr(part, "generator", None) for part in (self.loader, *_parts(self.loader))]
-        return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
+    def _generators(self) -> list[Own]:
+        """Of a loader that is entered, its own only numbers the workers: the place decides."""
+        numbering = [getattr(self.loader, "generator", None)] if self.exact else []
+        return own_generators(self.loader, without=numbering)
 
-    def _generator_states(self) -> list[torch.Tensor]:
-        return [generator.get_state() for generator in self._generators()]
+    def _generator_states(self) -> list[State]:
+        return [state_of(generator) for generator in self._generators()]
 
-    def _set_generators(self, states: list[torch.Tensor]) -> None:
+    def _set_generators(self, states: list[State]) -> None:
         for generator, state in zip(self._generators(), states, strict=True):
-            generator.set_state(state)
+            put_back(generator, state)
+
+    def check(self, state: dict[str, Any]) -> None:
+        """Say where `load_state_dict` would not fit, and change nothing."""
+        here, there = len(self._generators()), len(state["generators"])
+        if here != there:
+            raise CheckpointError(
+                f"the loader holds {here} generators of its own and held {there} when the "
+                "checkpoint was written, so its draws would not be the same. Build it as it was "
+                "built for that run."
+            )
+
+
+def enters_exactly(loader: Any) -> bool:
+    """Whether a loader that can be entered anywhere then gives the batches it would have given.
+
+    In this process all generators are in the checkpoint. In workers only keyed draws are the same.
+    """
+    if not getattr(loader, "num_workers", 0):
+        return True
+    return draws_nothing_unkeyed(loader) and not _workers_own(loader)
+
+
+def why_not_repeatable(loader: Any) -> str:
+    """Why a resumed run over this loader may differ from one never stopped; empty if it cannot."""
+    if not getattr(loader, "persistent_workers", False):
+        return ""
+    if own := _workers_own(loader):
+        return (
+            f"its workers outlive the epochs and hold a {type(own[0]).__name__} of their own, "
+            "whose state no checkpoint can reach"
+        )
+    if draws_nothing_unkeyed(loader):
+        return ""
+    return (
+        "its workers outlive the epochs and keep their random numbers, whose state no checkpoint "
+        "can reach, in case the data set or collate_fn draws any"
+    )
+
+
+def _workers_own(loader: Any) -> list[Own]:
+    """Generators that each worker gets a copy of."""
+    return own_generators(*(getattr(loader, name, None) for name in ("dataset", "collate_fn")))
 
 
 def seekable_part(loader: Any) -> Any:

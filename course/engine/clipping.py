@@ -30,12 +30,6 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def zero_grad(parameters: Iterable[Tensor]) -> None:
-    """Forget all gradients: what `optimizer.zero_grad()` does, without its profiling."""
-    for parameter in parameters:
-        parameter.grad = None
-
-
 def grad_norm(parameters: Parameters) -> Tensor:
     """Joint L2 norm of all gradients, as a 0-d tensor; 0 where there are none."""
     return _joint_norm(_grads(parameters))
@@ -120,14 +114,19 @@ def _grads(parameters: Parameters) -> list[Tensor]:
 
 def _by_device(grads: list[Tensor]) -> list[list[Tensor]]:
     devices = {grad.device for grad in grads}
+    if len(devices) == 1:
+        return [grads]
     return [[grad for grad in grads if grad.device == device] for device in devices]
 
 
 def _joint_norm(grads: list[Tensor]) -> Tensor:
     if not grads:
         return torch.tensor(0.0)
-    norms = [norm for group in _by_device(grads) for norm in torch._foreach_norm(group)]
-    return torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device) for norm in norms]))
+    groups = _by_device(grads)
+    norms = [norm for group in groups for norm in torch._foreach_norm(group)]
+    if len(groups) > 1:
+        norms = [norm.to(norms[0].device) for norm in norms]
+    return torch.linalg.vector_norm(torch.stack(norms))
 
 
 def _check_ceiling(name: str, value: float) -> None:

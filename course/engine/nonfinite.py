@@ -5,17 +5,25 @@ optimizer is handed the check's result and skips the update by itself; the loop 
 log point. Any other optimizer on an accelerator is waited for once an update, as torch's own
 GradScaler does: weights are worth more than time.
 
+A step that is not taken leaves the weights alone, yet the forward pass was made: BatchNorm has
+counted the bad batch into its running statistics, and one nan there is nan in every evaluation to
+come. So a window that may be skipped first remembers the model's buffers; one copy an update is
+what `"skip"` costs more than `"raise"`, and nothing for a model without buffers.
+
 Source: Lecture 3, "When the loss is nan"; ledger C07, C21, F41.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from course.engine.errors import NonFiniteError
@@ -23,11 +31,21 @@ from course.engine.errors import NonFiniteError
 POLICIES = ("raise", "skip")
 
 
+class KeptBuffer(NamedTuple):
+    """A buffer as it was before a window."""
+
+    owner: dict[str, Tensor | None]
+    """The dictionary of its module in which it is found."""
+    name: str
+    buffer: Tensor
+    copy: Tensor
+
+
 def found_nonfinite(
     loss: Tensor, norm: Tensor | None, parameters: Sequence[Tensor]
 ) -> bool | Tensor:
     """Whether the loss or any gradient is inf or nan: a bool on the CPU, else a 0-d tensor."""
-    if loss.device.type == "cpu":
+    if loss.is_cpu:
         if not math.isfinite(loss.item()):
             return True
         if norm is not None:
@@ -39,32 +57,42 @@ def found_nonfinite(
 
 def _any_nonfinite(parameters: Sequence[Tensor]) -> Tensor:
     """1.0 where any number of any gradient is inf or nan, in one operation."""
-    grads = [_numbers_of(grad) for parameter in parameters if (grad := parameter.grad) is not None]
+    grads = [grad for parameter in parameters if (grad := parameter.grad) is not None]
     if not grads:
         return torch.zeros(())
-    found, one = _found_and_one(grads[0].device)
+    found, one = _found_and_one(grads[0])
     try:  # the operation behind GradScaler.unscale_, with a scale of one
         torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
-    except RuntimeError:  # not for this mix of devices or dtypes
-        for grad in grads:
+    except RuntimeError:  # not for sparse ones, nor for this mix of devices or dtypes
+        for grad in map(_numbers_of, grads):
             found += (~torch.isfinite(grad).all()).to(found)
         found.clamp_(max=1.0)
     return found
 
 
-def _found_and_one(device: torch.device) -> tuple[Tensor, Tensor]:
-    """A 0.0 to be set, new where somebody may still wait for the last one; and a 1.0."""
-    if device.type != "cpu":
-        return torch.zeros((), device=device), _constants(device)[1]
-    found, one = _constants(device)
-    if found.item():  # read at once, so it can serve again
-        found.zero_()
-    return found, one
+class _Here(threading.local):
+    """On the CPU the flag is read at once, so each thread's serves again."""
+
+    def __init__(self) -> None:
+        self.found = torch.zeros((), device="cpu", dtype=torch.float32)
+        self.one = torch.ones_like(self.found)
+
+
+HERE = _Here()
+
+
+def _found_and_one(grad: Tensor) -> tuple[Tensor, Tensor]:
+    """A 0.0 to be set, and a 1.0, where the gradient is."""
+    if not grad.is_cpu:
+        return torch.zeros((), device=grad.device), _one(grad.device)
+    if HERE.found.item():
+        HERE.found.zero_()
+    return HERE.found, HERE.one
 
 
 @lru_cache
-def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    return torch.zeros((), device=device), torch.ones((), device=device)
+def _one(device: torch.device) -> Tensor:
+    return torch.ones((), device=device)
 
 
 def skips_by_itself(optimizer: Optimizer) -> bool:
@@ -79,6 +107,43 @@ def step_unless(optimizer: Optimizer, found: Tensor) -> None:
         optimizer.step()
     finally:
         del optimizer.grad_scale, optimizer.found_inf
+
+
+def remember_buffers(model: nn.Module) -> list[KeptBuffer]:
+    """Every buffer of a model, with a copy: what a forward pass may change besides gradients."""
+    return [
+        KeptBuffer(module._buffers, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and _can_be_written(buffer)
+    ]
+
+
+def _can_be_written(buffer: Tensor) -> bool:
+    """Not a lazy one, which holds no numbers yet, nor one that only repeats itself (`expand`)."""
+    if is_lazy(buffer) or buffer.layout != torch.strided:
+        return False
+    return not any(
+        step == 0 and size > 1 for step, size in zip(buffer.stride(), buffer.shape, strict=True)
+    )
+
+
+def restore_buffers(kept: Sequence[KeptBuffer], found: bool | Tensor) -> None:
+    """Undo what a window has done to the buffers, where it was not finite.
+
+    Args:
+        kept: From `remember_buffers`, before the window's first forward.
+        found: A bool, or a 0-d tensor by which the device decides without being waited for.
+    """
+    if found is False:
+        return
+    with torch.no_grad():
+        for owner, name, buffer, copy in kept:
+            if isinstance(found, Tensor):
+                now = owner[name]
+                copy = copy.where(found.to(now.device) > 0, now) if now is not None else copy
+            buffer.copy_(copy)
+            owner[name] = buffer  # a layer may have put a new tensor in its place
 
 
 def first_nonfinite(model: nn.Module) -> str | None:
@@ -101,7 +166,28 @@ def nonfinite_error(model: nn.Module, loss: Tensor, norm: Tensor | None) -> NonF
         seen.append(f"gradient norm {float(norm):.3g}")
     if name := first_nonfinite(model):
         seen.append(f"first in the gradient of {name}")
+    buffer = first_nonfinite_buffer(model)
     return NonFiniteError(
         f"{', '.join(seen)}: step not taken, the weights are untouched. Look at this batch first "
         "(range, nan, all targets masked), then try a 10 times smaller lr."
+        + (
+            f" The forward pass has left nan or inf in {buffer}: load the last checkpoint before "
+            "you evaluate, or train with on_nonfinite='skip', which puts buffers back."
+            if buffer
+            else ""
+        )
     )
+
+
+def first_nonfinite_buffer(model: nn.Module) -> str | None:
+    """Name of the first buffer that holds nan, as BatchNorm's running mean after a bad batch.
+
+    An inf may be meant, as in the mask of attention; a nan or an inf in running statistics is not.
+    """
+    for name, buffer in model.named_buffers():
+        if is_lazy(buffer) or not buffer.is_floating_point():
+            continue
+        bad = ~torch.isfinite(buffer) if "running" in name else torch.isnan(buffer)
+        if bad.any():
+            return name
+    return None

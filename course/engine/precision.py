@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from course.engine.nonfinite import step_unless
+from course.engine.unlabelled import step
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -56,7 +57,7 @@ class Precision:
             self.scaler.step(optimizer)
             self.scaler.update()
         elif unless is False:
-            optimizer.step()
+            step(optimizer)
         else:
             step_unless(optimizer, unless)
 

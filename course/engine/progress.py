@@ -84,11 +84,16 @@ class Progress:
 
     def add(self, report: StepReport, num_micro_batches: int) -> None:
         """Count one window, without waiting for the device."""
-        self.pending.append(report)
         self.micro_batch += num_micro_batches
         if report.found_nonfinite is not True:
             self.update += 1
             self.update_in_epoch += 1
+        if report.mean_loss.is_cpu:  # there is nothing to wait for
+            norm = None if report.norm is None else report.norm.item()
+            weight = float(report.weight)
+            self._count(report.mean_loss.item(), weight, norm, report.found_nonfinite)
+        else:
+            self.pending.append(report)
 
     def read(self) -> int | None:
         """Read the pending reports into the sums.
@@ -106,18 +111,22 @@ class Progress:
         norms = dict(zip(map(id, norms), _numbers(norms), strict=True))
         first_skipped = None
         for index, report in enumerate(reports):
-            for sums in (self.sums, self.since_log):
-                if found[index]:
-                    sums.skipped += 1
-                    continue
-                sums.loss += losses[index] * weights[index]
-                sums.weight += weights[index]
-                if report.norm is not None:
-                    sums.norm += norms[id(report.norm)]
-                    sums.norms += 1
+            self._count(losses[index], weights[index], norms.get(id(report.norm)), found[index])
             if found[index] and report.found_nonfinite is not True and first_skipped is None:
                 first_skipped = self.update - len(reports) + index + 1
         return first_skipped
+
+    def _count(self, loss: float, weight: float, norm: float | None, skipped: bool | float) -> None:
+        """Add one window to the sums of the epoch, and to those since the last line."""
+        for sums in (self.sums, self.since_log):
+            if skipped:
+                sums.skipped += 1
+                continue
+            sums.loss += loss * weight
+            sums.weight += weight
+            if norm is not None:
+                sums.norm += norm
+                sums.norms += 1
 
     def log_line(self) -> dict[str, Any] | None:
         """What was measured since the last line, which it starts anew; None where nothing was."""

@@ -13,11 +13,13 @@ C12, F69, F108-F110, K12, K13.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from course.data.loading import length_of
 from course.engine import checkpoint
+from course.engine.batches import why_not_repeatable
 from course.engine.distributed import everybodys, num_ranks, rank
 from course.engine.errors import CheckpointError
 from course.engine.seeding import rng_state, set_rng_state
@@ -61,6 +63,8 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
         CheckpointError: None is there, it cannot be read, or it was written by another setup. The
             model is untouched.
     """
+    if trainer.run_dir is not None or resume is not None:
+        _warn_of_other_draws(trainer.batches.loader)
     if resume is None or (resume == "auto" and trainer.run_dir is None):
         return None
     where = trainer.run_dir if resume == "auto" else Path(resume)
@@ -82,6 +86,7 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     _check_setup(state["setup"], _setup(trainer), path)
     mine = state["processes"][rank()]
     checkpoint.check_weights(trainer.model, state["model"], path)
+    trainer.batches.check(mine["batches"])
     try:
         trainer.optimizer.load_state_dict(state["optimizer"])
         if trainer.scheduler:
@@ -98,6 +103,17 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
         callback.load_state_dict(remembered)
     set_rng_state(mine["rng"], trainer.device)
     return path
+
+
+def _warn_of_other_draws(loader: Any) -> None:
+    """Say before the first update that a run over this loader cannot be resumed to the last bit."""
+    if reason := why_not_repeatable(loader):
+        warnings.warn(
+            f"a resumed run would not be this one to the last bit: the {type(loader).__name__} has "
+            f"persistent_workers=True; {reason}. Use make_loader(..., augment=...), which keys "
+            "every draw of the global generators by its place, or persistent_workers=False.",
+            stacklevel=4,
+        )
 
 
 def _setup(trainer: Trainer) -> dict[str, Any]:

@@ -26,18 +26,25 @@ from course.data.workers import workers_explained
 from course.engine import checkpoint, preflight, schedules
 from course.engine.batches import EpochBatches, all_targets
 from course.engine.callbacks import Callback, Callbacks
-from course.engine.clipping import Ceiling, clip_, grad_norm, parameters_of, zero_grad
+from course.engine.clipping import Ceiling, clip_, grad_norm, parameters_of
 from course.engine.distributed import agree, joined, rank, share_gradients, summed, window_end
 from course.engine.errors import NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.history import History
-from course.engine.nonfinite import found_nonfinite, nonfinite_error, skips_by_itself
+from course.engine.nonfinite import (
+    found_nonfinite,
+    nonfinite_error,
+    remember_buffers,
+    restore_buffers,
+    skips_by_itself,
+)
 from course.engine.placement import as_pair, check_device, choose_device, move, move_training_
 from course.engine.precision import FP32, Precision
 from course.engine.progress import Progress, Sums
 from course.engine.record import RunRecord
 from course.engine.resume import collect, restore
 from course.engine.seeding import seed_everything, undisturbed
+from course.engine.unlabelled import zero_grad
 from course.engine.window import (
     Batch,
     Criterion,
@@ -114,6 +121,7 @@ def train_step(
     last = len(micro_batches) - 1
     moved = parameters_of(optimizer)
     step_loss = None
+    buffers = remember_buffers(model) if on_nonfinite == "skip" else ()
 
     zero_grad(moved)
     for index, (inputs, targets) in enumerate(micro_batches):
@@ -135,6 +143,8 @@ def train_step(
     found = agree(found_nonfinite(step_loss, norm, moved), model)
     if found is not False and (precision.scaler or not skips_by_itself(optimizer)):
         found = bool(found)
+    if buffers:
+        restore_buffers(buffers, found)
     if found is True:
         precision.overflowed()
         if on_nonfinite == "raise" and not precision.scaler:

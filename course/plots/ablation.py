@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from course.plots.style import BLUE, GREY, PURPLE, RED, axes
+from course.plots.style import BLUE, GREY, PURPLE, RED, axes, named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ def plot_ablation(ablation: Any) -> Figure:
             ax.plot(row.difference, height, marker, color=colour, markersize=8)
         said = row.verdict if row.difference is not None else f"{row.verdict}: no pair of runs"
         ax.text(1.02, height, said, transform=ax.get_yaxis_transform(), va="center", fontsize=9)
-    ax.set_yticks(range(len(rows), 0, -1), [row.name for row in rows])
+    ax.set_yticks(range(len(rows), 0, -1), [named(row.name, 28) for row in rows])
     ax.set_ylim(0.4, len(rows) + 0.6)
     better = "right" if ablation.mode == "max" else "left"
     ax.set_xlabel(

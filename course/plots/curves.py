@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from course.plots.style import BLUE, GREEN, GREY, PURPLE, RED, axes
+from course.plots.style import BLUE, GREEN, GREY, PURPLE, RED, axes, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,6 +16,8 @@ APART = {"epoch", "train_loss", "val_loss", "lr", "grad_norm", "num_examples", "
 
 def plot_history(epochs: Sequence[Mapping[str, Any]], *, title: str = "") -> Figure:
     """Losses, and beside them whatever else the epochs hold.
+
+    A loss that is no finite number cannot be drawn: its first epoch is marked with words.
 
     Args:
         epochs: A dictionary an epoch, as `History.epochs`.
@@ -31,6 +34,7 @@ def plot_history(epochs: Sequence[Mapping[str, Any]], *, title: str = "") -> Fig
         points = _values(epochs, name)
         ax.plot([x for x, _ in points], [y for _, y in points], "o-", color=colour, markersize=3)
         ax.set(xlabel="epoch", ylabel=name.replace("_", " "))
+        whole_numbers(ax)
         if name in ("lr", "grad_norm") and all(y > 0 for _, y in points):
             ax.set_yscale("log")
     return figure
@@ -44,17 +48,29 @@ def _losses(ax: Any, epochs: Sequence[Mapping[str, Any]], title: str) -> None:
         if points:
             x, y = zip(*points, strict=True)
             ax.plot(x, y, style, color=colour, label=label, markersize=3)
-    if val:
-        x, y = min(val, key=lambda point: point[1])
+    if val and not _broken(epochs):  # the best epoch before an explosion is no result
+        x, _ = min(val, key=lambda point: point[1])
         ax.axvline(x, color=GREY, linestyle=":", label=f"best epoch: {x:g}")
+    whole_numbers(ax)
+    if broken := _broken(epochs):
+        ax.axvline(broken, color=RED, label=f"inf or nan from epoch {broken:g}")
     drawn = [y for _, y in (*train, *val)]
     if drawn and min(drawn) > 0 and max(drawn) > 10 * min(drawn):
         ax.set_yscale("log")
     ax.set(xlabel="epoch", ylabel="mean loss", title=title)
-    if drawn:
+    if drawn or broken:
         ax.legend(fontsize=8, frameon=False)
     else:
         ax.text(0.5, 0.5, "no epoch yet", transform=ax.transAxes, ha="center")
+
+
+def _broken(epochs: Sequence[Mapping[str, Any]]) -> float | None:
+    """The first epoch one of whose losses is inf or nan; None where all are finite."""
+    for count, epoch in enumerate(epochs, start=1):
+        losses = (epoch.get(name) for name in ("train_loss", "val_loss"))
+        if any(isinstance(loss, float) and not math.isfinite(loss) for loss in losses):
+            return float(epoch.get("epoch", count))
+    return None
 
 
 def _is_metric(name: str, epochs: Sequence[Mapping[str, Any]]) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from course.plots.style import BLUE, GREY, ORANGE, RED, axes
+from course.plots.style import BLUE, GREY, ORANGE, RED, axes, named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def plot_mistakes(errors: Any, *, n: int = 12, columns: int = 6) -> Figure:
     shown = errors.mistakes[: min(n, MOST_MISTAKES)]
     columns = max(1, min(columns, len(shown)))
     rows = max(1, math.ceil(len(shown) / columns))
-    figure = Figure(figsize=(max(3.2, 1.5 * columns), 1.95 * rows), layout="constrained")
+    figure = Figure(figsize=(max(3.2, 1.5 * columns), 2.1 * rows), layout="constrained")
     for ax, mistake in zip(_grid(figure, rows, columns), shown, strict=False):
         _draw_input(ax, mistake.input)
         bucket = errors.bucket_of(mistake)
@@ -41,7 +41,7 @@ def plot_mistakes(errors: Any, *, n: int = 12, columns: int = 6) -> Figure:
             f"said {errors.class_names[mistake.prediction]} ({mistake.confidence:.0%})",
             fontsize=8,
         )
-        ax.set_xlabel(bucket, fontsize=8, color=BLUE)
+        ax.set_xlabel(named(bucket, 18), fontsize=8, color=BLUE)
         ax.set_visible(True)
     if not shown:
         figure.text(0.5, 0.5, "no mistake", ha="center", va="center")
@@ -73,7 +73,7 @@ def plot_buckets(table: Any) -> Figure:
     Source: Lecture 3, figure "Error buckets"; ledger N24, S19.
     """
     rows = list(reversed(table.rows))
-    figure, ax = axes(6.8, 0.9 + 0.42 * max(2, len(rows)))
+    figure, ax = axes(6.8, 1.1 + 0.42 * max(2, len(rows)))
     for y, row in enumerate(rows):
         ax.barh(y, row.ceiling.value, color=GREY if row.bucket == table.untagged else BLUE)
         ax.plot([row.ceiling.low, row.ceiling.high], [y, y], color="black", linewidth=1.5)
@@ -81,9 +81,9 @@ def plot_buckets(table: Any) -> Figure:
             f"{row.count} ({row.share:.0%})", (row.ceiling.high, y), xytext=(5, 0),
             textcoords="offset points", va="center", fontsize=8,
         )  # fmt: skip
-    ax.set_yticks(range(len(rows)), [row.bucket for row in rows])
-    ax.set(xlabel="accuracy points to win at most (line: bootstrap interval)")
-    ax.margins(x=0.16)
+    ax.set_yticks(range(len(rows)), [named(row.bucket, 28) for row in rows])
+    ax.set(xlabel="accuracy points to win at most\n(line: bootstrap interval)")
+    ax.margins(x=0.2)
     ax.set_xlim(left=0)
     return figure
 
@@ -140,7 +140,7 @@ def plot_reliability(calibration: Any, other: Any = None) -> Figure:
         calibration: As it is.
         other: The same after temperature scaling, to compare.
     """
-    figure, ax = axes(4.4, 4.0)
+    figure, ax = axes(4.4, 4.8)
     ax.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="confidence = accuracy")
     for one, style, colour in ((calibration, "o-", BLUE), (other, "s--", ORANGE)):
         if one is not None:
@@ -148,7 +148,8 @@ def plot_reliability(calibration: Any, other: Any = None) -> Figure:
             ax.plot(one.confidence, one.accuracy, style, color=colour, label=label)
     ax.set(xlabel="mean confidence of a bin", ylabel="accuracy in the bin", aspect="equal")
     ax.set(xlim=(0, 1.02), ylim=(-0.02, 1.02))
-    ax.legend(fontsize=8, frameon=False, loc="upper left")
+    # below the axes: overconfident points lie low, underconfident ones high
+    ax.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return figure
 
 
@@ -167,7 +168,7 @@ def plot_ceiling(result: Any) -> Figure:
         ax.annotate(f"{row.gain.value:+.1f}", (max(row.gain.high, row.step_gain, 0), y),
                     xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)  # fmt: skip
     ax.axvline(0, color="black", linewidth=0.8)
-    ax.set_yticks(range(len(rows)), [row.name for row in rows])
+    ax.set_yticks(range(len(rows)), [named(row.name, 28) for row in rows])
     ax.margins(x=0.14)
     ax.set(xlabel="points gained if the stage were perfect", title=f"now: {result.baseline:.1f}")
     ax.legend(fontsize=8, frameon=False)

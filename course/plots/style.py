@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,3 +28,17 @@ def axes(width: float = 6.4, height: float = 3.6, columns: int = 1) -> tuple[Fig
     for ax in made if columns > 1 else [made]:
         ax.spines[["top", "right"]].set_visible(False)
     return figure, made
+
+
+def named(name: str, width: int = 24, lines: int = 2) -> str:
+    """A name that a reader typed, on few short lines: a long one would push the figure aside."""
+    return "\n".join(
+        textwrap.wrap(name, width, max_lines=lines, placeholder=" …", break_on_hyphens=False)
+    )
+
+
+def whole_numbers(ax: Any) -> None:
+    """Ticks of the x axis at whole numbers only: there is no epoch 2.5."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

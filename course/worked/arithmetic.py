@@ -48,11 +48,12 @@ def hand_calculation(
     full = run.iterations_per_epoch - 1
     yield Step("batches, exactly", num_examples / batch_size, 15.625, formula="N / B")
     yield Step("iterations an epoch", run.iterations_per_epoch, 16, formula="⌈N / B⌉")
-    yield Step("examples in full batches", full * batch_size, 960, formula="15 · 64")
-    yield Step("last batch", run.last_batch, 40, formula="N − 15 · 64")
-    yield Step("updates", run.updates, 80, formula="5 · 16")
+    yield Step("examples in full batches", full * batch_size, 960, formula=f"{full} · {batch_size}")
+    yield Step("last batch", run.last_batch, 40, formula=f"N − {full} · {batch_size}")
+    yield Step("updates", run.updates, 80, formula=f"{epochs} · {run.iterations_per_epoch}")
     again = epochs * full * batch_size + epochs * run.last_batch
-    yield Step("examples seen, batch by batch", again, 5_000, formula="75 · 64 + 5 · 40")
+    added = f"{epochs * full} · {batch_size} + {epochs} · {run.last_batch}"
+    yield Step("examples seen, batch by batch", again, 5_000, formula=added)
 
 
 @worked(

@@ -96,18 +96,18 @@ def two_layers(x: float = 2.0, y: float = 1.0, w1: float = 0.5, w2: float = 0.5)
     perturb={"factors": (3.0, 4.0, 7.0)},
 )
 def accumulating_grad(
-    x: float = 2.0, factors: tuple[float, ...] = (3.0, 5.0, 7.0)
+    x: float = 2.0, factors: tuple[float, float, float] = (3.0, 5.0, 7.0)
 ) -> Iterator[Step]:
     """Backward of 3x, then of 5x, then of 7x after a reset."""
     leaf = _leaf(x)
     first, second, third = factors
     (first * leaf).backward()
-    yield Step(".grad after 3x", leaf.grad.item(), formula="3")
+    yield Step(f".grad after {first:g}x", leaf.grad.item(), formula=f"{first:g}")
     (second * leaf).backward()
-    yield Step("then after 5x", leaf.grad.item(), formula="3 + 5")
+    yield Step(f"then after {second:g}x", leaf.grad.item(), formula=f"{first:g} + {second:g}")
     leaf.grad.zero_()
     (third * leaf).backward()
-    yield Step("reset, then 7x", leaf.grad.item(), formula="0 + 7")
+    yield Step(f"reset, then {third:g}x", leaf.grad.item(), formula=f"0 + {third:g}")
 
 
 @worked(

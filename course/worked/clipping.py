@@ -23,7 +23,7 @@ def gradient_clipping(g: tuple[float, ...] = (3.0, 4.0), max_norm: float = 1.0) 
     """Norm, factor and clipped gradient; then what torch's 1e-6 in the denominator changes."""
     grad = torch.tensor(g, dtype=torch.float64)
     norm = grad.norm().item()
-    factor = min(1.0, max_norm / norm)
+    factor = 1.0 if norm <= max_norm else max_norm / norm
     yield Step("norm before", norm, 5.0, formula="√(g₁² + g₂²)")
     yield Step("factor", factor, 0.2, formula="min(1, max_norm / norm)")
     yield Step("clipped gradient", factor * grad, [0.6, 0.8], formula="factor · g")
@@ -67,13 +67,15 @@ def global_or_per_tensor(
 ) -> Iterator[Step]:
     """One exploding tensor takes the healthy one down with it, or not; and what each allows."""
     grads = [torch.tensor(g, dtype=torch.float64) for g in (early, late)]
+    names = [f"[{', '.join(f'{value:g}' for value in g)}]" for g in (early, late)]
     together = _clipped(grads, limit)
-    yield Step("global: [300, 400]", together[0], formula="g · limit / √(Σ norms²)")
-    yield Step("global: [0.3, 0.4]", together[1], formula="the same factor")
+    yield Step(f"global: {names[0]}", together[0], formula="g · limit / √(Σ norms²)")
+    yield Step(f"global: {names[1]}", together[1], formula="the same factor")
     apart = [_clipped([grad], limit)[0] for grad in grads]
-    yield Step("per tensor: [300, 400]", apart[0], formula="g · min(1, limit / norm)")
-    yield Step("per tensor: [0.3, 0.4]", apart[1])
-    yield Step("per tensor: norm of both", torch.cat(apart).norm(), formula="√(1² + 0.5²)")
+    yield Step(f"per tensor: {names[0]}", apart[0], formula="g · min(1, limit / norm)")
+    yield Step(f"per tensor: {names[1]}", apart[1])
+    squares = " + ".join(f"{grad.norm():.3g}²" for grad in apart)
+    yield Step("per tensor: norm of both", torch.cat(apart).norm(), formula=f"√({squares})")
     many = [torch.full((2,), 1e3, dtype=torch.float64) for _ in range(num_tensors)]
     joint = torch.cat([_clipped([grad], limit)[0] for grad in many]).norm()
     yield Step(f"per tensor, {num_tensors} large ones: norm in limits", joint / limit, formula="√T")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import chain, repeat
 
 from course.worked import figures
 from course.worked.registry import Step, worked
@@ -24,12 +25,15 @@ def ablation(
 ) -> Iterator[Step]:
     """Each change alone, both, the one given the other, and their interaction."""
     base, aug, big, two = (_exact(v) for v in (baseline, augmented, bigger, both))
-    yield Step("augmentation", float(aug - base), 2.1, formula="84.1 − 82.0")
-    yield Step("bigger model", float(big - base), 0.4, formula="82.4 − 82.0")
-    yield Step("both", float(two - base), 2.0, formula="84.0 − 82.0")
-    yield Step("bigger model, given augmentation", float(two - aug), formula="84.0 − 84.1")
+    yield Step("augmentation", float(aug - base), 2.1, formula=f"{augmented} − {baseline}")
+    yield Step("bigger model", float(big - base), 0.4, formula=f"{bigger} − {baseline}")
+    yield Step("both", float(two - base), 2.0, formula=f"{both} − {baseline}")
+    yield Step(
+        "bigger model, given augmentation", float(two - aug), formula=f"{both} − {augmented}"
+    )
     interaction = (two - base) - (aug - base) - (big - base)
-    yield Step("interaction", float(interaction), formula="2.0 − 2.1 − 0.4")
+    parts = " − ".join(f"{float(gain - base):g}" for gain in (two, aug, big))
+    yield Step("interaction", float(interaction), formula=parts)
 
 
 BUCKETS = (
@@ -60,8 +64,10 @@ def error_buckets(
     yield Step("mistakes sorted", total, 100, formula="Σ counts")
     gains = ceiling_gains(buckets, accuracy)
     yield Step("points to win at most", gains, formula="(100 − accuracy) · share")
-    yield Step("first and third bucket, mistakes", buckets[0][1] + buckets[2][1])
-    yield Step("first and third bucket, points", gains[0] + gains[2], formula="18 · 0.50")
+    two = buckets[0][1] + buckets[2][1]
+    yield Step("first and third bucket, mistakes", two)
+    product = f"{100 - accuracy:g} · {two / total:.2f}"
+    yield Step("first and third bucket, points", gains[0] + gains[2], formula=product)
     share = buckets[0][1] / total
     half_width = 100 * 1.96 * math.sqrt(share * (1 - share) / total)
     yield Step("first bucket: 95 % half-width", half_width, formula="1.96 √(p (1 − p) / n)")
@@ -92,9 +98,12 @@ def ceiling_analysis(
 ) -> Iterator[Step]:
     """Accuracy with one stage replaced by the truth, and what no single stage explains."""
     gains = [_exact(accuracy) - _exact(baseline) for _, accuracy in stages]
-    for (name, _), gain, printed in zip(stages, gains, (1.0, 9.0, 1.0), strict=True):
+    printed_gains = chain((1.0, 9.0, 1.0), repeat(None))
+    for (name, _), gain, printed in zip(stages, gains, printed_gains, strict=False):
         yield Step(f"{name} perfect", float(gain), printed, formula="accuracy − baseline")
     together = _exact(all_true) - _exact(baseline)
-    yield Step("singles together", float(sum(gains)), formula="1 + 9 + 1")
-    yield Step("all replaced at once", float(together), formula="100 − 82")
-    yield Step("interaction", float(together - sum(gains)), formula="18 − 11")
+    added = " + ".join(f"{float(gain):g}" for gain in gains)
+    yield Step("singles together", float(sum(gains)), formula=added)
+    yield Step("all replaced at once", float(together), formula=f"{all_true:g} − {baseline:g}")
+    rest = f"{float(together):g} − {float(sum(gains)):g}"
+    yield Step("interaction", float(together - sum(gains)), formula=rest)

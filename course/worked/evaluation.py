@@ -39,7 +39,7 @@ def majority_vote(class_sizes: tuple[int, int] = (900, 100)) -> Iterator[Step]:
     targets = torch.arange(2).repeat_interleave(torch.tensor(class_sizes))
     predicted = torch.zeros_like(targets)
     accuracy = (predicted == targets).double().mean()
-    yield Step("accuracy", accuracy, formula="900 / 1000")
+    yield Step("accuracy", accuracy, formula=f"{class_sizes[0]} / {sum(class_sizes)}")
     hits = ((predicted == 1) & (targets == 1)).sum()
     wrong = (predicted != targets).sum()  # false positives and false negatives
     yield Step("F1 of the minority", 2 * hits / (2 * hits + wrong), formula="2TP / (2TP + FP + FN)")

@@ -173,6 +173,8 @@ def cosine_per_batch(lr: float, t_max: int, num_batches: int, epochs: int) -> Fi
     ax.plot(calls, wrong, color=RED, label="step() after every batch")
     ax.plot(range(shown + 1), right, color=BLUE, label="step() after every epoch")
     ax.set(xlabel="epoch", ylabel="learning rate", ylim=(0, 1.25 * lr))
+    if shown < epochs:
+        ax.set_xlabel(f"epoch (the first {shown} of {epochs})")
     ax.legend(frameon=False, loc="upper right", ncols=2)
     return figure
 

@@ -27,8 +27,10 @@ def shuffled_batches(
     batches = _batches(num_examples, batch_size, seed, drop_last=False)
     sizes = [len(batch) for batch in batches]
     yield Step("batches", len(batches), 7, formula="⌈N / B⌉")
-    yield Step("examples in full batches", sum(sizes[:-1]), 96, formula="6 · 16")
-    yield Step("last batch", sizes[-1], 4, formula="N − 6 · 16")
+    yield Step(
+        "examples in full batches", sum(sizes[:-1]), 96, formula=f"{len(sizes) - 1} · {batch_size}"
+    )
+    yield Step("last batch", sizes[-1], 4, formula=f"N − {len(sizes) - 1} · {batch_size}")
     kept = _batches(num_examples, batch_size, seed, drop_last=True)
     yield Step("drop_last: batches", len(kept), 6, formula="⌊N / B⌋")
     unseen = set(range(num_examples)) - {index for batch in kept for index in batch}
@@ -75,7 +77,7 @@ def distributed_shards(num_items: int = 10, num_ranks: int = 3) -> Iterator[Step
     """Each rank's indices without shuffling, padded to equal length or cut."""
     padded = _shards(num_items, num_ranks, drop_last=False)
     for rank, shard in enumerate(padded):
-        yield Step(f"rank {rank}", shard, formula="every third index, then from the start")
+        yield Step(f"rank {rank}", shard, formula=f"indices {num_ranks} apart, then from the start")
     drawn = [index for shard in padded for index in shard]
     yield Step(
         "items that two ranks hold",

@@ -23,12 +23,16 @@ def log_sum_exp(
     yield Step("log-sum-exp", z.logsumexp(0), formula="max + log Σ exp(z − max)")
     yield Step("naive log-sum-exp", z.exp().sum().log(), formula="log Σ exp(z)")
     yield Step("naive softmax", z.exp() / z.exp().sum(), formula="exp(z) / Σ exp(z)")
-    for target in (2, 0):
+    for target in (len(logits) - 1, 0):
         loss = F.cross_entropy(z, torch.tensor(target))
         yield Step(f"cross-entropy, y = {target}", loss, formula=f"log-sum-exp − z[{target}]")
     z32 = torch.tensor(low, dtype=torch.float32)
     yield Step("low logits, float32: log-sum-exp", z32.logsumexp(0))
-    yield Step("low logits, float32: naive", z32.exp().sum().log(), formula="exp(−200) is 0 there")
+    yield Step(
+        "low logits, float32: naive",
+        z32.exp().sum().log(),
+        formula="log Σ exp(z), and exp(z) below 1e-45 is 0",
+    )
 
 
 @worked(
@@ -55,7 +59,8 @@ def label_smoothing(
     floors = []
     for num_classes in (2, 3, 10):
         hit, miss = _smoothed(num_classes, smoothing)
-        floors.append(-hit * math.log(hit) - (num_classes - 1) * miss * math.log(miss))
+        q = torch.tensor([hit] + (num_classes - 1) * [miss], dtype=torch.float64)
+        floors.append(torch.special.entr(q).sum().item())  # 0 log 0 is 0
     yield Step("smallest loss, C = 2, 3, 10", floors, formula="−Σ q log q")
 
 

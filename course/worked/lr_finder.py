@@ -32,7 +32,7 @@ def finder_table(
     steepest = int(falls.argmax())
     yield Step("biggest fall", falls[steepest], formula="lossᵢ − lossᵢ₊₁")
     yield Step("it arrives at lr", rates[steepest + 1])
-    yield Step("a tenth of the smallest loss's lr", lowest / 10, 0.01, formula="0.1 / 10")
+    yield Step("a tenth of the smallest loss's lr", lowest / 10, 0.01, formula=f"{lowest:g} / 10")
     decades = torch.tensor(rates, dtype=torch.float64).log10()
     (slope,) = torch.gradient(loss, spacing=(decades,))
     yield Step("central slope most negative at lr", rates[slope.argmin()])
@@ -59,13 +59,15 @@ def finder_reach(
     rates = [start]
     while len(rates) < steps:
         rates.append(rates[-1] * factor)
-    yield Step("lr of step 100", rates[-1], formula="1e-7 · 1.05⁹⁹")
-    yield Step("decades of 100 factors", steps * math.log10(factor), formula="100 · log₁₀ 1.05")
+    last = f"{start:g} · {factor:g}^{steps - 1}"
+    yield Step(f"lr of step {steps}", rates[-1], formula=last)
+    decades = f"{steps} · log₁₀ {factor:g}"
+    yield Step(f"decades of {steps} factors", steps * math.log10(factor), formula=decades)
     yield Step(
         "steps to the last lr of the lecture's plot",
         _steps_to(start, factor, end),
         100,
-        formula="⌈ln(1 / 1e-7) / ln 1.05⌉",
+        formula=f"⌈ln({end:g} / {start:g}) / ln {factor:g}⌉",
         correction=(
             "About 100 steps and ×1.05 do not go together: 100 of them end near 1e-5, where the "
             "loss has not moved. Take 331 steps, or a factor of 1.177, to reach 1."
@@ -73,10 +75,16 @@ def finder_reach(
     )
     ends = (1e-2, 1e-1, 1.0, 10.0)
     needed = [_steps_to(start, factor, end) for end in ends]
-    yield Step("steps to pass 1e-2, 1e-1, 1, 10", needed, formula="⌈ln(end / start) / ln 1.05⌉")
+    yield Step(
+        "steps to pass 1e-2, 1e-1, 1, 10", needed, formula=f"⌈ln(end / {start:g}) / ln {factor:g}⌉"
+    )
     for end_ in (end, 10 * end):
         fitting = (end_ / start) ** (1 / (steps - 1))
-        yield Step(f"factor for 100 points to {end_:g}", fitting, formula="(end / start)^(1/99)")
+        yield Step(
+            f"factor for {steps} points to {end_:g}",
+            fitting,
+            formula=f"(end / start)^(1/{steps - 1})",
+        )
 
 
 def _steps_to(start: float, factor: float, end: float) -> int:
@@ -92,5 +100,5 @@ def _steps_to(start: float, factor: float, end: float) -> int:
 )
 def scaling_rules(batch_size: int = 32, larger: int = 256) -> Iterator[Step]:
     """By how much the learning rate grows."""
-    yield Step("linear rule", larger / batch_size, formula="256 / 32")
-    yield Step("root rule", math.sqrt(larger / batch_size), formula="√(256 / 32)")
+    yield Step("linear rule", larger / batch_size, formula=f"{larger} / {batch_size}")
+    yield Step("root rule", math.sqrt(larger / batch_size), formula=f"√({larger} / {batch_size})")

@@ -42,12 +42,20 @@ def weight_memory(
 ) -> Iterator[Step]:
     """Weights, the chapter's 2-3 times for the graph, and what training with Adam holds."""
     weights = _bytes(small)
-    yield Step("100 M weights in FP32, MB", weights / MB, 400.0, formula="4 bytes each")
+    yield Step(
+        f"{small / 1e6:g} M weights in FP32, MB", weights / MB, 400.0, formula="4 bytes each"
+    )
     yield Step("the same in MiB", weights / MIB, formula="bytes / 2²⁰")
     with_graph = [times * weights / MB for times in graph]
-    yield Step("with a graph of 2-3 times, MB", with_graph, [800.0, 1200.0], formula="2 or 3 · 400")
+    yield Step(
+        f"with a graph of {'-'.join(map(str, graph))} times, MB",
+        with_graph,
+        [800.0, 1200.0],
+        formula=f"{' or '.join(map(str, graph))} · {weights / MB:g}",
+    )
     full, half = _bytes(large), _bytes(large, torch.bfloat16)
-    yield Step("7 B weights in FP32, GB", full / GB, formula="4 bytes each")
+    name = f"{large / 1e9:g} B weights"
+    yield Step(f"{name} in FP32, GB", full / GB, formula="4 bytes each")
     yield Step(
         "the same without any graph, GB",
         full / GB,
@@ -58,10 +66,12 @@ def weight_memory(
             "The graph comes on top and grows with the batch (F58)."
         ),
     )
-    yield Step("7 B weights in 16 bits, GB", half / GB, formula="2 bytes each")
+    yield Step(f"{name} in 16 bits, GB", half / GB, formula="2 bytes each")
     moments = sum(_adam_state(large).values())
-    yield Step("Adam's m and v, GB", moments / GB, formula="2 · 28")
-    yield Step("weights, gradients, m and v, GB", (2 * full + moments) / GB, formula="4 · 28")
+    yield Step("Adam's m and v, GB", moments / GB, formula=f"2 · {full / GB:g}")
+    yield Step(
+        "weights, gradients, m and v, GB", (2 * full + moments) / GB, formula=f"4 · {full / GB:g}"
+    )
 
 
 @worked(

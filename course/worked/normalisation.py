@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product, repeat
 
 import torch
 from torch import nn
@@ -26,7 +26,8 @@ def dropout_masks(
 ) -> Iterator[Step]:
     """The chapter's two masks, then torch's dropout drawn until every mask has come."""
     x = torch.tensor(activations, dtype=torch.float64)
-    for indices, printed in zip(dropped, ([1.6, 0, 0.6, 0], [0, 2.4, 0, 1.8]), strict=True):
+    printed_outputs = chain(([1.6, 0, 0.6, 0], [0, 2.4, 0, 1.8]), repeat(None))
+    for indices, printed in zip(dropped, printed_outputs, strict=False):
         keep = torch.ones_like(x)
         keep[list(indices)] = 0
         name = " and ".join(map(str, indices))
@@ -38,7 +39,7 @@ def dropout_masks(
     with seeded(seed):
         outputs = layer(x.cpu().expand(draws, -1))
     yield Step("different outputs in train mode", len({tuple(row) for row in outputs.tolist()}))
-    yield Step("possible masks", 2 ** len(activations), formula="2⁴")
+    yield Step("possible masks", 2 ** len(activations), formula=f"2^{len(activations)}")
     layer.eval()
     yield Step("eval mode changes", (layer(x) - x).abs().max(), 0.0)
     masks = torch.tensor(list(product((0.0, 1.0), repeat=len(x))), dtype=torch.float64)
@@ -64,9 +65,12 @@ def batch_norm(
     yield Step("train output", layer(x).flatten(), formula="(x − mean) / √(biased var + ε)")
     by_hand = (x - x.mean()) / (x.var(correction=0) + eps).sqrt()
     yield Step("the same by hand", by_hand.flatten())
-    yield Step("running mean", layer.running_mean[0], formula="0.9 · 0 + 0.1 · mean")
+    keep = 1 - momentum
+    yield Step("running mean", layer.running_mean[0], formula=f"{keep:g} · 0 + {momentum:g} · mean")
     yield Step("unbiased variance", x.var(), formula="Σ (x − mean)² / (B − 1)")
-    yield Step("running var", layer.running_var[0], formula="0.9 · 1 + 0.1 · unbiased var")
+    yield Step(
+        "running var", layer.running_var[0], formula=f"{keep:g} · 1 + {momentum:g} · unbiased var"
+    )
     layer.eval()
     yield Step("eval output", layer(x).flatten(), formula="(x − running mean) / √(running var + ε)")
 

@@ -11,6 +11,15 @@ W = ((0.5, -0.3), (0.2, 0.8))
 X, T = (1.0, 2.0), (1.0, 0.0)
 
 
+def _check_sizes(w: tuple[tuple[float, ...], ...], x: tuple[float, ...], t: tuple) -> None:
+    """One number of t for each row of W, one of x for each column: nothing is broadcast."""
+    if {len(row) for row in w} != {len(x)} or len(t) != len(w):
+        raise ValueError(
+            f"W has rows of {[len(row) for row in w]} numbers, x has {len(x)}, t has {len(t)}; "
+            "each row needs as many as x, and t as many as there are rows."
+        )
+
+
 def _layer(w: tuple[tuple[float, ...], ...], dtype: torch.dtype) -> nn.Linear:
     layer = nn.Linear(len(w[0]), len(w), dtype=dtype)
     with torch.no_grad():
@@ -35,6 +44,7 @@ def one_training_step(
     lr: float = 0.01,
 ) -> Iterator[Step]:
     """Forward, loss, backward and update with b = 0, MSE and SGD."""
+    _check_sizes(w, x, t)
     weight, inputs, target = (torch.tensor(v, dtype=torch.float64) for v in (w, x, t))
     outputs = weight @ inputs
     residual = outputs - target
@@ -71,6 +81,7 @@ def second_loss(
     lr: float = 0.01,
 ) -> Iterator[Step]:
     """The forward pass after the step of N09, and why the loss falls by one factor each time."""
+    _check_sizes(w, x, t)
     losses, outputs = _train(w, x, t, lr, torch.float64, steps=100)
     yield Step("y after one step", outputs[1], formula="W′ x + b′")
     yield Step("y₁ after one step", outputs[1][0], -0.034, 5e-4)
@@ -121,6 +132,7 @@ def half_sum_or_mean(
     t: tuple[float, ...] = T,
 ) -> Iterator[Step]:
     """The chapter writes ½ Σ and calls MSELoss; the two are one only for two outputs."""
+    _check_sizes(w, x, t)
     inputs, target = torch.tensor(x, dtype=torch.float64), torch.tensor(t, dtype=torch.float64)
     losses, grads = {}, {}
     for reduction in ("mean", "sum"):
@@ -130,7 +142,7 @@ def half_sum_or_mean(
         losses[reduction], grads[reduction] = loss, layer.weight.grad
     half_sum = 0.5 * (_layer(w, torch.float64)(inputs) - target).square().sum()
     yield Step("½ Σ", half_sum, formula="½ Σ (y − t)²")
-    yield Step("reduction='mean'", losses["mean"], formula="Σ (y − t)² / 2, two outputs")
+    yield Step("reduction='mean'", losses["mean"], formula=f"Σ (y − t)² / {len(t)} outputs")
     yield Step("reduction='sum'", losses["sum"], formula="Σ (y − t)²")
     ratio = (grads["sum"] / grads["mean"]).unique()
     yield Step("gradients of 'sum' in those of 'mean'", ratio, formula="number of outputs")

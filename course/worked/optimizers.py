@@ -25,7 +25,7 @@ def momentum_sgd(
         theta.grad = torch.full_like(theta, grad)
         optimizer.step()
         thetas.append(theta.item())
-        velocities.append(optimizer.state[theta]["momentum_buffer"].item())
+        velocities.append(optimizer.state[theta].get("momentum_buffer", theta.grad).item())
     yield Step("v", velocities, formula="μ v + g")
     yield Step("θ", thetas, formula="θ − lr · v")
     yield Step("terminal step", lr * grad / (1 - momentum), formula="lr · g / (1 − μ)")

@@ -32,12 +32,13 @@ def overfit_one_batch(
     losses = final_losses(num_seeds, num_examples, sizes, lr, steps, seed)
     fan_in, hidden, num_classes = sizes
     count = (fan_in + 1) * hidden + (hidden + 1) * num_classes
-    yield Step("parameters", count, formula="(4 + 1) · 16 + (16 + 1) · 3")
+    formula = f"({fan_in} + 1) · {hidden} + ({hidden} + 1) · {num_classes}"
+    yield Step("parameters", count, formula=formula)
     yield Step("median loss", losses.median())
     yield Step("99 % of the seeds below", losses.quantile(0.99))
     yield Step("largest loss", losses.max())
     missed = (losses > threshold).sum()
-    yield Step("seeds above the threshold", missed, formula="loss > 0.01")
+    yield Step("seeds above the threshold", missed, formula=f"loss > {threshold:g}")
 
 
 def final_losses(

@@ -35,10 +35,14 @@ def gradient_scaler(init_scale: float = 2.0**16, growth_interval: int = 2000) ->
         kept = torch.tensor(share * tiny, dtype=torch.float64).to(torch.float16)
         yield Step(f"{share} of it in FP16", kept.item())
     survivor = torch.tensor(tiny / init_scale, dtype=torch.float64)
-    yield Step("smallest gradient that survives scaling", survivor, formula="2⁻²⁴ / 2¹⁶")
+    yield Step(
+        "smallest gradient that survives scaling", survivor, formula=f"2⁻²⁴ / {init_scale:g}"
+    )
     yield Step("it, scaled, in FP16", (survivor * init_scale).to(torch.float16).item())
     yield Step("it, unscaled, in FP16", survivor.to(torch.float16).item())
-    yield Step("gradients overflow from", half.max / init_scale, formula="65,504 / 65,536")
+    yield Step(
+        "gradients overflow from", half.max / init_scale, formula=f"65,504 / {init_scale:,g}"
+    )
     over = torch.tensor(1.0, dtype=torch.float64) * init_scale
     yield Step("a gradient of 1, scaled, in FP16", over.to(torch.float16).item())
 
@@ -86,9 +90,9 @@ def number_formats(
         ("FP16: 65,520", 65_520.0, 0.0),
         ("FP16: 2048 + 1", 2048.0, 1.0),
         ("BF16: FP32's largest", torch.finfo(torch.float32).max, 0.0),
-        ("BF16: 1 + a thousandth", 1.0, small),
+        (f"BF16: 1 + {small:g}", 1.0, small),
         ("BF16: 256 + 1", 256.0, 1.0),
-        ("BF16: 70,000", large, 0.0),
+        (f"BF16: {large:,g}", large, 0.0),
         ("FP16: π", math.pi, 0.0),
         ("BF16: π", math.pi, 0.0),
     ):

@@ -15,12 +15,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
-from course.catalogue import Entry, find_entry, read_catalogue
+from course.catalogue import Entry, UnknownIdError, find_entry, read_catalogue
+from course.worked.inputs import checked_inputs
 from course.worked.startup import without_compiler
 
 Value = float | int | str | bool | None | list["Value"]
@@ -68,6 +69,9 @@ class Worked:
     reconstructed: str
     """Empty, or what was lost in the lecture's text, how it was rebuilt, and the alternatives."""
     steps: list[Step]
+    lecture_inputs: dict[str, Any] = field(default_factory=dict)
+    """The lecture's values of the inputs that were changed here; then it prints nothing to compare
+    with. Empty: computed with the lecture's own inputs (another seed counts as its own)."""
     figure: Callable[..., Any] | None = field(default=None, repr=False)
 
     @property
@@ -84,6 +88,7 @@ class Worked:
             "source": self.entry.source,
             "reconstructed": self.reconstructed,
             "inputs": _json_value(plain(self.inputs)),
+            "lecture_inputs": _json_value(plain(self.lecture_inputs)),
             "verdict": self.verdict,
             "steps": [
                 {key: _json_value(value) for key, value in vars(step).items()}
@@ -142,15 +147,18 @@ def worked(
 
         @wraps(steps)
         def compute(*args: Any, **kwargs: Any) -> Worked:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
+            given = checked_inputs(id, steps, signature.bind(*args, **kwargs).arguments)
+            lectures = {name: word.default for name, word in signature.parameters.items()}
+            inputs = lectures | given
+            changed = [n for n in inputs if inputs[n] != lectures[n] and n != "seed"]
             with without_compiler():
-                computed = list(steps(*bound.args, **bound.kwargs))
+                computed = _computed(id, steps, inputs, changed)
             return Worked(
                 entry=catalogue()[id],
-                inputs=dict(bound.arguments),
-                reconstructed=reconstructed,
+                inputs=inputs,
+                reconstructed="" if changed else reconstructed,
                 steps=computed,
+                lecture_inputs={name: lectures[name] for name in changed},
                 figure=figure,
             )
 
@@ -158,6 +166,28 @@ def worked(
         return compute
 
     return register
+
+
+def _computed(
+    id: str, steps: Callable[..., Iterable[Step]], inputs: dict[str, Any], changed: list[str]
+) -> list[Step]:
+    """The steps; with other inputs than the lecture's, without the lecture's values.
+
+    Raises:
+        ValueError: Inputs that were changed make no example.
+    """
+    if not changed:
+        return list(steps(**inputs))
+    try:
+        return [replace(step, printed=None, correction="") for step in steps(**inputs)]
+    except Exception as fault:
+        shown = ", ".join(f"{name} = {plain(inputs[name])}" for name in changed)
+        all_of_them = ", ".join(f"{name} = {plain(value)}" for name, value in inputs.items())
+        why = "".join(str(fault).strip().splitlines()[:1]).rstrip(".")
+        raise ValueError(
+            f"{id} makes no example with {shown} ({type(fault).__name__}: {why}). The inputs must "
+            f"fit together; all of them here: {all_of_them}."
+        ) from fault
 
 
 def catalogue() -> dict[str, Entry]:
@@ -174,9 +204,19 @@ def compute(id: str, *, seed: int | None = None, **inputs: Any) -> Worked:
         inputs: Other inputs than the lecture's, by name.
 
     Raises:
-        UnknownIdError: No such id; the message names the nearest.
-        ValueError: The example has no such input; the message names those it has.
+        UnknownIdError: No such id; the message names the nearest, or who knows it.
+        ValueError: The example has no such input, or cannot be computed with this one; the message
+            names those it has.
     """
+    if not isinstance(id, str):
+        raise UnknownIdError(
+            f"{id!r} is not the id of a worked numeric: expected a text, as 'N20'."
+        )
+    if id.strip()[:1].upper() in ("F", "K") and id.strip()[1:].isdigit():
+        raise UnknownIdError(
+            f"'{id}' is not the id of a worked numeric (N01 to N62); claims are tried by "
+            f"course.claims.compute, or on the command line by course claims {id.strip()}."
+        )
     numeric = find_entry(catalogue(), id, kind="a worked numeric").load()
     _check_inputs(id, numeric, inputs)
     return numeric(**inputs, **_seed_for(numeric, seed))

@@ -36,11 +36,13 @@ def weighted_sampling(
     spread = math.sqrt(batch_size * p * (1 - p) * (total - batch_size) / (total - 1))
     yield Step("sd of the minority's count", spread, formula="√(B p (1 − p) (N − B) / (N − 1))")
     none = math.comb(class_sizes[0], batch_size) / math.comb(total, batch_size)
-    yield Step("batches without minority, percent", 100 * none, formula="C(900, B) / C(1000, B)")
+    chosen = f"C({class_sizes[0]}, B) / C({total}, B)"
+    yield Step("batches without minority, percent", 100 * none, formula=chosen)
 
     weights = [1 / size for size in class_sizes]
     yield Step("weight of an example", weights, [0.00111, 0.01], 5e-6, formula="1 / class size")
-    yield Step("ratio of the weights", weights[1] / weights[0], formula="900 / 100")
+    sizes = f"{class_sizes[0]} / {class_sizes[1]}"
+    yield Step("ratio of the weights", weights[1] / weights[0], formula=sizes)
     mass = [weight * size for weight, size in zip(weights, class_sizes, strict=True)]
     yield Step("mass of a class", mass, [1.0, 1.0], formula="class size · weight")
     drawn = [batch_size * part / sum(mass) for part in mass]

@@ -50,7 +50,7 @@ def cosine(
     past: tuple[int, ...] = (150, 200),
 ) -> Iterator[Step]:
     """torch's scheduler, the closed form, and what happens after T_max."""
-    rates = cosine_rates(lr, t_max, eta_min, max(past))
+    rates = cosine_rates(lr, t_max, eta_min, max(t_max, *at, *past))
     name = ", ".join(map(str, at))
     yield Step(
         f"lr at t = {name}",
@@ -60,7 +60,8 @@ def cosine(
     yield Step("torch's", [rates[t] for t in at])
     off = max(abs(rates[t] - _cosine(t, lr, t_max, eta_min)) for t in range(t_max + 1))
     yield Step("torch within 1e-17 of the closed form", off < 1e-17)
-    yield Step("past T_max it climbs: lr at t = 150, 200", [rates[t] for t in past])
+    late = ", ".join(map(str, past))
+    yield Step(f"past T_max it climbs: lr at t = {late}", [rates[t] for t in past])
 
 
 @worked(
@@ -76,7 +77,9 @@ def cosine_per_batch(
     """T_max counts epochs and step() is called for every batch."""
     rates = cosine_rates(lr, t_max, 0.0, epochs * num_batches)
     ends = rates[num_batches::num_batches]
-    yield Step("lr at the ends of epochs 1-8", ends[:8], formula="cosine at t = 32 · epoch")
+    first = min(8, epochs)
+    at_ends = f"cosine at t = {num_batches} · epoch"
+    yield Step(f"lr at the ends of epochs 1-{first}", ends[:first], formula=at_ends)
     climbs = any(later > earlier for earlier, later in pairwise(rates))
     yield Step(
         "over the run the learning rate",
@@ -87,7 +90,7 @@ def cosine_per_batch(
             "2 · T_max calls, 16 periods in 3,200 calls, and ends where it began."
         ),
     )
-    yield Step("lr after all batches", rates[-1], formula="cosine at t = 3,200")
+    yield Step("lr after all batches", rates[-1], formula=f"cosine at t = {epochs * num_batches:,}")
     yield Step("periods", epochs * num_batches / (2 * t_max), formula="calls / (2 · T_max)")
 
 
@@ -109,7 +112,7 @@ def warmup_cosine(
     formula = "t / W, then (1 + cos(π (t − W) / (T − W))) / 2"
     yield Step(f"factor at t = {name}", [factor(t) for t in at], formula=formula)
     early = learning_rates(lambda o: LambdaLR(o, factor), 1.0, warmup)
-    yield Step("torch's at the first four", [early[t] for t in at if t <= warmup])
+    yield Step("torch's, as far as the warmup goes", [early[t] for t in at if t <= warmup])
     yield Step("warmup, percent of the run", 100 * warmup / total, formula="100 · W / T")
     weight = torch.ones((), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -143,7 +146,7 @@ def step_lr(
 ) -> Iterator[Step]:
     """One epoch of 313 batches is enough for three decays."""
     rates = learning_rates(lambda o: StepLR(o, step_size, gamma), lr, steps)
-    yield Step("lr after the epoch", rates[-1], formula="lr · γ^⌊313 / 100⌋")
+    yield Step("lr after the epoch", rates[-1], formula=f"lr · γ^⌊{steps} / {step_size}⌋")
 
 
 @worked(
@@ -164,4 +167,5 @@ def plateau(
             warnings.simplefilter("ignore")  # no optimizer.step() in between: only the losses count
             scheduler.step(loss)
         rates.append(optimizer.param_groups[0]["lr"])
-    yield Step("lr after each loss", rates, formula="lr · 0.1 after the third bad epoch in a row")
+    rule = f"lr · 0.1 after {patience + 1} bad epochs in a row"
+    yield Step("lr after each loss", rates, formula=rule)

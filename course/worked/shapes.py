@@ -30,10 +30,10 @@ def shared_memory(
     array = np.array(values)
     shared = torch.from_numpy(array)
     array[0] = first
-    yield Step("shared tensor after array[0] = 99", shared)
+    yield Step(f"shared tensor after array[0] = {first}".replace("-", "−"), shared)
     copied = torch.tensor(array)
     array[1] = second
-    yield Step("shared tensor after array[1] = −5", shared)
+    yield Step(f"shared tensor after array[1] = {second}".replace("-", "−"), shared)
     yield Step("copied tensor after it", copied)
 
 
@@ -54,7 +54,7 @@ def image_shapes(
     images = torch.zeros(batch_size, *image)
     flat = images.flatten(1)
     yield Step("images", list(images.shape), [64, 1, 28, 28])
-    yield Step("flattened", list(flat.shape), [64, 784], formula="1 · 28 · 28")
+    yield Step("flattened", list(flat.shape), [64, 784], formula=" · ".join(map(str, image)))
     model = _mlp((flat.shape[1], hidden, num_classes))
     widths = [flat.shape[1]] + [m.out_features for m in model if isinstance(m, nn.Linear)]
     yield Step("widths", widths, [784, 128, 10])

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
 from course.worked.registry import Step, Worked
+
+LEFT = "<td style='text-align:left'>"
+"""A notebook sets the cells of a table to the right, as for numbers; these hold sentences."""
+NOT_COMPARED = "so none of its numbers stands beside these."
+"""What is said where the inputs are others than the lecture's."""
 
 
 def as_text(worked: Worked) -> str:
@@ -18,7 +23,9 @@ def as_text(worked: Worked) -> str:
 def _text_lines(worked: Worked) -> Iterator[str]:
     yield f"{worked.entry.id}  {worked.entry.title}: {worked.verdict}"
     yield f"     {worked.entry.source}"
-    yield from _wrapped("inputs", ", ".join(f"{k} = {short(v)}" for k, v in worked.inputs.items()))
+    yield from _wrapped("inputs", _listed(worked.inputs))
+    if worked.lecture_inputs:
+        yield from _wrapped("the lecture has", f"{_listed(worked.lecture_inputs)}; {NOT_COMPARED}")
     if worked.reconstructed:
         yield from _wrapped("rebuilt", worked.reconstructed)
     width = max(len(step.what) for step in worked.steps)
@@ -31,6 +38,10 @@ def _text_lines(worked: Worked) -> Iterator[str]:
             yield from _wrapped("which is right", step.correction)
 
 
+def _listed(inputs: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {short(value)}" for name, value in inputs.items())
+
+
 def _wrapped(label: str, text: str) -> list[str]:
     indent = " " * 5
     return textwrap.wrap(
@@ -41,21 +52,27 @@ def _wrapped(label: str, text: str) -> list[str]:
 def as_html(worked: Worked) -> str:
     """The same as a table; everything escaped."""
     rows = "".join(
-        f"<tr><td>{escape(step.what)}</td><td>{_code(step.formula)}</td>"
-        f"<td>{escape(short(step.computed))}</td>"
-        f"<td>{escape(short(step.printed)) if has_printed(step) else '–'}</td>"
-        f"<td>{escape(': '.join(filter(None, (step.verdict, step.correction))))}</td></tr>"
+        f"<tr>{LEFT}{escape(step.what)}</td>{LEFT}{_code(step.formula)}</td>"
+        f"{LEFT}{escape(short(step.computed))}</td>"
+        f"{LEFT}{escape(short(step.printed)) if has_printed(step) else '–'}</td>"
+        f"{LEFT}{escape(': '.join(filter(None, (step.verdict, step.correction))))}</td></tr>"
         for step in worked.steps
     )
-    given = ", ".join(f"{name} = {short(value)}" for name, value in worked.inputs.items())
-    note = f"<p><em>Given:</em> {escape(given)}</p>" if given else ""
+    heads = "".join(
+        f"<th style='text-align:left'>{head}</th>"
+        for head in ("what", "formula", "computed", "lecture", "verdict")
+    )
+    note = f"<p><em>Given:</em> {escape(_listed(worked.inputs))}</p>" if worked.inputs else ""
+    if worked.lecture_inputs:
+        other = f"{_listed(worked.lecture_inputs)}; {NOT_COMPARED}"
+        note += f"<p><em>The lecture has:</em> {escape(other)}</p>"
     note += (
         f"<p><em>Rebuilt:</em> {escape(worked.reconstructed)}</p>" if worked.reconstructed else ""
     )
     return (
         f"<h4>{escape(worked.entry.id)} · {escape(worked.entry.title)}</h4>"
-        f"<p>{escape(worked.entry.source)}</p>{note}<table><thead><tr><th>what</th><th>formula</th>"
-        f"<th>computed</th><th>lecture</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table>"
+        f"<p>{escape(worked.entry.source)}</p>{note}<table><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
     )
 
 

@@ -45,10 +45,10 @@ def early_stopping(
         index = stop_index(losses, patience, min_delta)
         return "never" if index is None else index
 
-    yield Step("1, .9, .8, .81, .82, .83 with patience 3", stop(turning, short_patience))
-    yield Step("−1e-5 an epoch", stop(falling(1e-5)), formula="below min_delta for 5 epochs")
-    yield Step(
-        "−5e-5 an epoch", stop(falling(5e-5)), formula="three epochs together pass min_delta"
-    )
+    trace = ", ".join(f"{loss:g}".removeprefix("0") or "0" for loss in turning)
+    yield Step(f"{trace} with patience {short_patience}", stop(turning, short_patience))
+    rule = f"an improvement is more than {min_delta:g}, in {patience} epochs together"
+    yield Step("−1e-5 an epoch", stop(falling(1e-5)), formula=rule)
+    yield Step("−5e-5 an epoch", stop(falling(5e-5)), formula=rule)
     yield Step("all NaN", stop([math.nan] * epochs), formula="nan < best is False")
     yield Step("NaN first, then better each epoch", stop([math.nan, *falling(0.001)]))

@@ -26,7 +26,7 @@ from torch import nn
 
 from autograde import check
 from course import worked
-from course.data import load
+from course.data import InMemoryLoader, load
 from course.engine import Trainer, seed_everything
 
 # %% [markdown]
@@ -38,12 +38,11 @@ from course.engine import Trainer, seed_everything
 
 # %%
 data = load("digits")
-figure, axes = plt.subplots(1, 10, figsize=(9, 1.2))
-for digit, axis in enumerate(axes):
-    image = data.train_inputs[data.train_targets == digit][0, 0]
-    axis.imshow(image, cmap="gray_r")
-    axis.set_title(digit, fontsize=9)
-    axis.axis("off")
+images = [data.train_inputs[data.train_targets == digit][0, 0] for digit in range(10)]
+figure, axis = plt.subplots(figsize=(9, 1.2))
+axis.imshow(torch.cat(images, dim=1), cmap="gray_r")
+axis.set_xticks([8 * digit + 3.5 for digit in range(10)], range(10))
+axis.set_yticks([])
 print(data)
 
 # %% [markdown]
@@ -176,7 +175,7 @@ model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 train_loader, val_loader = data.loaders(batch_size=64, seed=3)
 train_losses, val_scores = [], []
-for _ in range(15):
+for _ in range(10):
     train_losses.append(train_one_epoch(model, train_loader, criterion, optimizer))
     val_scores.append(evaluate(model, val_loader, criterion))
 print(f"validation accuracy {val_scores[-1]['accuracy']:.1%}")
@@ -190,7 +189,7 @@ axis.legend();
 
 # %% [markdown]
 # Both curves fall together: the model is still learning what carries over. Where the dashed one turns
-# up while the other falls, overfitting begins. At first validation even lies *below* training: the
+# up while the other falls, overfitting begins. Here validation even lies *below* training: the
 # training loss is a mean over an epoch in which the model was still getting better, the validation
 # loss is measured after it.
 
@@ -301,14 +300,17 @@ check("03a.clip", clip_by_global_norm, parts="hidden")
 # ## 3.8 The same with the engine
 #
 # The course's `Trainer` is these four functions in the lecture's order, with checkpoints, schedules
-# and a record around them. Micro-batches of 16, four to an update, clipped at 1.
+# and a record around them. Micro-batches of 16, four to an update, clipped at 1. The images are in
+# memory anyway, so `InMemoryLoader` cuts whole batches out of them; a `DataLoader` would fetch
+# image by image.
 
 # %%
 model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-train_loader, val_loader = data.loaders(batch_size=16, seed=3)
+inputs, targets = data.train_inputs, data.train_targets
+train_loader = InMemoryLoader(inputs, targets, batch_size=16, shuffle=True, seed=3)
 trainer = Trainer(model, criterion, optimizer, accum_steps=4, max_norm=1.0, seed=3)
-history = trainer.fit(train_loader, val_loader, epochs=15)
+history = trainer.fit(train_loader, val_loader, epochs=10)
 print(f"best validation accuracy {history.best['val_accuracy']:.1%}")
 
 # %% [markdown]

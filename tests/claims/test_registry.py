@@ -155,3 +155,41 @@ def test_all_claims_come_in_the_order_of_their_ids(monkeypatch):
     first_two = list(claims_registry.catalogue().items())[:2]
     monkeypatch.setattr(claims_registry, "catalogue", lambda: dict(first_two))
     assert [trial.entry.id for trial in compute_all()] == ["F01", "F02"]
+
+
+def test_a_device_is_tried_also_for_a_claim_that_needs_none():
+    for device in ("mars", 3, [], 1.5):
+        with pytest.raises(ValueError, match="cannot compute there"):
+            compute("F26", device=device)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "a", True, None])
+def test_a_seed_that_numpy_does_not_take_is_refused(seed):
+    with pytest.raises(
+        ValueError, match=r"seed = .*: expected a whole number from 0 to 4294967295"
+    ):
+        compute("F26", seed=seed)
+
+
+@pytest.mark.parametrize(
+    "id, says",
+    [
+        ("K17", "course claims K17"),
+        ("N20", "course worked N20"),
+        (26, "expected a text, as 'F26'"),
+        (None, "expected a text"),
+    ],
+)
+def test_an_id_of_another_kind_is_told_where_to_go(id, says):
+    with pytest.raises(UnknownIdError, match=says):
+        compute(id)
+
+
+def test_a_larger_batch_is_compared_by_epochs_and_by_updates():
+    """7.5 times fewer updates an epoch are not a divergence."""
+    evidence = compute("F33").measured.evidence
+    small = evidence["loss of batch 32 by lr, 60 epochs"]
+    as_many = evidence["loss of batch 256 by lr, 900 updates"]
+    assert evidence["updates, batch 32 and 256"] == [900, 120]
+    assert all(as_many[lr] < 2 * small[lr] + 0.01 for lr in small)
+    assert evidence["loss of batch 256 by lr, 60 epochs"]["0.1"] > 3 * small["0.1"]

@@ -142,3 +142,54 @@ def test_the_page_escapes_what_was_measured(trials):
 )
 def test_numbers_are_short(value, shown):
     assert show.short(value) == shown
+
+
+def test_what_did_not_raise_is_shown_as_nothing():
+    assert show.short({"long [B]": "", "bool [B]": "RuntimeError"}) == (
+        "long [B]: nothing, bool [B]: RuntimeError"
+    )
+    assert not any(re.search(r": (,|$)", line) for line in str(compute("F07")).splitlines())
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_tried(tmp_path, monkeypatch):
+    monkeypatch.setattr(show, "compute", pytest.fail)
+    monkeypatch.setattr(show, "compute_all", pytest.fail)
+    for html, says in ((tmp_path, "a directory"), (tmp_path / "a" / "b.html", "mkdir -p")):
+        with pytest.raises(ValueError, match=says):
+            run(html=html)
+        with pytest.raises(ValueError, match=says):
+            run("F26", html=html)
+    with pytest.raises(ValueError, match=r"K17 is a contradiction. Leave the id out"):
+        run("K17", html=tmp_path / "claims.html")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("id", [None, "F26", "K17"])
+def test_a_seed_or_device_that_cannot_be_is_refused_before_anything_is_tried(id, monkeypatch):
+    monkeypatch.setattr(show, "compute", pytest.fail)
+    monkeypatch.setattr(show, "compute_all", pytest.fail)
+    for seed in (-1, 2**32, 1.5, "a", True, None):
+        with pytest.raises(ValueError, match="expected a whole number from 0 to 4294967295"):
+            run(id, seed=seed)
+    with pytest.raises(ValueError, match=r"device 'mars': this torch .* cannot compute there"):
+        run(id, device="mars")
+
+
+def test_a_count_reads_with_what_it_is_counted_of(trials):
+    lines = dict(zip(SOME, map(show.line, trials), strict=True))
+    assert "runs that become non-finite: 0 of 6" in lines["F32"]
+    assert not any(re.search(r", of [0-9]+ = ", line) for line in lines.values())
+    assert "runs that become non-finite: 0 of 6" in show.page(trials)
+
+
+def test_the_page_says_under_which_condition_a_claim_holds():
+    page = show.page([compute("F02"), compute("F26")])
+    row = page.partition("<details>")[0]
+    assert "holds if</td>" in page
+    assert "It holds if the buffer is persistent; persistent=False moves and is not saved." in row
+    assert page.count("It holds if the buffer is persistent") == 2  # in the row, in the evidence
+
+
+def test_sentences_stand_to_the_left_in_a_notebook(trials):
+    html = trials[0]._repr_html_()
+    assert html.count("<td") == html.count("<td style='text-align:left'>") > 0

@@ -161,3 +161,77 @@ def test_a_declared_layout_is_not_guessed_at(shape, layout, expected):
 def test_an_unknown_layout_is_refused():
     with pytest.raises(ValueError, match="layout = 'NCHW': choose from BCHW, BHWC"):
         check_batch((images, y), layout="NCHW")
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 5), (6, 4, 5)], ids=["[B]", "[B, T]", "[B, H, W]"])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.long, torch.uint8, torch.int8, torch.int16, torch.int32, torch.bool, torch.uint16,
+     torch.uint64, torch.float32, torch.complex64],
+    ids=str,
+)  # fmt: skip
+def test_label_dtypes_are_refused_where_cross_entropy_refuses_them(dtype, shape):
+    labels = torch.zeros(shape, dtype=dtype)
+    logits = torch.randn(6, 3, *shape[1:])
+    try:
+        F.cross_entropy(logits, labels)
+        taken = True
+    except (RuntimeError, NotImplementedError):
+        taken = False
+    seen = check_batch((torch.randn(6, 2, *shape[1:]), labels), num_classes=3)
+    assert seen.ok == taken
+    assert taken or seen.ids == ["wrong-label-dtype"]
+
+
+def test_a_uint8_label_of_156_is_no_ignored_one():
+    """As uint8, -100 would be 156; torch's cross-entropy counts 156 as the class it is."""
+    labels = torch.full((4,), 156, dtype=torch.uint8)
+    logits = torch.randn(4, 200)
+    assert F.cross_entropy(logits, labels) == F.cross_entropy(logits, labels.long())
+    assert check_batch((torch.randn(4, 2), labels), num_classes=200).ok
+    assert check_batch((torch.randn(4, 2), labels), num_classes=10).ids == ["label-out-of-range"]
+
+
+@pytest.mark.parametrize("task", ["classification", "binary", "multilabel", "regression"])
+@pytest.mark.parametrize(
+    "odd,breaches",
+    [
+        (lambda: torch.randn(4, 2, dtype=torch.complex64), ["wrong-input-dtype"]),
+        (lambda: torch.randn(4, 2).to(torch.float8_e4m3fn), ["wrong-input-dtype"]),
+        (lambda: torch.ones(4, 2, dtype=torch.uint64), ["wrong-input-dtype"]),
+        (lambda: torch.rand(4, 2) > 0.5, ["wrong-input-dtype"]),
+        (lambda: torch.full((4, 2), 2**62), ["wrong-input-dtype"]),
+        (lambda: torch.randn(4, 2).bfloat16(), []),
+        (lambda: torch.eye(4).to_sparse(), []),
+        (lambda: torch.eye(4).to_sparse_csr(), []),
+        (lambda: torch.full((4, 2), torch.nan).to_sparse(), ["non-finite-values"]),
+        (lambda: torch.nested.nested_tensor([torch.randn(n) for n in (1, 2, 3, 4)]), []),
+        (lambda: torch.nested.nested_tensor([torch.randn(n) for n in (1, 2)]), ["size-mismatch"]),
+        (lambda: torch.empty(4, 2, device="meta"), ["no-values"]),
+    ],
+    ids=["complex", "float8", "uint64", "bool", "huge", "bfloat16", "sparse", "csr", "sparse nan",
+         "nested", "nested too few", "meta"],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:The PyTorch API of nested")
+def test_no_kind_of_inputs_raises_a_bare_error(odd, breaches, task):
+    targets = torch.tensor([0, 1, 1, 0])
+    targets = {"binary": targets.float(), "multilabel": torch.rand(4, 3).round(),
+               "regression": torch.randn(4)}.get(task, targets)  # fmt: skip
+    assert check_batch((odd(), targets), task=task).ids == breaches
+
+
+@pytest.mark.parametrize("task", ["classification", "binary", "multilabel", "regression"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        torch.ones(4, dtype=torch.complex64),
+        torch.ones(4).to(torch.float8_e4m3fn),
+        torch.ones(4, dtype=torch.uint64),
+        torch.ones(4).to_sparse(),
+        torch.ones(4, device="meta"),
+    ],
+    ids=["complex", "float8", "uint64", "sparse", "meta"],
+)
+def test_no_kind_of_targets_raises_a_bare_error(odd, task):
+    seen = check_batch((torch.randn(4, 2), odd), task=task)
+    assert seen.ids[0] == ("no-values" if odd.is_meta else "wrong-label-dtype")

@@ -69,6 +69,19 @@ def test_a_plain_dataloader_is_explained_from_torchs_words(how):
             time.sleep(0.1)
 
 
+def test_a_broken_connection_is_explained_before_torch_hears_of_it():
+    """On a single core the signal often comes last; then it must not raise a second time."""
+    loader = DataLoader(Deadly("SIGKILL"), 4, num_workers=1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        explained = pytest.raises(WorkerDiedError, match=r"\(pid \d+\).*SIGKILL.*memory")
+        with explained, workers_explained(loader):
+            list(loader)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    assert len(list(make_loader(Deadly("lives"), 4, num_workers=1))) == 8
+
+
 @pytest.mark.slow
 def test_a_worker_that_never_answers_is_named():
     loader = make_loader(Deadly("hangs"), 4, num_workers=1, timeout=1)

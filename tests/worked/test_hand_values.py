@@ -178,7 +178,7 @@ LEDGER = {
         "factor at t = 0, 1, 50, 100, 2575, 5050, 7525, 10000": Near(
             [0, 0.01, 0.5, 1, 0.8535533905932737, 0.5, 0.14644660940672627, 0], 1e-15
         ),
-        "torch's at the first four": [0.0, 0.01, 0.5, 1.0],
+        "torch's, as far as the warmup goes": [0.0, 0.01, 0.5, 1.0],
         "warmup, percent of the run": 1.0,
         "the first step moves the weight by": 0.0,
     },
@@ -233,7 +233,7 @@ LEDGER = {
         "FP16: 65,520": INF,
         "FP16: 2048 + 1": 2048.0,
         "BF16: FP32's largest": INF,
-        "BF16: 1 + a thousandth": 1.0,
+        "BF16: 1 + 0.001": 1.0,
         "BF16: 256 + 1": 256.0,
         "BF16: 70,000": 70144.0,
         "FP16: π": 3.140625,

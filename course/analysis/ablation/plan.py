@@ -6,7 +6,7 @@ Source: Lecture 3, "Ablation"; ledger N23.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +42,43 @@ def one_at_a_time(baseline: Settings, **values: Sequence[Any]) -> dict[str, dict
 
     >>> one_at_a_time({"lr": 0.1, "hidden": 64}, lr=[0.1, 0.3], hidden=[256])
     {'lr = 0.3': {'lr': 0.3}, 'hidden = 256': {'hidden': 256}}
+
+    Raises:
+        ValueError: A setting that the baseline does not have, values that are no list, or nothing
+            that would change.
     """
+    if not isinstance(baseline, Mapping):
+        raise ValueError(
+            f"baseline = {baseline!r}: expected a dictionary of its settings, as {{'lr': 0.1}}."
+        )
+    for name, others in values.items():
+        if name not in baseline:
+            raise ValueError(
+                f"{name} is no setting of the baseline, which has {', '.join(baseline)}. Give the "
+                "baseline its value too."
+            )
+        if isinstance(others, (str, bytes, Mapping)) or not isinstance(others, Iterable):
+            raise ValueError(
+                f"{name} = {others!r}: expected a list of the values to try, as "
+                f"{name}=[{others!r}]."
+            )
+    changes = _one_at_a_time(baseline, values)
+    if not changes:
+        raise ValueError(
+            "nothing would change: give at least one setting a value that the baseline does not "
+            f"have, as {next(iter(baseline), 'lr')}=[...]."
+        )
+    return changes
+
+
+def _one_at_a_time(
+    baseline: Settings, values: Mapping[str, Iterable[Any]]
+) -> dict[str, dict[str, Any]]:
     return {
         f"{name} = {value}": {name: value}
         for name, others in values.items()
         for value in others
-        if name not in baseline or value != baseline[name]
+        if value != baseline[name]
     }
 
 

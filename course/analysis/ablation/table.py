@@ -136,7 +136,10 @@ def read_ablation(folder: Path | str, **options: Any) -> Ablation:
 
     Raises:
         NotComparableError: As `Ablation.of`; also for a folder without the baseline.
+        ValueError: No such folder, or no run in it.
     """
+    if not Path(folder).is_dir():
+        raise ValueError(f"{folder}: no such directory. Give the one that was given to ablate().")
     files = sorted(Path(folder).glob("*.json"), key=lambda file: (file.stat().st_mtime_ns, file))
     return Ablation.of([read_one(file) for file in files], **options)
 

@@ -89,12 +89,21 @@ def paired_interval(differences: Sequence[float], level: float) -> tuple[float, 
         differences: One a seed, at least 2.
         level: Confidence, as 0.95.
 
+    Raises:
+        ValueError: Fewer than two differences, one that is not finite, or another level.
+
     >>> low, high = paired_interval([1.0, 2.0, 3.0], 0.95)
     >>> round(low, 3), round(high, 3)  # 2 ± 4.303 · 1 / √3
     (-0.484, 4.484)
     """
     from scipy.stats import t
 
+    if len(differences) < 2 or not all(map(math.isfinite, differences)):
+        raise ValueError(
+            f"differences = {list(differences)}: an interval needs at least 2, all of them finite."
+        )
+    if not 0 < level < 1:
+        raise ValueError(f"level = {level}: expected a confidence between 0 and 1, as 0.95.")
     mean, count = statistics.fmean(differences), len(differences)
     error = statistics.stdev(differences) / math.sqrt(count)
     if error == 0:

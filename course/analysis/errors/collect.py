@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
+from course.analysis import checks
+from course.analysis.checks import names_of_classes, whole_number
 from course.analysis.errors.mistakes import ErrorSet, Mistake
 from course.analysis.errors.tags import read_tags
-from course.analysis.scores.predicting import check_batch
+from course.analysis.scores.predicting import check_batch, check_parts
 from course.engine.evaluation import evaluation_mode
 from course.engine.placement import check_device, to_device
 
@@ -53,11 +55,12 @@ def collect_errors(
 
     Source: Lecture 3, "Error analysis"; ledger S19.
     """
-    if n < 1 or order not in ("confident", "random"):
-        raise ValueError(
-            f"n = {n}, order = {order!r}: keep at least 1 mistake, and order them 'confident' or "
-            "'random'."
-        )
+    n, seed = whole_number("n", n, 1), checks.seed(seed)
+    if order not in ("confident", "random"):
+        raise ValueError(f"order = {order!r}: expected 'confident' or 'random'.")
+    if tags_path is not None and Path(tags_path).is_dir():
+        raise ValueError(f"tags_path = {tags_path}: a directory. Name a file in it, as tags.json.")
+    check_parts(model, loader)
     _check_in_order(loader)
     device = check_device(model, device)
     generator = torch.Generator().manual_seed(seed)
@@ -87,9 +90,7 @@ def collect_errors(
             "the loader gives no batch: there is no mistake to find. Is the data set empty, or "
             "drop_last=True with fewer examples than a batch?"
         )
-    names = tuple(map(str, class_names or range(num_classes)))
-    if len(names) != num_classes:
-        raise ValueError(f"{len(names)} class_names for {num_classes} classes: give one a class.")
+    names = names_of_classes(class_names, num_classes)
     errors = ErrorSet(
         [mistake for _, mistake in kept], num_mistakes, num_examples, names, order,
         tags_path=Path(tags_path) if tags_path else None,

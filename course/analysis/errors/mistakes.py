@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from course.analysis.checks import whole_number
 from course.analysis.errors.buckets import (
     UNTAGGED,
     BucketRow,
@@ -77,8 +78,12 @@ class ErrorSet:
             bucket: Any name; an empty one takes the tag back.
 
         Raises:
-            ValueError: No such mistake here.
+            ValueError: No such mistake here, or a bucket without a name.
         """
+        if not isinstance(bucket, str):
+            raise ValueError(
+                f"bucket = {bucket!r}: expected a name, as 'blur'; '' takes the tag back."
+            )
         target = self[index].target
         before = dict(self.tags)
         if bucket.strip():
@@ -100,6 +105,11 @@ class ErrorSet:
             rules: Function of a `Mistake`, by bucket; earlier ones win. They replace what earlier
                 rules assigned.
         """
+        if not isinstance(rules, Mapping):
+            raise ValueError(
+                f"rules = a {type(rules).__name__}: expected a function of a mistake by bucket, as "
+                "{'4 and 9': lambda m: {m.target, m.prediction} == {4, 9}}."
+            )
         self.assigned = {}
         for mistake in self.mistakes:
             for bucket, belongs in rules.items():
@@ -156,6 +166,7 @@ class ErrorSet:
         """A grid of the first mistakes as a Figure."""
         from course.plots.errors import plot_mistakes
 
+        n = whole_number("n", n)
         return plot_mistakes(self, n=n)
 
     def to_json(self) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from course.analysis.scores.predicting import Predictions
+from course.analysis.checks import whole_number
+from course.analysis.scores.predicting import Predictions, expect_predictions
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ def calibration(
     from torch.nn.functional import cross_entropy
     from torchmetrics.functional.classification import multiclass_calibration_error
 
-    if not (temperature > 0 and math.isfinite(temperature)) or bins < 1:
+    predictions, bins = expect_predictions(predictions), whole_number("bins", bins, 1)
+    if not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
         raise ValueError(
-            f"temperature = {temperature}, bins = {bins}: the temperature must be above 0 (1 "
-            "leaves the logits alone) and there is at least 1 bin; 10 to 15 are usual."
+            f"temperature = {temperature!r}: expected a number above 0; 1 leaves the logits alone."
         )
     logits = predictions.logits / temperature
     probabilities = logits.softmax(dim=1)
@@ -114,6 +115,7 @@ def fit_temperature(predictions: Predictions) -> float:
     from scipy.optimize import minimize_scalar
     from torch.nn.functional import cross_entropy
 
+    predictions = expect_predictions(predictions)
     logits, targets = predictions.logits.double(), predictions.targets
     of_target = logits.gather(1, targets[:, None])[:, 0]
     end = ""

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from course.analysis.scores.predicting import Predictions
+from course.analysis.checks import whole_number
+from course.analysis.scores.predicting import Predictions, expect_predictions
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Confusion:
 
     def worst(self, n: int = 5) -> list[tuple[str, str, int]]:
         """The most frequent mix-ups: (true, predicted, count), the largest first."""
+        n = whole_number("n", n)
         off = self.matrix - np.diag(np.diag(self.matrix))
         order = np.argsort(-off, axis=None, kind="stable")[:n]
         pairs = [np.unravel_index(i, off.shape) for i in order]
@@ -53,6 +55,7 @@ def confusion(predictions: Predictions) -> Confusion:
     """
     from sklearn.metrics import confusion_matrix
 
+    predictions = expect_predictions(predictions)
     matrix = confusion_matrix(
         predictions.targets.numpy(),
         predictions.predicted.numpy(),
@@ -142,6 +145,7 @@ def per_class(predictions: Predictions) -> PerClass:
     """
     from sklearn.metrics import f1_score, precision_recall_fscore_support
 
+    predictions = expect_predictions(predictions)
     targets, predicted = predictions.targets.numpy(), predictions.predicted.numpy()
     labels = range(predictions.num_classes)
     columns = precision_recall_fscore_support(

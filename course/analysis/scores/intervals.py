@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from course.analysis.scores.predicting import Predictions
+from course.analysis import checks
+from course.analysis.checks import whole_number
+from course.analysis.scores.predicting import Predictions, expect_predictions
 
 
 @dataclass(frozen=True)
@@ -52,24 +54,36 @@ def bootstrap(
         seed: Of the draws.
 
     Raises:
-        ValueError: Fewer than two examples, samples of different lengths, or a `confidence` or
-            `resamples` out of range.
+        ValueError: Fewer than two examples, samples of different lengths or with nan, or a
+            `confidence`, `resamples` or `seed` out of range.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, ch. 13.
     """
     from scipy import stats
 
+    if not callable(statistic):
+        raise ValueError(
+            f"statistic = {statistic!r}: expected a function of the samples, as numpy.mean."
+        )
     arrays = [np.asarray(sample) for sample in samples]
+    for place, array in enumerate(arrays):
+        if array.ndim == 0 or array.dtype.kind not in "biuf":
+            raise ValueError(
+                f"sample {place} is {samples[place]!r}: expected numbers, one an example."
+            )
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"sample {place} holds nan or inf: an interval would leave the draws out that hit "
+                "it. Drop these examples, or find out where they come from."
+            )
     lengths = [len(array) for array in arrays]
     if not lengths or min(lengths) < 2:
         raise ValueError(f"samples of {lengths} examples: an interval needs at least 2 in each.")
     if paired and len(set(lengths)) > 1:
         raise ValueError(f"samples of {lengths} examples: paired ones have the same length.")
-    if not 0 < confidence < 1 or resamples < 1:
-        raise ValueError(
-            f"confidence = {confidence}, resamples = {resamples}: take a confidence between 0 and "
-            "1, as 0.95, and at least 1 resample, as 1000."
-        )
+    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence!r}: take one between 0 and 1, as 0.95.")
+    resamples, seed = whole_number("resamples", resamples, 1), checks.seed(seed)
     value = float(statistic(*arrays, axis=-1) if vectorized else statistic(*arrays))
     with np.errstate(invalid="ignore"):
         drawn = stats.bootstrap(
@@ -88,4 +102,5 @@ def accuracy_interval(predictions: Predictions, **options: Any) -> Interval:
     Where every prediction is right the bootstrap can draw no mistake, and the interval has no
     width; up to 3 / N mistakes are then still plausible (rule of three).
     """
-    return bootstrap(np.mean, predictions.right.numpy().astype(float), vectorized=True, **options)
+    right = expect_predictions(predictions).right.numpy().astype(float)
+    return bootstrap(np.mean, right, vectorized=True, **options)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from course.analysis.checks import names_of_classes
 from course.engine.evaluation import evaluation_mode
 from course.engine.placement import check_device, to_device
 
@@ -83,6 +85,7 @@ def predict(
 
     Source: Lecture 3, "Error analysis"; ledger C03.
     """
+    check_parts(model, loader)
     device = check_device(model, device)
     logits, targets = [], []
     with evaluation_mode(model):
@@ -98,27 +101,75 @@ def predict(
     return predictions(torch.cat(logits), torch.cat(targets), class_names=class_names)
 
 
+def check_parts(model: Any, loader: Any) -> None:
+    """A model that has modes and a device, and a loader that can be gone through.
+
+    Raises:
+        ValueError: Something else.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"model is a {type(model).__name__}: expected an nn.Module. What a plain function says "
+            "goes to predictions(logits, targets)."
+        )
+    if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
+        raise ValueError(
+            f"loader is a {type(loader).__name__}: expected a DataLoader, or any list of pairs "
+            "(inputs, targets)."
+        )
+
+
 def predictions(
     logits: Tensor, targets: Tensor, *, class_names: Sequence[str] | None = None
 ) -> Predictions:
     """The same from logits that are already there.
 
     Args:
-        logits: [N, C], or [N] and [N, 1] for yes and no.
-        targets: [N] class indices.
+        logits: [N, C], or [N] and [N, 1] for yes and no; a tensor, an array or a list.
+        targets: [N] class indices; the same.
         class_names: One a class.
 
     Raises:
         ValueError: As `predict`.
     """
-    logits, targets = check_batch(logits, targets, 0)
-    names = tuple(map(str, class_names or range(logits.shape[1])))
-    if len(names) != logits.shape[1]:
+    logits, targets = (
+        _tensor(name, value) for name, value in (("logits", logits), ("targets", targets))
+    )
+    if not len(targets):
         raise ValueError(
-            f"{len(names)} class_names for {logits.shape[1]} classes: give one a class, in the "
-            "order of the logits."
+            f"logits {list(logits.shape)} and targets {list(targets.shape)}: no example, so there "
+            "is nothing to score."
         )
-    return Predictions(logits, targets, names)
+    logits, targets = check_batch(logits, targets, 0)
+    return Predictions(logits, targets, names_of_classes(class_names, logits.shape[1]))
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    """A tensor as it is; an array or nested list of numbers as one."""
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{name} = a {type(value).__name__}: expected a tensor, an array or a list of numbers "
+            f"({str(error).splitlines()[0]})."
+        ) from error
+    if tensor.ndim == 0:
+        raise ValueError(f"{name} = {tensor.item()}: expected one entry an example, not a number.")
+    return tensor
+
+
+def expect_predictions(value: Any) -> Predictions:
+    """What `predict` gives, or an error that says how to get it.
+
+    Raises:
+        ValueError: Something else, as logits or a model.
+    """
+    if not isinstance(value, Predictions):
+        raise ValueError(
+            f"predictions = a {type(value).__name__}: expected what predict(model, loader) gives, "
+            "or predictions(logits, targets) where the logits are already there."
+        )
+    return value
 
 
 def check_batch(logits: Tensor, targets: Tensor, batch: int) -> tuple[Tensor, Tensor]:

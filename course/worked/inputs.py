@@ -1,0 +1,115 @@
+"""Other inputs than the lecture's: what a worked example takes, and what it says to the rest.
+
+An example is written for its own numbers, so `compute("N20", max_norm="a lot")` or a negative
+`max_norm` would end in a traceback from deep inside torch, or in a wrong number. What each input
+may be stands in the example's signature (whole numbers, numbers, tuples of them); the few
+ranges that its type does not tell stand in `RANGES`, by the input's name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, get_args, get_origin, get_type_hints
+
+RANGES: dict[str, tuple[float, float, str]] = {
+    "seed": (0, 2**63 - 1, "a whole number from 0 to 2**63 - 1"),
+    **dict.fromkeys(
+        ("patience", "short_patience", "warmup", "at", "past", "target", "dropped"),
+        (0, math.inf, "0 or more"),
+    ),
+    **dict.fromkeys(("first", "second", "values"), (-math.inf, math.inf, "any whole number")),
+    **dict.fromkeys(("decay", "min_delta", "eta_min"), (0, math.inf, "0 or more")),
+    **dict.fromkeys(
+        (
+            *(
+                "lr",
+                "max_norm",
+                "limit",
+                "eps",
+                "gamma",
+                "init_scale",
+                "sd",
+                "start",
+                "end",
+                "slope",
+            ),
+            *("threshold", "rates"),
+        ),
+        (math.ulp(0.0), math.inf, "above 0"),
+    ),
+    "factor": (1 + math.ulp(1.0), math.inf, "above 1, so that the learning rate grows"),
+    "momentum": (0, math.nextafter(1.0, 0.0), "from 0 to below 1"),
+    "p": (0, math.nextafter(1.0, 0.0), "from 0 to below 1: a chance of being dropped"),
+    "smoothing": (0, 1, "from 0 to 1"),
+    "accuracy": (0, 100, "from 0 to 100, in percent"),
+}
+"""Smallest and largest value of an input, and the words for it; a count is at least 1."""
+
+
+def checked_inputs(
+    id: str, example: Callable[..., Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The inputs as the example's signature wants them: tuples, whole numbers, floats.
+
+    Args:
+        id: The ledger's id, for the message.
+        example: The function that computes the example.
+        given: Inputs by name; lists, tensors and NumPy values will do.
+
+    Raises:
+        ValueError: An input is of another kind, not finite, empty, or out of its range.
+    """
+    hints = get_type_hints(example)
+    return {
+        name: _checked(value, hints[name], f"{id}: {name}", name) for name, value in given.items()
+    }
+
+
+def check_seed(seed: int) -> None:
+    """A seed that torch takes.
+
+    Raises:
+        ValueError: It is no whole number from 0 to 2**63 - 1.
+    """
+    _checked(seed, int, "seed", "seed")
+
+
+def _checked(value: Any, hint: Any, title: str, name: str) -> Any:
+    from course.worked.registry import plain
+
+    value = plain(value)
+    if get_origin(hint) is tuple:
+        return _checked_tuple(value, get_args(hint), title, name)
+    if hint is str:
+        if not isinstance(value, str):
+            raise ValueError(f"{title} = {value!r}: expected a name, in quotes.")
+        return value
+    whole = hint is int
+    words = "a whole number" if whole else "a finite number"
+    if not _is_number(value) or (whole and value != int(value)):
+        raise ValueError(f"{title} = {value!r}: expected {words}, as the lecture's.")
+    low, high, allowed = RANGES.get(
+        name, (1, math.inf, "1 or more") if whole else (-math.inf, math.inf, words)
+    )
+    if not low <= value <= high:
+        raise ValueError(f"{title} = {value!r}: expected {allowed}.")
+    return hint(value)
+
+
+def _checked_tuple(value: Any, hints: tuple[Any, ...], title: str, name: str) -> tuple[Any, ...]:
+    """`tuple[int, ...]` takes any number of items, but not none; `tuple[int, int]` takes two."""
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{title} = {value!r}: expected a list of at least one item, as [1, 2].")
+    if hints[-1] is Ellipsis:
+        hints = hints[:1] * len(value)
+    if len(value) != len(hints):
+        raise ValueError(f"{title} = {value!r}: {len(value)} items, expected {len(hints)}.")
+    return tuple(
+        _checked(item, hint, f"{title}[{place}]", name)
+        for place, (item, hint) in enumerate(zip(value, hints, strict=True))
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,46 @@
+"""The picture of a run says what its numbers say, also where a number cannot be drawn."""
+
+import math
+
+import pytest
+
+from course.plots.curves import plot_history
+from course.worked import compute
+
+
+def run(*losses: float) -> list[dict[str, float]]:
+    return [
+        {"epoch": place + 1, "train_loss": loss, "val_loss": loss + 0.1}
+        for place, loss in enumerate(losses)
+    ]
+
+
+def legend(ax) -> list[str]:
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_diverged_run_shows_where_and_boasts_of_no_best_epoch(bad):
+    ax = plot_history(run(2.3, 1.5, bad, bad)).axes[0]
+    assert "inf or nan from epoch 3" in legend(ax)
+    assert not any("best" in text for text in legend(ax))
+    assert "best epoch: 2" in legend(plot_history(run(2.3, 1.5, 1.6)).axes[0])
+
+
+def test_a_run_that_never_had_a_loss_is_drawn_as_such():
+    ax = plot_history(run(math.nan, math.nan)).axes[0]
+    assert "inf or nan from epoch 1" in legend(ax)
+
+
+@pytest.mark.parametrize("num_epochs", [1, 3, 12, 45])
+def test_epochs_are_whole_numbers(num_epochs):
+    figure = plot_history(run(*[1.0 / (n + 1) for n in range(num_epochs)]))
+    figure.draw_without_rendering()
+    low, high = figure.axes[0].get_xlim()
+    shown = [tick for tick in figure.axes[0].get_xticks() if low <= tick <= high]
+    assert shown and all(tick == int(tick) for tick in shown)
+
+
+def test_a_part_of_the_run_is_called_a_part():
+    assert compute("N27").plot().axes[0].get_xlabel() == "epoch (the first 20 of 100)"
+    assert compute("N27", epochs=10).plot().axes[0].get_xlabel() == "epoch"
