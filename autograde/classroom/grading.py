@@ -25,7 +25,12 @@ from autograde.class_dir import ClassDirError
 from autograde.classroom.assignment import Assignment, read_assignment
 from autograde.classroom.crew import Crew
 from autograde.classroom.journal import Journal, Known, read_known, take
-from autograde.classroom.submissions import Submission, find_submissions
+from autograde.classroom.submissions import (
+    Submission,
+    SubmissionFault,
+    find_submissions,
+    read_text,
+)
 from autograde.classroom.verdicts import own_fault, verdict_path, write_whole
 from autograde.sandbox.limits import Limits
 from autograde.seeds import new_seed
@@ -225,11 +230,11 @@ class ClassRun:
             self._write(job, kept)
         elif submission.fault:
             self._keep(job, {"graded": False, "reason": submission.fault, "notes": []})
-        elif (text := _read(submission.path)) is None:
-            fault = f"{submission.path}: is not there any more. Run autograde grade again."
-            self._keep(job, {"graded": False, "reason": fault, "notes": []})
         else:
-            graders.give({**job, "text": text})
+            try:
+                graders.give({**job, "text": read_text(submission.path)})
+            except SubmissionFault as fault:
+                self._keep(job, {"graded": False, "reason": str(fault), "notes": []})
 
     def _kept(self, job: dict[str, Any], known: Known) -> dict[str, Any] | None:
         """A result that was noted as graded, and not yet as written, by a run that was killed."""
@@ -327,11 +332,3 @@ def _written_before(folder: Path, assignment: Assignment) -> set[str]:
             f"Run: autograde release {assignment.name} --dir {folder}"
         )
     return students_in(folder, assignment.name)
-
-
-def _read(path: Path) -> str | None:
-    """A notebook's text; None where it went away since it was found."""
-    try:
-        return path.read_text("utf-8", errors="replace")
-    except OSError:
-        return None

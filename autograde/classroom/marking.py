@@ -20,7 +20,7 @@ from autograde import bank
 from autograde.check import as_html, message
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
-from autograde.classroom.submissions import SubmissionFault, read_notebook
+from autograde.classroom.submissions import SubmissionFault, read_notebook, unwritable
 from autograde.classroom.verdicts import own_fault
 from autograde.referee import Verdict, judge
 from autograde.sandbox.isolation import Isolation
@@ -135,6 +135,8 @@ def _output(plain: dict[str, Any]) -> dict[str, Any]:
     """What a student's process reported, as an output of a notebook; anything odd as text."""
     kind = plain.pop("output_type", "")
     try:
+        if odd := unwritable(plain):
+            raise ValueError(odd)
         output = nbformat.v4.new_output(kind, **plain)
         nbformat.validate(output, "output", version=4)
     except Exception:

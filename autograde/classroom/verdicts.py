@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from autograde.classroom.names import shown
+
 
 def verdict_path(folder: Path, assignment: str, student: str) -> Path:
     """Where the reasons behind a student's points are kept."""
@@ -24,6 +26,7 @@ def read_verdicts(folder: Path, assignment: str) -> dict[str, dict[str, Any]]:
     """
     paths = sorted((folder / "verdicts" / assignment).glob("*.json"))
     gone = {p.stem for p in paths if not (folder / "submitted" / p.stem / assignment).exists()}
+    gone -= {shown(path.name) for path in (folder / "submitted").glob("*")} if gone else set()
     if gone:
         from autograde.classroom.gradebook import students_in
 
