@@ -20,20 +20,21 @@ from pathlib import Path
 from typing import Any
 
 from autograde.class_dir import few
+from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import read_marks
 from autograde.classroom.journal import read_known
 from autograde.classroom.report import Row, read_rows
 from autograde.classroom.safe_html import POLICY
 from autograde.classroom.similarity import Cells, Pair, matching_lines, near_identical
 from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
-from autograde.classroom.submissions import MAX_NOTEBOOK
+from autograde.classroom.submissions import MAX_NOTEBOOK, MAX_VALUES, values_in
 from autograde.classroom.verdicts import read_verdicts, write_whole
 
 MAX_PAIRS = 20
 """Pairs shown side by side; more are named."""
 KINDS = (
     *("not graded", "crashed", "timed out", "edited checks", "odd", "not on the class list"),
-    *("near-identical", "by hand"),
+    *("to read", "near-identical", "by hand"),
 )
 """Why a submission needs a person, most urgent first."""
 INK, ACCENT, SOFT = "#010203", "#040506", "#070809"
@@ -115,7 +116,7 @@ def class_page(folder: Path, assignment: str) -> str:
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         rows=rows,
         graded=graded,
-        concerns=concerns(rows, verdicts, pairs, folder),
+        concerns=concerns(rows, verdicts, pairs, students, folder),
         waiting=sum(len(row.to_grade_by_hand) for row in rows),
         score_words=score_words(scores, best),
         score_plot=score_plot(scores, best),
@@ -200,7 +201,11 @@ def unrecognised(verdicts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
 
 
 def concerns(
-    rows: list[Row], verdicts: Mapping[str, Mapping[str, Any]], pairs: list[Pair], folder: Path
+    rows: list[Row],
+    verdicts: Mapping[str, Mapping[str, Any]],
+    pairs: list[Pair],
+    code: Mapping[str, Cells],
+    folder: Path,
 ) -> list[Concern]:
     """Submissions that need a person, by kind and student."""
     found = []
@@ -222,6 +227,8 @@ def concerns(
             add(row.student, kind, note)
         if row.off_roster:
             add(row.student, "not on the class list", "is the folder's name the student's id?")
+        for words in words_for(code.get(row.student, {}), row.max_scores):
+            add(row.student, "to read", words)
     for cell, students in waiting_answers(rows).items():
         add(_count(len(students), "student"), "by hand", f"{cell}: {few(students, most=20)}")
     for pair in pairs:
@@ -316,9 +323,12 @@ def read_code(
 def _code_cells(path: Path) -> list[tuple[str, str]]:
     """Name and source of each code cell; none of a file that is no notebook."""
     try:
-        if path.is_symlink() or path.stat().st_size > MAX_NOTEBOOK:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_NOTEBOOK:
+            return []  # a pipe, say, which would be waited for without end
+        text = path.read_text("utf-8")
+        if values_in(text) > MAX_VALUES:
             return []
-        cells = json.loads(path.read_bytes())["cells"]
+        cells = json.loads(text)["cells"]
         return [
             (_cell_name(cell), _text(cell["source"]))
             for cell in cells

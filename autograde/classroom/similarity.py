@@ -170,8 +170,8 @@ def _lines_within(tokens: list[Token], grams: set[int]) -> set[int]:
 
 def normalised(source: str) -> list[Token]:
     """The tokens that say what code does, whatever it is called and however it is laid out."""
-    source = _without_magics(source[:MAX_SOURCE])
-    tree = _parsed(source)
+    source = without_magics(source[:MAX_SOURCE])
+    tree = parsed(source)
     mine = None if tree is None else _chosen_names(tree)
     idle = {} if tree is None else dict(_idle(tree))
     tokens: list[Token] = []
@@ -207,13 +207,14 @@ def _word(kind: int, text: str, mine: set[str] | None, after_dot: bool) -> str:
     return ""
 
 
-def _without_magics(source: str) -> str:
+def without_magics(source: str) -> str:
     """Notebook commands such as `%time` and `!ls` as empty lines: they are no Python."""
     lines = source.replace("\0", "").splitlines()
     return "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in lines)
 
 
-def _parsed(source: str) -> ast.Module | None:
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree; None where it is no Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a student's invalid escapes

@@ -351,7 +351,7 @@ def test_the_commands_write_page_and_export(big_class, tmp_path):
 def test_answers_that_wait_are_a_line_a_question_however_large_the_class(tmp_path):
     about = {"scores": {}, "max_scores": {}, "seen": {}, "not_graded": ""}
     rows = [Row(student=f"s{n:03}", to_grade_by_hand=["why"], **about) for n in range(300)]
-    found = page.concerns(rows, {row.student: {} for row in rows}, [], tmp_path)
+    found = page.concerns(rows, {row.student: {} for row in rows}, [], {}, tmp_path)
     (line,) = found
     assert (line.student, line.kind) == ("300 students", "by hand")
     assert line.words.startswith("why: s000, s001") and line.words.endswith("s019 and 280 more")

@@ -1,0 +1,114 @@
+"""Code that a person should read: it reaches into the interpreter, or is the course's own.
+
+Where a class is graded, points rest on answers alone. An answer may still be got with the course's
+own code: pasted, or called past the guards of the student's process. Both leave traces in what was
+handed in. As with near-identical code, a trace is a question for a person, not a finding.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+from autograde import bank
+from autograde.by_hand import guarded_modules
+from autograde.classroom.similarity import (
+    MAX_SOURCE,
+    MIN_SHARED,
+    Cells,
+    fingerprints,
+    parsed,
+    without_magics,
+)
+
+INSIDES = frozenset(
+    {
+        *("__code__", "__closure__", "__globals__", "__builtins__", "__subclasses__"),
+        *("co_consts", "co_code", "cell_contents", "f_locals", "f_globals", "f_back"),
+        *("_getframe", "_current_frames", "get_objects", "get_referrers", "get_referents"),
+        *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
+        *("fork", "_exit", "while_graded", "_guard_of"),
+    }
+)
+"""Attributes that an answer to an exercise has no use for."""
+MODULES = frozenset(
+    {
+        *("ctypes", "gc", "marshal", "dis", "socket", "subprocess", "multiprocessing", "_thread"),
+        *("builtins", "__main__", "autograde.sandbox", "autograde.referee", "autograde.bank"),
+        *("autograde.by_hand", "autograde.plain"),
+    }
+)
+IN_QUOTES = INSIDES - {"fork"} | MODULES
+"""The same for getattr and importlib; DataLoader takes a "fork"."""
+MOSTLY = 0.6
+"""Share of a cell's fingerprints that must be the course's, beside MIN_SHARED of them."""
+
+
+def insides(cells: Cells) -> list[str]:
+    """What of the interpreter, the system or the grader a student's code names, sorted."""
+    return sorted({name for source in cells.values() for name in _named(source)})
+
+
+def courses_own(cells: Cells, exercises: Iterable[str]) -> list[tuple[str, str, float]]:
+    """Cells that are mostly the course's own code.
+
+    Args:
+        cells: A student's sources.
+        exercises: Ids of the exercises of the assignment.
+
+    Returns:
+        (cell, module of the course, share of the cell's fingerprints), most alike first.
+    """
+    found = []
+    modules = sorted({name for exercise in exercises for name in _modules_of(exercise)})
+    for cell, source in cells.items():
+        marks = fingerprints(source)
+        for module in modules:
+            both = len(marks & _marks_of(module))
+            if both >= MIN_SHARED and both >= MOSTLY * len(marks):
+                found.append((cell, module, both / len(marks)))
+    return sorted(found, key=lambda one: -one[2])
+
+
+def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
+    """A sentence for each trace in a student's code."""
+    words = [
+        f"{share:.0%} of {cell} is the course's own {module}"
+        for cell, module, share in courses_own(cells, exercises)
+    ]
+    if names := insides(cells):
+        words.append(f"its code reaches into the interpreter or the system: {', '.join(names)}")
+    return words
+
+
+@cache
+def _modules_of(exercise: str) -> frozenset[str]:
+    about: Mapping[str, object] = bank.catalogue()
+    return frozenset(guarded_modules(bank.load(exercise))) if exercise in about else frozenset()
+
+
+@cache
+def _marks_of(module: str) -> frozenset[int]:
+    return frozenset(fingerprints(inspect.getsource(sys.modules[module])))
+
+
+def _named(source: str) -> Iterator[str]:
+    tree = parsed(without_magics(source[:MAX_SOURCE]))
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Attribute) and node.attr in INSIDES:
+            yield node.attr
+        elif isinstance(node, ast.Constant) and node.value in IN_QUOTES:
+            yield node.value
+        elif isinstance(node, ast.Import):
+            yield from filter(_is_inside, (alias.name for alias in node.names))
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            yield from list(filter(_is_inside, whole))[:1]
+
+
+def _is_inside(module: str) -> bool:
+    parts = module.split(".")
+    return any(".".join(parts[:n]) in MODULES for n in range(1, len(parts) + 1))

@@ -1,0 +1,55 @@
+"""Traces of code that is not an answer: found in attacks, silent on honest work."""
+
+import inspect
+import textwrap
+
+import pytest
+
+from autograde import bank
+from autograde.authoring import read_source, source_paths
+from autograde.classroom.conspicuous import courses_own, insides, words_for
+from course.engine import clipping
+from tests.attacks.further import STILL_EARN, TELLING
+
+EXERCISES = tuple(bank.catalogue())
+
+
+@pytest.mark.parametrize("name", STILL_EARN)
+def test_what_the_guards_do_not_stop_is_shown_to_a_person(name):
+    (words,) = words_for({"cells": "\n".join(TELLING[name].cells)}, EXERCISES)
+    assert "reaches into the interpreter" in words
+
+
+@pytest.mark.parametrize(("source", "names"), [
+    ("import gc, ctypes.util", ["ctypes.util", "gc"]),
+    ("from autograde.sandbox import stubs", ["autograde.sandbox"]),
+    ("from autograde import referee", ["autograde.referee"]),
+    ("getattr(f, '__code__').co_consts", ["__code__", "co_consts"]),
+    ("import importlib\nimportlib.import_module('gc')", ["gc"]),
+    ("%time\nimport os\nos.fork()", ["fork"]),
+    ("def broken(:", []),
+])  # fmt: skip
+def test_names_are_found_as_attributes_imports_and_words(source, names):
+    assert insides({"cell": source}) == names
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_the_banks_answers_and_the_references_text_leave_no_trace(exercise):
+    """Short right answers are alike; that says nothing."""
+    about = bank.load(exercise)
+    for function in (*about.right, *(wrong.function for wrong in about.wrong)):
+        source = textwrap.dedent(inspect.getsource(function))
+        assert words_for({"cell": source}, EXERCISES) == []
+
+
+def test_the_notebooks_with_their_solutions_leave_no_trace():
+    for path in source_paths().values():
+        cells = {str(n): cell.source for n, cell in enumerate(read_source(path).cells)}
+        assert words_for(cells, EXERCISES) == []
+
+
+def test_a_pasted_module_is_named_with_its_share():
+    pasted = inspect.getsource(clipping).replace("norm", "total").replace("grads", "slopes")
+    ((cell, module, share),) = courses_own({"clip": pasted}, ["03a.clip", "written-answer"])
+    assert (cell, module) == ("clip", "course.engine.clipping") and share > 0.8
+    assert courses_own({"clip": pasted}, ["03a.evaluate"]) == []
