@@ -29,6 +29,8 @@ UNREADABLE = (
 MAX_DIMENSIONS = 8
 MAX_INT_BITS = 64
 """Whole numbers beyond this can't be compared with a float, and nobody needs them."""
+MAX_VALUES = 200_000
+"""Values in one message, a tensor counting as a few: each takes a reader twenty times its bytes."""
 TENSOR = "__tensor__"
 
 
@@ -49,10 +51,12 @@ def from_bytes(raw: bytes, *, max_bytes: int = 64 * 2**20) -> Any:
     """Decode plain data.
 
     Raises:
-        PlainDataError: Too long, not JSON, or a tensor whose parts do not fit together.
+        PlainDataError: Too long, too many values, not JSON, or a tensor whose parts do not fit.
     """
     if len(raw) > max_bytes:
         raise PlainDataError(f"{len(raw):,} bytes were sent; at most {max_bytes:,} are read.")
+    if (count := sum(map(raw.count, (b",", b"[", b"{")))) > MAX_VALUES:
+        raise PlainDataError(f"{count:,} values were sent; at most {MAX_VALUES:,} are read.")
     try:
         return _unpack(json.loads(raw, parse_constant=_no_constant), MAX_DEPTH)
     except UNREADABLE as fault:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import base64
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,10 @@ PAGE = """\
 """
 SHOWN_TYPES = ("text/plain", "text/html", "text/markdown", "text/latex", "image/png", "image/jpeg")
 """Kinds of output that a page can show without running anything."""
+MAX_SOURCE = 100_000
+"""Characters of a cell that a page shows."""
+PAGE_S = 15.0
+"""How long a page may take; an ordinary one takes a quarter of a second."""
 
 
 def write_feedback(folder: Path, assignment: str, students: list[str] | None = None) -> list[Path]:
@@ -65,10 +72,46 @@ def write_feedback(folder: Path, assignment: str, students: list[str] | None = N
             )
         else:
             top = "".join(_top(verdicts[student]))
-            text = _made_safe(_nbgraders_page(folder, assignment, student, page), top)
+            text = _page_in_time(folder, assignment, student, page, top)
         write_whole(page, text)
         pages.append(page)
     return pages
+
+
+class TooSlowError(Exception):
+    """A page took longer than PAGE_S."""
+
+
+def _page_in_time(folder: Path, assignment: str, student: str, page: Path, top: str) -> str:
+    """nbgrader's page made safe; what the checks say alone where that takes too long.
+
+    Markdown can be written so that its parser takes hours: `[` fifty thousand times will do.
+    """
+    try:
+        with _at_most(PAGE_S):
+            return _made_safe(_nbgraders_page(folder, assignment, student, page), top)
+    except TooSlowError:
+        return _made_safe("", top)
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raise TooSlowError after a time, where there is an alarm: on POSIX, in the main thread."""
+    alarm = getattr(signal, "SIGALRM", None)
+    if alarm is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_signal: object) -> None:
+        raise TooSlowError(f"a page took more than {seconds:g} s")
+
+    before = signal.signal(alarm, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again, should somebody swallow the first
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(alarm, before)
 
 
 def _nbgraders_page(folder: Path, assignment: str, student: str, page: Path) -> str:
@@ -104,6 +147,9 @@ def _plain_outputs() -> type:
         """Drops scripts and widgets from outputs; a drawing (SVG) becomes a picture."""
 
         def preprocess_cell(self, cell: Any, resources: dict, index: int) -> tuple[Any, dict]:
+            if len(cell.source) > MAX_SOURCE:
+                more = f"{len(cell.source) - MAX_SOURCE:,} more characters are not shown."
+                cell.source = f"{cell.source[:MAX_SOURCE]}\n\n... {more}"
             for output in cell.get("outputs", []):
                 if "data" in output:
                     output["data"] = plain_data(output["data"])

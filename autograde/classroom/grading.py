@@ -25,10 +25,15 @@ from autograde.class_dir import ClassDirError
 from autograde.classroom.assignment import Assignment, read_assignment
 from autograde.classroom.crew import Crew
 from autograde.classroom.journal import Journal, Known, read_known, take
-from autograde.classroom.submissions import Submission, find_submissions
-from autograde.classroom.verdicts import verdict_path, write_whole
-from autograde.referee import new_seed
-from autograde.sandbox.student import Limits
+from autograde.classroom.submissions import (
+    Submission,
+    SubmissionFault,
+    find_submissions,
+    read_text,
+)
+from autograde.classroom.verdicts import own_fault, verdict_path, write_whole
+from autograde.sandbox.limits import Limits
+from autograde.seeds import new_seed
 
 GRADERS = "autograde.classroom.marking:mark"
 WRITER = "autograde.classroom.gradebook:write"
@@ -225,11 +230,11 @@ class ClassRun:
             self._write(job, kept)
         elif submission.fault:
             self._keep(job, {"graded": False, "reason": submission.fault, "notes": []})
-        elif (text := _read(submission.path)) is None:
-            fault = f"{submission.path}: is not there any more. Run autograde grade again."
-            self._keep(job, {"graded": False, "reason": fault, "notes": []})
         else:
-            graders.give({**job, "text": text})
+            try:
+                graders.give({**job, "text": read_text(submission.path)})
+            except SubmissionFault as fault:
+                self._keep(job, {"graded": False, "reason": str(fault), "notes": []})
 
     def _kept(self, job: dict[str, Any], known: Known) -> dict[str, Any] | None:
         """A result that was noted as graded, and not yet as written, by a run that was killed."""
@@ -255,8 +260,6 @@ class ClassRun:
     def _keep(self, job: dict[str, Any], result: dict[str, Any]) -> None:
         """Keep a result, note it in the journal, and hand it to the writer."""
         if "failed" in result:
-            from autograde.classroom.marking import own_fault
-
             result = {"graded": False, "reason": own_fault(job["path"], result["failed"])}
         result = {"notes": [], "reason": "", "seconds": 0.0, **result}
         text = json.dumps(result, ensure_ascii=False)
@@ -279,8 +282,6 @@ class ClassRun:
         self.writer.give({**light, "folder": str(self.folder), "result": result})
 
     def _written(self, job: dict[str, Any], reply: dict[str, Any]) -> Outcome:
-        from autograde.classroom.marking import own_fault
-
         result = job["result"]
         failed = reply.get("failed")
         reason = own_fault(job["path"], failed) if failed else reply["reason"]
@@ -331,11 +332,3 @@ def _written_before(folder: Path, assignment: Assignment) -> set[str]:
             f"Run: autograde release {assignment.name} --dir {folder}"
         )
     return students_in(folder, assignment.name)
-
-
-def _read(path: Path) -> str | None:
-    """A notebook's text; None where it went away since it was found."""
-    try:
-        return path.read_text("utf-8", errors="replace")
-    except OSError:
-        return None

@@ -27,7 +27,7 @@ from autograde.classroom.report import Row, read_rows
 from autograde.classroom.safe_html import POLICY
 from autograde.classroom.similarity import Cells, Pair, matching_lines, near_identical
 from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
-from autograde.classroom.submissions import MAX_NOTEBOOK
+from autograde.classroom.submissions import MAX_NOTEBOOK, MAX_VALUES, values_in
 from autograde.classroom.verdicts import read_verdicts, write_whole
 
 MAX_PAIRS = 20
@@ -323,9 +323,12 @@ def read_code(
 def _code_cells(path: Path) -> list[tuple[str, str]]:
     """Name and source of each code cell; none of a file that is no notebook."""
     try:
-        if path.is_symlink() or path.stat().st_size > MAX_NOTEBOOK:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_NOTEBOOK:
+            return []  # a pipe, say, which would be waited for without end
+        text = path.read_text("utf-8")
+        if values_in(text) > MAX_VALUES:
             return []
-        cells = json.loads(path.read_bytes())["cells"]
+        cells = json.loads(text)["cells"]
         return [
             (_cell_name(cell), _text(cell["source"]))
             for cell in cells

@@ -6,22 +6,36 @@ else's.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
+import math
 import os
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
 from autograde.classroom.cells import Cell, grade_id, marked
+from autograde.classroom.names import shown, why_no_id
 
 MAX_NOTEBOOK = 50 * 2**20
 MAX_FOLDER = 500 * 2**20
 MAX_FILES = 10_000
+"""Files and folders of a submission, together."""
+MAX_FOLDERS_DEEP = 40
+MAX_CELLS = 2000
+MAX_VALUES = 1_000_000
+"""Values in a notebook's JSON: each takes the reader far more room than the file."""
+MAX_DEPTH = 100
+MAX_TIMESTAMP = 200
+"""Bytes of a timestamp.txt."""
+MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +55,7 @@ class SubmissionFault(Exception):
 
 
 def handed_in(folder: Path, assignment: str, students: list[str] | None = None) -> list[str]:
-    """Who has handed in an assignment, each once, in order.
+    """Who has handed in an assignment, each once, in order: the folders' names as they are.
 
     Args:
         folder: A class directory.
@@ -52,12 +66,13 @@ def handed_in(folder: Path, assignment: str, students: list[str] | None = None) 
         FileNotFoundError: There is none at all, or a named student has handed in nothing.
     """
     submitted = folder / "submitted"
-    found = {path.name for path in submitted.glob("*") if (path / assignment).exists()}
+    found = {path.name for path in submitted.glob("*") if _may_hold(path, assignment)}
     missing = sorted(set(students or []) - found)
     if missing:
+        known = ", ".join(map(shown, sorted(found))) or "none"
         raise FileNotFoundError(
             f"{submitted / missing[0] / assignment} does not exist: '{missing[0]}' has handed in "
-            f"nothing for {assignment}. Students who have: {', '.join(sorted(found)) or 'none'}."
+            f"nothing for {assignment}. Students who have: {known}."
         )
     if not found:
         raise FileNotFoundError(
@@ -67,77 +82,162 @@ def handed_in(folder: Path, assignment: str, students: list[str] | None = None) 
     return sorted(found if students is None else set(students))
 
 
+def _may_hold(folder: Path, assignment: str) -> bool:
+    """Whether a student's folder holds the assignment; one that cannot be looked into may."""
+    try:
+        return (folder / assignment).exists()
+    except OSError:
+        return True
+
+
 def find_submissions(
     folder: Path, assignment: str, students: list[str] | None = None
 ) -> list[Submission]:
     """All submissions of an assignment, by student; see `handed_in`."""
     submitted = folder / "submitted"
+    private = _Private(folder)
     return [
-        look_at(name, submitted / name / assignment / f"{assignment}.ipynb")
+        look_at(name, submitted / name / assignment / f"{assignment}.ipynb", private)
         for name in handed_in(folder, assignment, students)
     ]
 
 
-def look_at(student: str, path: Path) -> Submission:
+class _Private:
+    """The files of a class directory that no submission may share, known by their inodes.
+
+    A hard link is no link to look at: an archive unpacked in submitted/ can hold one to the
+    gradebook, which its student's code could then read and show on the feedback page.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def holds(self, file: Path) -> bool:
+        """Whether a file of a submission is one of them; looked up only where it has two names."""
+        about = file.stat()
+        return about.st_nlink > 1 and (about.st_dev, about.st_ino) in self._inodes
+
+    @cached_property
+    def _inodes(self) -> set[tuple[int, int]]:
+        found = set()
+        for place, folders, files in os.walk(self.folder):
+            if Path(place) == self.folder:
+                folders[:] = [name for name in folders if name not in ("submitted", "release")]
+            for name in files:
+                about = os.lstat(os.path.join(place, name))
+                found.add((about.st_dev, about.st_ino))
+        return found
+
+
+def look_at(student: str, path: Path, private: _Private | None = None) -> Submission:
     """See whether a submission can be opened, and hash what was handed in.
 
     Args:
-        student: Whose it is.
+        student: Whose it is: the name of a folder, which may be anything.
         path: Where the notebook should lie.
+        private: What it must not share; None looks at the class directory it lies in.
+    """
+    named = Path(*(shown(part) for part in path.parts))
+    try:
+        if why := why_no_id(student):
+            raise SubmissionFault(
+                f"{path.parents[1].parent}/{shown(student)}: the folder's name {why}, so it is no "
+                "student's id. Rename the folder, then grade again."
+            )
+        return Submission(
+            student=student, path=path, sha=_look_at(path, private or _Private(path.parents[3]))
+        )
+    except OSError as problem:
+        what = shown(os.path.basename(os.fsdecode(problem.filename or path)))
+        why = f"{named}: cannot be read ({problem.strerror}: {what}). Mend that, then grade again."
+    except SubmissionFault as fault:
+        why = str(fault)
+    return Submission(student=shown(student), path=named, sha="", fault=why)
+
+
+def _look_at(path: Path, private: _Private) -> str:
+    """The hash of everything handed in.
+
+    Raises:
+        SubmissionFault, OSError: It cannot be graded.
     """
 
-    try:
-        return _look_at(student, path)
-    except OSError as problem:
-        why = f"{path}: cannot be read ({problem.strerror}). Mend that, then grade again."
-        return Submission(student=student, path=path, sha="", fault=why)
-
-
-def _look_at(student: str, path: Path) -> Submission:
-    def fault(text: str) -> Submission:
-        return Submission(student=student, path=path, sha="", fault=f"{path}: {text}")
+    def fault(text: str) -> SubmissionFault:
+        return SubmissionFault(f"{path}: {text}")
 
     if path.is_symlink():
-        return fault("is a link; only a file of its own is graded. Ask for the notebook itself.")
-    if link := _first_link(path.parent):
-        return fault(
-            f"lies beside a link ({link}), and nbgrader would copy what it leads to, be it the "
-            "gradebook. Remove the link, then grade again."
-        )
+        raise fault("is a link; only a file of its own is graded. Ask for the notebook itself.")
+    for folder in (path.parent, path.parents[1]):
+        if folder.is_symlink():
+            raise fault(_beside_a_link(folder.name))
     if path.is_dir():
-        return fault("is a directory, not a notebook. Move the notebook inside it up to this name.")
-    if not path.is_file():
-        others = sorted(p.name for p in path.parent.glob("*.ipynb")) if path.parent.is_dir() else []
-        hint = f"found {others[0]}: rename it" if others else "ask the student to hand it in"
-        return fault(f"is not there ({hint}).")
+        raise fault("is a directory, not a notebook. Move the notebook inside it up to this name.")
+    files = _everything(path.parent, fault) if path.parent.is_dir() else []
+    if path not in files:
+        others = sorted(file.name for file in files if file.suffix == ".ipynb")
+        hint = f"found {shown(others[0])}: rename it" if others else "ask the student to hand it in"
+        raise fault(f"is not there ({hint}).")
     if path.stat().st_size == 0:
-        return fault("is empty. Ask the student to save the notebook and hand it in again.")
+        raise fault("is empty. Ask the student to save the notebook and hand it in again.")
     if path.stat().st_size > MAX_NOTEBOOK:
         limit = MAX_NOTEBOOK // 2**20
-        return fault(f"is larger than {limit} MiB. Ask for it with outputs cleared.")
-    files = list(plain_files(path.parent))
+        raise fault(f"is larger than {limit} MiB. Ask for it with outputs cleared.")
     size = sum(file.stat().st_size for file in files)
-    if len(files) > MAX_FILES or size > MAX_FOLDER:
-        return fault(
-            f"lies among {len(files)} files of {size // 2**20} MiB. Ask what they are for."
+    if size > MAX_FOLDER:
+        raise fault(f"lies among {len(files)} files of {size // 2**20} MiB. Ask what they are for.")
+    if own := [file for file in files if private.holds(file)]:
+        raise fault(
+            f"lies beside {shown(own[0].name)}, which is another name of a file of this class "
+            "directory (a hard link). Remove it, then grade again."
         )
-    return Submission(student=student, path=path, sha=_hash(path.parent, files))
+    return _hash(path.parent, files)
 
 
-def _first_link(folder: Path) -> str:
-    """A link at or below a student's folder, by name; empty if there is none."""
-    if folder.is_symlink() or folder.parent.is_symlink():
-        return folder.name
-    for place, folders, files in os.walk(folder, followlinks=False):
-        for name in sorted((*folders, *files)):
-            if os.path.islink(os.path.join(place, name)):
-                return name
-    return ""
+def _beside_a_link(name: str) -> str:
+    return (
+        f"lies beside a link ({shown(name)}), and nbgrader would copy what it leads to, be it the "
+        "gradebook. Remove the link, then grade again."
+    )
 
 
-def plain_files(folder: Path) -> list[Path]:
-    """Ordinary files below a folder, in order."""
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+def _everything(folder: Path, fault: Callable[[str], SubmissionFault]) -> list[Path]:
+    """Ordinary files below a folder, in order; what nbgrader could not copy, or should not, stops.
+
+    Raises:
+        SubmissionFault: Something is there that is no file or folder, or too much of either.
+        OSError: A folder cannot be read.
+    """
+    files, waiting, count = [], [(folder, 0)], 0
+    while waiting:
+        place, depth = waiting.pop()
+        if depth > MAX_FOLDERS_DEEP:
+            raise fault(f"lies beside folders {depth} deep. Remove them, then grade again.")
+        with os.scandir(place) as entries:
+            for entry in entries:
+                count += 1
+                if count > MAX_FILES:
+                    raise fault(f"lies among more than {MAX_FILES} files. Ask what they are for.")
+                _check_entry(entry, fault)
+                if entry.is_dir():
+                    waiting.append((Path(entry), depth + 1))
+                else:
+                    files.append(Path(entry))
+    return sorted(files)
+
+
+def _check_entry(entry: os.DirEntry[str], fault: Callable[[str], SubmissionFault]) -> None:
+    if entry.is_symlink():
+        raise fault(_beside_a_link(entry.name))
+    if not entry.is_file() and not entry.is_dir():
+        raise fault(
+            f"is, or lies beside, something that is no file ({shown(entry.name)} is a pipe, a "
+            "socket or a device). Remove it, then grade again."
+        )
+    if entry.name == "timestamp.txt" and (entry.is_dir() or entry.stat().st_size > MAX_TIMESTAMP):
+        raise fault(
+            "lies beside a timestamp.txt that is no line of text. Write it as 2026-03-01 12:00:00 "
+            "UTC, or remove it; then grade again."
+        )
 
 
 def _hash(folder: Path, files: list[Path]) -> str:
@@ -147,6 +247,32 @@ def _hash(folder: Path, files: list[Path]) -> str:
             inner = hashlib.file_digest(opened, "sha256").digest()
         digest.update(os.fsencode(path.relative_to(folder)) + b"\0" + inner)
     return digest.hexdigest()
+
+
+def read_text(path: Path) -> str:
+    """A notebook's text, as nbgrader too will read it.
+
+    Raises:
+        SubmissionFault: It went away since it was found, or is not UTF-8.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        raise SubmissionFault(
+            f"{path}: is not there any more. Run autograde grade again."
+        ) from None
+    if raw.startswith(MARKS):
+        raise SubmissionFault(
+            f"{path}: begins with a byte order mark, as editors on Windows write. Ask the student "
+            "to save it with Jupyter, or save it as plain UTF-8 yourself; then grade again."
+        )
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as problem:
+        raise SubmissionFault(
+            f"{path}: is not UTF-8 text (byte 0x{raw[problem.start]:02x} at {problem.start:,}). "
+            "Ask the student to save it with Jupyter."
+        ) from None
 
 
 def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[list[Cell], list[str]]:
@@ -164,12 +290,23 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
     def fault(words: str) -> SubmissionFault:
         return SubmissionFault(f"{path}: {words}")
 
+    if (count := values_in(text)) > MAX_VALUES:
+        raise fault(
+            f"holds up to {count:,} values, and {MAX_VALUES:,} are read. Ask for it with outputs "
+            "and widget state cleared."
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # cell ids missing or doubled: nbformat mends them
-            notebook = nbformat.reads(text, as_version=4)
+            notebook = nbformat.reads(_without_early_ids(text), as_version=4)
+            if len(notebook.cells) > MAX_CELLS:
+                raise fault(f"holds {len(notebook.cells):,} cells; at most {MAX_CELLS:,} are run.")
+            if odd := unwritable(notebook):
+                raise fault(f"holds {odd}. Ask the student to save it with Jupyter.")
             nbformat.validate(notebook)
             json.dumps(notebook, ensure_ascii=False).encode()
+    except SubmissionFault:
+        raise
     except UnicodeEncodeError:
         raise fault(
             "holds half of a character (a lone surrogate), which no file can hold. Ask the "
@@ -180,7 +317,7 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
             "is not valid JSON: it was cut off or edited. Ask for a fresh upload."
         ) from None
     except Exception as problem:
-        reason = str(problem).splitlines()[0][:120] if str(problem) else type(problem).__name__
+        reason = shown((str(problem) or type(problem).__name__).splitlines()[0], 120)
         words = f"is not a notebook ({reason}). Ask the student to save it with Jupyter."
         raise fault(words) from None
     expected = [grade_id(cell) for cell in assignment["cells"] if marked(cell, "grade")]
@@ -189,15 +326,56 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
             "has none of the assignment's graded cells. Is it another notebook? Ask for the "
             "released one, filled in."
         )
-    notes = _oddities(notebook.cells, expected, assignment["released"])
+    known = [grade_id(cell) for cell in assignment["cells"]]
+    notes = _oddities(notebook.cells, known, expected, assignment["released"])
     return notebook.cells, [f"{path}: {note}" for note in notes]
 
 
-def _oddities(cells: list[Cell], expected: list[str], released: dict[str, str]) -> list[str]:
+def values_in(text: str) -> int:
+    """How many values a text of JSON holds at most, found without reading it."""
+    return sum(map(text.count, ",[{"))
+
+
+def _without_early_ids(text: str) -> str:
+    """The text without cell ids where its own version, before 4.5, has none.
+
+    Some editors write them all the same, and stock nbgrader does not mind.
+    """
+    if '"id"' not in text:
+        return text
+    notebook = json.loads(text)
+    if notebook.get("nbformat") == 4 and notebook.get("nbformat_minor", 5) < 5:
+        for cell in notebook["cells"]:
+            cell.pop("id", None)
+        return json.dumps(notebook)
+    return text
+
+
+def unwritable(data: Any) -> str:
+    """What plain data holds that cannot be written and read again, in words; empty without it."""
+    waiting = [(data, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            return f"lists or objects more than {MAX_DEPTH} deep"
+        if isinstance(value, dict):
+            waiting += [(inner, depth + 1) for key, inner in value.items() if key != "outputs"]
+        elif isinstance(value, list):
+            waiting += [(inner, depth + 1) for inner in value]
+        elif isinstance(value, float) and not math.isfinite(value):
+            return f"the number {value}, which JSON does not know"
+    return ""
+
+
+def _oddities(
+    cells: list[Cell], known: list[str], expected: list[str], released: dict[str, str]
+) -> list[str]:
+    """Notes on the assignment's own cells; an id that the student made up means nothing."""
     notes = []
     by_id = {grade_id(cell): cell for cell in cells if grade_id(cell)}
-    for id, count in Counter(grade_id(cell) for cell in cells if grade_id(cell)).items():
-        if count > 1:
+    counts = Counter(grade_id(cell) for cell in cells)
+    for id, count in counts.items():
+        if count > 1 and id in known:
             notes.append(f"cell '{id}' is there {count} times; the last one counts. Look at it.")
     for id in expected:
         if id not in by_id:

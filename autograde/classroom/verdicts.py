@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from autograde.classroom.names import shown
+
 
 def verdict_path(folder: Path, assignment: str, student: str) -> Path:
     """Where the reasons behind a student's points are kept."""
@@ -24,6 +26,7 @@ def read_verdicts(folder: Path, assignment: str) -> dict[str, dict[str, Any]]:
     """
     paths = sorted((folder / "verdicts" / assignment).glob("*.json"))
     gone = {p.stem for p in paths if not (folder / "submitted" / p.stem / assignment).exists()}
+    gone -= {shown(path.name) for path in (folder / "submitted").glob("*")} if gone else set()
     if gone:
         from autograde.classroom.gradebook import students_in
 
@@ -42,3 +45,10 @@ def write_whole(path: Path, text: str) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(text, "utf-8")
     unfinished.replace(path)
+
+
+def own_fault(path: str, fault: BaseException | str) -> str:
+    """What to say where the grader failed."""
+    words = fault if isinstance(fault, str) else f"{type(fault).__name__}: {fault}"
+    words = " ".join(words.split())[:300]
+    return f"{path}: not graded, by the grader's own fault ({words}). Run autograde grade again."

@@ -1,7 +1,8 @@
 """A filter on system calls: what a student's notebook never needs is refused.
 
 Denied are calls that look into other processes, change mounts or namespaces, load code into the
-kernel or reach parts of it with a long history of faults. Sockets other than local ones are denied,
+kernel, reach parts of it with a long history of faults, or hold memory that no process is charged
+for. Sockets other than local ones are denied,
 so that a download says `Permission denied` at once. The filter is classic BPF, a list of
 instructions (code, jump if true, jump if false, value), written by hand; it can't be taken off.
 """
@@ -33,6 +34,9 @@ DENIED: dict[str, tuple[int, int]] = {  # (x86_64, aarch64); -1: does not exist 
     "quotactl_fd": (443, 443), "sethostname": (170, 161), "setdomainname": (171, 162),
     "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171),
     "clock_adjtime": (305, 266), "syslog": (103, 116), "fanotify_init": (300, 262),
+    # memory that belongs to no process, and so is missed where processes are counted
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194),
+    "msgget": (68, 186), "vmsplice": (278, 75),
     "iopl": (172, -1), "ioperm": (173, -1), "modify_ldt": (154, -1), "vhangup": (153, 58),
 }  # fmt: skip
 SOCKET, CLONE, CLONE3, IOCTL = (41, 198), (56, 220), (435, 435), (16, 29)

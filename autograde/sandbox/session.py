@@ -23,15 +23,18 @@ from autograde.referee import Raised
 from autograde.sandbox import control_group, owner
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.owner import private_folder
 from autograde.sandbox.parent import quiet_environment, warm_context
-from autograde.sandbox.student import Limits, serve
+from autograde.sandbox.student import serve
 
 GRACE_S = 2.0
 """How long an interrupted process may take to answer before it is killed."""
 START_S = 120.0
 """How long the warm parent, or a cold process, may take to start."""
 MAX_REPLY = 16 * 2**20
+MAX_OUTPUTS = 1000
+"""Outputs of one cell that are kept; each takes the gradebook's writer a millisecond."""
 MAX_FILES = 2000
 
 
@@ -90,7 +93,11 @@ class StudentSession:
         if self.output_left < 0:
             text = f"Outputs beyond {self.limits.output_bytes:,} bytes a notebook are not kept."
             return [{"output_type": "stream", "name": "stdout", "text": text}]
-        return [o for o in outputs if isinstance(o, dict)] if isinstance(outputs, list) else []
+        kept = [o for o in outputs if isinstance(o, dict)] if isinstance(outputs, list) else []
+        if len(kept) > MAX_OUTPUTS:
+            text = f"{len(kept) - MAX_OUTPUTS:,} more outputs of this cell are not kept.\n"
+            kept[MAX_OUTPUTS:] = [{"output_type": "stream", "name": "stdout", "text": text}]
+        return kept
 
     def ask(self, exercise_id: str, function: str, case: Case) -> Answer | Raised:
         """Put a case to one of the student's functions."""
@@ -219,13 +226,20 @@ def _read_answer(answer: Any) -> Answer | Raised:
     """What a stranger's process sent, as plain data or as something raised."""
     try:
         if "raised" in answer:
-            return Raised(str(answer["raised"])[:200], str(answer["text"])[:2000])
+            kind = str(answer["raised"])
+            kind = kind if kind.isidentifier() and len(kind) <= 60 else "AnOddlyNamedException"
+            return Raised(kind, _on_a_line(str(answer["text"])[:2000]))
         value = plain.from_bytes(base64.b64decode(answer["value"]))
         if not isinstance(value, dict):
             raise plain.PlainDataError("an answer has fields")
         return value
     except (plain.PlainDataError, TypeError, KeyError, ValueError, RecursionError) as fault:
         return Raised("AnswerError", f"What came back cannot be read as an answer: {fault}")
+
+
+def _on_a_line(text: str) -> str:
+    """A text without what moves, turns or colours what stands around it."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
 def _error(name: str, text: str) -> dict[str, Any]:

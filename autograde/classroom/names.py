@@ -1,0 +1,43 @@
+"""Names that strangers chose, of folders, files and cells: as a person can read them on one line.
+
+On a disk a name is any bytes. Shown as it is, one may hide, turn or colour the text around it, and
+half a character can be written to no page. So people are shown the printable part, cut; and an id
+that nbgrader would take for several students is none.
+"""
+
+from __future__ import annotations
+
+MAX_SHOWN = 80
+"""Letters of a name that a message shows."""
+MAX_ID, MAX_ID_BYTES = 128, 200
+"""Letters that nbgrader's column has room for, and bytes that a file named after a student has."""
+PATTERN = "*?[]"
+"""nbgrader takes these for a pattern, and so one student's folder for another's."""
+
+
+def shown(name: str, most: int = MAX_SHOWN) -> str:
+    """A name without what moves or colours text, each such letter as its code, as `caf\\xe9`."""
+    text = "".join(letter if letter.isprintable() else _code(letter) for letter in name[:most])
+    return text if len(name) <= most else f"{text}…"
+
+
+def _code(letter: str) -> str:
+    if "\udc80" <= letter <= "\udcff":  # a byte of a file's name that is no text
+        return f"\\x{ord(letter) - 0xDC00:02x}"
+    return letter.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def why_no_id(student: str) -> str:
+    """Why a folder's name cannot be a student's id; empty if it can."""
+    odd = [letter for letter in student if not letter.isprintable()]
+    if odd:
+        return f"holds {_code(odd[0])}, which cannot be shown"
+    if pattern := [letter for letter in student if letter in PATTERN]:
+        return f"holds {pattern[0]}, by which nbgrader would take it for other students' folders"
+    if student != student.strip():
+        return "begins or ends with a blank"
+    if student.startswith("."):
+        return "begins with a dot, and hidden folders are passed over by nbgrader"
+    if len(student) > MAX_ID or len(student.encode()) > MAX_ID_BYTES:
+        return f"is {len(student)} letters long, and a gradebook has room for {MAX_ID}"
+    return ""
