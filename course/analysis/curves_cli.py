@@ -27,7 +27,7 @@ def show(run_dir: Path, *, as_json: bool = False, plot: Path | None = None) -> s
     Source: Lecture 3, "Reading training curves"; ledger S15.
     """
     if plot is not None:
-        check_figure_file(plot)
+        check_figure_file(plot, example="curves.png")
     reading = read(run_dir)
     if plot is not None:
         draw(reading, plot)

@@ -19,7 +19,7 @@ def museum(
     from course.debug.museum import exhibit, ids
 
     if plot is not None:
-        _or_exit(_check_plot, bug, plot)
+        _or_exit(_check_plot, bug and _as_id(bug), plot)
     if bug is None:
         print("\n".join(f"{id}  {exhibit(id).title}" for id in ids()))
         return
@@ -41,7 +41,7 @@ def _check_plot(bug: str | None, plot: Path) -> None:
 
     if bug is None:
         raise ValueError(f"--plot {plot}: of which bug? Name one, as course museum B08.")
-    check_figure_file(plot)
+    check_figure_file(plot, example=f"{bug}.png")
 
 
 def _or_exit(call: Callable[..., Any], *arguments: Any) -> Any:
