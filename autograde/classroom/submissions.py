@@ -216,7 +216,7 @@ def _everything(folder: Path, fault: Callable[[str], SubmissionFault]) -> list[P
             for entry in entries:
                 count += 1
                 if count > MAX_FILES:
-                    raise fault(f"lies among more than {MAX_FILES} files. Ask what they are for.")
+                    raise fault(f"lies among more than {MAX_FILES:,} files. Ask what they are for.")
                 _check_entry(entry, fault)
                 if entry.is_dir():
                     waiting.append((Path(entry), depth + 1))
