@@ -22,7 +22,7 @@ from typing import Any
 import nbformat
 
 from autograde.classroom.cells import Cell, grade_id, marked
-from autograde.classroom.names import shown, why_no_id
+from autograde.classroom.names import may_hold, shown, why_no_id
 
 MAX_NOTEBOOK = 50 * 2**20
 MAX_FOLDER = 500 * 2**20
@@ -66,7 +66,7 @@ def handed_in(folder: Path, assignment: str, students: list[str] | None = None) 
         FileNotFoundError: There is none at all, or a named student has handed in nothing.
     """
     submitted = folder / "submitted"
-    found = {path.name for path in submitted.glob("*") if _may_hold(path, assignment)}
+    found = {path.name for path in submitted.glob("*") if may_hold(path, assignment)}
     missing = sorted(set(students or []) - found)
     if missing:
         known = ", ".join(map(shown, sorted(found))) or "none"
@@ -80,14 +80,6 @@ def handed_in(folder: Path, assignment: str, students: list[str] | None = None) 
             f"{submitted}/STUDENT/{assignment}/{assignment}.ipynb."
         )
     return sorted(found if students is None else set(students))
-
-
-def _may_hold(folder: Path, assignment: str) -> bool:
-    """Whether a student's folder holds the assignment; one that cannot be looked into may."""
-    try:
-        return (folder / assignment).exists()
-    except OSError:
-        return True
 
 
 def find_submissions(
