@@ -63,7 +63,8 @@ def check(
     import torch
 
     from autograde import bank
-    from autograde.referee import answer_of, judge, new_seed, written_by_hand
+    from autograde.referee import answer_of, judge, written_by_hand
+    from autograde.seeds import new_seed
 
     exercise = bank.load(id)
     if not callable(function):

@@ -114,7 +114,7 @@ def grade(
     from autograde.classroom import gradebook as _gradebook  # noqa: F401  loads nbgrader
     from autograde.classroom import grading
     from autograde.classroom.submissions import handed_in
-    from autograde.sandbox.student import Limits
+    from autograde.sandbox.limits import Limits
 
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()
@@ -180,28 +180,34 @@ def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]
 
 
 def _refuse_without_isolation() -> None:
-    from autograde.sandbox import doctor
-
-    if lacking := doctor.missing():
-        names = ", ".join(protection.name for protection in lacking)
+    if lacking := [name for name, given, _ in _protections() if not given]:
         print(
-            f"autograde: nothing was graded: this machine does not give {names}. See what is "
-            "needed: autograde doctor. --trust-submissions runs them with your own rights.",
+            f"autograde: nothing was graded: this machine does not give {', '.join(lacking)}. See "
+            "what is needed: autograde doctor. --trust-submissions runs them with your own rights.",
             file=sys.stderr,
         )
         raise typer.Exit(2)
 
 
+def _protections() -> list[tuple[str, bool, str]]:
+    """What `doctor` found, in a process of its own: torch is not loaded here."""
+    from autograde.classroom import crew
+
+    told = crew.once("autograde.sandbox.doctor:tell", {})
+    if "failed" in told:
+        raise ClassDirError(f"the protections could not be tried: {told['failed']}")
+    return told["protections"]
+
+
 @app.command()
 def doctor() -> None:
     """Say which protections against hostile submissions this machine gives, by trying them."""
-    from autograde.sandbox import doctor
-
-    for name, given, why in doctor.protections():
+    found = _protections()
+    for name, given, why in found:
         print(f"{'yes' if given else 'NO':<4} {name:<18} {why}")
-    lacking = doctor.missing()
+    lacking = sum(not given for _, given, _ in found)
     if lacking:
-        print(f"autograde: {len(lacking)} protections are missing", file=sys.stderr)
+        print(f"autograde: {lacking} protections are missing", file=sys.stderr)
     raise typer.Exit(2 if lacking else 0)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from autograde.classroom import example, grading
 from autograde.classroom.report import Row
 from autograde.sandbox import doctor
-from autograde.sandbox.student import Limits
+from autograde.sandbox.limits import Limits
 
 LIMITS = Limits(cell_s=20.0, answer_s=4.0)
 """Short: one of the example's students loops for ever."""

@@ -8,7 +8,6 @@ claims about its own score is not believed.
 
 from __future__ import annotations
 
-import secrets
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -88,11 +87,6 @@ class Verdict:
         if raised and all(item == BLANK for item in raised):
             return "blank"
         return self.misconception or (f"raised {raised[0].kind}" if raised else "wrong")
-
-
-def new_seed() -> int:
-    """A seed nobody could know beforehand."""
-    return secrets.randbits(48)
 
 
 Ask = Callable[[Case], "Answer | Raised"]

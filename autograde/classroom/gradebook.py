@@ -24,10 +24,9 @@ from traitlets.config import Config
 
 from autograde.class_dir import nbgrader_config
 from autograde.classroom.cells import restore
-from autograde.classroom.marking import own_fault
 from autograde.classroom.release import NbgraderFault, ask_nbgrader, let_alembic_be_found
 from autograde.classroom.settled import SaveGrades, looked_at_before, noted
-from autograde.classroom.verdicts import verdict_path, write_whole
+from autograde.classroom.verdicts import own_fault, verdict_path, write_whole
 
 
 class RestoreCells(NbGraderPreprocessor):

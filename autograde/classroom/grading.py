@@ -31,9 +31,9 @@ from autograde.classroom.submissions import (
     find_submissions,
     read_text,
 )
-from autograde.classroom.verdicts import verdict_path, write_whole
-from autograde.referee import new_seed
-from autograde.sandbox.student import Limits
+from autograde.classroom.verdicts import own_fault, verdict_path, write_whole
+from autograde.sandbox.limits import Limits
+from autograde.seeds import new_seed
 
 GRADERS = "autograde.classroom.marking:mark"
 WRITER = "autograde.classroom.gradebook:write"
@@ -260,8 +260,6 @@ class ClassRun:
     def _keep(self, job: dict[str, Any], result: dict[str, Any]) -> None:
         """Keep a result, note it in the journal, and hand it to the writer."""
         if "failed" in result:
-            from autograde.classroom.marking import own_fault
-
             result = {"graded": False, "reason": own_fault(job["path"], result["failed"])}
         result = {"notes": [], "reason": "", "seconds": 0.0, **result}
         text = json.dumps(result, ensure_ascii=False)
@@ -284,8 +282,6 @@ class ClassRun:
         self.writer.give({**light, "folder": str(self.folder), "result": result})
 
     def _written(self, job: dict[str, Any], reply: dict[str, Any]) -> Outcome:
-        from autograde.classroom.marking import own_fault
-
         result = job["result"]
         failed = reply.get("failed")
         reason = own_fault(job["path"], failed) if failed else reply["reason"]

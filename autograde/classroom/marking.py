@@ -21,10 +21,11 @@ from autograde.check import as_html, message
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
 from autograde.classroom.submissions import SubmissionFault, read_notebook, unwritable
+from autograde.classroom.verdicts import own_fault
 from autograde.referee import Verdict, judge
 from autograde.sandbox.isolation import Isolation
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
-from autograde.sandbox.student import Limits
 
 ONE_AT_A_TIME = threading.Lock()
 """The reference's random numbers are the process's own: a Dask worker may have several threads."""
@@ -50,13 +51,6 @@ def mark(job: dict[str, Any]) -> dict[str, Any]:
         except Exception as fault:
             result = {"graded": False, "reason": own_fault(job["path"], fault), "notes": []}
     return {**result, "seconds": round(time.monotonic() - started, 3)}
-
-
-def own_fault(path: str, fault: BaseException | str) -> str:
-    """What to say where the grader failed."""
-    words = fault if isinstance(fault, str) else f"{type(fault).__name__}: {fault}"
-    words = " ".join(words.split())[:300]
-    return f"{path}: not graded, by the grader's own fault ({words}). Run autograde grade again."
 
 
 def _mark(job: dict[str, Any]) -> dict[str, Any]:

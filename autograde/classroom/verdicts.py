@@ -46,3 +46,10 @@ def write_whole(path: Path, text: str) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(text, "utf-8")
     unfinished.replace(path)
+
+
+def own_fault(path: str, fault: BaseException | str) -> str:
+    """What to say where the grader failed."""
+    words = fault if isinstance(fault, str) else f"{type(fault).__name__}: {fault}"
+    words = " ".join(words.split())[:300]
+    return f"{path}: not graded, by the grader's own fault ({words}). Run autograde grade again."

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autograde.sandbox.isolation import Isolation, IsolationError
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
-from autograde.sandbox.student import Limits
 
 
 class Protection(NamedTuple):
@@ -115,6 +115,11 @@ NAMES = (
 def missing() -> list[Protection]:
     """Protections that this machine does not give."""
     return [protection for protection in protections() if not protection.given]
+
+
+def tell(_job: object) -> dict[str, list[Protection]]:
+    """The protections, as a job for a crew."""
+    return {"protections": protections()}
 
 
 def _probe() -> dict[str, object]:

@@ -23,9 +23,10 @@ from autograde.referee import Raised
 from autograde.sandbox import control_group, owner
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.owner import private_folder
 from autograde.sandbox.parent import quiet_environment, warm_context
-from autograde.sandbox.student import Limits, serve
+from autograde.sandbox.student import serve
 
 GRACE_S = 2.0
 """How long an interrupted process may take to answer before it is killed."""

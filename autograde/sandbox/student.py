@@ -14,7 +14,6 @@ import os
 import resource
 import signal
 import sys
-from dataclasses import dataclass
 from functools import cache
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -28,31 +27,10 @@ from autograde.check import quiet
 from autograde.referee import Raised, answer_of, written_by_hand
 from autograde.sandbox import stubs
 from autograde.sandbox.isolation import Isolation, lock_away
+from autograde.sandbox.limits import Limits
 
 MAX_OUTPUT = 200_000
 """Characters of one cell's outputs that are kept."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a submission may use."""
-
-    cell_s: float = 60.0
-    """Wall time of one cell, seconds."""
-    answer_s: float = 10.0
-    """Wall time of one call by the referee, seconds."""
-    notebook_s: float = 300.0
-    """Wall time of the whole notebook, seconds."""
-    memory_bytes: int = 4 * 2**30
-    """Data memory of the process."""
-    file_bytes: int = 256 * 2**20
-    """Largest file it may write."""
-    disk_bytes: int = 512 * 2**20
-    """Room in each place where it may write: its folder, /tmp, /dev/shm."""
-    processes: int = 64
-    """Processes and threads at a time."""
-    output_bytes: int = 20 * 2**20
-    """All outputs of the notebook that are kept."""
 
 
 def serve(pipe: Connection, folder: str, limits: Limits, isolation: Isolation) -> None:

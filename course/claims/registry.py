@@ -19,13 +19,14 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from course.catalogue import Entry, UnknownIdError, find_entry, read_catalogue
+from course.worked.surroundings import torch_as_it_comes
 
 Verdict = Literal["holds", "holds if", "does not hold", "needs GPU", "not decidable"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -196,7 +197,7 @@ def claim(
             place = asked if "device" in words else choose_device("cpu")
             arguments = {"seed": seed, "device": place}
             start = time.perf_counter()
-            with _quiet_and_seeded(seed):
+            with torch_as_it_comes(), _quiet_and_seeded(seed):
                 measured = experiment(**{word: arguments[word] for word in words})
             return Trial(
                 entry=catalogue()[id],
@@ -347,7 +348,8 @@ def versions(device: Any) -> dict[str, str]:
 def _quiet_and_seeded(seed: int) -> Iterator[None]:
     """Seed Python, NumPy and torch, mute warnings, use one thread; put all back on leaving.
 
-    One thread, since the tensors are small: more would wait for each other on a busy machine.
+    Tensors are made on the CPU, as in a fresh process, unless the experiment says otherwise. One
+    thread, since the tensors are small: more would wait for each other on a busy machine.
     """
     import numpy
     import torch
@@ -355,7 +357,12 @@ def _quiet_and_seeded(seed: int) -> Iterator[None]:
     before = random.getstate(), numpy.random.get_state()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with torch.random.fork_rng(), warnings.catch_warnings():
+    elsewhere = torch.get_default_device().type != "cpu"  # entering a device slows small calls
+    with (
+        torch.random.fork_rng(),
+        warnings.catch_warnings(),
+        torch.device("cpu") if elsewhere else nullcontext(),
+    ):
         warnings.simplefilter("ignore")
         random.seed(seed)
         numpy.random.seed(seed)

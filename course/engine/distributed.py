@@ -5,6 +5,11 @@ gradients during `backward`. Inside an accumulation window that average is put o
 micro-batch. The window's weight is summed over the processes, so that a short share counts for its
 size and the update is the one that a single process would make on the whole batch.
 
+DistributedDataParallel adds up gradients in buckets. It fills them in reverse order of registration
+at first, and after its first backward anew, in the order in which gradients came. From three
+processes on, where a number lies in its bucket decides in which order it is added up, so a run
+that was resumed would round otherwise in its first update. Hence the buckets are settled at once.
+
 Source: ledger C06, F43, F88, N52; "DistributedDataParallel" in the torch documentation.
 """
 
@@ -68,7 +73,44 @@ def share_gradients(model: nn.Module) -> nn.Module:
     """The model as it is called in training: wrapped, where there are other processes."""
     if num_ranks() == 1 or isinstance(model, DistributedDataParallel):
         return model
-    return DistributedDataParallel(model)
+    shared = DistributedDataParallel(model)
+    if num_ranks() > 2 and not _is_listened_to(model):
+        _settle_buckets(shared)
+    return shared
+
+
+def _is_listened_to(model: nn.Module) -> bool:
+    """Whether a backward without data would be noticed (a step in a hook), or refused (sparse)."""
+    sparse = any(getattr(module, "sparse", False) for module in model.modules())
+    return sparse or any(
+        p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()
+    )
+
+
+class _Sum(nn.Module):
+    """Stands in for a model: every parameter gets a gradient, the last registered one first."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__()
+        self.held = parameters  # in a plain list: these are not its own
+
+    def forward(self) -> Tensor:
+        return sum(parameter.sum().real * 0.0 for parameter in self.held)
+
+
+def _settle_buckets(shared: DistributedDataParallel) -> None:
+    """Have the buckets filled anew now, not after the first update; the model is not called."""
+    model = shared.module
+    moved = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    grads = [parameter.grad for parameter in moved]
+    shared.module = _Sum(moved)
+    try:
+        for _ in range(2):  # they are filled anew when the second forward begins
+            shared().backward()
+    finally:
+        shared.module = model
+        for parameter, grad in zip(moved, grads, strict=True):
+            parameter.grad = grad
 
 
 def window_end(model: nn.Module, last: bool) -> AbstractContextManager:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from course.plots.style import BLUE, GREEN, GREY, PURPLE, RED, axes, whole_numbers
@@ -23,8 +23,12 @@ def plot_history(epochs: Sequence[Mapping[str, Any]], *, title: str = "") -> Fig
         epochs: A dictionary an epoch, as `History.epochs`.
         title: Above the losses.
 
+    Raises:
+        ValueError: Epochs that are no dictionaries.
+
     Source: Lecture 3, figure "Training curves"; ledger S15.
     """
+    epochs = _dictionaries(epochs)
     metric = next((k for k in (epochs[0] if epochs else ()) if _is_metric(k, epochs)), None)
     others = [name for name in (metric, "lr", "grad_norm") if name and _values(epochs, name)]
     figure, made = axes(4.2 + 3.0 * len(others), 3.2, columns=1 + len(others))
@@ -38,6 +42,16 @@ def plot_history(epochs: Sequence[Mapping[str, Any]], *, title: str = "") -> Fig
         if name in ("lr", "grad_norm") and all(y > 0 for _, y in points):
             ax.set_yscale("log")
     return figure
+
+
+def _dictionaries(epochs: Any) -> list[Mapping[str, Any]]:
+    epochs = list(epochs) if isinstance(epochs, Iterable) else [epochs]
+    for epoch in epochs:
+        if not isinstance(epoch, Mapping):
+            raise ValueError(
+                f"an epoch is {epoch!r}: expected a dictionary an epoch, as History.epochs holds."
+            )
+    return epochs
 
 
 def _losses(ax: Any, epochs: Sequence[Mapping[str, Any]], title: str) -> None:
@@ -65,10 +79,13 @@ def _losses(ax: Any, epochs: Sequence[Mapping[str, Any]], title: str) -> None:
 
 
 def _broken(epochs: Sequence[Mapping[str, Any]]) -> float | None:
-    """The first epoch one of whose losses is inf or nan; None where all are finite."""
+    """The first epoch one of whose losses is inf or nan; None where all are finite.
+
+    A record's JSON holds no nan: it stands as None there.
+    """
     for count, epoch in enumerate(epochs, start=1):
-        losses = (epoch.get(name) for name in ("train_loss", "val_loss"))
-        if any(isinstance(loss, float) and not math.isfinite(loss) for loss in losses):
+        losses = [_number(epoch[name]) for name in ("train_loss", "val_loss") if name in epoch]
+        if not all(map(math.isfinite, losses)):
             return float(epoch.get("epoch", count))
     return None
 
@@ -81,7 +98,12 @@ def _values(epochs: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float,
     """(epoch, value) where there is a finite number."""
     found = []
     for count, epoch in enumerate(epochs, start=1):
-        value = epoch.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30:
-            found.append((float(epoch.get("epoch", count)), float(value)))
+        if math.isfinite(value := _number(epoch.get(name))):
+            found.append((float(epoch.get("epoch", count)), value))
     return found
+
+
+def _number(value: Any) -> float:
+    """A number of any library as Python's; nan for what is none, or lost in a record."""
+    value = value.item() if hasattr(value, "item") else value
+    return float(value) if isinstance(value, (int, float)) else math.nan

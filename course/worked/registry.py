@@ -23,6 +23,7 @@ from typing import Any, Literal
 from course.catalogue import Entry, UnknownIdError, find_entry, read_catalogue
 from course.worked.inputs import checked_inputs
 from course.worked.startup import without_compiler
+from course.worked.surroundings import torch_as_it_comes
 
 Value = float | int | str | bool | None | list["Value"]
 Verdict = Literal["agrees", "differs", "lecture differs", "lecture silent"]
@@ -105,7 +106,8 @@ class Worked:
         """
         if self.figure is None:
             raise ValueError(f"{self.entry.id} has no figure; print it or read its steps instead.")
-        return self.figure(**self.inputs)
+        with without_compiler(), torch_as_it_comes():
+            return self.figure(**self.inputs)
 
     def __str__(self) -> str:
         from course.worked.show import as_text
@@ -151,7 +153,7 @@ def worked(
             lectures = {name: word.default for name, word in signature.parameters.items()}
             inputs = lectures | given
             changed = [n for n in inputs if inputs[n] != lectures[n] and n != "seed"]
-            with without_compiler():
+            with without_compiler(), torch_as_it_comes():
                 computed = _computed(id, steps, inputs, changed)
             return Worked(
                 entry=catalogue()[id],

@@ -8,8 +8,8 @@ from autograde import bank
 from autograde.check import message
 from autograde.referee import judge
 from autograde.sandbox.isolation import Isolation
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
-from autograde.sandbox.student import Limits
 from tests.attacks.submissions import ATTACKS, HONEST
 from tests.attacks.world import processes_of
 

@@ -12,7 +12,7 @@ from autograde.classroom import example, grading
 from autograde.classroom.example import ASSIGNMENT
 from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
-from autograde.sandbox.student import Limits
+from autograde.sandbox.limits import Limits
 
 
 def notebook_of(path: Path) -> dict:

@@ -25,7 +25,7 @@ from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 from autograde.classroom.verdicts import read_verdicts
 from autograde.demo import compare
-from autograde.sandbox.student import Limits
+from autograde.sandbox.limits import Limits
 
 LIMITS = Limits(cell_s=20.0, answer_s=2.0)
 STUDENTS = ["ada", "ben", "cleo"]

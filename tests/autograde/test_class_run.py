@@ -26,8 +26,8 @@ from autograde.classroom.crew import Crew
 from autograde.classroom.grading import ClassRun, Outcome, journal_path
 from autograde.classroom.journal import JournalBusyError, read_known, read_lines
 from autograde.classroom.submissions import Submission
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import quiet_environment, warm_context
-from autograde.sandbox.student import Limits
 
 WORK = "tests.autograde.simulated"
 PLAIN = Assignment(name="a", cells=[], released={}, calls={}, exercises="", version="v1")

@@ -17,7 +17,7 @@ from autograde.classroom.feedback import write_feedback
 from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 from autograde.demo import compare
-from autograde.sandbox.student import Limits
+from autograde.sandbox.limits import Limits
 
 LIMITS = Limits(cell_s=20.0, answer_s=2.0)
 

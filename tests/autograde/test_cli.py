@@ -1,5 +1,6 @@
 """What an instructor types wrongly: one line that says what there is, and exit code 2."""
 
+import subprocess
 import sys
 import unicodedata
 
@@ -160,3 +161,16 @@ def test_json_and_the_page_can_be_had_together(autograde, tmp_path):
     code, out, _ = autograde("report", "--json", "--html", str(tmp_path / "class.html"))
     assert code == 0 and out.lstrip().startswith("[")
     assert (tmp_path / "class.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_what_a_class_run_loads_itself_is_light():
+    """The answers are judged elsewhere: torch would be a second of start-up and 200 MiB."""
+    code = (
+        "import sys\n"
+        "from autograde.sandbox import parent\n"
+        "with parent.without_address_grammar():\n"
+        "    from autograde.classroom import crew, gradebook, grading, submissions\n"
+        "print([m for m in ('torch', 'matplotlib', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -10,8 +10,8 @@ import pytest
 from autograde.sandbox import control_group as cg
 from autograde.sandbox import owner
 from autograde.sandbox.isolation import Isolation
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
-from autograde.sandbox.student import Limits
 
 V1_MOUNTS = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755

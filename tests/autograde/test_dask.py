@@ -18,7 +18,7 @@ from autograde.classroom.example import ASSIGNMENT
 from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 from autograde.demo import compare
-from autograde.sandbox.student import Limits
+from autograde.sandbox.limits import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits(cell_s=20.0, answer_s=2.0)

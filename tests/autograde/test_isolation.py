@@ -12,8 +12,8 @@ from autograde import bank
 from autograde.referee import Raised
 from autograde.sandbox import doctor
 from autograde.sandbox.isolation import Isolation
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
-from autograde.sandbox.student import Limits
 
 QUICK = Limits(cell_s=10.0, answer_s=5.0, notebook_s=60.0)
 CLIP = bank.load("03a.clip")

@@ -14,7 +14,7 @@ from autograde.sandbox import owner
 GRADER = """
 import sys
 from autograde.sandbox.session import StudentSession
-from autograde.sandbox.student import Limits
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.isolation import Isolation
 if __name__ == "__main__":
     session = StudentSession(None, Limits(cell_s=100.0), Isolation())

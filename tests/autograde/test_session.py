@@ -7,8 +7,8 @@ import pytest
 
 from autograde import bank
 from autograde.referee import Raised
+from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
-from autograde.sandbox.student import Limits
 
 QUICK = Limits(cell_s=5.0, answer_s=1.0, notebook_s=60.0)
 CLIP = bank.load("03a.clip")

@@ -38,7 +38,7 @@ from autograde.classroom.assignment import read_assignment
 from autograde.classroom.marking import mark
 from autograde.classroom.release import release
 from autograde.sandbox import doctor, kernel
-from autograde.sandbox.student import Limits
+from autograde.sandbox.limits import Limits
 from tests.bench.harness import Ratio, interleaved, report
 
 GOALS = {

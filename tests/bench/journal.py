@@ -26,7 +26,7 @@ from autograde.classroom.crew import Crew
 from autograde.classroom.grading import ClassRun, journal_path
 from autograde.classroom.journal import read_lines
 from autograde.classroom.submissions import Submission
-from autograde.sandbox.student import Limits
+from autograde.sandbox.limits import Limits
 from tests.bench.harness import FOLDER
 
 GOAL_MS = 5.0

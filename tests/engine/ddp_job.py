@@ -1,8 +1,8 @@
 """A small run of several processes with all in it that could differ when it is resumed.
 
-    torchrun --nproc-per-node 2 tests/engine/ddp_job.py RUN_DIR LOG [UPDATE MICRO_STEP]
+    torchrun --nproc-per-node 2 tests/engine/ddp_job.py RUN_DIR LOG ACCUM_STEPS [UPDATE MICRO_STEP]
 
-Shuffle, dropout, keyed augmentation, windows of three micro-batches with a trailing one of two, a
+Shuffle, dropout, keyed augmentation, windows of micro-batches of which the last may be trailing, a
 last batch of which the processes get unlike shares, a schedule per update, early stopping,
 checkpoints inside epochs. Each process writes to LOG which micro-batch it is at; there the test
 reads whom to kill, and when. At UPDATE and MICRO_STEP, where they are given, all wait for that.
@@ -30,8 +30,7 @@ from course.engine import (
     warmup_cosine,
 )
 
-EPOCHS, EXAMPLES, BATCH, ACCUM_STEPS = 3, 45, 6, 3  # 8 batches, 3 windows, 9 updates
-UPDATES_AN_EPOCH = 3
+EPOCHS, EXAMPLES, BATCH, BATCHES = 3, 45, 6, 8  # the last batch holds 3 examples
 
 
 class Heard(nn.Module):
@@ -69,7 +68,13 @@ def say_where(trainer: Trainer, log: Path, wait_at: tuple[int, int] | None) -> N
     trainer.model.told = told
 
 
-def run(run_dir: Path, log: Path, wait_at: tuple[int, int] | None, device: torch.device) -> None:
+def run(
+    run_dir: Path,
+    log: Path,
+    accum_steps: int,
+    wait_at: tuple[int, int] | None,
+    device: torch.device,
+) -> None:
     """Train to the end, or go on where a killed run stopped."""
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(EXAMPLES, 6, generator=generator)
@@ -84,9 +89,9 @@ def run(run_dir: Path, log: Path, wait_at: tuple[int, int] | None, device: torch
         model,
         nn.CrossEntropyLoss(),
         optimizer,
-        scheduler=warmup_cosine(optimizer, warmup=2, total=EPOCHS * UPDATES_AN_EPOCH),
+        scheduler=warmup_cosine(optimizer, warmup=2, total=EPOCHS * -(-BATCHES // accum_steps)),
         schedule_per="update",
-        accum_steps=ACCUM_STEPS,
+        accum_steps=accum_steps,
         max_norm=1.0,
         device=device,
         callbacks=[EarlyStopping(patience=3)],
@@ -100,6 +105,7 @@ def run(run_dir: Path, log: Path, wait_at: tuple[int, int] | None, device: torch
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    run_dir, log, *place = sys.argv[1:]
+    run_dir, log, accum_steps, *place = sys.argv[1:]
     with process_group() as device:
-        run(Path(run_dir), Path(log), tuple(map(int, place)) or None, device)
+        wait_at = tuple(map(int, place)) or None
+        run(Path(run_dir), Path(log), int(accum_steps), wait_at, device)

@@ -1,4 +1,4 @@
-"""Two processes, killed inside an epoch and inside a window, end with the bits of a quiet run."""
+"""Processes killed inside an epoch and inside a window end with the bits of a quiet run."""
 
 from __future__ import annotations
 
@@ -19,21 +19,26 @@ from course.engine import checkpoint
 
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("ddp_job.py")
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
 
 class Launch:
-    """torchrun with two processes, in a process group of its own."""
+    """torchrun with its processes, in a process group of its own."""
 
-    def __init__(self, run_dir: Path, wait_at: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, run_dir: Path, ranks: int, accum_steps: int, wait_at: tuple[int, int] | None = None
+    ) -> None:
+        self.ranks = ranks
         run_dir.parent.mkdir(exist_ok=True)
         self.wait_at = wait_at
         self.log = run_dir.with_name(f"log-{time.monotonic_ns()}")
         self.said = self.log.with_suffix(".err")
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        job = (JOB, run_dir, self.log, accum_steps, *(wait_at or ()))
+        command = [*TORCHRUN, str(ranks), *map(str, job)]
         with open(self.said, "w", encoding="utf-8") as said:
             self.torchrun = subprocess.Popen(
-                [*TORCHRUN, str(JOB), str(run_dir), str(self.log), *map(str, wait_at or ())],
+                command,
                 env=os.environ
                 | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path},
                 stdout=subprocess.DEVNULL,
@@ -48,15 +53,15 @@ class Launch:
         whole = self.log.read_text(encoding="utf-8").rpartition("\n")[0]
         return [tuple(map(int, line.split())) for line in whole.splitlines()]
 
-    def both_there(self) -> list[int]:
-        """Process ids by rank, once both are at the place where they wait."""
+    def all_there(self) -> list[int]:
+        """Process ids by rank, once all are at the place where they wait."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.torchrun.poll() is None:
             pids = {
                 rank: pid for rank, pid, *place in self.places() if tuple(place) == self.wait_at
             }
-            if len(pids) == 2:
-                return [pids[0], pids[1]]
+            if len(pids) == self.ranks:
+                return [pids[rank] for rank in range(self.ranks)]
             time.sleep(0.02)
         raise AssertionError(f"never at {self.wait_at}: {self.places()}\n{self.errors()}")
 
@@ -91,27 +96,37 @@ def is_there(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_two_killed_processes_resume_to_the_same_bits(tmp_path):
-    """All killed at once in epoch 1; in epoch 2 one alone, which leaves the other to torchrun."""
-    quiet = Launch(tmp_path / "quiet" / "run")
-    killed = Launch(tmp_path / "killed" / "run", wait_at=(1, 2))
-    quiet.finish()
-    killed.kill(*killed.both_there())
-    run_dir = tmp_path / "killed" / "run"
-    assert checkpoint.load(checkpoint.find(run_dir))["progress"]["update"] == 1
+@pytest.mark.parametrize(
+    "ranks,accum_steps,places",
+    [(2, 3, [(1, 2), (4, 1)]), (3, 2, [(6, 1)])],
+    ids=["2 processes, windows of 3", "3 processes, windows of 2"],
+)
+def test_killed_processes_resume_to_the_same_bits(ranks, accum_steps, places, tmp_path):
+    """Inside a window one is killed alone, which leaves the others to torchrun; before, all.
 
-    killed = Launch(run_dir, wait_at=(4, 1))
-    pids = killed.both_there()
-    assert killed.places()[0][2:] == (1, 0)  # it went on from its checkpoint, at the window's start
-    os.kill(pids[1], signal.SIGKILL)
-    assert killed.torchrun.wait(60) != 0  # torchrun ends the other process, which waits for this
-    assert not is_there(pids[0])
+    Of three processes, in which order numbers are added up depends on where they lie in a bucket.
+    """
+    quiet, run_dir = tmp_path / "quiet" / "run", tmp_path / "killed" / "run"
+    Launch(quiet, ranks, accum_steps).finish()
+    start = 0
+    for place in places:
+        killed = Launch(run_dir, ranks, accum_steps, wait_at=place)
+        pids = killed.all_there()
+        assert killed.places()[0][2:] == (start, 0)  # it goes on from a window's start
+        if place == places[-1]:
+            os.kill(pids[-1], signal.SIGKILL)
+            assert killed.torchrun.wait(60) != 0  # torchrun ends the others, which wait for this
+            assert not any(map(is_there, pids))
+        else:
+            killed.kill(*pids)
+        start = place[0]
+        assert checkpoint.load(checkpoint.find(run_dir))["progress"]["update"] == start
 
-    resumed = Launch(run_dir)
+    resumed = Launch(run_dir, ranks, accum_steps)
     resumed.finish()
-    assert resumed.places()[0][2:] == (4, 0)
+    assert resumed.places()[0][2:] == (start, 0)
 
-    found, expected = outcome(run_dir), outcome(tmp_path / "quiet" / "run")
-    assert found["last"]["progress"]["update"] == 9
-    assert len(found["last"]["processes"]) == 2
+    found, expected = outcome(run_dir), outcome(quiet)
+    assert found["last"]["progress"]["update"] == 3 * -(-8 // accum_steps)
+    assert len(found["last"]["processes"]) == ranks
     assert_same_bits(found, expected)

@@ -2,7 +2,9 @@
 
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from course.plots.curves import plot_history
 from course.worked import compute
@@ -44,3 +46,22 @@ def test_epochs_are_whole_numbers(num_epochs):
 def test_a_part_of_the_run_is_called_a_part():
     assert compute("N27").plot().axes[0].get_xlabel() == "epoch (the first 20 of 100)"
     assert compute("N27", epochs=10).plot().axes[0].get_xlabel() == "epoch"
+
+
+def test_a_loss_lost_in_a_record_is_marked_as_well():
+    """A record's JSON has no nan: the number of that epoch is None."""
+    epochs = [{"epoch": 1, "train_loss": 2.0}, {"epoch": 2, "train_loss": None}]
+    assert "inf or nan from epoch 2" in legend(plot_history(epochs).axes[0])
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.float32, np.float64, float])
+def test_numbers_of_any_library_are_drawn(kind):
+    epochs = [{"train_loss": kind(value)} for value in (2.0, 1.0, 1e31)]
+    (line,) = plot_history(epochs).axes[0].lines
+    assert list(line.get_ydata()) == [2.0, 1.0, pytest.approx(1e31)]
+
+
+@pytest.mark.parametrize("epochs", ["abc", None, [[1]], 5])
+def test_what_is_no_epoch_is_said(epochs):
+    with pytest.raises(ValueError, match=r"an epoch is .*: expected a dictionary an epoch"):
+        plot_history(epochs)

@@ -23,6 +23,7 @@ def gets_gradient(session: Session) -> set[int]:
     """Parameters to which some backward of the loop brought a gradient other than zero."""
     tape, found = session.loop.tape, set()
     for event in tape.of("backward"):
+        found |= event.info.get("arrived", set())
         for parameter, gradient in zip(tape.watched, event.info.get("after", ()), strict=False):
             if gradient is not None and bool((gradient != 0).any()):
                 found.add(id(parameter))

@@ -172,9 +172,31 @@ class Tape:
             retained=bool(retain),
         )
         del tag
-        result = original(tensors, *args, **kwargs)
-        event.info["after"] = self.gradient()
+        with self._arriving() as arrived:
+            result = original(tensors, *args, **kwargs)
+        event.info |= {"after": self.gradient(), "arrived": arrived}
         return result
+
+    @contextlib.contextmanager
+    def _arriving(self) -> Iterator[set[int]]:
+        """Ids of parameters whose hooks may take a gradient away before backward ends (a step
+        inside backward), as far as one other than zero comes."""
+        arrived: set[int] = set()
+
+        def listener(parameter: Tensor) -> Callable[[Tensor], None]:
+            def listen(gradient: Tensor) -> None:
+                values = gradient._values() if gradient.is_sparse else gradient
+                if bool((values != 0).any()):
+                    arrived.add(id(parameter))
+
+            return listen
+
+        with contextlib.ExitStack() as stack:
+            for parameter in self.watched:
+                hooked = parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+                if hooked and parameter.requires_grad:
+                    stack.callback(parameter.register_hook(listener(parameter)).remove)
+            yield arrived
 
     def _clip(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
         before = self.gradient()

@@ -1,0 +1,27 @@
+"""What a submission may use of time, memory and everything else that is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a submission may use."""
+
+    cell_s: float = 60.0
+    """Wall time of one cell, seconds."""
+    answer_s: float = 10.0
+    """Wall time of one call by the referee, seconds."""
+    notebook_s: float = 300.0
+    """Wall time of the whole notebook, seconds."""
+    memory_bytes: int = 4 * 2**30
+    """Data memory of the process."""
+    file_bytes: int = 256 * 2**20
+    """Largest file it may write."""
+    disk_bytes: int = 512 * 2**20
+    """Room in each place where it may write: its folder, /tmp, /dev/shm."""
+    processes: int = 64
+    """Processes and threads at a time."""
+    output_bytes: int = 20 * 2**20
+    """All outputs of the notebook that are kept."""
