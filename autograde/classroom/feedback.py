@@ -32,6 +32,13 @@ PAGE = """\
 <p>Hand it in again, or ask your instructor.</p>
 </body></html>
 """
+BARE = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>What the checks say</title>
+<meta name="viewport" content="width=device-width">
+<style>body { font-family: sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; }
+pre { padding: 0.5em 1em; }</style></head><body></body></html>
+"""
 SHOWN_TYPES = ("text/plain", "text/html", "text/markdown", "text/latex", "image/png", "image/jpeg")
 """Kinds of output that a page can show without running anything."""
 MAX_SOURCE = 100_000
@@ -136,7 +143,7 @@ def _made_safe(text: str, top: str) -> str:
         return sanitize_page(text, top)
     except Exception:  # too deep, say, or made by no nbgrader: no reason to show it as it is
         words = "<p>The notebook itself cannot be shown here. Ask your instructor.</p>"
-        return sanitize_page("<!doctype html><head></head><body></body>", top + words)
+        return sanitize_page(BARE, top + words)
 
 
 def _plain_outputs() -> type:

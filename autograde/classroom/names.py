@@ -7,6 +7,8 @@ that nbgrader would take for several students is none.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 MAX_SHOWN = 80
 """Letters of a name that a message shows."""
 MAX_ID, MAX_ID_BYTES = 128, 200
@@ -41,3 +43,11 @@ def why_no_id(student: str) -> str:
     if len(student) > MAX_ID or len(student.encode()) > MAX_ID_BYTES:
         return f"is {len(student)} letters long, and a gradebook has room for {MAX_ID}"
     return ""
+
+
+def may_hold(folder: Path, assignment: str) -> bool:
+    """Whether a student's folder holds the assignment; one that cannot be looked into may."""
+    try:
+        return (folder / assignment).exists()
+    except OSError:
+        return True

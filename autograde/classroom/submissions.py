@@ -22,7 +22,7 @@ from typing import Any
 import nbformat
 
 from autograde.classroom.cells import Cell, grade_id, marked
-from autograde.classroom.names import shown, why_no_id
+from autograde.classroom.names import may_hold, shown, why_no_id
 
 MAX_NOTEBOOK = 50 * 2**20
 MAX_FOLDER = 500 * 2**20
@@ -66,7 +66,7 @@ def handed_in(folder: Path, assignment: str, students: list[str] | None = None) 
         FileNotFoundError: There is none at all, or a named student has handed in nothing.
     """
     submitted = folder / "submitted"
-    found = {path.name for path in submitted.glob("*") if _may_hold(path, assignment)}
+    found = {path.name for path in submitted.glob("*") if may_hold(path, assignment)}
     missing = sorted(set(students or []) - found)
     if missing:
         known = ", ".join(map(shown, sorted(found))) or "none"
@@ -80,14 +80,6 @@ def handed_in(folder: Path, assignment: str, students: list[str] | None = None) 
             f"{submitted}/STUDENT/{assignment}/{assignment}.ipynb."
         )
     return sorted(found if students is None else set(students))
-
-
-def _may_hold(folder: Path, assignment: str) -> bool:
-    """Whether a student's folder holds the assignment; one that cannot be looked into may."""
-    try:
-        return (folder / assignment).exists()
-    except OSError:
-        return True
 
 
 def find_submissions(
@@ -216,7 +208,7 @@ def _everything(folder: Path, fault: Callable[[str], SubmissionFault]) -> list[P
             for entry in entries:
                 count += 1
                 if count > MAX_FILES:
-                    raise fault(f"lies among more than {MAX_FILES} files. Ask what they are for.")
+                    raise fault(f"lies among more than {MAX_FILES:,} files. Ask what they are for.")
                 _check_entry(entry, fault)
                 if entry.is_dir():
                     waiting.append((Path(entry), depth + 1))

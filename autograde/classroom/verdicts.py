@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from autograde.classroom.names import shown
+from autograde.classroom.names import may_hold, shown
 
 
 def verdict_path(folder: Path, assignment: str, student: str) -> Path:
@@ -25,8 +25,9 @@ def read_verdicts(folder: Path, assignment: str) -> dict[str, dict[str, Any]]:
         FileNotFoundError: Nothing has been graded yet.
     """
     paths = sorted((folder / "verdicts" / assignment).glob("*.json"))
-    gone = {p.stem for p in paths if not (folder / "submitted" / p.stem / assignment).exists()}
-    gone -= {shown(path.name) for path in (folder / "submitted").glob("*")} if gone else set()
+    submitted = folder / "submitted"
+    there = [path.name for path in submitted.glob("*") if may_hold(path, assignment)]
+    gone = {path.stem for path in paths} - {*there, *map(shown, there)}
     if gone:
         from autograde.classroom.gradebook import students_in
 

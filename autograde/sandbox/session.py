@@ -76,6 +76,8 @@ class StudentSession:
         self._wait_until_ready()
         self.deadline = time.monotonic() + limits.notebook_s
         self.count = self.last_bytes = 0
+        self.late = False
+        """Whether the last request was interrupted by us, as it took too long."""
         self.stuck: dict[str, Raised] = {}
         """Functions that did not answer in time, and are not asked again."""
 
@@ -86,6 +88,8 @@ class StudentSession:
         reply = self._request({"do": "run", "source": source}, self.limits.cell_s)
         if reply is None:
             return [_error("ProcessEnded", f"The process ended in this cell: {self.ended}")]
+        if reply.get("interrupted") and not self.late:
+            return [_error("KeyboardInterrupt", "Raised by the cell itself.")]
         if reply.get("interrupted"):
             return [_error("Timeout", f"Stopped: {self._out_of_time(self.limits.cell_s)}")]
         outputs = reply.get("outputs", [])
@@ -111,6 +115,8 @@ class StudentSession:
         if reply is None:
             self.stuck[function] = Raised("ProcessEnded", self.ended)
             return self.stuck[function]
+        if reply.get("interrupted") and not self.late:
+            return Raised("KeyboardInterrupt", "by the function itself")
         if reply.get("interrupted"):
             self.stuck[function] = Raised("Timeout", self._out_of_time(self.limits.answer_s))
             return self.stuck[function]
@@ -157,10 +163,12 @@ class StudentSession:
     def _exchange(self, request: dict[str, Any], timeout_s: float) -> bytes:
         """Send, and wait for the answer: once as long as granted, once after an interrupt."""
         deadline = time.monotonic() + timeout_s
+        self.late = False
         try:
             self.pipe.send(json.dumps(request).encode(), deadline + GRACE_S)
             return self.pipe.receive(deadline, MAX_REPLY)
         except TimeoutError:
+            self.late = True
             os.kill(self.process.pid, signal.SIGINT)
             return self.pipe.receive(time.monotonic() + GRACE_S, MAX_REPLY)
 

@@ -72,6 +72,12 @@ def serve(pipe: Connection, folder: str, limits: Limits, isolation: Isolation) -
             reply["interrupted"] = True
         except SystemExit as leaving:
             reply["answer"] = {"raised": "SystemExit", "text": str(leaving)}
+        except BaseException as fault:  # no Exception, or one whose text raises another
+            kind, text = type(fault).__name__, "an exception that cannot be shown"
+            reply["answer"] = _raised(kind, text)
+            reply["outputs"] = [
+                {"output_type": "error", "ename": _cut(kind, 200), "evalue": text, "traceback": []}
+            ]
         pipe.send_bytes(json.dumps(reply).encode())
 
 
@@ -227,7 +233,7 @@ class Shell:
         exercise = bank.load(request["exercise"])
         function = self.shell.user_ns.get(request["function"])
         if not callable(function):
-            text = f"{request['function']} is not defined: its cell is missing, or raised before."
+            text = f"{request['function']} is not defined above: its cell is missing, below, or raised."
             return _raised("NameError", text)
         case = plain.from_bytes(base64.b64decode(request["case"]))
         try:

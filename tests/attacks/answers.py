@@ -45,10 +45,10 @@ RAISED = {
     "kind-is-markup": attack("an exception whose name is markup and moves the cursor", calling("raise type('[/red]\\x1b[31m\\n<b>', (Exception,), {})('x')")),
     "kind-is-long": attack("an exception with a name of a million letters", calling("raise type('E' * 10**6, (Exception,), {})('x')")),
     "kind-is-ours": attack("a reply with a kind that is markup", *sending("reply(number(), {'raised': '[/bold][link=x]\\u202e', 'text': '\\x1b[2J\\u202e' * 50})")),
-    "text-raises": attack("an exception whose text raises", calling("class E(Exception):\n    def __str__(s): raise E()\nraise E()")),
-    "base-exception": attack("an exception that is none", calling("raise type('B', (BaseException,), {})('x')")),
+    "text-raises": attack("an exception whose text raises", calling("class E(Exception):\n    def __str__(s): raise E()\nraise E()"), says="raised E: an exception that cannot be shown"),
+    "base-exception": attack("an exception that is none", calling("raise type('B', (BaseException,), {})('x')"), says="raised B: an exception"),
     "generator-exit": attack("GeneratorExit", calling("raise GeneratorExit")),
-    "keyboard-interrupt": attack("an interrupt of one's own", calling("raise KeyboardInterrupt")),
+    "keyboard-interrupt": attack("an interrupt of one's own", calling("raise KeyboardInterrupt"), says="raised KeyboardInterrupt: by the function itself"),
     "group": attack("a group of exceptions nested in one another", calling("e = ValueError('x')\nfor _ in range(5000): e = ExceptionGroup('g', [e])\nraise e")),
     "cause-loop": attack("an exception that is its own cause", calling("e = ValueError('x'); e.__cause__ = e; e.__context__ = e\nraise e")),
 }  # fmt: skip

@@ -360,7 +360,7 @@ PLACE = {
     "link-no-text": refused(r"a link (caf\xe9)", beside(b"caf\xe9", lambda path: os.symlink("/etc/passwd", path))),
     "hard-link": refused("another name of a file of this class directory", hard_link("source", ASSIGNMENT, f"{ASSIGNMENT}.ipynb")),
     "deep-folders": refused("folders 41 deep", deep_folders(1100)),
-    "many-files": refused("more than 10000 files", many_files(10_001)),
+    "many-files": refused("more than 10,000 files", many_files(10_001)),
     "a-file-for-a-folder": refused("is not there", lambda path: (path.unlink(), path.parent.rmdir(), path.parent.write_text("x"))),
 }  # fmt: skip
 

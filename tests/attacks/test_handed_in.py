@@ -4,6 +4,8 @@ import io
 import json
 import os
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from autograde.classroom.report import Row, as_table, read_rows
 from autograde.classroom.verdicts import read_verdicts
 from tests.attacks.handed_in import ASSIGNMENT, FULL, HANDED_IN, hand_in, new_class, student_of
 from tests.attacks.world import LEFT_BEHIND
+from tests.autograde.test_sandbox import BECOME_ORDINARY
 
 pytestmark = pytest.mark.slow
 
@@ -109,6 +112,47 @@ def test_every_feedback_page_comes_in_time_and_runs_nothing(graded, monkeypatch)
     assert "cannot be shown here" not in text["zoe"]
     assert "4 of 4" in text["markdown-endless"] or "3 of 3" in text["markdown-endless"]
     assert "not graded" in text["pipe"] and "which cannot be shown" in text[r"caf\xe9"]
+
+
+LOOK = """
+import json, sys
+from pathlib import Path
+from autograde.classroom.submissions import find_submissions
+from autograde.classroom.verdicts import read_verdicts, verdict_path, write_whole
+folder = Path(sys.argv[1])
+for submission in find_submissions(folder, "a"):
+    write_whole(verdict_path(folder, "a", submission.student), json.dumps(submission.fault))
+print(json.dumps(read_verdicts(folder, "a")))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs files of another user")
+def test_what_an_ordinary_user_may_not_read_is_named_and_stops_nobody():
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o777)
+        for student in ("file", "folder", "beside", "student", "zoe"):
+            path = Path(place, "submitted", student, "a", "a.ipynb")
+            path.parent.mkdir(parents=True)
+            path.write_text("{}")
+            (path.parent / "d").mkdir()
+            closed = {"file": path, "folder": path.parent, "beside": path.parent / "d"}
+            closed["student"] = path.parents[1]
+            closed.get(student, Path(place)).chmod(0 if student in closed else 0o777)
+        become = BECOME_ORDINARY.partition("ask = ")[0]
+        become += f"os.execv(sys.executable, [sys.executable, '-c', {LOOK!r}, {place!r}])"
+        needed = [sys.base_prefix, sys.prefix, str(Path(feedback.__file__).parents[2])]
+        result = subprocess.run(
+            [sys.executable, "-c", become, *needed],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": needed[-1]},
+        )
+    assert result.returncode == 0, result.stderr
+    faults = json.loads(result.stdout)
+    assert faults.pop("zoe") == "" and set(faults) == {"file", "folder", "beside", "student"}
+    for student, fault in faults.items():
+        assert f"/{student}/a/a.ipynb: cannot be read (Permission denied" in fault
 
 
 @pytest.mark.parametrize(
