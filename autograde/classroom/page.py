@@ -119,6 +119,7 @@ def class_page(folder: Path, assignment: str) -> str:
         concerns=concerns(rows, verdicts, pairs, students, folder),
         waiting=sum(len(row.to_grade_by_hand) for row in rows),
         score_words=score_words(scores, best),
+        so_far=scores_so_far(graded),
         score_plot=score_plot(scores, best),
         exercises=exercises,
         exercise_plot=exercise_plot(exercises),
@@ -136,6 +137,7 @@ def exercise_statistics(graded: list[Row]) -> list[ExerciseStatistics]:
     names = list(dict.fromkeys(name for row in graded for name in row.scores))
     totals = {row.student: sum(row.scores.values()) for row in graded}
     best = {name: score for row in graded for name, score in row.max_scores.items()}
+    waiting = {name: len(who) for name, who in waiting_answers(graded).items()}
     final = {
         name: {
             row.student: row.scores[name]
@@ -144,7 +146,23 @@ def exercise_statistics(graded: list[Row]) -> list[ExerciseStatistics]:
         }
         for name in names
     }
-    return [statistics_of(name, final[name], totals, best[name]) for name in names]
+    return [
+        statistics_of(name, final[name], totals, best[name], waiting=waiting.get(name, 0))
+        for name in names
+    ]
+
+
+def scores_so_far(graded: list[Row]) -> str:
+    """What the scores hold and what they lack, a sentence each; empty if nothing is to be said."""
+    said = []
+    if waiting := sum(len(row.to_grade_by_hand) for row in graded):
+        if waiting == 1:
+            said.append("Not final: 1 answer that waits for a person counts as 0 so far.")
+        else:
+            said.append(f"Not final: {waiting} answers that wait for a person count as 0 so far.")
+    if late := sum(row.penalty > 0 for row in graded):
+        said.append(f"Late penalties are taken off ({_count(late, 'student')}).")
+    return " ".join(said)
 
 
 def score_words(scores: list[float], best: float) -> str:
@@ -232,8 +250,8 @@ def concerns(
     for cell, students in waiting_answers(rows).items():
         add(_count(len(students), "student"), "by hand", f"{cell}: {few(students, most=20)}")
     for pair in pairs:
-        words = f"near-identical code, {pair.score:.0%}: {pair.first} and {pair.second}"
-        add(pair.first, "near-identical", words)
+        cells = ", ".join(cell for cell, share in pair.cells.items() if share > 0)
+        add(f"{pair.first}, {pair.second}", "near-identical", f"{pair.score:.0%} alike in {cells}")
     return sorted(found, key=lambda concern: KINDS.index(concern.kind))
 
 

@@ -145,5 +145,6 @@ def _short(name: str) -> str:
 
 
 def _cell(row: Row, name: str) -> str:
-    waiting = " (by hand)" if name in row.to_grade_by_hand else ""
-    return f"{row.scores.get(name, 0.0):g}{waiting}"
+    if name in row.to_grade_by_hand:
+        return "waits"
+    return f"{row.scores[name]:g}" if name in row.scores else "–"

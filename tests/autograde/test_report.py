@@ -97,6 +97,14 @@ def test_a_class_too_small_or_too_even_is_told_so(scores, rest, why):
     assert "no full points" in statistics_of("x", scores, totals, 0).why
 
 
+def test_a_question_that_most_wait_for_has_no_numbers_from_who_left_it_blank():
+    scores, totals = {"blank": 0.0, "empty": 0.0}, {"blank": 8.0, "empty": 3.0}
+    found = statistics_of("why", scores, totals, 2, waiting=22)
+    numbers = (found.mean, found.difficulty, found.discrimination, found.point_biserial)
+    assert numbers == (None,) * 4 and found.why.startswith("22 answers wait for a person")
+    assert statistics_of("why", scores, totals, 2, waiting=1).difficulty == 0
+
+
 BIG = {
     f"s{i:02}": Paper(
         clip=i % 5,
@@ -152,7 +160,7 @@ def test_submissions_that_need_a_person_are_listed_most_urgent_first(big_page):
         ["s04", "crashed"],
         ["s05", "timed out"],
         ["s03", "edited checks"],
-        ["s07", "near-identical"],
+        ["s07, s08", "near-identical"],
         ["1 student", "by hand"],
     ]
 
@@ -175,7 +183,7 @@ def test_the_tables_numbers_are_numpys_and_scipys(big_page):
         *(f"{clip.mean():.2f} / 4", f"{clip.mean() / 4:.2f}"),
     ]
     assert rows["03a.clip"][6] == f"{stats.pointbiserialr(clip == 4, rest).statistic:.2f}"
-    assert rows["why"][1] == "23"  # one waits for a person
+    assert rows["why 1 answer waits for a person: not counted"][1] == "23"
 
 
 def test_totals_are_nbgraders_with_the_late_penalty(big_class, big_page):
@@ -185,6 +193,22 @@ def test_totals_are_nbgraders_with_the_late_penalty(big_class, big_page):
     assert row.to_json()["penalty"] == 1.5
     (line,) = [row for row in table(big_page, "students") if row[0] == "s06"]
     assert "late −1.5" in line[4]
+
+
+def test_scores_that_are_not_final_are_called_so(big_page, tmp_path):
+    words = big_page.find(id="scores").get_text()
+    assert "Not final: 1 answer that waits for a person count as 0" not in words
+    assert "Not final: 1 answer that waits for a person counts as 0 so far." in words
+    assert "Late penalties are taken off (1 student)." in words
+    assert page.scores_so_far(read_rows(make(tmp_path / "class", {"a": Paper()}), ASSIGNMENT)) == ""
+
+
+def test_an_answer_that_waits_is_no_zero_in_the_tables(big_page, tmp_path):
+    (line,) = [row for row in table(big_page, "students") if row[0] == "s00"]
+    assert line[3] == "waits"
+    folder = make(tmp_path / "class", {"ada": Paper(why=None)})
+    shown = as_table(read_rows(folder, ASSIGNMENT))
+    assert [list(column.cells) for column in shown.columns[1:4]] == [["4"], ["4"], ["waits"]]
 
 
 def test_what_is_recorded_is_told_and_what_is_not_is_said(big_page):
