@@ -46,6 +46,7 @@ IN_QUOTES = INSIDES - {"fork"} | MODULES
 EVERYDAY = {
     "gc": {"collect", "disable", "enable", "freeze"},
     "multiprocessing": {"cpu_count", "freeze_support", "set_start_method"},
+    "socket": {"gethostname"},
     "subprocess": set[str](),
 }
 """What honest notebooks use of such a module. One that is imported and left alone shows nothing."""
@@ -85,11 +86,11 @@ def courses_own(cells: Cells, exercises: Iterable[str]) -> list[tuple[str, str, 
 def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
     """A sentence for each trace in a student's code."""
     words = [
-        f"{share:.0%} of {cell} is the course's own {module}"
+        f"{share:.0%} of {cell} reads as the course's own {module}"
         for cell, module, share in courses_own(cells, exercises)
     ]
     if names := insides(cells):
-        words.append(f"its code reaches into the interpreter or the system: {', '.join(names)}")
+        words.append(f"its code reaches into the interpreter or the system, by {', '.join(names)}")
     return words
 
 

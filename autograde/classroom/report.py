@@ -79,7 +79,10 @@ def _row(
 ) -> Row:
     not_graded = verdict.get("not_graded", "")
     if mark is None or mark.status == "nothing handed in":
-        not_graded = not_graded or "is no longer in the gradebook. Run autograde grade again."
+        not_graded = not_graded or (
+            "is no longer in the gradebook. Gone from the class? Move the folder out of "
+            "submitted/. Else run autograde grade again."
+        )
     scores: dict[str, float] = {}
     max_scores: dict[str, float] = {}
     for cell, points in (mark.cells if mark and not not_graded else {}).items():

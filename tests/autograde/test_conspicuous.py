@@ -39,6 +39,7 @@ def test_names_are_found_as_attributes_imports_and_words(source, names):
     "import gc as rubbish\nrubbish.collect()",
     "import inspect, multiprocessing as mp\nprint(inspect.signature(f), mp.cpu_count())",
     "import subprocess, sys",
+    "import socket\nname = f'{socket.gethostname()}-run'",
     'def main():\n    train()\n\nif __name__ == "__main__":\n    main()',
     'if "__main__" == __name__:\n    train()',
 ])  # fmt: skip

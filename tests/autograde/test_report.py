@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import re
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from autograde.classroom.statistics import (
     statistics_of,
     upper_lower,
 )
-from tests.autograde.paper_class import ASSIGNMENT, Paper, make
+from tests.autograde.paper_class import ASSIGNMENT, DUE, Paper, make
 from tests.autograde.test_feedback_pages import EVIL, HTML, visit
 from tests.autograde.test_similarity import disguised, rights
 
@@ -379,3 +380,54 @@ def test_answers_that_wait_are_a_line_a_question_however_large_the_class(tmp_pat
     (line,) = found
     assert (line.student, line.kind) == ("300 students", "by hand")
     assert line.words.startswith("why: s000, s001") and line.words.endswith("s019 and 280 more")
+
+
+def test_a_doubtful_time_and_who_handed_in_nothing_are_on_the_page(tmp_path):
+    from nbgrader.api import Gradebook
+
+    folder = make(tmp_path / "class", {"ada": Paper(names={"first_name": "Ada"})})
+    (folder / "submitted" / "ada" / ASSIGNMENT / "timestamp.txt").write_text("05.03.2026 12:00")
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as gradebook:
+        gradebook.add_student("zoe", first_name="Zoe")
+    soup = BeautifulSoup(page.class_page(folder, ASSIGNMENT), "html.parser")
+    ((student, kind, words),) = table(soup, "people")
+    assert (student, kind) == ("ada", "lateness") and "read as 2026-05-03" in words
+    assert "Nothing was handed in by 1 on the class list: zoe." in " ".join(
+        soup.header.text.split()
+    )
+
+
+def test_who_was_late_is_named_although_it_costs_nothing(tmp_path):
+    from nbgrader.api import Gradebook
+
+    folder = make(tmp_path / "class", {"ada": Paper(), "ben": Paper(), "cleo": Paper()})
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as gradebook:
+        for student, minutes in (("ada", 36 * 60), ("ben", 59), ("cleo", -1)):
+            late = gradebook.find_submission(ASSIGNMENT, student)
+            late.timestamp = DUE + timedelta(minutes=minutes)
+        gradebook.db.commit()
+    words = BeautifulSoup(page.class_page(folder, ASSIGNMENT), "html.parser").find(id="time").text
+    assert "After the due date: ada (1 d 12 h), ben (59 min)." in words
+
+
+def test_who_is_gone_from_the_gradebook_counts_in_no_misconception(tmp_path):
+    from nbgrader.api import Gradebook
+
+    shown = {name: Paper(clip=1, status={"03a.clip": "by-value"}) for name in ("ada", "gone")}
+    folder = make(tmp_path / "class", shown)
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as gradebook:
+        gradebook.remove_student("gone")
+    soup = BeautifulSoup(page.class_page(folder, ASSIGNMENT), "html.parser")
+    ((count, _, _, who),) = table(soup, "shared")
+    assert (count, who) == ("1 of 1", "ada")
+    ((student, kind, words),) = table(soup, "people")
+    assert (student, kind) == ("gone", "not graded") and "Move the folder out of" in words
+
+
+def test_what_a_flag_means_stands_below_the_flags_that_are_there(big_page, tmp_path):
+    words = " ".join(big_page.find(id="people").get_text().split())
+    assert "Questions, not findings; none of them changes points." in words
+    assert "edited checks : a locked cell" in words.replace("checks:", "checks :")
+    assert "to read" not in words, "nobody has that one"
+    quiet = page.class_page(make(tmp_path / "class", {"ada": Paper()}), ASSIGNMENT)
+    assert "Questions, not findings" not in quiet
