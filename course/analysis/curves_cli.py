@@ -8,6 +8,7 @@ from pathlib import Path
 from course.analysis.curves import CurveReading, read_curves
 from course.engine.errors import EngineError
 from course.engine.record import METRICS, RECORD
+from course.plots.files import check_figure_file
 
 MOST_NAMES = 5
 
@@ -25,6 +26,8 @@ def show(run_dir: Path, *, as_json: bool = False, plot: Path | None = None) -> s
 
     Source: Lecture 3, "Reading training curves"; ledger S15.
     """
+    if plot is not None:
+        check_figure_file(plot, example="curves.png")
     reading = read(run_dir)
     if plot is not None:
         draw(reading, plot)
@@ -57,12 +60,12 @@ def draw(reading: CurveReading, file: Path) -> None:
     """Write the figure.
 
     Raises:
-        ValueError: The folder is missing, or the name ends in no kind of figure.
+        ValueError: It cannot be written there.
     """
     try:
         reading.plot().savefig(file)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"--plot {file}: {error}. Try a name such as curves.png.") from error
+    except OSError as error:
+        raise ValueError(f"--plot {file}: {error}. Try another file, as curves.png.") from error
 
 
 def _is_no_run(path: Path) -> str:

@@ -21,19 +21,22 @@ def list_runs(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """One line a run, the oldest first: status, epochs, seed and best metric."""
-    from course.engine.runs import read_runs
+    """One line a run, the oldest first: status, epochs, seed and best metric.
 
+    A record that cannot be read is named on stderr, and the exit code is 2; the others are listed.
+    """
     if not directory.is_dir():
         _fail(f"{directory}: no such directory. Give the one that holds the runs, as `runs`.")
-    runs = _or_fail(read_runs, directory)
+    runs, faults = _readable(directory)
     rows = [_row(run) for run in runs]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
-    elif not rows:
+    elif not rows and not faults:
         typer.echo(f"no runs in {directory}. A run is recorded where Trainer(run_dir=...) says.")
-    else:
+    elif rows:
         typer.echo(_table(rows))
+    if faults:
+        _fail("\ncourse runs: ".join(faults))
 
 
 @app.command()
@@ -58,12 +61,16 @@ def compare(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
     from course.engine.runs import compare as compare_runs
 
     one, two = _read(first), _read(second)
+    # two columns also where both directories have one name, as a/digits and b/digits
+    names = (one.name, two.name) if one.name != two.name else (str(first), str(second))
+    if names[0] == names[1]:
+        _fail(f"{first} twice: a run does not differ from itself. Name another one.")
     found = compare_runs(one, two)
     if as_json:
         typer.echo(json.dumps(vars(found) | {"verdict": found.verdict}, indent=2))
         return
     rows = [
-        {"": name, one.name: _text(a), two.name: _text(b)}
+        {"": name, names[0]: _text(a), names[1]: _text(b)}
         for name, (a, b) in {
             f"best {found.metric}": found.values,
             **found.changed,
@@ -72,6 +79,21 @@ def compare(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
     ]
     typer.echo(_table(rows))
     typer.echo("\n" + found.verdict)
+
+
+def _readable(directory: Path) -> tuple[list[Any], list[str]]:
+    """The runs that can be read, the oldest first, and what is wrong with the others."""
+    from course.engine.errors import EngineError
+    from course.engine.record import RECORD
+    from course.engine.runs import read_run
+
+    runs, faults = [], []
+    for file in sorted(directory.glob(f"*/{RECORD}")):
+        try:
+            runs.append(read_run(file.parent))
+        except EngineError as error:
+            faults.append(str(error))
+    return sorted(runs, key=lambda run: (run.content["started"], run.name)), faults
 
 
 def _row(run: Any) -> dict[str, Any]:
