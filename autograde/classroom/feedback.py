@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from autograde.class_dir import nbgrader_config
+from autograde.classroom.files import write_whole
 from autograde.classroom.release import NbgraderFault, ask_nbgrader
 from autograde.classroom.safe_html import POLICY_TAG, sanitize_page
-from autograde.classroom.verdicts import read_verdicts, write_whole
+from autograde.classroom.verdicts import read_verdicts
 
 PAGE = """\
 <!doctype html>

@@ -126,7 +126,8 @@ LOOK = """
 import json, sys
 from pathlib import Path
 from autograde.classroom.submissions import find_submissions
-from autograde.classroom.verdicts import read_verdicts, verdict_path, write_whole
+from autograde.classroom.files import write_whole
+from autograde.classroom.verdicts import read_verdicts, verdict_path
 folder = Path(sys.argv[1])
 for submission in find_submissions(folder, "a"):
     write_whole(verdict_path(folder, "a", submission.student), json.dumps(submission.fault))
