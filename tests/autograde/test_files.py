@@ -72,3 +72,12 @@ def test_a_verdict_cut_off_by_a_power_cut_is_named_with_what_to_do(tmp_path, tor
     write_whole(path, torn)
     with pytest.raises(ValueError, match=r"holds no verdict.*Remove it, then run autograde grade"):
         read_verdicts(tmp_path, "a")
+
+
+def test_writers_of_two_assignments_take_turns_by_the_write(tmp_path):
+    from autograde.classroom.gradebook import write
+
+    result = {"graded": False, "reason": "is empty.", "notes": [], "seconds": 0.0}
+    job = {"folder": str(tmp_path), "student": "ada", "assignment": {"name": "a"}, "path": "p"}
+    assert write({**job, "result": result}) == {"reason": "is empty."}
+    os.close(lock(tmp_path / "journal" / ".writing", wait=False))  # of another run's writer
