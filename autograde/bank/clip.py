@@ -14,12 +14,20 @@ SHAPES = ((3, 2), (5,), (2, 2))
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Gradients whose joint norm lies above or below the ceiling; some None; or all zero."""
+    """Gradients whose joint norm lies above or below the ceiling; some None; or zero.
+
+    Zeros alternate between all gradients and one of them: `return 0.0` should earn nothing.
+    """
     max_norm = source.uniform(0.5, 2.0)
     grads: list[torch.Tensor | None] = [source.normal(*shape) for shape in SHAPES]
+    if part == "zero":
+        grads[source.integer(0, 2)].zero_()
     norm = torch.cat([grad.flatten() for grad in grads]).norm().item()
-    wanted = max_norm * source.uniform(0.3, 0.8) if part == "below" else max_norm * 5
-    grads = [grad * (0.0 if part == "zero" else wanted / norm) for grad in grads]
+    below = part in ("below", "zero")
+    wanted = max_norm * source.uniform(0.3, 0.8) if below else max_norm * 5
+    if part == "zero" and source.index % 2 == 0:
+        wanted = 0.0
+    grads = [grad * (wanted / norm) for grad in grads]
     if part == "missing":
         grads.insert(source.integer(0, 3), None)
     return {"grads": grads, "max_norm": max_norm, "generator": part == "missing"}
@@ -165,7 +173,7 @@ EXERCISE = Exercise(
         Part("above", "a norm above the ceiling", points=1),
         Part("below", "a norm below the ceiling", points=1),
         Part("missing", "parameters without a gradient, handed over as a generator", points=1),
-        Part("zero", "gradients that are all zero", points=1, hidden=True),
+        Part("zero", "gradients that are zero, all or one of them", points=1, hidden=True),
     ),
     reference=clip_by_global_norm,
     draw=draw,

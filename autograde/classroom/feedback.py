@@ -18,9 +18,10 @@ from typing import Any
 
 from autograde.class_dir import nbgrader_config
 from autograde.classroom.export import read_marks
+from autograde.classroom.files import write_whole
 from autograde.classroom.release import NbgraderFault, ask_nbgrader
 from autograde.classroom.safe_html import POLICY_TAG, sanitize_page
-from autograde.classroom.verdicts import read_verdicts, write_whole
+from autograde.classroom.verdicts import read_verdicts
 
 PAGE = """\
 <!doctype html>
@@ -45,6 +46,8 @@ SHOWN_TYPES = ("text/plain", "text/html", "text/markdown", "text/latex", "image/
 """Kinds of output that a page can show without running anything."""
 MAX_SOURCE = 100_000
 """Characters of a cell that a page shows."""
+MAX_ATTACHED = 50 * 2**20
+"""Bytes that a cell's attached pictures may take in a page."""
 PAGE_S = 15.0
 """How long a page may take; an ordinary one takes a quarter of a second."""
 
@@ -160,6 +163,10 @@ def _plain_outputs() -> type:
             if len(cell.source) > MAX_SOURCE:
                 more = f"{len(cell.source) - MAX_SOURCE:,} more characters are not shown."
                 cell.source = f"{cell.source[:MAX_SOURCE]}\n\n... {more}"
+            attached = len(str(cell.get("attachments") or ""))
+            if attached * cell.source.count("attachment:") > MAX_ATTACHED:
+                without = cell.source.replace("attachment:", "#")  # each would become a copy
+                cell.source = f"(pictures attached that would fill this page)\n\n{without}"
             for output in cell.get("outputs", []):
                 if "data" in output:
                     output["data"] = plain_data(output["data"])

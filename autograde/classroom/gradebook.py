@@ -7,10 +7,10 @@ leaves what doing it once leaves, so a write that was interrupted is simply done
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,9 +24,10 @@ from traitlets.config import Config
 
 from autograde.class_dir import nbgrader_config
 from autograde.classroom.cells import restore
+from autograde.classroom.files import lock, write_whole
 from autograde.classroom.release import NbgraderFault, ask_nbgrader, let_alembic_be_found
 from autograde.classroom.settled import SaveGrades, looked_at_before, noted
-from autograde.classroom.verdicts import own_fault, verdict_path, write_whole
+from autograde.classroom.verdicts import own_fault, verdict_path
 
 
 class RestoreCells(NbGraderPreprocessor):
@@ -74,8 +75,12 @@ def write(job: dict[str, Any]) -> dict[str, Any]:
     Returns:
         `reason`: why there is no grade; empty if there is one.
     """
+    with _alone(Path(job["folder"])):
+        return {"reason": _write(job)}
+
+
+def _write(job: dict[str, Any]) -> str:
     folder, assignment, result = Path(job["folder"]), job["assignment"]["name"], job["result"]
-    _alone(folder)
     reason = result.get("reason", "")
     if result["graded"]:
         reason = _bad_timestamp(folder, assignment, job)
@@ -95,7 +100,7 @@ def write(job: dict[str, Any]) -> dict[str, Any]:
     document["seconds"] = result["seconds"]
     text = json.dumps(document, indent=2, ensure_ascii=False)
     write_whole(verdict_path(folder, assignment, job["student"]), text)
-    return {"reason": reason}
+    return reason
 
 
 def _bad_timestamp(folder: Path, assignment: str, job: dict[str, Any]) -> str:
@@ -113,17 +118,14 @@ def _bad_timestamp(folder: Path, assignment: str, job: dict[str, Any]) -> str:
     return ""
 
 
-@lru_cache
-def _alone(folder: Path) -> int:
-    """Wait until the writer of a run that was killed has finished; held while this process lives.
-
-    The kernel lets go of the lock when this process ends, however it ends.
-    """
-    path = folder / "journal" / ".writing"
-    path.parent.mkdir(exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return descriptor
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One write at a time: others are of another assignment's run, or of one that was killed."""
+    descriptor = lock(folder / "journal" / ".writing", wait=True)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _into_gradebook(folder: Path, assignment: str, job: dict[str, Any]) -> None:

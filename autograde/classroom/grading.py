@@ -24,14 +24,15 @@ from typing import Any, Protocol
 from autograde.class_dir import ClassDirError
 from autograde.classroom.assignment import Assignment, read_assignment
 from autograde.classroom.crew import Crew
-from autograde.classroom.journal import Journal, Known, read_known, take
+from autograde.classroom.files import write_whole
+from autograde.classroom.journal import Journal, Known, journal_path, read_known, take
 from autograde.classroom.submissions import (
     Submission,
     SubmissionFault,
     find_submissions,
     read_text,
 )
-from autograde.classroom.verdicts import own_fault, verdict_path, write_whole
+from autograde.classroom.verdicts import own_fault, verdict_path
 from autograde.sandbox.limits import Limits
 from autograde.seeds import new_seed
 
@@ -127,11 +128,6 @@ def _workers(jobs: int | None, scheduler: str) -> Workers:
 
         return Cluster(scheduler, GRADERS)
     return Crew(GRADERS, jobs or usable_cores())
-
-
-def journal_path(folder: Path, assignment: str) -> Path:
-    """Where the journal of an assignment lies."""
-    return folder / "journal" / f"{assignment}.jsonl"
 
 
 class ClassRun:

@@ -13,13 +13,19 @@ again. Lines said twice say nothing new.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from autograde.classroom.files import lock, naming
+
+
+def journal_path(folder: Path, assignment: str) -> Path:
+    """Where the journal of an assignment lies in a class directory."""
+    return folder / "journal" / f"{assignment}.jsonl"
 
 
 class JournalBusyError(ValueError):
@@ -31,18 +37,16 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.descriptor = lock(path, wait=False)
         except BlockingIOError:
-            os.close(self.descriptor)
             raise JournalBusyError(
                 f"{path} is held by another autograde grade. Wait until it ends, or stop it; "
                 "then run this again."
             ) from None
         if _is_torn(self.descriptor):
-            os.write(self.descriptor, b"\n")
+            with naming(path):
+                os.write(self.descriptor, b"\n")
 
     def append(self, record: dict[str, Any], *, durable: bool = True) -> None:
         """Add a line.
@@ -51,12 +55,16 @@ class Journal:
             record: Plain data.
             durable: Wait until it is on the disk. Without, it outlives this process, not the
                 machine: enough for what may be done twice.
+
+        Raises:
+            OSError: The disk is full, say; a line half written is passed over by who reads it.
         """
         left = json.dumps(record, ensure_ascii=False).encode() + b"\n"
-        while left:  # a disk that is nearly full takes a part, then refuses the rest
-            left = left[os.write(self.descriptor, left) :]
-        if durable:
-            os.fsync(self.descriptor)
+        with naming(self.path):
+            while left:  # a disk that is nearly full takes a part, then refuses the rest
+                left = left[os.write(self.descriptor, left) :]
+            if durable:
+                os.fsync(self.descriptor)
 
     def close(self) -> None:
         """Let go of the journal."""

@@ -27,7 +27,8 @@ from autograde.classroom.export import (
     read_marks,
     stale_penalties,
 )
-from autograde.classroom.journal import read_known
+from autograde.classroom.files import write_whole
+from autograde.classroom.journal import journal_path, read_known
 from autograde.classroom.report import Row, read_rows
 from autograde.classroom.safe_html import POLICY
 from autograde.classroom.similarity import (
@@ -39,7 +40,7 @@ from autograde.classroom.similarity import (
 )
 from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
 from autograde.classroom.submissions import MAX_NOTEBOOK, MAX_VALUES, values_in
-from autograde.classroom.verdicts import read_verdicts, write_whole
+from autograde.classroom.verdicts import read_verdicts
 
 MAX_PAIRS = 20
 """Pairs shown side by side; more are named."""
@@ -311,7 +312,7 @@ def time_and_attempts(
     sentences = []
     attempts = {
         student: known.attempts
-        for student, known in read_known(folder / "journal" / f"{assignment}.jsonl").items()
+        for student, known in read_known(journal_path(folder, assignment)).items()
         if known.attempts
     }
     if attempts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ def read_verdicts(folder: Path, assignment: str) -> dict[str, dict[str, Any]]:
 
     Raises:
         FileNotFoundError: Nothing has been graded yet.
+        ValueError: A file holds no verdict; the message says what to do.
     """
     paths = sorted((folder / "verdicts" / assignment).glob("*.json"))
     submitted = folder / "submitted"
@@ -37,15 +37,20 @@ def read_verdicts(folder: Path, assignment: str) -> dict[str, dict[str, Any]]:
         raise FileNotFoundError(
             f"{folder} has no graded submission of {assignment}. First: autograde grade."
         )
-    return {path.stem: json.loads(path.read_text("utf-8")) for path in paths}
+    return {path.stem: _read(path) for path in paths}
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(text, "utf-8")
-    unfinished.replace(path)
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        verdict = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        verdict = None
+    if not isinstance(verdict, dict):
+        raise ValueError(
+            f"{path} holds no verdict: cut off, or edited? Remove it, then run autograde grade: "
+            "it is graded again on the same cases."
+        )
+    return verdict
 
 
 def own_fault(path: str, fault: BaseException | str) -> str:

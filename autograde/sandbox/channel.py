@@ -46,6 +46,11 @@ class Channel:
         del self.received[: 4 + length]
         return message
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether this end was closed."""
+        return self.connection.closed
+
     def close(self) -> None:
         """Close this end."""
         self.connection.close()

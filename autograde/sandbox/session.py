@@ -13,6 +13,8 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,17 +63,13 @@ class StudentSession:
         """Why the process is no more; empty while it lives."""
         _sweep_once()
         self.folder = private_folder()
-        if submission is not None:
-            _copy_plain_files(submission, self.folder, limits.file_bytes)
-        context = warm_context()
-        ours, theirs = context.Pipe()
-        self.process = context.Process(
-            target=serve, args=(theirs, str(self.folder), limits, isolation), daemon=True
-        )
-        with quiet_environment():
-            self.process.start()
-        theirs.close()
-        self.pipe = Channel(ours)
+        try:
+            if submission is not None:
+                _copy_plain_files(submission, self.folder, limits.file_bytes)
+            self._start()
+        except BaseException:  # a full disk, say, which must not stay full for the next one
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         self.output_left = limits.output_bytes
         self._wait_until_ready()
         self.deadline = time.monotonic() + limits.notebook_s
@@ -172,6 +170,16 @@ class StudentSession:
             os.kill(self.process.pid, signal.SIGINT)
             return self.pipe.receive(time.monotonic() + GRACE_S, MAX_REPLY)
 
+    def _start(self) -> None:
+        context = warm_context()
+        ours, theirs = context.Pipe()
+        about = (theirs, str(self.folder), self.limits, self.isolation)
+        self.process = context.Process(target=serve, args=about, daemon=True)
+        with quiet_environment():
+            self.process.start()
+        theirs.close()
+        self.pipe = Channel(ours)
+
     def _wait_until_ready(self) -> None:
         """Read the first message, sent before any student code runs."""
         try:
@@ -189,14 +197,17 @@ class StudentSession:
         return f"no answer within {seconds:g} s: is there a loop that never ends?"
 
     def _kill(self, reason: str) -> None:
+        if self.pipe.is_closed:
+            return
         self.ended = self.ended or reason
-        for end in (
-            signal.SIGTERM,
-            signal.SIGKILL,
-        ):  # a keeper takes its student along at the first
-            if self.process.pid is not None and self.process.exitcode is None:
-                _signal_group(self.process.pid, end)
+        leader = self.process.pid
+        if not self.isolation.trusted:  # a keeper, who takes its student along and clears away
+            _send(os.kill, leader, signal.SIGTERM)
             self.process.join(GRACE_S)
+        if self.isolation.trusted or self.process.exitcode is None:
+            _send(os.killpg, leader, signal.SIGKILL)  # also what a leader that left has started
+            _send(os.kill, leader, signal.SIGKILL)  # too young, perhaps, to have a group
+        self.process.join(GRACE_S)
         self.pipe.close()
 
 
@@ -207,13 +218,10 @@ def _sweep_once() -> None:
     control_group.sweep()
 
 
-def _signal_group(leader: int, end: int) -> None:
-    """Signal the leader, and for good also its group; it may have none yet, or be gone."""
-    for send in (os.kill,) if end == signal.SIGTERM else (os.killpg, os.kill):
-        try:
-            send(leader, end)
-        except (ProcessLookupError, PermissionError):
-            continue
+def _send(kill: Callable[[int, int], None], number: int, what: signal.Signals) -> None:
+    """Signal a process or a group, which may be gone."""
+    with suppress(ProcessLookupError, PermissionError):
+        kill(number, what)
 
 
 def _why_left(code: int | None, limits: Limits) -> str:

@@ -233,8 +233,8 @@ class Shell:
         exercise = bank.load(request["exercise"])
         function = self.shell.user_ns.get(request["function"])
         if not callable(function):
-            text = f"{request['function']} is not defined above: its cell is missing, below, or raised."
-            return _raised("NameError", text)
+            why = "is not defined above: its cell is missing, below, or raised."
+            return _raised("NameError", f"{request['function']} {why}")
         case = plain.from_bytes(base64.b64decode(request["case"]))
         try:
             with stubs.while_graded(exercise), written_by_hand(exercise), quiet():

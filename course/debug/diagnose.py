@@ -16,6 +16,7 @@ from typing import Any
 
 from course.debug.probes import (
     accumulation,
+    activations,
     answers,
     axes,
     between,
@@ -24,8 +25,11 @@ from course.debug.probes import (
     clipping,
     data,
     draws,
+    frozen,
     groups,
+    metric,
     modes,
+    numbers,
     pairing,
     progress,
     ranges,
@@ -41,25 +45,25 @@ from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
 
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
-    data.empty, rates.raises, data.memory_shared, data.contract,
+    data.empty, numbers.raises, data.memory_shared, data.contract,
     data.single_class, data.second_epoch, draws.same_draws,
     splits.split, splits.groups, splits.times, splits.preprocessing,
     splits.label_shift, data.wrapped_bytes,
     answers.target_in_inputs, answers.shuffled_in_step, answers.shuffled_between_epochs,
     answers.unrelated,
-    pairing.broadcast, pairing.classes_as_numbers, pairing.double_softmax,
-    pairing.softmax_in_the_loss, pairing.double_sigmoid, pairing.missing_log_softmax,
+    pairing.broadcast, pairing.classes_as_numbers, activations.double_softmax,
+    activations.softmax_in_the_loss, activations.double_sigmoid, activations.missing_log_softmax,
     pairing.rows_mixed, axes.logits_reshaped, axes.padding,
-    structure.hidden_modules, structure.plain_tensors, structure.membership, structure.frozen,
-    structure.frozen_drift, groups.weight_decay, groups.zero_rate, groups.batch_of_one,
+    structure.hidden_modules, structure.plain_tensors, structure.membership, frozen.frozen,
+    frozen.frozen_drift, groups.weight_decay, groups.zero_rate, groups.batch_of_one,
     clearing.clearing, clearing.thrown_away, stepping.uphill, between.reseeded, stepping.erased,
     stepping.stepping, clipping.clip_place, accumulation.accumulation, accumulation.wasted,
     progress.undone, schedule.schedule, between.kept_graphs, between.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
-    modes.no_grad, modes.which_data, modes.accuracy, modes.repeats,
+    modes.no_grad, metric.which_data, metric.accuracy, metric.repeats,
     scored.another_model, scored.smoothed_loss, checkpoints.checkpoint,
-    splits.covariate_shift, ranges.unnormalised, rates.finite, rates.underflow, rates.start,
-    rates.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
+    splits.covariate_shift, ranges.unnormalised, numbers.finite, numbers.underflow, rates.start,
+    numbers.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
     progress.downhill,
 )  # fmt: skip
 

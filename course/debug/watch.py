@@ -22,7 +22,7 @@ from course.debug.probes import (
     clearing,
     clipping,
     modes,
-    rates,
+    numbers,
     schedule,
     stepping,
     structure,
@@ -35,7 +35,7 @@ from course.debug.probes.tape import Tape
 WATCHABLE = (
     clearing.clearing, stepping.erased, stepping.stepping, clipping.clip_place,
     accumulation.accumulation, schedule.schedule, modes.eval_in_training,
-    structure.membership, rates.finite, rates.dead_units,
+    structure.membership, numbers.finite, numbers.dead_units,
 )  # fmt: skip
 
 

@@ -224,10 +224,11 @@ class FirstUpdate:
                     "Use targets.long(), without a last dimension of 1."
                 )
             return
-        if targets.dtype not in (torch.long, torch.uint8):
+        taken = targets.dtype is torch.long or (targets.dtype is torch.uint8 and targets.ndim == 1)
+        if not taken:
             raise EngineError(
-                f"targets are {targets.dtype}: this criterion takes class indices as torch.long. "
-                "Use targets.long()."
+                f"targets are {targets.dtype}: this criterion takes class indices as torch.long "
+                "(torch.uint8 as [B] only). Use targets.long()."
             )
         expected = [*outputs.shape[:1], *outputs.shape[2:]]
         if list(targets.shape) != expected:

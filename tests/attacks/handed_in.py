@@ -385,6 +385,7 @@ CODE = {
     "outputs-many": read(added(code("from IPython.display import publish_display_data as p\nfor i in range(20_000): p({'text/plain': str(i)})"))),
     "output-infinite": read(added(code("from IPython.display import publish_display_data as p\np({'application/json': {'x': 1e999}})"))),
     "exception-is-markup": HandedIn(make=edited(to("clip", source="def clip_by_global_norm(*a): raise type('[/red]\\x1b[31m', (Exception,), {})('[/b]\\u202e')")), points=0.0),
+    "pictures-multiplied": read(first_cell(source="![x](attachment:x.png)" * 5000, attachments={"x.png": {"image/png": "A" * 2 * 10**6}})),
     "markdown-endless": read(first_cell(source="[" * 50_000)),
 }  # fmt: skip
 

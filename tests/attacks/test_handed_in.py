@@ -102,7 +102,14 @@ def test_report_and_export_take_no_commands_from_names(graded):
 
 def test_every_feedback_page_comes_in_time_and_runs_nothing(graded, monkeypatch):
     monkeypatch.setattr(feedback, "PAGE_S", 2.0)
-    some = ["zoe", "markdown-endless", "title-escapes", "attachment-climbs", "widget-state"]
+    some = [
+        "zoe",
+        "markdown-endless",
+        "title-escapes",
+        "attachment-climbs",
+        "pictures-multiplied",
+        "widget-state",
+    ]
     some += ["outputs-many", "output-nested", "exception-is-markup", r"caf\xe9", "pipe"]
     pages = feedback.write_feedback(graded.folder, ASSIGNMENT, some)
     text = {page.parts[-3]: page.read_text("utf-8") for page in pages}
@@ -110,7 +117,8 @@ def test_every_feedback_page_comes_in_time_and_runs_nothing(graded, monkeypatch)
     assert not [who for who, page in text.items() if "<script" in page or "\u202e" in page]
     assert "cannot be shown here" in text["markdown-endless"]
     assert "cannot be shown here" not in text["zoe"]
-    assert "4 of 4" in text["markdown-endless"] or "3 of 3" in text["markdown-endless"]
+    assert "3 of 3 points" in text["markdown-endless"]
+    assert "would fill this page" in text["pictures-multiplied"]
     assert "not graded" in text["pipe"] and "which cannot be shown" in text[r"caf\xe9"]
 
 
@@ -118,7 +126,8 @@ LOOK = """
 import json, sys
 from pathlib import Path
 from autograde.classroom.submissions import find_submissions
-from autograde.classroom.verdicts import read_verdicts, verdict_path, write_whole
+from autograde.classroom.files import write_whole
+from autograde.classroom.verdicts import read_verdicts, verdict_path
 folder = Path(sys.argv[1])
 for submission in find_submissions(folder, "a"):
     write_whole(verdict_path(folder, "a", submission.student), json.dumps(submission.fault))

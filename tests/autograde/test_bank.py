@@ -92,6 +92,16 @@ def test_nonsense_is_answered_with_a_reason(id, returned):
     assert "✘" in result.message
 
 
+CONSTANTS = (None, 0, 0.0, 1.0, True, "", [], {}, (0.0, 0.0), torch.zeros(()), torch.zeros(3))
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_an_answer_that_looks_at_nothing_earns_nothing(id):
+    for returned in CONSTANTS:
+        result = check(id, lambda *args, value=returned: value, parts="all", seed=5)
+        assert result.points == 0, f"{returned!r} earned {result.points}\n{result.message}"
+
+
 @pytest.mark.parametrize("id", IDS)
 def test_a_blank_answer_is_called_blank(id):
     def blank(*args):

@@ -1,12 +1,16 @@
 """The student's process seen from outside: outputs, time, exits, and what it may see."""
 
+import errno
 import os
 import time
+from pathlib import Path
 
 import pytest
 
 from autograde import bank
 from autograde.referee import Raised
+from autograde.sandbox import session as sessions
+from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
 
@@ -177,3 +181,44 @@ def test_the_environment_is_bare_and_the_folder_private(tmp_path, isolation):
     finally:
         del os.environ["AUTOGRADE_TEST_SECRET"]
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("leaves", ["", "\nos._exit(0)"])
+def test_what_trusted_code_has_started_ends_with_its_session(tmp_path, leaves):
+    started = tmp_path / "pid"
+    code = (
+        "import os, subprocess\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        f"open({str(started)!r}, 'w').write(str(child.pid))" + leaves
+    )
+    with StudentSession(limits=QUICK, isolation=Isolation(trusted=True)) as session:
+        session.run(code)
+    pid = int(started.read_text())
+    deadline = time.monotonic() + 5
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def test_a_submission_that_cannot_be_copied_leaves_no_folder(tmp_path, monkeypatch):
+    (tmp_path / "handed-in").mkdir()
+    (tmp_path / "handed-in" / "data.csv").write_text("1,2")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+
+    def full(*_args: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sessions.shutil, "copyfile", full)
+    with pytest.raises(OSError, match="No space left"):
+        StudentSession(tmp_path / "handed-in", QUICK, Isolation(trusted=True))
+    assert list(scratch.iterdir()) == []

@@ -401,3 +401,14 @@ def test_a_run_may_be_stopped_before_its_next_epoch():
 
     _, history = trained(DataLoader(ROWS, 16), epochs=5, callbacks=[Enough()])
     assert len(history.epochs) == 1
+
+
+def test_label_maps_in_bytes_are_refused_before_torch_stumbles():
+    """torch takes uint8 classes as [B] only; of maps it says 'expected scalar type Long'."""
+    model = nn.Conv2d(1, 3, 1)
+    inputs, maps = torch.randn(4, 1, 2, 2), torch.ones(4, 2, 2, dtype=torch.uint8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = Trainer(model, nn.CrossEntropyLoss(), optimizer, device="cpu")
+    with pytest.raises(EngineError, match=r"torch.uint8: .*targets.long\(\)"):
+        trainer.fit(DataLoader(TensorDataset(inputs, maps), 4), epochs=1, progress=False)
+    trainer.fit(DataLoader(TensorDataset(inputs, maps.long()), 4), epochs=1, progress=False)

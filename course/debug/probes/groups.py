@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from course.debug.probes.frozen import gets_gradient, is_declared_frozen
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_list
-from course.debug.probes.structure import gets_gradient, is_declared_frozen
 
 FLAT = ("bias", "norm")
 """What `no_weight_decay=True` stands for: biases, and the scales of normalisation layers."""

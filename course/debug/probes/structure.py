@@ -1,4 +1,4 @@
-"""Probes on what belongs to whom: model, optimizer, lists, plain tensors, frozen parameters."""
+"""Probes on what belongs to whom: model, optimizer, lists, plain tensors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course.debug.probes.frozen import gets_gradient, is_declared_frozen
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, as_list, same
+from course.debug.probes.session import NotChecked, Session, same
 
 
 def _held(session: Session) -> dict[int, Tensor]:
@@ -17,25 +18,6 @@ def _held(session: Session) -> dict[int, Tensor]:
     optimizers = list(session.optimizers)
     optimizers += [e.optimizer for e in session.loop.tape.of("step")]
     return {id(p): p for o in optimizers for g in o.param_groups for p in g["params"]}
-
-
-def gets_gradient(session: Session) -> set[int]:
-    """Parameters to which some backward of the loop brought a gradient other than zero."""
-    tape, found = session.loop.tape, set()
-    for event in tape.of("backward"):
-        found |= event.info.get("arrived", set())
-        for parameter, gradient in zip(tape.watched, event.info.get("after", ()), strict=False):
-            if gradient is not None and bool((gradient != 0).any()):
-                found.add(id(parameter))
-    return found
-
-
-def is_declared_frozen(session: Session, name: str) -> bool:
-    said = session.declared.get("frozen", [])
-    if said is True:
-        return True
-    prefixes = [str(item) for item in as_list(said)]
-    return any(name == p or name.startswith(p.rstrip(".*") + ".") or p in name for p in prefixes)
 
 
 def membership(session: Session) -> Iterator[Finding]:
@@ -204,133 +186,3 @@ def _unregistered_buffer(
         {"shape": list(value.shape), "changes_in_forward": stateful},
         f'self.register_buffer("{name}", {name})',
     )  # fmt: skip
-
-
-def frozen(session: Session) -> Iterator[Finding]:
-    """What is meant to train gets gradients."""
-    loop = session.loop
-    if loop.error is not None and "does not require grad" in str(loop.error):
-        yield Finding(
-            "frozen-params", "error",
-            "The loss depends on no parameter that requires a gradient: everything on the way is "
-            "frozen or detached.",
-            {"frozen": sum(not p.requires_grad for p in session.model.parameters())},
-            "for p in model.head.parameters():\n    p.requires_grad_(True)",
-        )  # fmt: skip
-        return
-    named = list(session.model.named_parameters())
-    undeclared = [n for n, p in named if not p.requires_grad and not is_declared_frozen(session, n)]
-    trainable = sum(p.numel() for _, p in named if p.requires_grad)
-    total = sum(p.numel() for _, p in named)
-    undeclared = [n for n in undeclared if _shapes_outputs(session, session.model, n)]
-    last = {n for n, _ in named[-2:]}
-    if undeclared and last & set(undeclared) and 0.2 * total < trainable:
-        yield Finding(
-            "frozen-params", "warning",
-            f"The last layers do not train: requires_grad is False for {len(undeclared)} "
-            f"parameters, {undeclared[-1]} among them.",
-            {"frozen": len(undeclared), "parameters": len(named)},
-            "for p in model.parameters():\n    p.requires_grad_(True)",
-        )  # fmt: skip
-        return
-    if undeclared and not last & set(undeclared) and undeclared[0] != named[0][0]:
-        yield Finding(
-            "frozen-params", "warning",
-            f"Layers in the middle do not train: requires_grad is False for {undeclared[0]}.",
-            {"frozen": len(undeclared), "parameters": len(named)},
-            f'model.get_parameter("{undeclared[0]}").requires_grad_(True)',
-        )  # fmt: skip
-        return
-    yield from _cut_graph(session, named)
-
-
-def _shapes_outputs(session: Session, model: nn.Module, name: str) -> bool:
-    """model(inputs) changes with this parameter."""
-    before = session.outputs
-    with session.observe(), torch.no_grad():
-        model.eval()
-        parameter = model.get_parameter(name)
-        parameter.add_(torch.randn_like(parameter) * (parameter.abs().mean() + 0.1))
-        after = session._first_tensor(session.call_model(session.batch[0]))
-    return not same(before, after)
-
-
-def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Finding]:
-    """Parameters in the optimizer that shape the loss and still get no gradient at all."""
-    loop = session.loop
-    if len(loop.tape.of("backward")) < 4:
-        raise NotChecked("fewer than 4 backwards were seen")
-    held = {id(p) for o in session.optimizers for g in o.param_groups for p in g["params"]}
-    trained = gets_gradient(session)
-    never: set[int] = set()
-    for event in loop.tape.of("backward"):
-        for p, g in zip(loop.tape.watched, event.info.get("after", ()), strict=False):
-            if g is not None:
-                never.add(id(p))
-    silent = [
-        (n, p) for n, p in named
-        if id(p) in held and p.requires_grad and id(p) not in never and id(p) not in trained
-        and not is_declared_frozen(session, n)
-    ]  # fmt: skip
-    if not silent:
-        return
-    moved = [name for name, _ in silent[:4] if _shapes_outputs(session, session.model, name)]
-    if moved:
-        yield Finding(
-            "frozen-params", "warning",
-            f"{len(silent)} parameters shape the outputs and are in the optimizer, yet no gradient "
-            f"reaches them ({moved[0]}): the graph is cut by detach(), no_grad(), .data or numpy.",
-            {"without_gradient": len(silent), "first": moved[0]},
-            "x = self.encoder(x)  # no .detach(), .data or torch.no_grad() on the way to the loss",
-        )  # fmt: skip
-
-
-def _moved_by_a_step(session: Session) -> set[str]:
-    """Names of parameters that were other after an optimizer step than before it."""
-    tape = session.loop.tape
-    names = {id(p): n for n, p in session.model.named_parameters()}
-    found, before = set(), None
-    for event in tape.events:
-        if event.kind == "step":
-            before = event.weights
-        elif event.kind == "stepped" and before is not None:
-            for p, a, b in zip(tape.watched, before, event.weights, strict=True):
-                if id(p) in names and not torch.equal(a, b):
-                    found.add(names[id(p)])
-    return found
-
-
-def frozen_drift(session: Session) -> Iterator[Finding]:
-    """What is frozen stays as it is."""
-    loop = session.loop
-    stepped = _moved_by_a_step(session)
-    moved = [n for n in loop.moved_while_frozen if n in stepped]
-    if moved:
-        yield Finding(
-            "frozen-params-drift", "error",
-            f"{moved[0]} is frozen and changed all the same: weight decay, "
-            "momentum or an old gradient moves it.",
-            {"moved": len(moved)},
-            "trained = [p for p in model.parameters() if p.requires_grad]\n"
-            "optimizer = torch.optim.SGD(trained, lr=lr)  # and .grad = None for the others",
-        )  # fmt: skip
-        return
-    drifting = []
-    for path, module in session.model.named_modules():
-        parameters = list(module.named_parameters(recurse=False))
-        still = parameters and all(
-            not p.requires_grad or is_declared_frozen(session, f"{path}.{n}") for n, p in parameters
-        )
-        if still:
-            drifting += [
-                f"{path}.{n}" for n, _ in module.named_buffers(recurse=False)
-                if f"{path}.{n}" in loop.buffers_moved and "running" in n
-            ]  # fmt: skip
-    if drifting:
-        yield Finding(
-            "frozen-params-drift", "warning",
-            f"A frozen batch norm still moves its running statistics ({drifting[0]}): the frozen "
-            "part is not the same function after training.",
-            {"moved_buffers": len(drifting)},
-            "backbone.eval()  # after every model.train()",
-        )  # fmt: skip

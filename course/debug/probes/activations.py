@@ -1,0 +1,153 @@
+"""Probes on what the loss is fed: softmax or sigmoid applied twice, or not at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from course.debug.probes.pairing import met_by_the_loss
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+
+
+def _is_cross_entropy(session: Session, met: dict[str, Any]) -> bool:
+    """Told by name where torch's was called; else by its answer: shifting a row changes nothing."""
+    if met["name"]:
+        return met["name"] == "cross_entropy"
+    outputs, targets = met["inputs"], met["targets"]
+    if outputs.dim() != 2 or outputs.shape[1] < 2:
+        return False
+    base = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0))
+    base = base.to(outputs.device, outputs.dtype)
+    with session.observe(), torch.no_grad():
+        a, b = (float(session.loss(o, targets)) for o in (base, base + 3.0))
+        c = float(session.loss(2 * base, targets))
+    return math.isfinite(a) and abs(a - b) < 1e-4 * (1 + abs(a)) and abs(a - c) > 1e-3
+
+
+def double_softmax(session: Session) -> Iterator[Finding]:
+    """Cross-entropy gets logits, no probabilities."""
+    met = met_by_the_loss(session)
+    for one in met[:1]:
+        x = one["inputs"]
+        if x.dim() < 2 or x.shape[1] < 2 or not _is_cross_entropy(session, one):
+            raise NotChecked("the loss is no cross-entropy over classes")
+        together = [m["inputs"] for m in met if m["inputs"].dim() == x.dim()]
+        rows = [t.float() for t in together]
+        sums = max(float((t.sum(1) - 1).abs().max()) for t in rows)
+        lowest = min(float(t.min()) for t in rows)
+        if sums < 1e-3 and lowest >= 0:
+            classes = x.shape[1]
+            yield Finding(
+                "double-softmax", "error",
+                "Cross-entropy applies softmax itself and here gets probabilities: the loss "
+                "cannot fall below ln(1 + (C-1)/e).",
+                {"row_sums_off_1": sums, "smallest_output": lowest,
+                 "loss_floor": math.log(1 + (classes - 1) / math.e)},
+                "loss = F.cross_entropy(logits, targets)  # no softmax before it",
+            )  # fmt: skip
+        elif lowest >= 0 and max(float(t.max()) for t in rows) <= 1 and _bounded(session, 0.0, 1.0):
+            yield Finding(
+                "double-softmax", "error",
+                "Cross-entropy wants logits of any sign and here gets numbers squeezed into 0..1.",
+                {"smallest": lowest, "largest": max(float(t.max()) for t in rows)},
+                "loss = F.cross_entropy(logits, targets)  # no sigmoid or softmax before it",
+            )  # fmt: skip
+        elif lowest >= 0 and sum(float((t == 0).float().mean()) for t in rows) / len(rows) > 0.15:
+            yield Finding(
+                "relu-on-logits", "warning",
+                "The logits went through a ReLU: a class with logit 0 gets no gradient.",
+                {"exact_zeros": sum(float((t == 0).float().mean()) for t in rows) / len(rows)},
+                "return self.head(x)  # no ReLU after the last layer",
+            )  # fmt: skip
+
+
+def softmax_in_the_loss(session: Session) -> Iterator[Finding]:
+    """Perfect logits bring the loss to 0, unless the loss squeezes them first (N38)."""
+    _, targets = session.batch
+    outputs = session.outputs
+    if outputs.dim() != 2 or outputs.shape[1] < 2 or targets.shape != outputs.shape[:1]:
+        raise NotChecked("no outputs [B, C] with targets [B]")
+    low, high = int(targets.min()), int(targets.max())
+    if targets.is_floating_point() or low < 0 or high >= outputs.shape[1]:
+        raise NotChecked("targets are no class indices")
+    perfect = 100.0 * nn.functional.one_hot(targets.long(), outputs.shape[1]).to(outputs)
+    with session.observe(), torch.no_grad():
+        reached = float(session.loss(perfect, targets))
+    classes = outputs.shape[1]
+    floor = math.log(1 + (classes - 1) / math.e)
+    if abs(reached - floor) < 1e-3:
+        yield Finding(
+            "double-softmax", "error",
+            "loss_fn squeezes its inputs before a cross-entropy that applies softmax itself: with "
+            f"perfect logits it still gives {reached:.3f} = ln(1 + (C-1)/e), and never less.",
+            {"loss_of_perfect_logits": reached, "classes": classes},
+            "loss = F.cross_entropy(logits, targets)  # no softmax before it",
+        )  # fmt: skip
+
+
+def _bounded(session: Session, low: float, high: float) -> bool:
+    """Outputs stay in a range and fill up its edges when inputs are 1000 times larger."""
+    inputs, _ = session.batch
+    if not inputs.is_floating_point():
+        return False
+    try:
+        wide = session.predict(inputs * 1000)
+    except NotChecked:
+        return False
+    wide = wide.float()
+    inside = float(wide.min()) >= low and float(wide.max()) <= high
+    near = ((wide - low).abs() < 0.01) | ((wide - high).abs() < 0.01)
+    return inside and float(near.float().mean()) > 0.5
+
+
+def double_sigmoid(session: Session) -> Iterator[Finding]:
+    """Binary cross-entropy with logits gets logits, no probabilities."""
+    one = met_by_the_loss(session)[0]
+    x = one["inputs"].float()
+    logits_loss = one["name"] == "bce_with_logits" or (
+        not one["name"] and _is_bce_logits(session, one)
+    )
+    if not logits_loss:
+        raise NotChecked("the loss is no binary cross-entropy with logits")
+    every = [m["inputs"].float() for m in met_by_the_loss(session)]
+    squeezed = all(float(t.min()) >= 0 and float(t.max()) <= 1 for t in every)
+    if squeezed and (_bounded(session, 0.0, 1.0) or len(every) >= 8):
+        yield Finding(
+            "double-softmax", "error",
+            "BCEWithLogitsLoss applies the sigmoid itself and here gets probabilities.",
+            {"smallest": float(x.min()), "largest": float(x.max()), "loss_floor": 0.3133},
+            "loss = F.binary_cross_entropy_with_logits(logits, targets)  # no sigmoid before",
+        )  # fmt: skip
+
+
+def _is_bce_logits(session: Session, met: dict[str, Any]) -> bool:
+    outputs, targets = met["inputs"], met["targets"]
+    if outputs.shape != targets.shape or not targets.is_floating_point():
+        return False
+    with session.observe(), torch.no_grad():
+        values = [float(session.loss(torch.full_like(outputs, z), targets)) for z in (0.0, 1.0)]
+        expected = [float(nn.functional.binary_cross_entropy_with_logits(
+            torch.full_like(outputs, z), targets)) for z in (0.0, 1.0)]  # fmt: skip
+    return all(abs(a - b) < 1e-4 for a, b in zip(values, expected, strict=True))
+
+
+def missing_log_softmax(session: Session) -> Iterator[Finding]:
+    """NLLLoss gets log-probabilities."""
+    one = met_by_the_loss(session)[0]
+    x = one["inputs"].float()
+    if one["name"] != "nll_loss" or x.dim() < 2:
+        raise NotChecked("the loss is no nll_loss")
+    off = float((x.exp().sum(1) - 1).abs().max())
+    if off > 0.01:
+        yield Finding(
+            "missing-log-softmax", "error",
+            "nll_loss wants log-probabilities; exp(outputs) do not sum to 1, so the loss has no "
+            "lower bound.",
+            {"sum_of_exp_off_1": off},
+            "loss = F.cross_entropy(logits, targets)  # or nll_loss(log_softmax(logits, 1), ...)",
+        )  # fmt: skip
