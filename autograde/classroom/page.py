@@ -60,6 +60,7 @@ WHAT_IT_MEANS = {
     "together writes alike.",
 }
 """What a kind says, and what it does not: these are questions, and change no points."""
+OWN_NOTEBOOK = re.compile(r"^submitted/[^/]+/([^/]+)/\1\.ipynb: ")
 INK, ACCENT, SOFT = "#010203", "#040506", "#070809"
 """Colours that stand for the page's own, which differ by light and dark."""
 
@@ -264,7 +265,8 @@ def concerns(
     found = []
 
     def add(student: str, kind: str, words: str) -> None:
-        found.append(Concern(student=student, kind=kind, words=words.replace(f"{folder}/", "")))
+        words = OWN_NOTEBOOK.sub("", words.replace(f"{folder}/", ""))  # the row says whose it is
+        found.append(Concern(student=student, kind=kind, words=words))
 
     for row in rows:
         verdict = verdicts[row.student]
