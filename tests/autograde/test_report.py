@@ -324,6 +324,10 @@ def test_the_page_fits_and_can_be_read_in_light_and_dark(big_class, tmp_path, sc
         tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         tab.goto(path.as_uri())
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        broken = (
+            "[...document.querySelectorAll('td.warn')].map(e => getComputedStyle(e).overflowWrap)"
+        )
+        assert set(tab.evaluate(broken)) == {"normal"}, "a reason would be cut within a word"
         paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         colours = tab.evaluate(
             """[...document.querySelectorAll('p, td, th, h1, a, .quiet, .warn')].map(
