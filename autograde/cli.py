@@ -86,7 +86,9 @@ def grade(
         str, typer.Option(help="A Dask scheduler whose workers grade: tcp://HOST:PORT.")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Grade unchanged work, too.")] = False,
-    cell_timeout: Annotated[float, typer.Option(help="Seconds that one cell may take.")] = 60.0,
+    cell_timeout: Annotated[
+        float, typer.Option(help="Seconds for a cell; for the notebook 5 times that, or 300.")
+    ] = 60.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds for one call by a check.")] = 10.0,
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="Run them with your own rights. Dangerous.")
@@ -118,7 +120,8 @@ def grade(
 
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()
-    limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)
+    notebook_s = max(Limits.notebook_s, 5 * cell_timeout)
+    limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout, notebook_s=notebook_s)
     wanted = handed_in(folder, assignment, names)
     run = grading.grade(
         folder,
@@ -138,9 +141,11 @@ def grade(
         print(f"\nStopped after {len(outcomes)} of {len(wanted)}; run it again to go on.")
         raise typer.Exit(130) from None
     needs_you = [line for o in outcomes for line in (*o.notes, o.reason) if line]
-    needs_you += _off_roster(folder, [outcome.student for outcome in outcomes])
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
+    for line in _off_roster(folder, [outcome.student for outcome in outcomes]):
+        print(f"autograde: {line}", file=sys.stderr)
+        needs_you.append(line)
     graded = sum(outcome.graded for outcome in outcomes)
     unchanged = sum(outcome.unchanged for outcome in outcomes)
     before = f", {unchanged} of them before and unchanged since" if unchanged else ""
@@ -177,6 +182,12 @@ def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]
                 word = "graded" if outcome.graded else "not graded"
                 print(f"{word:<10}  {outcome.student}  {outcome.seconds:.1f} s", flush=True)
             yield outcome
+
+
+def _pages_bar(students: list[str]) -> Iterator[str]:
+    from tqdm import tqdm
+
+    return iter(tqdm(students, unit=" pages", disable=None))
 
 
 def _refuse_without_isolation() -> None:
@@ -223,7 +234,7 @@ def feedback(
     assignment = check_assignment(folder, assignment)
     looked_at = read_verdicts(folder, assignment)
     names = check_students(_names(students), looked_at, f"has no grade for {assignment}")
-    pages = write_feedback(folder, assignment, names)
+    pages = write_feedback(folder, assignment, names, watch=_pages_bar)
     print(f"{len(pages)} feedback pages, as {pages[0]}")
 
 
@@ -281,8 +292,8 @@ def export(
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
-    path = export.write_marks(folder, assignment, to, output)
     marks = export.read_marks(folder, assignment)
+    path = export.write_marks(folder, assignment, to, output, marks=marks)
     for line in export.open_questions(marks, to):
         print(f"autograde: {line}", file=sys.stderr)
     print(f"wrote {path}")
