@@ -174,3 +174,12 @@ def test_what_a_class_run_loads_itself_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_package_without_the_notebooks_says_where_they_are(tmp_path, monkeypatch):
+    from autograde import authoring, class_dir
+
+    monkeypatch.setattr(authoring, "SOURCES", tmp_path / "site-packages")
+    with pytest.raises(class_dir.ClassDirError, match=r"holds no notebooks.*pip install -e"):
+        class_dir.init(tmp_path / "class")
+    assert not (tmp_path / "class").exists()

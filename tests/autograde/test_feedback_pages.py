@@ -215,3 +215,21 @@ def test_html_that_defeats_the_parser_leaves_what_the_checks_say():
     for page in (deep, "", "no page at all <img src=x onerror=ran=1>"):
         text = feedback._made_safe(page, "<h1>checks</h1>")
         assert "<h1>checks</h1>" in text and "onerror" not in text
+
+
+def test_nbgraders_own_page_never_lies_where_students_find_theirs(
+    pages, hostile_class, monkeypatch
+):
+    """A kill may come when it is made and not yet made safe."""
+    page = pages["mallory"]
+    seen = []
+    ask = feedback.ask_nbgrader
+
+    def ask_and_look(*words: object, **options: object) -> str:
+        log = ask(*words, **options)
+        seen.append(page.exists() and "<script>window.ran" in page.read_text("utf-8"))
+        return log
+
+    monkeypatch.setattr(feedback, "ask_nbgrader", ask_and_look)
+    write_feedback(hostile_class, ASSIGNMENT, ["mallory"])
+    assert seen == [False] and [path.name for path in page.parent.iterdir()] == [page.name]
