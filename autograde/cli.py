@@ -24,6 +24,7 @@ with parent.without_address_grammar():
         check_assignment,
         check_class_dir,
         check_students,
+        few,
     )
     from autograde.classroom.release import NbgraderFault
 
@@ -141,9 +142,10 @@ def grade(
         print(f"\nStopped after {len(outcomes)} of {len(wanted)}; run it again to go on.")
         raise typer.Exit(130) from None
     needs_you = [line for o in outcomes for line in (*o.notes, o.reason) if line]
+    looked_at = [outcome.student for outcome in outcomes]
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
-    for line in _off_roster(folder, [outcome.student for outcome in outcomes]):
+    for line in (*_doubtful_times(folder, assignment, looked_at), *_off_roster(folder, looked_at)):
         print(f"autograde: {line}", file=sys.stderr)
         needs_you.append(line)
     graded = sum(outcome.graded for outcome in outcomes)
@@ -154,14 +156,24 @@ def grade(
     raise typer.Exit(2 if needs_you else 0)
 
 
+def _doubtful_times(folder: Path, assignment: str, looked_at: list[str]) -> Iterator[str]:
+    from autograde.classroom.export import doubtful_times
+    from autograde.classroom.names import shown
+
+    for student, words in doubtful_times(folder, assignment).items():
+        if student in looked_at:
+            yield f"{folder}/submitted/{shown(student)}/{assignment}: {words}."
+
+
 def _off_roster(folder: Path, graded: list[str]) -> Iterator[str]:
     from autograde.classroom.gradebook import off_roster
 
     for student in off_roster(folder, graded):
         yield (
-            f"{folder}/submitted/{student}: '{student}' is not on the gradebook's class list. A "
-            f"misspelt id? Rename the folder, nbgrader db student remove {quote(student)} --force, "
-            "then grade again."
+            f"{folder}/submitted/{student}: '{student}' is not on the gradebook's class list. New? "
+            f"nbgrader db student add {quote(student)} --first-name=NAME. A misspelt id, or gone? "
+            "Rename the folder, or move it out of submitted/, then nbgrader db student remove "
+            f"{quote(student)} --force, and grade again."
         )
 
 
@@ -248,6 +260,7 @@ def report(
     ] = None,
 ) -> None:
     """Print the class table, and write the class page: plots, misconceptions, who needs you."""
+    from autograde.classroom.export import nothing_handed_in
     from autograde.classroom.report import as_table, read_rows
 
     folder = check_class_dir(folder)
@@ -261,6 +274,8 @@ def report(
             write_page(folder, assignment, html)
         return
     print_table(as_table(rows))
+    if missing := nothing_handed_in(folder, assignment):
+        print(f"{len(missing)} on the class list handed in nothing: {few(missing, most=20)}")
     waiting = sum(len(row.to_grade_by_hand) for row in rows)
     if waiting:
         print(
@@ -281,7 +296,7 @@ def export(
         Path | None, typer.Option(help="The file; export/ASSIGNMENT-TO.csv unless named.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 2 while a person, or a grade, is waited for.")
+        bool, typer.Option("--strict", help="Exit 2 while a mark is not final.")
     ] = False,
 ) -> None:
     """Write the marks as Canvas or Moodle imports them, or as a plain table (CSV).
@@ -289,15 +304,21 @@ def export(
     What is not final is said on stderr, and the file is written all the same.
     """
     from autograde.classroom import export
+    from autograde.classroom.names import shown
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
     marks = export.read_marks(folder, assignment)
     path = export.write_marks(folder, assignment, to, output, marks=marks)
-    for line in export.open_questions(marks, to):
+    late = [
+        f"{shown(student)}: {words}"
+        for found in (export.doubtful_times, export.stale_penalties)
+        for student, words in found(folder, assignment).items()
+    ]
+    for line in (*export.open_questions(marks, to), *late):
         print(f"autograde: {line}", file=sys.stderr)
     print(f"wrote {path}")
-    if strict and not export.is_final(marks):
+    if strict and (late or not export.is_final(marks)):
         raise typer.Exit(2)
 
 

@@ -43,13 +43,23 @@ MODULES = frozenset(
 )
 IN_QUOTES = INSIDES - {"fork"} | MODULES
 """The same for getattr and importlib; DataLoader takes a "fork"."""
+EVERYDAY = {
+    "gc": {"collect", "disable", "enable", "freeze"},
+    "multiprocessing": {"cpu_count", "freeze_support", "set_start_method"},
+    "socket": {"gethostname"},
+    "subprocess": set[str](),
+}
+"""What honest notebooks use of such a module. One that is imported and left alone shows nothing."""
 MOSTLY = 0.6
 """Share of a cell's fingerprints that must be the course's, beside MIN_SHARED of them."""
 
 
 def insides(cells: Cells) -> list[str]:
     """What of the interpreter, the system or the grader a student's code names, sorted."""
-    return sorted({name for source in cells.values() for name in _named(source)})
+    found = (parsed(without_magics(source[:MAX_SOURCE])) for source in cells.values())
+    trees = [tree for tree in found if tree is not None]
+    names = {name for tree in trees for name in _named(tree)}
+    return sorted(name for name in names if not _is_everyday(name, trees))
 
 
 def courses_own(cells: Cells, exercises: Iterable[str]) -> list[tuple[str, str, float]]:
@@ -76,11 +86,11 @@ def courses_own(cells: Cells, exercises: Iterable[str]) -> list[tuple[str, str, 
 def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
     """A sentence for each trace in a student's code."""
     words = [
-        f"{share:.0%} of {cell} is the course's own {module}"
+        f"{share:.0%} of {cell} reads as the course's own {module}"
         for cell, module, share in courses_own(cells, exercises)
     ]
     if names := insides(cells):
-        words.append(f"its code reaches into the interpreter or the system: {', '.join(names)}")
+        words.append(f"its code reaches into the interpreter or the system, by {', '.join(names)}")
     return words
 
 
@@ -95,18 +105,55 @@ def _marks_of(module: str) -> frozenset[int]:
     return frozenset(fingerprints(inspect.getsource(sys.modules[module])))
 
 
-def _named(source: str) -> Iterator[str]:
-    tree = parsed(without_magics(source[:MAX_SOURCE]))
-    for node in ast.walk(tree) if tree is not None else ():
+def _named(tree: ast.Module) -> Iterator[str]:
+    asked = _asked_if_main(tree)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in INSIDES:
             yield node.attr
-        elif isinstance(node, ast.Constant) and node.value in IN_QUOTES:
+        elif isinstance(node, ast.Constant) and node not in asked and node.value in IN_QUOTES:
             yield node.value
         elif isinstance(node, ast.Import):
             yield from filter(_is_inside, (alias.name for alias in node.names))
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             yield from list(filter(_is_inside, whole))[:1]
+
+
+def _asked_if_main(tree: ast.Module) -> set[ast.AST]:
+    """The constants of `if __name__ == "__main__":`, as ends every script."""
+    asks = (node for node in ast.walk(tree) if isinstance(node, ast.Compare))
+    sides = ([ask.left, *ask.comparators] for ask in asks)
+    return {
+        part
+        for pair in sides
+        if any(isinstance(side, ast.Name) and side.id == "__name__" for side in pair)
+        for part in pair
+        if isinstance(part, ast.Constant)
+    }
+
+
+def _is_everyday(module: str, trees: list[ast.Module]) -> bool:
+    """Whether everything that the code does with a module is what honest notebooks do with it."""
+    if module not in EVERYDAY:
+        return False
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    uses, names = EVERYDAY[module], set()
+    for node in nodes:
+        if isinstance(node, ast.Constant) and node.value == module:
+            return False
+        if isinstance(node, ast.ImportFrom) and node.module == module:
+            if not {alias.name for alias in node.names} <= uses:
+                return False
+        elif isinstance(node, ast.Import):
+            names |= {alias.asname or alias.name for alias in node.names if alias.name == module}
+    plain = {
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Attribute) and node.attr in uses and isinstance(node.ctx, ast.Load)
+    }
+    return not any(
+        isinstance(node, ast.Name) and node.id in names and node not in plain for node in nodes
+    )
 
 
 def _is_inside(module: str) -> bool:

@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from shlex import quote
+from typing import Any, Literal
 
-from autograde.class_dir import few
+from autograde.class_dir import few, nbgrader_config
 from autograde.classroom.files import write_whole
+from autograde.classroom.names import shown
 from autograde.classroom.verdicts import read_verdicts
 
 Target = Literal["canvas", "moodle", "csv"]
 TARGETS: tuple[Target, ...] = ("canvas", "moodle", "csv")
+MAX_TIMESTAMP = 200
+"""Bytes of a timestamp.txt, as for who grades it."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """A field that starts so is computed by spreadsheets (the last four are their wide forms)."""
+DAY_OR_MONTH = re.compile(r"(?<!\d)(\d{1,2})[./-](\d{1,2})[./-](?:\d{4}|\d{2})(?!\d)")
+"""A date whose first number may be a day or a month."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +44,8 @@ class Mark:
     """nbgrader's field for the platform's own number; Canvas calls it ID."""
     timestamp: str = ""
     """When it was handed in, UTC, if a timestamp.txt came with it."""
+    late_s: float = 0.0
+    """Seconds after the due date; 0 where either is not known."""
     cells: dict[str, float]
     """Points by grade_id, extra credit included."""
     extra_credit: float = 0.0
@@ -101,7 +110,7 @@ def read_marks(folder: Path, assignment: str) -> Marks:
             raise FileNotFoundError(
                 f"{folder} has no marks for {assignment}. First: autograde release and grade."
             ) from None
-        by_student = {submission.student_id: submission for submission in about.submissions}
+        by_student = {submission.student.id: submission for submission in about.submissions}
         max_scores = {
             cell.name: cell.max_score
             for notebook in about.notebooks
@@ -148,12 +157,19 @@ def _mark(student, submission, refused: bool) -> Mark:
     return Mark(
         **about,
         timestamp=submission.timestamp.isoformat(" ") if submission.timestamp else "",
+        late_s=_late_s(submission),
         cells={grade.name: grade.score or 0.0 for grade in grades},
         extra_credit=sum(grade.extra_credit or 0.0 for grade in grades),
         penalty=submission.late_submission_penalty or 0.0,
         waiting=tuple(grade.name for grade in grades if grade.needs_manual_grade),
         status="graded",
     )
+
+
+def _late_s(submission: Any) -> float:
+    """Seconds late; an extension of no due date, which nbgrader would add up, is none."""
+    due = submission.assignment.duedate
+    return 0.0 if due is None else max(0.0, submission.total_seconds_late)
 
 
 def as_csv(marks: Marks, to: Target) -> str:
@@ -290,6 +306,82 @@ def open_questions(marks: Marks, to: Target = "csv") -> list[str]:
         fate = "; Moodle refuses a file with a student it does not know" if to == "moodle" else ""
         lines.append(f"not on the class list{fate}: {few(strangers)}")
     return lines
+
+
+def nothing_handed_in(folder: Path, assignment: str) -> list[str]:
+    """Who is in the gradebook and handed in nothing."""
+    students = read_marks(folder, assignment).students
+    return [mark.student for mark in students if mark.status == "nothing handed in"]
+
+
+def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
+    """Times of handing in that were read month first and may mean the day first, by student.
+
+    nbgrader's reader takes 05.03.2026 for the third of May, which is two months late.
+    """
+    from nbgrader.utils import parse_utc
+
+    found = {}
+    for path in sorted(folder.glob(f"submitted/*/{assignment}/timestamp.txt")):
+        try:
+            if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_TIMESTAMP:
+                continue
+            text = path.read_text("utf-8", errors="replace").strip()
+            numbers = DAY_OR_MONTH.search(text)
+            read = parse_utc(text) if numbers else None
+        except (OSError, ValueError, OverflowError):  # such a one is not graded, and says why
+            continue
+        first, second = map(int, numbers.groups()) if numbers else (0, 0)
+        if read and first != second and second <= 12 and read.month == first:
+            found[path.parents[1].name] = (
+                f"timestamp.txt holds '{shown(text)}', read as {read:%Y-%m-%d} (the month first). "
+                "Write it as 2026-03-01 12:00:00 UTC, then grade again"
+            )
+    return found
+
+
+def stale_penalties(folder: Path, assignment: str) -> dict[str, str]:
+    """Late penalties that are not what they would be now, by student.
+
+    nbgrader works a penalty out when a notebook is graded. Points given by hand later do not move
+    it, though it may be a share of all points, nor does another due date.
+    """
+    from nbgrader.preprocessors import AssignLatePenalties
+
+    from autograde.classroom.gradebook import open_gradebook
+
+    penalties = AssignLatePenalties(config=nbgrader_config(folder))
+    found = {}
+    with open_gradebook(folder) as gradebook:
+        for submission in gradebook.assignment_submissions(assignment):
+            if submission.timestamp is None:
+                continue
+            for notebook in submission.notebooks:
+                try:
+                    now = _penalty_now(penalties, submission, notebook)
+                except Exception:  # the instructor's own plugin: where it fails, grading says so
+                    continue
+                noted = notebook.late_submission_penalty or 0.0
+                if abs(now - noted) > 1e-6:
+                    found[submission.student.id] = (
+                        f"the late penalty on record is {noted:g} points, and would be {now:g} "
+                        "now: it is older than a grade by hand, the due date or the config. Bring "
+                        f"it up to date: autograde grade {quote(assignment)} --force --students "
+                        f"{quote(submission.student.id)}"
+                    )
+    return found
+
+
+def _penalty_now(penalties: Any, submission: Any, notebook: Any) -> float:
+    """As nbgrader's AssignLatePenalties works it out, within 0 and the score."""
+    late_s = _late_s(submission)
+    if not late_s:
+        return 0.0
+    penalties.init_plugin()
+    asked = penalties.plugin_inst.late_submission_penalty(
+        submission.student.id, notebook.score, late_s
+    )
+    return min(max(asked or 0.0, 0.0), notebook.score)
 
 
 def is_final(marks: Marks) -> bool:

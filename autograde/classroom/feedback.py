@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from autograde.class_dir import nbgrader_config
+from autograde.classroom.export import read_marks
 from autograde.classroom.files import write_whole
 from autograde.classroom.release import NbgraderFault, ask_nbgrader
 from autograde.classroom.safe_html import POLICY_TAG, sanitize_page
@@ -27,6 +28,7 @@ PAGE = """\
 <!doctype html>
 <html lang="en"><meta charset="utf-8">{policy}<title>{assignment}: not graded</title>
 <meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
 <body style="font-family: sans-serif; max-width: 40em; margin: 3em auto; line-height: 1.5">
 <h1>{assignment}</h1>
 <p>Your notebook was <strong>not graded</strong>; that is not a zero.</p>
@@ -79,6 +81,7 @@ def write_feedback(
             f"{folder} has no graded submission of {assignment} by {', '.join(students or [])}. "
             "First: autograde grade."
         )
+    waiting = _waiting(folder, assignment)
     pages = []
     for student in watch(wanted):
         page = folder / "feedback" / student / assignment / f"{assignment}.html"
@@ -89,7 +92,7 @@ def write_feedback(
                 policy=POLICY_TAG, assignment=escape(assignment), reason=escape(what)
             )
         else:
-            top = "".join(_top(verdicts[student]))
+            top = "".join(_top(verdicts[student], waiting.get(student, 0)))
             text = _page_in_time(folder, assignment, student, top)
         shutil.rmtree(page.parent, ignore_errors=True)  # stock nbgrader puts students' files there
         write_whole(page, text)
@@ -194,19 +197,32 @@ def plain_data(data: dict[str, Any]) -> dict[str, Any]:
     return type(data)(kept) if kept else type(data)({"text/plain": "(nothing that can be shown)"})
 
 
-def _top(verdict: dict[str, Any]) -> Iterator[str]:
+def _waiting(folder: Path, assignment: str) -> dict[str, int]:
+    """How many answers of each student wait for a person."""
+    try:
+        marks = read_marks(folder, assignment).students
+    except FileNotFoundError:  # nobody has marks yet, and some were looked at
+        return {}
+    return {mark.student: len(mark.waiting) for mark in marks}
+
+
+def _top(verdict: dict[str, Any], waiting: int = 0) -> Iterator[str]:
     """What the checks said, exercise by exercise."""
     yield '<div class="container"><h1>What the checks say</h1>'
+    if waiting:
+        answers = "One written answer is" if waiting == 1 else f"{waiting} written answers are"
+        yield f"<p><b>{answers} not graded yet</b> and shown with a score of 0 until then.</p>"
     if verdict.get("ended"):
         yield f"<p>Your notebook ended early: {escape(verdict['ended'])}</p>"
     for check in verdict.get("checks", []):
         right = check["status"] == "right"
         points = f"{check['points']:g} of {check['max_points']:g} points"
         known = check["misconception"]
-        seen = f" · seen before as <em>{escape(known)}</em>" if known else ""
+        seen = f" · a known mistake: <em>{escape(known)}</em>" if known else ""
         yield (
             f"<h4>{escape(check['exercise'])}: {points}{seen}</h4>"
             f'<pre style="border-left: 4px solid {"#0072b2" if right else "#d55e00"}; '
-            f'white-space: pre-wrap">{escape(check["message"])}</pre>'
+            f'white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere">'
+            f"{escape(check['message'])}</pre>"
         )
     yield "</div>\n"

@@ -8,6 +8,7 @@ shows. A number that the class is too small for is a sentence, never a NaN.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +19,22 @@ from typing import Any
 from autograde.class_dir import few
 from autograde.classroom.class_plots import exercise_plot, score_plot, score_words
 from autograde.classroom.conspicuous import words_for
-from autograde.classroom.export import read_marks
+from autograde.classroom.export import (
+    doubtful_times,
+    nothing_handed_in,
+    read_marks,
+    stale_penalties,
+)
 from autograde.classroom.files import write_whole
 from autograde.classroom.journal import journal_path, read_known
 from autograde.classroom.report import Row, read_rows
 from autograde.classroom.safe_html import POLICY
-from autograde.classroom.similarity import Cells, Pair, near_identical
+from autograde.classroom.similarity import (
+    MIN_SHARED,
+    Cells,
+    Pair,
+    near_identical,
+)
 from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
 from autograde.classroom.student_code import read_code, side_by_side
 from autograde.classroom.verdicts import read_verdicts
@@ -31,10 +42,21 @@ from autograde.classroom.verdicts import read_verdicts
 MAX_PAIRS = 20
 """Pairs shown side by side; more are named."""
 KINDS = (
-    *("not graded", "crashed", "timed out", "edited checks", "odd", "not on the class list"),
+    *("not graded", "crashed", "timed out", "lateness", "edited checks", "odd"),
+    "not on the class list",
     *("to read", "near-identical", "by hand"),
 )
 """Why a submission needs a person, most urgent first."""
+WHAT_IT_MEANS = {
+    "edited checks": "a locked cell is gone, or differs from the released one, be it by a blank "
+    "line. The released one was graded, so nothing is gained or lost by it.",
+    "odd": "the notebook differs in another way; the line says what was graded.",
+    "to read": "the code has the wording of the course's own, or uses a part of Python that an "
+    "answer rarely needs. There are honest reasons for both; read the cell first.",
+    "near-identical": "two wrote almost the same. Who wrote first is not known, and who learned "
+    "together writes alike.",
+}
+"""What a kind says, and what it does not: these are questions, and change no points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +112,9 @@ def class_page(folder: Path, assignment: str) -> str:
     graded = [row for row in rows if not row.not_graded]
     students, given = read_code(folder, assignment, [row.student for row in rows])
     pairs = near_identical(students, given)
+    missing = nothing_handed_in(folder, assignment)
+    of_graded = {row.student: verdicts[row.student] for row in graded}
+    late = {**stale_penalties(folder, assignment), **doubtful_times(folder, assignment)}
     exercises = exercise_statistics(graded)
     scores = [row.total for row in graded]
     best = max((row.max_total for row in graded), default=0.0)
@@ -102,18 +127,23 @@ def class_page(folder: Path, assignment: str) -> str:
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         rows=rows,
         graded=graded,
-        concerns=concerns(rows, verdicts, pairs, students, folder),
+        missing=len(missing),
+        missing_names=few(missing, most=40),
+        what_it_means=WHAT_IT_MEANS,
+        concerns=concerns(rows, verdicts, pairs, students, folder, late),
         waiting=sum(len(row.to_grade_by_hand) for row in rows),
         score_words=score_words(scores, best),
+        so_far=scores_so_far(graded),
         score_plot=score_plot(scores, best),
         exercises=exercises,
         exercise_plot=exercise_plot(exercises),
-        shared=shared_misconceptions(verdicts),
-        unknown=unrecognised(verdicts),
+        shared=shared_misconceptions(of_graded),
+        unknown=unrecognised(of_graded),
         time=time_and_attempts(folder, assignment, verdicts),
         pairs=[(pair, side_by_side(pair, students)) for pair in pairs[:MAX_PAIRS]],
         more_pairs=pairs[MAX_PAIRS:],
         compared=len(students),
+        least=MIN_SHARED // 2,
     )
 
 
@@ -122,6 +152,7 @@ def exercise_statistics(graded: list[Row]) -> list[ExerciseStatistics]:
     names = list(dict.fromkeys(name for row in graded for name in row.scores))
     totals = {row.student: sum(row.scores.values()) for row in graded}
     best = {name: score for row in graded for name, score in row.max_scores.items()}
+    waiting = {name: len(who) for name, who in waiting_answers(graded).items()}
     final = {
         name: {
             row.student: row.scores[name]
@@ -130,7 +161,23 @@ def exercise_statistics(graded: list[Row]) -> list[ExerciseStatistics]:
         }
         for name in names
     }
-    return [statistics_of(name, final[name], totals, best[name]) for name in names]
+    return [
+        statistics_of(name, final[name], totals, best[name], waiting=waiting.get(name, 0))
+        for name in names
+    ]
+
+
+def scores_so_far(graded: list[Row]) -> str:
+    """What the scores hold and what they lack, a sentence each; empty if nothing is to be said."""
+    said = []
+    if waiting := sum(len(row.to_grade_by_hand) for row in graded):
+        if waiting == 1:
+            said.append("Not final: 1 answer that waits for a person counts as 0 so far.")
+        else:
+            said.append(f"Not final: {waiting} answers that wait for a person count as 0 so far.")
+    if late := sum(row.penalty > 0 for row in graded):
+        said.append(f"Late penalties are taken off ({_count(late, 'student')}).")
+    return " ".join(said)
 
 
 def shared_misconceptions(verdicts: Mapping[str, Mapping[str, Any]]) -> list[Shared]:
@@ -177,8 +224,13 @@ def concerns(
     pairs: list[Pair],
     code: Mapping[str, Cells],
     folder: Path,
+    late: Mapping[str, str] | None = None,
 ) -> list[Concern]:
-    """Submissions that need a person, by kind and student."""
+    """Submissions that need a person, by kind and student.
+
+    Args:
+        late: What is doubtful about when they came or what that costs, by student.
+    """
     found = []
 
     def add(student: str, kind: str, words: str) -> None:
@@ -190,12 +242,14 @@ def concerns(
             add(row.student, "not graded", row.not_graded)
         if verdict.get("ended"):
             add(row.student, "crashed", verdict["ended"])
-        late = [name for name, status in row.seen.items() if status == "raised Timeout"]
-        if late:
-            add(row.student, "timed out", f"no answer in time: {', '.join(late)}")
+        slow = [name for name, status in row.seen.items() if status == "raised Timeout"]
+        if slow:
+            add(row.student, "timed out", f"no answer in time: {', '.join(slow)}")
         for note in verdict.get("notes", []):
             kind = "edited checks" if "was edited" in note or "was deleted" in note else "odd"
             add(row.student, kind, note)
+        if late and row.student in late:
+            add(row.student, "lateness", late[row.student])
         if row.off_roster:
             add(row.student, "not on the class list", "is the folder's name the student's id?")
         for words in words_for(code.get(row.student, {}), row.max_scores):
@@ -203,8 +257,12 @@ def concerns(
     for cell, students in waiting_answers(rows).items():
         add(_count(len(students), "student"), "by hand", f"{cell}: {few(students, most=20)}")
     for pair in pairs:
-        words = f"near-identical code, {pair.score:.0%}: {pair.first} and {pair.second}"
-        add(pair.first, "near-identical", words)
+        cells = ", ".join(cell for cell, share in pair.cells.items() if share > 0)
+        add(
+            f"{pair.first}, {pair.second}",
+            "near-identical",
+            f"{100 * pair.score:.0f} % alike in {cells}",
+        )
     return sorted(found, key=lambda concern: KINDS.index(concern.kind))
 
 
@@ -247,7 +305,12 @@ def time_and_attempts(
             f"Grading took {median(list(seconds.values())):.1f} s a submission in the middle, "
             f"{seconds[slowest]:.1f} s at most ({slowest})."
         )
-    stamps = sorted(m.timestamp for m in read_marks(folder, assignment).students if m.timestamp)
+    marks = read_marks(folder, assignment).students
+    stamps = sorted(mark.timestamp for mark in marks if mark.timestamp)
+    late = sorted((mark for mark in marks if mark.late_s > 0), key=lambda mark: -mark.late_s)
+    if late:
+        named = few([f"{mark.student} ({_how_late(mark.late_s)})" for mark in late], most=20)
+        sentences.append(f"After the due date: {named}.")
     if stamps:
         when = f"from {stamps[0]} to {stamps[-1]}" if stamps[1:] else f"at {stamps[0]}"
         sentences.append(
@@ -262,6 +325,15 @@ def time_and_attempts(
         "does not watch them."
     )
     return sentences
+
+
+def _how_late(seconds: float) -> str:
+    """As `1 d 12 h`, or `40 min`."""
+    minutes = math.ceil(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours // 24} d {hours % 24} h" if hours >= 24 else f"{hours} h {minutes % 60} min"
 
 
 def _count(number: int, noun: str) -> str:

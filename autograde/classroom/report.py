@@ -79,7 +79,10 @@ def _row(
 ) -> Row:
     not_graded = verdict.get("not_graded", "")
     if mark is None or mark.status == "nothing handed in":
-        not_graded = not_graded or "is no longer in the gradebook. Run autograde grade again."
+        not_graded = not_graded or (
+            "is no longer in the gradebook. Gone from the class? Move the folder out of "
+            "submitted/. Else run autograde grade again."
+        )
     scores: dict[str, float] = {}
     max_scores: dict[str, float] = {}
     for cell, points in (mark.cells if mark and not not_graded else {}).items():
@@ -145,5 +148,6 @@ def _short(name: str) -> str:
 
 
 def _cell(row: Row, name: str) -> str:
-    waiting = " (by hand)" if name in row.to_grade_by_hand else ""
-    return f"{row.scores.get(name, 0.0):g}{waiting}"
+    if name in row.to_grade_by_hand:
+        return "waits"
+    return f"{row.scores[name]:g}" if name in row.scores else "–"

@@ -30,10 +30,10 @@ class ExerciseStatistics:
     name: str
     count: int
     """Students with a final grade for it."""
-    solved: int
-    """Of these, with full points."""
+    solved: int | None
+    """Of these, with full points; None while most answers wait for a person."""
     mean: float | None
-    """Points, on average; None if nobody has a grade."""
+    """Points, on average; None if nobody has a grade, or most answers wait."""
     max_score: float
     difficulty: float | None
     """p, 0 (nobody got a point) to 1 (everybody got all)."""
@@ -46,7 +46,12 @@ class ExerciseStatistics:
 
 
 def statistics_of(
-    name: str, scores: Mapping[str, float], totals: Mapping[str, float], max_score: float
+    name: str,
+    scores: Mapping[str, float],
+    totals: Mapping[str, float],
+    max_score: float,
+    *,
+    waiting: int = 0,
 ) -> ExerciseStatistics:
     """One exercise's statistics.
 
@@ -55,7 +60,22 @@ def statistics_of(
         scores: Points for it, by student; who has no final grade for it is left out.
         totals: Points for everything, by student, the exercise included.
         max_score: Full points.
+        waiting: How many more answers wait for a person. While most do there are no numbers: what
+            is final without a person is what was left blank, and would look hard for everybody.
     """
+    unseen = f"{waiting} answer{' waits' if waiting == 1 else 's wait'} for a person"
+    if waiting > len(scores):
+        return ExerciseStatistics(
+            name=name,
+            count=len(scores),
+            solved=None,
+            mean=None,
+            max_score=max_score,
+            difficulty=None,
+            discrimination=None,
+            point_biserial=None,
+            why=f"{unseen}, so there are no numbers yet",
+        )
     students = sorted(scores)
     points = [scores[student] for student in students]
     sums = [totals[student] for student in students]
@@ -63,7 +83,7 @@ def statistics_of(
     rest = [total - score for total, score in zip(sums, points, strict=True)]
     mean = math.fsum(points) / len(points) if points else None
     enough, even = len(points) >= LEAST, len(set(sums)) == 1
-    reasons = []
+    reasons = [f"{unseen}: not counted"] if waiting else []
     if not enough:
         reasons.append(f"too few grades ({len(points)}) to tell students apart: {LEAST} is least")
     elif even:

@@ -5,6 +5,7 @@ import sys
 import unicodedata
 
 import pytest
+from nbgrader.api import Gradebook
 
 from autograde import cli
 from autograde.class_dir import did_you_mean
@@ -183,3 +184,33 @@ def test_a_package_without_the_notebooks_says_where_they_are(tmp_path, monkeypat
     with pytest.raises(class_dir.ClassDirError, match=r"holds no notebooks.*pip install -e"):
         class_dir.init(tmp_path / "class")
     assert not (tmp_path / "class").exists()
+
+
+def test_a_doubtful_time_makes_marks_not_final(tmp_path, monkeypatch, capsys):
+    done = make(tmp_path / "class", {"ada": Paper()})
+    (done / "submitted" / "ada" / ASSIGNMENT / "timestamp.txt").write_text("05.03.2026 12:00")
+    monkeypatch.setattr(sys, "argv", ["autograde", "export", "--strict", "--dir", str(done)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert "autograde: ada: timestamp.txt holds '05.03.2026 12:00'" in capsys.readouterr().err
+    (told,) = cli._doubtful_times(done, ASSIGNMENT, ["ada"])
+    assert told.startswith(f"{done}/submitted/ada/{ASSIGNMENT}: timestamp.txt holds")
+    assert list(cli._doubtful_times(done, ASSIGNMENT, ["ben"])) == [], "not looked at in this run"
+
+
+def test_the_report_names_who_handed_in_nothing(tmp_path, monkeypatch, capsys):
+    done = make(tmp_path / "class", {"ada": Paper(names={"first_name": "Ada"})})
+    with Gradebook(f"sqlite:///{done}/gradebook.db") as gradebook:
+        gradebook.add_student("zoe", first_name="Zoe")
+    monkeypatch.setattr(sys, "argv", ["autograde", "report", "--dir", str(done)])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "1 on the class list handed in nothing: zoe\n" in capsys.readouterr().out
+
+
+def test_who_is_not_on_the_class_list_may_be_new_misspelt_or_gone(tmp_path):
+    done = make(tmp_path / "class", {"ada": Paper(names={"first_name": "Ada"}), "x y": Paper()})
+    (told,) = cli._off_roster(done, ["ada", "x y"])
+    assert "New? nbgrader db student add 'x y' --first-name=NAME." in told
+    assert "or gone?" in told and "nbgrader db student remove 'x y' --force" in told

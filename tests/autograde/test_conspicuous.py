@@ -21,7 +21,7 @@ def test_what_the_guards_do_not_stop_is_shown_to_a_person(name):
 
 
 @pytest.mark.parametrize(("source", "names"), [
-    ("import gc, ctypes.util", ["ctypes.util", "gc"]),
+    ("import gc, ctypes.util\nfound = gc.get_objects", ["ctypes.util", "gc", "get_objects"]),
     ("from autograde.sandbox import stubs", ["autograde.sandbox"]),
     ("from autograde import referee", ["autograde.referee"]),
     ("getattr(f, '__code__').co_consts", ["__code__", "co_consts"]),
@@ -31,6 +31,39 @@ def test_what_the_guards_do_not_stop_is_shown_to_a_person(name):
 ])  # fmt: skip
 def test_names_are_found_as_attributes_imports_and_words(source, names):
     assert insides({"cell": source}) == names
+
+
+@pytest.mark.parametrize("source", [
+    "import gc\ndel model\ngc.collect()\ntorch.cuda.empty_cache()",
+    "from gc import collect\ncollect()",
+    "import gc as rubbish\nrubbish.collect()",
+    "import inspect, multiprocessing as mp\nprint(inspect.signature(f), mp.cpu_count())",
+    "import subprocess, sys",
+    "import socket\nname = f'{socket.gethostname()}-run'",
+    'def main():\n    train()\n\nif __name__ == "__main__":\n    main()',
+    'if "__main__" == __name__:\n    train()',
+])  # fmt: skip
+def test_everyday_uses_accuse_nobody(source):
+    assert insides({"cell": source}) == []
+
+
+@pytest.mark.parametrize(("source", "name"), [
+    ("import gc\ngc.collect()\nlook = gc.get_objects()", "gc"),
+    ("import gc as g\nh = g\nh.callbacks", "gc"),
+    ("from gc import collect, callbacks", "gc"),
+    ("from gc import *", "gc"),
+    ("import gc\nm = __import__('gc')", "gc"),
+    ("import gc\ngc.collect = print", "gc"),
+    ("import multiprocessing as mp\nmp.cpu_count()\nmp.Process(target=f).start()",
+     "multiprocessing"),
+    ("import subprocess\nsubprocess.run(['ls'])", "subprocess"),
+    ("import sys\nsys.modules['__main__']", "__main__"),
+    ("import __main__", "__main__"),
+])  # fmt: skip
+def test_a_use_beyond_the_everyday_is_still_shown(source, name):
+    assert name in insides({"cell": source})
+    first, _, rest = source.partition("\n")
+    assert name in insides({"one": first, "two": rest}), "also where cells share the work"
 
 
 @pytest.mark.parametrize("exercise", EXERCISES)

@@ -4,6 +4,7 @@ import csv
 import errno
 import io
 import os
+from datetime import timedelta
 
 import pytest
 from nbgrader.api import Gradebook
@@ -11,12 +12,15 @@ from nbgrader.api import Gradebook
 from autograde.classroom.export import (
     FORMULA,
     as_csv,
+    doubtful_times,
     is_final,
+    nothing_handed_in,
     open_questions,
     read_marks,
+    stale_penalties,
     write_marks,
 )
-from tests.autograde.paper_class import ASSIGNMENT, Paper, make
+from tests.autograde.paper_class import ASSIGNMENT, DUE, Paper, make
 
 PAPERS = {
     "ada": Paper(names={"first_name": "Ada", "last_name": "Lovelace", "email": "ada@x.org"}),
@@ -192,3 +196,120 @@ def test_a_class_without_marks_says_what_is_next(tmp_path):
         read_marks(folder, ASSIGNMENT)
     with pytest.raises(FileNotFoundError, match="no marks for other"):
         read_marks(folder, "other")
+
+
+def test_who_handed_in_nothing_is_on_the_class_list_only(paper_class):
+    assert nothing_handed_in(paper_class, ASSIGNMENT) == ["zoe"]
+
+
+@pytest.mark.parametrize(("text", "read"), [
+    ("05.03.2026 12:00", "2026-05-03"),
+    ("1/3/2026", "2026-01-03"),
+    ("on 03-01-26 at 10:00", "2026-03-01"),
+    ("2026-03-05 12:00:00 UTC", ""),
+    ("2026-03-05T09:00:00+01:00", ""),
+    ("13.03.2026 12:00", ""),
+    ("03.03.2026 12:00", ""),
+    ("5 March 2026 10:11:12", ""),
+    ("yesterday, 1/3/x", ""),
+    ("", ""),
+])  # fmt: skip
+def test_a_time_that_may_mean_another_day_is_named_with_what_was_read(tmp_path, text, read):
+    from nbgrader.utils import parse_utc
+
+    folder = make(tmp_path / "class", {"ada": Paper()})
+    (folder / "submitted" / "ada" / ASSIGNMENT / "timestamp.txt").write_text(text)
+    found = doubtful_times(folder, ASSIGNMENT)
+    assert set(found) == ({"ada"} if read else set())
+    if read:
+        assert f"read as {read}" in found["ada"] and f"{parse_utc(text):%Y-%m-%d}" == read
+
+
+def test_what_is_no_small_file_is_not_read_for_its_time(tmp_path):
+    folder = make(tmp_path / "class", {name: Paper() for name in ("ada", "ben", "cleo")})
+    ada, ben, cleo = (
+        folder / "submitted" / name / ASSIGNMENT / "timestamp.txt"
+        for name in ("ada", "ben", "cleo")
+    )
+    os.mkfifo(ada)  # whose reader would wait for ever
+    ben.symlink_to("/dev/zero")
+    cleo.write_text("05.03.2026 12:00" + " " * 1000)
+    assert doubtful_times(folder, ASSIGNMENT) == {}
+
+
+SHARE = """
+from nbgrader.plugins import BasePlugin
+
+class TenPercent(BasePlugin):
+    def late_submission_penalty(self, student_id, score, total_seconds_late):
+        return 0.1 * score
+
+c.AssignLatePenalties.plugin_class = TenPercent
+"""
+
+
+@pytest.fixture
+def late_class(tmp_path):
+    """ada was late and lost a tenth of her points so far; ben came in time."""
+    folder = make(tmp_path / "class", {"ada": Paper(why=None, penalty=0.8), "ben": Paper()})
+    with (folder / "nbgrader_config.py").open("a") as config:
+        config.write(SHARE)
+    change(folder, "ada", lambda notebook: setattr(notebook.assignment, "timestamp", after(1)))
+    change(folder, "ben", lambda notebook: setattr(notebook.assignment, "timestamp", after(-1)))
+    return folder
+
+
+def after(days):
+    return DUE + timedelta(days=days)
+
+
+def change(folder, student, what):
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as gradebook:
+        what(gradebook.find_submission_notebook(ASSIGNMENT, ASSIGNMENT, student))
+        gradebook.db.commit()
+
+
+def grade_by_hand(notebook):
+    (why,) = [grade for grade in notebook.grades if grade.name == "why"]
+    why.manual_score, why.needs_manual_grade = 2.0, False
+
+
+def test_a_penalty_that_a_grade_by_hand_has_left_behind_is_named(late_class):
+    late = {mark.student: mark.late_s for mark in read_marks(late_class, ASSIGNMENT).students}
+    assert late == {"ada": 86400, "ben": 0}
+    assert stale_penalties(late_class, ASSIGNMENT) == {}
+    change(late_class, "ada", grade_by_hand)
+    ((student, words),) = stale_penalties(late_class, ASSIGNMENT).items()
+    assert student == "ada" and "is 0.8 points, and would be 1 now" in words
+    assert words.endswith(f"autograde grade {ASSIGNMENT} --force --students ada")
+    change(late_class, "ada", lambda notebook: setattr(notebook, "late_submission_penalty", 1.0))
+    assert stale_penalties(late_class, ASSIGNMENT) == {}
+
+
+def test_another_due_date_leaves_penalties_behind(late_class):
+    with Gradebook(f"sqlite:///{late_class}/gradebook.db") as gradebook:
+        gradebook.find_assignment(ASSIGNMENT).duedate = after(-2)
+        gradebook.db.commit()
+    assert set(stale_penalties(late_class, ASSIGNMENT)) == {"ben"}, "in time before, late now"
+    with Gradebook(f"sqlite:///{late_class}/gradebook.db") as gradebook:
+        gradebook.find_assignment(ASSIGNMENT).duedate = after(2)
+        gradebook.db.commit()
+    ((student, words),) = stale_penalties(late_class, ASSIGNMENT).items()
+    assert student == "ada" and "would be 0 now" in words
+
+
+def test_an_extension_of_no_due_date_makes_nobody_late(late_class):
+    with Gradebook(f"sqlite:///{late_class}/gradebook.db") as gradebook:
+        gradebook.find_submission(ASSIGNMENT, "ada").extension = timedelta(hours=1)
+        gradebook.find_assignment(ASSIGNMENT).duedate = None
+        gradebook.db.commit()
+    assert {mark.late_s for mark in read_marks(late_class, ASSIGNMENT).students} == {0}
+
+
+def test_a_penalty_is_within_zero_and_the_score_as_nbgrader_has_it(late_class):
+    config = late_class / "nbgrader_config.py"
+    for wanted, penalty in (("score + 5", 8.0), ("-1.0", 0.0), ("None", 0.0)):
+        config.write_text(config.read_text().replace("0.1 * score", wanted))
+        change(late_class, "ada", lambda n, to=penalty: setattr(n, "late_submission_penalty", to))
+        assert stale_penalties(late_class, ASSIGNMENT) == {}
+        config.write_text(config.read_text().replace(wanted, "0.1 * score"))

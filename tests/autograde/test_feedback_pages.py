@@ -6,6 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbgrader.api import Gradebook
 
 from autograde.classroom import feedback
 from autograde.classroom.feedback import plain_data, write_feedback
@@ -233,3 +234,18 @@ def test_nbgraders_own_page_never_lies_where_students_find_theirs(
     monkeypatch.setattr(feedback, "ask_nbgrader", ask_and_look)
     write_feedback(hostile_class, ASSIGNMENT, ["mallory"])
     assert seen == [False] and [path.name for path in page.parent.iterdir()] == [page.name]
+
+
+def test_a_student_is_told_that_an_answer_waits_and_is_no_zero(tmp_path):
+    folder = make(tmp_path / "class", {"ada": Paper(why=None), "ben": Paper()})
+    ada, ben = (page.read_text("utf-8") for page in write_feedback(folder, ASSIGNMENT))
+    assert "<b>One written answer is not graded yet</b> and shown with a score of 0" in ada
+    assert "not graded yet" not in ben
+
+
+def test_who_was_refused_gets_a_page_although_nobody_has_marks(tmp_path):
+    folder = make(tmp_path / "class", {"ada": Paper(not_graded="x.ipynb: is empty. Ask for it.")})
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as gradebook:
+        gradebook.remove_assignment(ASSIGNMENT)
+    (page,) = write_feedback(folder, ASSIGNMENT)
+    assert "x.ipynb: is empty" in page.read_text("utf-8")

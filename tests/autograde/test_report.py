@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import re
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from autograde.classroom.statistics import (
     statistics_of,
     upper_lower,
 )
-from tests.autograde.paper_class import ASSIGNMENT, Paper, make
+from tests.autograde.paper_class import ASSIGNMENT, DUE, Paper, make
 from tests.autograde.test_feedback_pages import EVIL, HTML, visit
 from tests.autograde.test_similarity import disguised, rights
 
@@ -97,6 +98,14 @@ def test_a_class_too_small_or_too_even_is_told_so(scores, rest, why):
     assert "no full points" in statistics_of("x", scores, totals, 0).why
 
 
+def test_a_question_that_most_wait_for_has_no_numbers_from_who_left_it_blank():
+    scores, totals = {"blank": 0.0, "empty": 0.0}, {"blank": 8.0, "empty": 3.0}
+    found = statistics_of("why", scores, totals, 2, waiting=22)
+    numbers = (found.mean, found.difficulty, found.discrimination, found.point_biserial)
+    assert numbers == (None,) * 4 and found.why.startswith("22 answers wait for a person")
+    assert statistics_of("why", scores, totals, 2, waiting=1).difficulty == 0
+
+
 BIG = {
     f"s{i:02}": Paper(
         clip=i % 5,
@@ -152,7 +161,7 @@ def test_submissions_that_need_a_person_are_listed_most_urgent_first(big_page):
         ["s04", "crashed"],
         ["s05", "timed out"],
         ["s03", "edited checks"],
-        ["s07", "near-identical"],
+        ["s07, s08", "near-identical"],
         ["1 student", "by hand"],
     ]
 
@@ -175,7 +184,7 @@ def test_the_tables_numbers_are_numpys_and_scipys(big_page):
         *(f"{clip.mean():.2f} / 4", f"{clip.mean() / 4:.2f}"),
     ]
     assert rows["03a.clip"][6] == f"{stats.pointbiserialr(clip == 4, rest).statistic:.2f}"
-    assert rows["why"][1] == "23"  # one waits for a person
+    assert rows["why 1 answer waits for a person: not counted"][1] == "23"
 
 
 def test_totals_are_nbgraders_with_the_late_penalty(big_class, big_page):
@@ -185,6 +194,22 @@ def test_totals_are_nbgraders_with_the_late_penalty(big_class, big_page):
     assert row.to_json()["penalty"] == 1.5
     (line,) = [row for row in table(big_page, "students") if row[0] == "s06"]
     assert "late −1.5" in line[4]
+
+
+def test_scores_that_are_not_final_are_called_so(big_page, tmp_path):
+    words = big_page.find(id="scores").get_text()
+    assert "Not final: 1 answer that waits for a person count as 0" not in words
+    assert "Not final: 1 answer that waits for a person counts as 0 so far." in words
+    assert "Late penalties are taken off (1 student)." in words
+    assert page.scores_so_far(read_rows(make(tmp_path / "class", {"a": Paper()}), ASSIGNMENT)) == ""
+
+
+def test_an_answer_that_waits_is_no_zero_in_the_tables(big_page, tmp_path):
+    (line,) = [row for row in table(big_page, "students") if row[0] == "s00"]
+    assert line[3] == "waits"
+    folder = make(tmp_path / "class", {"ada": Paper(why=None)})
+    shown = as_table(read_rows(folder, ASSIGNMENT))
+    assert [list(column.cells) for column in shown.columns[1:4]] == [["4"], ["4"], ["waits"]]
 
 
 def test_what_is_recorded_is_told_and_what_is_not_is_said(big_page):
@@ -355,3 +380,54 @@ def test_answers_that_wait_are_a_line_a_question_however_large_the_class(tmp_pat
     (line,) = found
     assert (line.student, line.kind) == ("300 students", "by hand")
     assert line.words.startswith("why: s000, s001") and line.words.endswith("s019 and 280 more")
+
+
+def test_a_doubtful_time_and_who_handed_in_nothing_are_on_the_page(tmp_path):
+    from nbgrader.api import Gradebook
+
+    folder = make(tmp_path / "class", {"ada": Paper(names={"first_name": "Ada"})})
+    (folder / "submitted" / "ada" / ASSIGNMENT / "timestamp.txt").write_text("05.03.2026 12:00")
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as gradebook:
+        gradebook.add_student("zoe", first_name="Zoe")
+    soup = BeautifulSoup(page.class_page(folder, ASSIGNMENT), "html.parser")
+    ((student, kind, words),) = table(soup, "people")
+    assert (student, kind) == ("ada", "lateness") and "read as 2026-05-03" in words
+    assert "Nothing was handed in by 1 on the class list: zoe." in " ".join(
+        soup.header.text.split()
+    )
+
+
+def test_who_was_late_is_named_although_it_costs_nothing(tmp_path):
+    from nbgrader.api import Gradebook
+
+    folder = make(tmp_path / "class", {"ada": Paper(), "ben": Paper(), "cleo": Paper()})
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as gradebook:
+        for student, minutes in (("ada", 36 * 60), ("ben", 59), ("cleo", -1)):
+            late = gradebook.find_submission(ASSIGNMENT, student)
+            late.timestamp = DUE + timedelta(minutes=minutes)
+        gradebook.db.commit()
+    words = BeautifulSoup(page.class_page(folder, ASSIGNMENT), "html.parser").find(id="time").text
+    assert "After the due date: ada (1 d 12 h), ben (59 min)." in words
+
+
+def test_who_is_gone_from_the_gradebook_counts_in_no_misconception(tmp_path):
+    from nbgrader.api import Gradebook
+
+    shown = {name: Paper(clip=1, status={"03a.clip": "by-value"}) for name in ("ada", "gone")}
+    folder = make(tmp_path / "class", shown)
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as gradebook:
+        gradebook.remove_student("gone")
+    soup = BeautifulSoup(page.class_page(folder, ASSIGNMENT), "html.parser")
+    ((count, _, _, who),) = table(soup, "shared")
+    assert (count, who) == ("1 of 1", "ada")
+    ((student, kind, words),) = table(soup, "people")
+    assert (student, kind) == ("gone", "not graded") and "Move the folder out of" in words
+
+
+def test_what_a_flag_means_stands_below_the_flags_that_are_there(big_page, tmp_path):
+    words = " ".join(big_page.find(id="people").get_text().split())
+    assert "Questions, not findings; none of them changes points." in words
+    assert "edited checks : a locked cell" in words.replace("checks:", "checks :")
+    assert "to read" not in words, "nobody has that one"
+    quiet = page.class_page(make(tmp_path / "class", {"ada": Paper()}), ASSIGNMENT)
+    assert "Questions, not findings" not in quiet
