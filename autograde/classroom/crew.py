@@ -155,8 +155,7 @@ class _Member:
         self.pipe, theirs = context.Pipe()
         about = (theirs, work, finishes, dict(os.environ), parent.key())
         self.process = context.Process(target=serve, args=about)
-        with parent.quiet_environment():
-            self.process.start()
+        parent.begin(self.process)
         theirs.close()
         self.sentinel = self.process.sentinel
         self.task: _Task | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
@@ -29,6 +30,24 @@ def warm_context() -> multiprocessing.context.BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["autograde.sandbox.warm"])
     return context
+
+
+def begin(process: multiprocessing.process.BaseProcess) -> None:
+    """Start a process of `warm_context`; once more where the warm parent was just dying.
+
+    Before Python 3.14, who is killed while asking for a fork takes the fork server along. Who has
+    started it starts another one then.
+    """
+    with quiet_environment():
+        try:
+            process.start()
+        except (ConnectionError, EOFError):
+            time.sleep(DIES_S)
+            process.start()
+
+
+DIES_S = 0.5
+"""How long a dying parent may take to be gone."""
 
 
 def key() -> bytes | None:

@@ -22,12 +22,11 @@ from typing import Any
 from autograde import plain
 from autograde.exercise import Answer, Case
 from autograde.referee import Raised
-from autograde.sandbox import control_group, owner
+from autograde.sandbox import control_group, owner, parent
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.owner import private_folder
-from autograde.sandbox.parent import quiet_environment, warm_context
 from autograde.sandbox.student import serve
 
 GRACE_S = 2.0
@@ -177,12 +176,11 @@ class StudentSession:
             return self.pipe.receive(time.monotonic() + GRACE_S, MAX_REPLY)
 
     def _start(self) -> None:
-        context = warm_context()
+        context = parent.warm_context()
         ours, theirs = context.Pipe()
         about = (theirs, str(self.folder), self.limits, self.isolation)
         self.process = context.Process(target=serve, args=about, daemon=True)
-        with quiet_environment():
-            self.process.start()
+        parent.begin(self.process)
         theirs.close()
         self.pipe = Channel(ours)
 

@@ -28,7 +28,6 @@ from autograde.classroom.journal import JournalBusyError, read_known, read_lines
 from autograde.classroom.submissions import Submission
 from autograde.sandbox import parent
 from autograde.sandbox.limits import Limits
-from autograde.sandbox.session import quiet_environment, warm_context
 
 WORK = "tests.autograde.simulated"
 PLAIN = Assignment(name="a", cells=[], released={}, calls={}, exercises="", version="v1")
@@ -74,9 +73,8 @@ def drive(folder: str, key: bytes | None) -> None:
 
 def start_driver(folder: Path) -> multiprocessing.process.BaseProcess:
     parent.start()
-    process = warm_context().Process(target=drive, args=(str(folder), parent.key()))
-    with quiet_environment():
-        process.start()
+    process = parent.warm_context().Process(target=drive, args=(str(folder), parent.key()))
+    parent.begin(process)
     return process
 
 
@@ -189,6 +187,19 @@ def test_a_grader_can_have_forks_made_by_the_warm_parent(monkeypatch):
     if sys.version_info < (3, 14):
         monkeypatch.setattr(forkserver._forkserver, "_forkserver_authkey", b"k" * 32, raising=False)
     assert once(f"{WORK}:fork", {}) == {"exit code": 7, "key": parent.key().hex()}
+
+
+def test_a_process_is_asked_for_again_where_the_warm_parent_was_just_dying(monkeypatch):
+    faults = [ConnectionRefusedError(), None]
+
+    class Process:
+        def start(self) -> None:
+            if fault := faults.pop(0):
+                raise fault
+
+    monkeypatch.setattr(parent, "DIES_S", 0.0)
+    parent.begin(Process())
+    assert faults == []
 
 
 def test_a_write_that_fails_is_not_graded_then_tried_again_without_marking_again(tmp_path):
