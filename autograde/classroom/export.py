@@ -333,9 +333,11 @@ def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
             continue
         first, second = map(int, numbers.groups()) if numbers else (0, 0)
         if read and first != second and second <= 12 and read.month == first:
+            other = read.replace(month=second, day=first)
             found[path.parents[1].name] = (
                 f"timestamp.txt holds '{shown(text)}', read as {read:%Y-%m-%d} (the month first). "
-                "Write it as 2026-03-01 12:00:00 UTC, then grade again"
+                f"If the day came first, write {other:%Y-%m-%d %H:%M:%S} UTC, else "
+                f"{read:%Y-%m-%d %H:%M:%S} UTC; then grade again"
             )
     return found
 

@@ -9,6 +9,7 @@ shows. A number that the class is too small for is a sentence, never a NaN.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ WHAT_IT_MEANS = {
     "together writes alike.",
 }
 """What a kind says, and what it does not: these are questions, and change no points."""
+OWN_NOTEBOOK = re.compile(r"^submitted/[^/]+/([^/]+)/\1\.ipynb: ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +236,8 @@ def concerns(
     found = []
 
     def add(student: str, kind: str, words: str) -> None:
-        found.append(Concern(student=student, kind=kind, words=words.replace(f"{folder}/", "")))
+        words = OWN_NOTEBOOK.sub("", words.replace(f"{folder}/", ""))  # the row says whose it is
+        found.append(Concern(student=student, kind=kind, words=words))
 
     for row in rows:
         verdict = verdicts[row.student]

@@ -223,6 +223,9 @@ def test_a_time_that_may_mean_another_day_is_named_with_what_was_read(tmp_path, 
     assert set(found) == ({"ada"} if read else set())
     if read:
         assert f"read as {read}" in found["ada"] and f"{parse_utc(text):%Y-%m-%d}" == read
+        year, month, day = read.split("-")
+        assert f"If the day came first, write {year}-{day}-{month} " in found["ada"]
+        assert f"{parse_utc(text)} UTC; then grade again" in found["ada"]
 
 
 def test_what_is_no_small_file_is_not_read_for_its_time(tmp_path):

@@ -117,7 +117,8 @@ BIG = {
     for i in range(24)
 }
 BIG["s03"].notes = [
-    "submitted/s03/x.ipynb: check cell 'clip-check' was edited; the original was graded."
+    f"submitted/s03/{ASSIGNMENT}/{ASSIGNMENT}.ipynb: check cell 'clip-check' was edited; the "
+    "original was graded."
 ]
 BIG["s04"].ended = "it used more than 4 GiB of memory"
 BIG["s05"].status = {"03a.accumulate": "raised Timeout"}
@@ -164,6 +165,7 @@ def test_submissions_that_need_a_person_are_listed_most_urgent_first(big_page):
         ["s07, s08", "near-identical"],
         ["1 student", "by hand"],
     ]
+    assert rows[3][2].startswith("check cell 'clip-check' was edited"), "the row says whose"
 
 
 def test_near_identical_code_stands_side_by_side_with_its_lines_marked(big_page):
