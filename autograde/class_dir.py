@@ -54,11 +54,17 @@ def init(
         The source notebooks written.
 
     Raises:
-        ClassDirError: The folder holds other things, or an assignment is unknown.
+        ClassDirError: The folder holds other things, an assignment is unknown, or there are no
+            sources.
     """
-    from autograde.authoring import read_source, source_paths
+    from autograde.authoring import SOURCES, read_source, source_paths
 
     known = source_paths()
+    if not known:
+        raise ClassDirError(
+            f"{SOURCES} holds no notebooks: they come with a clone of the project, not with a "
+            "package made of it. Install it from there: pip install -e ."
+        )
     unknown = [name for name in assignments or [] if name not in known]
     if unknown:
         raise ClassDirError(

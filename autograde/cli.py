@@ -87,7 +87,9 @@ def grade(
         str, typer.Option(help="A Dask scheduler whose workers grade: tcp://HOST:PORT.")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Grade unchanged work, too.")] = False,
-    cell_timeout: Annotated[float, typer.Option(help="Seconds that one cell may take.")] = 60.0,
+    cell_timeout: Annotated[
+        float, typer.Option(help="Seconds for a cell; for the notebook 5 times that, or 300.")
+    ] = 60.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds for one call by a check.")] = 10.0,
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="Run them with your own rights. Dangerous.")
@@ -119,7 +121,8 @@ def grade(
 
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()
-    limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout)
+    notebook_s = max(Limits.notebook_s, 5 * cell_timeout)
+    limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout, notebook_s=notebook_s)
     wanted = handed_in(folder, assignment, names)
     run = grading.grade(
         folder,
@@ -140,10 +143,11 @@ def grade(
         raise typer.Exit(130) from None
     needs_you = [line for o in outcomes for line in (*o.notes, o.reason) if line]
     looked_at = [outcome.student for outcome in outcomes]
-    needs_you += _doubtful_times(folder, assignment, looked_at)
-    needs_you += _off_roster(folder, looked_at)
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
+    for line in (*_doubtful_times(folder, assignment, looked_at), *_off_roster(folder, looked_at)):
+        print(f"autograde: {line}", file=sys.stderr)
+        needs_you.append(line)
     graded = sum(outcome.graded for outcome in outcomes)
     unchanged = sum(outcome.unchanged for outcome in outcomes)
     before = f", {unchanged} of them before and unchanged since" if unchanged else ""
@@ -192,6 +196,12 @@ def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]
             yield outcome
 
 
+def _pages_bar(students: list[str]) -> Iterator[str]:
+    from tqdm import tqdm
+
+    return iter(tqdm(students, unit=" pages", disable=None))
+
+
 def _refuse_without_isolation() -> None:
     if lacking := [name for name, given, _ in _protections() if not given]:
         print(
@@ -236,7 +246,7 @@ def feedback(
     assignment = check_assignment(folder, assignment)
     looked_at = read_verdicts(folder, assignment)
     names = check_students(_names(students), looked_at, f"has no grade for {assignment}")
-    pages = write_feedback(folder, assignment, names)
+    pages = write_feedback(folder, assignment, names, watch=_pages_bar)
     print(f"{len(pages)} feedback pages, as {pages[0]}")
 
 
@@ -298,8 +308,8 @@ def export(
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
-    path = export.write_marks(folder, assignment, to, output)
     marks = export.read_marks(folder, assignment)
+    path = export.write_marks(folder, assignment, to, output, marks=marks)
     late = [
         f"{shown(student)}: {words}"
         for found in (export.doubtful_times, export.stale_penalties)

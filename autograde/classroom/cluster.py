@@ -114,6 +114,7 @@ class Cluster:
             self.client.cancel(futures, force=True)
         self.client.close(timeout=2)
         self.bell.close()
+        self._ring.close()
 
     def _note_done(self, future: Any) -> None:
         """In a thread of Dask's: put the result by and wake the run."""

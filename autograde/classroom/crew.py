@@ -19,11 +19,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from autograde.sandbox.parent import ONE_THREAD, quiet_environment, warm_context
+from autograde.sandbox import parent
 
 TRIES = 3
 LEAVE_S = 10.0
@@ -85,8 +84,10 @@ class Crew:
             task, result = member.task, member.receive()
             if result is not None:
                 yield task.job, result
-            elif member.gone or self._is_too_slow(task):
+            elif member.gone:
                 self._bury(member)
+            elif self._is_too_slow(task):
+                self._bury(member, f"was ended after {self.patience_s:g} s")
         while self.failed:
             yield self.failed.popleft()
         self._assign()
@@ -118,7 +119,8 @@ class Crew:
     def _is_too_slow(self, task: _Task | None) -> bool:
         return task is not None and time.monotonic() - task.since > self.patience_s
 
-    def _bury(self, member: _Member) -> None:
+    def _bury(self, member: _Member, why: str = "") -> None:
+        """Take a process out that died, or that is ended now and `why`; give its job again."""
         self.members.remove(member)
         member.pipe.close()
         member.end(0.1)
@@ -129,8 +131,8 @@ class Crew:
         if task.tries < TRIES:
             self.waiting.appendleft(task)
             return
-        code = member.process.exitcode
-        text = f"the process that worked on it died {TRIES} times, with exit code {code}"
+        why = why or f"died with exit code {member.process.exitcode}"
+        text = f"{TRIES} processes worked on it, and the last one {why}"
         self.failed.append((task.job, {"failed": text}))
 
 
@@ -148,13 +150,12 @@ class _Member:
     """One process of a crew, and what it is doing."""
 
     def __init__(self, work: str, finishes: bool) -> None:
-        context = warm_context()
+        parent.start()
+        context = parent.warm_context()
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(
-            target=serve, args=(theirs, work, finishes, dict(os.environ))
-        )
-        with quiet_environment():
-            self.process.start()
+        about = (theirs, work, finishes, dict(os.environ), parent.key())
+        self.process = context.Process(target=serve, args=about)
+        parent.begin(self.process)
         theirs.close()
         self.sentinel = self.process.sentinel
         self.task: _Task | None = None
@@ -186,7 +187,9 @@ class _Member:
             self.process.join()
 
 
-def serve(pipe: Connection, work: str, finishes: bool, environment: dict[str, str]) -> None:
+def serve(
+    pipe: Connection, work: str, finishes: bool, environment: dict[str, str], key: bytes | None
+) -> None:
     """Do jobs until the foreman is gone. Runs in a fork of the warm parent.
 
     Args:
@@ -194,10 +197,11 @@ def serve(pipe: Connection, work: str, finishes: bool, environment: dict[str, st
         work: What to do, as `package.module:name`.
         finishes: Whether a job that has begun is finished when the foreman is gone.
         environment: The foreman's; the warm parent was started with next to none.
+        key: With which the warm parent is asked for more processes, see `parent.key`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the foreman's to handle
-    os.environ.update({**environment, **ONE_THREAD})
-    _share_warm_parent()
+    os.environ.update({**environment, **parent.ONE_THREAD})
+    parent.share(key)
     _import_ours_anew()
     try:
         do = find(work)
@@ -246,16 +250,6 @@ def _leave(*_signal: object) -> None:
     """In the main thread, as an exception: a student's process is ended on the way out."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(0)
-
-
-def _share_warm_parent() -> None:
-    """Fork students' processes from the warm parent that we come from, not from one of our own.
-
-    The standard library hands the fork server's address down, and then starts another all the same.
-    """
-    server = forkserver._forkserver
-    if server._forkserver_address is not None and server._forkserver_pid is None:
-        server.ensure_running = lambda: None
 
 
 def _import_ours_anew() -> None:

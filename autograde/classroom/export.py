@@ -18,6 +18,7 @@ from shlex import quote
 from typing import Any, Literal
 
 from autograde.class_dir import few, nbgrader_config
+from autograde.classroom.files import write_whole
 from autograde.classroom.names import shown
 from autograde.classroom.verdicts import read_verdicts
 
@@ -250,8 +251,22 @@ def _field(value: str | float | None) -> str:
     return f"{round(value, 6):.15g}"
 
 
-def write_marks(folder: Path, assignment: str, to: Target, output: Path | None = None) -> Path:
+def write_marks(
+    folder: Path,
+    assignment: str,
+    to: Target,
+    output: Path | None = None,
+    *,
+    marks: Marks | None = None,
+) -> Path:
     """Write the marks to a file: export/ASSIGNMENT-TO.csv in the class directory unless named.
+
+    Args:
+        folder: A class directory, absolute.
+        assignment: Its name.
+        to: Which form.
+        output: The file.
+        marks: Those of the assignment; None reads them.
 
     Returns:
         The file. Canvas and Moodle read it as UTF-8.
@@ -262,11 +277,10 @@ def write_marks(folder: Path, assignment: str, to: Target, output: Path | None =
     """
     if to not in TARGETS:
         raise ValueError(f"--to {to}: marks can be exported to {', '.join(TARGETS)}.")
-    text = as_csv(read_marks(folder, assignment), to)
+    text = as_csv(marks or read_marks(folder, assignment), to)
     path = output or folder / "export" / f"{assignment}-{to}.csv"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8", newline="")
+        write_whole(path, text)
     except OSError as fault:
         raise ValueError(f"{path} cannot be written ({fault.strerror}). Try --output.") from None
     return path

@@ -10,10 +10,11 @@ import base64
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from autograde.class_dir import nbgrader_config
@@ -52,13 +53,20 @@ PAGE_S = 15.0
 """How long a page may take; an ordinary one takes a quarter of a second."""
 
 
-def write_feedback(folder: Path, assignment: str, students: list[str] | None = None) -> list[Path]:
+def write_feedback(
+    folder: Path,
+    assignment: str,
+    students: list[str] | None = None,
+    *,
+    watch: Callable[[list[str]], Iterable[str]] = iter,
+) -> list[Path]:
     """Write feedback/STUDENT/ASSIGNMENT/ASSIGNMENT.html for everybody whose work was looked at.
 
     Args:
         folder: A class directory, absolute.
         assignment: Its name.
         students: Only these; None takes all.
+        watch: Told whose pages will be written, and then asked for one after the other: a bar.
 
     Returns:
         The pages.
@@ -75,7 +83,7 @@ def write_feedback(folder: Path, assignment: str, students: list[str] | None = N
         )
     waiting = _waiting(folder, assignment)
     pages = []
-    for student in wanted:
+    for student in watch(wanted):
         page = folder / "feedback" / student / assignment / f"{assignment}.html"
         reason = verdicts[student].get("not_graded", "")
         if reason:
@@ -85,7 +93,8 @@ def write_feedback(folder: Path, assignment: str, students: list[str] | None = N
             )
         else:
             top = "".join(_top(verdicts[student], waiting.get(student, 0)))
-            text = _page_in_time(folder, assignment, student, page, top)
+            text = _page_in_time(folder, assignment, student, top)
+        shutil.rmtree(page.parent, ignore_errors=True)  # stock nbgrader puts students' files there
         write_whole(page, text)
         pages.append(page)
     return pages
@@ -95,14 +104,14 @@ class TooSlowError(Exception):
     """A page took longer than PAGE_S."""
 
 
-def _page_in_time(folder: Path, assignment: str, student: str, page: Path, top: str) -> str:
+def _page_in_time(folder: Path, assignment: str, student: str, top: str) -> str:
     """nbgrader's page made safe; what the checks say alone where that takes too long.
 
     Markdown can be written so that its parser takes hours: `[` fifty thousand times will do.
     """
     try:
         with _at_most(PAGE_S):
-            return _made_safe(_nbgraders_page(folder, assignment, student, page), top)
+            return _made_safe(_nbgraders_page(folder, assignment, student), top)
     except TooSlowError:
         return _made_safe("", top)
 
@@ -127,20 +136,23 @@ def _at_most(seconds: float) -> Iterator[None]:
         signal.signal(alarm, before)
 
 
-def _nbgraders_page(folder: Path, assignment: str, student: str, page: Path) -> str:
-    """nbgrader's own page; files that a student handed in beside the notebook do not come along."""
+def _nbgraders_page(folder: Path, assignment: str, student: str) -> str:
+    """nbgrader's own page, which can hold a student's scripts, and so is made out of the way.
+
+    Files that a student handed in beside the notebook do not come along.
+    """
     from nbgrader.converters import GenerateFeedback
 
     config = nbgrader_config(folder)
     steps = list(GenerateFeedback.class_traits()["preprocessors"].default())
     config.GenerateFeedback.preprocessors = [_plain_outputs(), *steps]
-    try:
-        ask_nbgrader(config, "generate_feedback", assignment, student, force=True)
-        return page.read_text("utf-8")
-    except NbgraderFault:  # one student's page stops nobody else's
-        return ""
-    finally:
-        shutil.rmtree(page.parent, ignore_errors=True)
+    with TemporaryDirectory(prefix="autograde-page-") as place:
+        config.CourseDirectory.feedback_directory = place
+        try:
+            ask_nbgrader(config, "generate_feedback", assignment, student, force=True)
+            return Path(place, student, assignment, f"{assignment}.html").read_text("utf-8")
+        except NbgraderFault:  # one student's page stops nobody else's
+            return ""
 
 
 def _made_safe(text: str, top: str) -> str:

@@ -15,9 +15,15 @@ from pathlib import Path
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is there whole or not at all, be the disk full or the power gone.
 
+    A link is followed; what is no file, as /dev/stdout on a terminal, is written as it comes.
+
     Raises:
         OSError: It could not be written; what was there before still is.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text, "utf-8")
+        return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -20,9 +20,11 @@ from nbgrader import api
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import parse_utc
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
 from traitlets.config import Config
 
-from autograde.class_dir import nbgrader_config
+from autograde.class_dir import ClassDirError, nbgrader_config
 from autograde.classroom.cells import restore
 from autograde.classroom.files import lock, write_whole
 from autograde.classroom.release import NbgraderFault, ask_nbgrader, let_alembic_be_found
@@ -175,12 +177,30 @@ def share_engines() -> None:
     api.create_engine = engine_for
 
 
-def open_gradebook(folder: Path) -> api.Gradebook:
-    """nbgrader's gradebook of a class directory, wherever its config puts it."""
+@contextmanager
+def open_gradebook(folder: Path) -> Iterator[api.Gradebook]:
+    """nbgrader's gradebook of a class directory, wherever its config puts it.
+
+    Raises:
+        ClassDirError: The database refuses: it is no gradebook, is held, or its server is away.
+    """
     share_engines()
     course = CourseDirectory(config=nbgrader_config(folder))
     let_alembic_be_found()
-    return api.Gradebook(course.db_url, course.course_id)
+    try:
+        with api.Gradebook(course.db_url, course.course_id) as gradebook:
+            yield gradebook
+    except SQLAlchemyError as fault:
+        words = str(getattr(fault, "orig", None) or fault).strip().splitlines()[0]
+        raise ClassDirError(
+            f"The gradebook {shown_url(course.db_url)} cannot be used ({words}). Nothing in it was "
+            "changed. Is its file whole, does another program hold it, does its server run?"
+        ) from None
+
+
+def shown_url(db_url: str) -> str:
+    """A database's address without its password."""
+    return make_url(db_url).render_as_string(hide_password=True)
 
 
 def students_in(folder: Path, assignment: str) -> set[str]:

@@ -111,7 +111,7 @@ def grade(
     about = read_assignment(folder, assignment)
     with (
         ClassRun(folder, about, limits, trusted=trusted) as run,
-        closing(_workers(jobs, scheduler)) as graders,
+        closing(_workers(jobs, scheduler, limits)) as graders,
     ):
         written = _written_before(folder, about)
         yield from run.grade(submissions, graders, written=written, force=force)
@@ -122,12 +122,13 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _workers(jobs: int | None, scheduler: str) -> Workers:
+def _workers(jobs: int | None, scheduler: str, limits: Limits) -> Workers:
     if scheduler:
         from autograde.classroom.cluster import Cluster
 
         return Cluster(scheduler, GRADERS)
-    return Crew(GRADERS, jobs or usable_cores())
+    patience_s = max(3600.0, 2 * limits.notebook_s)
+    return Crew(GRADERS, jobs or usable_cores(), patience_s=patience_s)
 
 
 class ClassRun:
@@ -219,7 +220,6 @@ class ClassRun:
             "limits": asdict(self.limits),
             "isolation": self.isolation,
             "seed": known.seeds.get(submission.sha) or new_seed(),
-            "attempt": known.attempts + (submission.sha not in known.seeds),
         }
         kept = None if force else self._kept(job, known)
         if kept is not None:
@@ -265,7 +265,6 @@ class ClassRun:
             event="graded",
             graded=result["graded"],
             seed=job["seed"],
-            attempt=job["attempt"],
             seconds=result["seconds"],
             reason=result["reason"],
             notes=result["notes"],

@@ -20,7 +20,8 @@ from autograde import bank
 from autograde.check import as_html, message
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
-from autograde.classroom.submissions import SubmissionFault, read_notebook, unwritable
+from autograde.classroom.notebook_text import read_notebook, unwritable
+from autograde.classroom.submissions import SubmissionFault
 from autograde.classroom.verdicts import own_fault
 from autograde.referee import Verdict, judge
 from autograde.sandbox.isolation import Isolation

@@ -1,6 +1,6 @@
 """The class on one page: offline, light and dark, printable, readable without its pictures.
 
-    rows, verdicts, journal, notebooks -> ClassPage (plain numbers and sentences) -> page.html
+    rows, verdicts, journal, notebooks -> numbers and sentences -> page.html
 
 Every text is escaped by the template; plots are SVG inside the page, and each says in words what it
 shows. A number that the class is too small for is a sentence, never a NaN.
@@ -8,8 +8,6 @@ shows. A number that the class is too small for is a sentence, never a NaN.
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from autograde.class_dir import few
+from autograde.classroom.class_plots import exercise_plot, score_plot, score_words
 from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import (
     doubtful_times,
@@ -35,11 +34,10 @@ from autograde.classroom.similarity import (
     MIN_SHARED,
     Cells,
     Pair,
-    matching_lines,
     near_identical,
 )
 from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
-from autograde.classroom.submissions import MAX_NOTEBOOK, MAX_VALUES, values_in
+from autograde.classroom.student_code import read_code, side_by_side
 from autograde.classroom.verdicts import read_verdicts
 
 MAX_PAIRS = 20
@@ -61,8 +59,6 @@ WHAT_IT_MEANS = {
 }
 """What a kind says, and what it does not: these are questions, and change no points."""
 OWN_NOTEBOOK = re.compile(r"^submitted/[^/]+/([^/]+)/\1\.ipynb: ")
-INK, ACCENT, SOFT = "#010203", "#040506", "#070809"
-"""Colours that stand for the page's own, which differ by light and dark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,16 +79,6 @@ class Concern:
     student: str
     kind: str
     words: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SideBySide:
-    """A cell of two students; lines as (text, is alike)."""
-
-    cell: str
-    share: float
-    first: list[tuple[str, bool]]
-    second: list[tuple[str, bool]]
 
 
 def write_page(folder: Path, assignment: str, output: Path | None = None) -> Path:
@@ -194,21 +180,6 @@ def scores_so_far(graded: list[Row]) -> str:
     if late := sum(row.penalty > 0 for row in graded):
         said.append(f"Late penalties are taken off ({_count(late, 'student')}).")
     return " ".join(said)
-
-
-def score_words(scores: list[float], best: float) -> str:
-    """The distribution in a sentence."""
-    if not scores:
-        return "Nobody has a grade yet, so there is no distribution of scores."
-    if len(scores) == 1:
-        return f"One student has a grade: {scores[0]:g} of {best:g} points."
-    if min(scores) == max(scores):
-        return f"All {len(scores)} students have the same score: {scores[0]:g} of {best:g} points."
-    mean = sum(scores) / len(scores)
-    return (
-        f"{len(scores)} students have a grade: from {min(scores):g} to {max(scores):g} of {best:g} "
-        f"points, {mean:.1f} on average, {median(scores):g} in the middle (median)."
-    )
 
 
 def shared_misconceptions(verdicts: Mapping[str, Mapping[str, Any]]) -> list[Shared]:
@@ -370,162 +341,3 @@ def _how_late(seconds: float) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def read_code(
-    folder: Path, assignment: str, students: list[str]
-) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Each student's own code cells as handed in, and the sources that everybody was given.
-
-    Cells without a grade_id that are not the notebook's own are taken together: "further cells".
-    Who handed in nothing that can be read is left out.
-    """
-    release = folder / "release" / assignment / f"{assignment}.ipynb"
-    given = [source for _, source in _code_cells(release)]
-    known = set(given)
-    found = {}
-    for student in students:
-        path = folder / "submitted" / student / assignment / f"{assignment}.ipynb"
-        cells: dict[str, str] = {}
-        for name, source in _code_cells(path):
-            if source not in known:
-                cells[name] = f"{cells[name]}\n{source}" if name in cells else source
-        if cells:
-            found[student] = cells
-    return found, given
-
-
-def _code_cells(path: Path) -> list[tuple[str, str]]:
-    """Name and source of each code cell; none of a file that is no notebook."""
-    try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_NOTEBOOK:
-            return []  # a pipe, say, which would be waited for without end
-        text = path.read_text("utf-8")
-        if values_in(text) > MAX_VALUES:
-            return []
-        cells = json.loads(text)["cells"]
-        return [
-            (_cell_name(cell), _text(cell["source"]))
-            for cell in cells
-            if cell["cell_type"] == "code"
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return []
-
-
-def _cell_name(cell: Mapping[str, Any]) -> str:
-    marks = cell.get("metadata", {}).get("nbgrader", {})
-    name = marks.get("grade_id") if isinstance(marks, dict) else None
-    return name if isinstance(name, str) and name else "further cells"
-
-
-def _text(source: Any) -> str:
-    return source if isinstance(source, str) else "".join(map(str, source))
-
-
-def side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
-    """The cells of a pair that have anything in common, line by line."""
-    shown = []
-    for cell, share in pair.cells.items():
-        first, second = students[pair.first][cell], students[pair.second][cell]
-        if share > 0:
-            alike = matching_lines(first, second)
-            shown.append(
-                SideBySide(
-                    cell=cell,
-                    share=share,
-                    first=_marked(first, alike[0]),
-                    second=_marked(second, alike[1]),
-                )
-            )
-    return sorted(shown, key=lambda cells: -cells.share)
-
-
-def _marked(source: str, alike: set[int]) -> list[tuple[str, bool]]:
-    lines = source.splitlines()[:400]
-    return [(line[:300], number in alike) for number, line in enumerate(lines, start=1)]
-
-
-def score_plot(scores: list[float], best: float) -> str:
-    """How many students have how many points, as SVG; empty where a sentence says it all."""
-    if len(scores) < 2 or best <= 0:
-        return ""
-    figure, axes = _figure(height=2.4)
-    top = max(best, *scores)
-    width = max(1, math.ceil(top / 25))  # whole points, so that each bar says which
-    edges = [width * i - 0.5 for i in range(math.ceil((top + 1) / width) + 1)]
-    heights, _, _ = axes.hist(scores, bins=edges, color=ACCENT, rwidth=0.85)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlabel(f"points of {best:g}")
-    axes.set_ylabel("students")
-    axes.yaxis.get_major_locator().set_params(integer=True)
-    fullest = int(heights.argmax())
-    low, high = math.ceil(edges[fullest]), math.floor(edges[fullest + 1])
-    where = f"{low}" if low == high else f"{low} to {high}"
-    return _svg(
-        figure,
-        "scores",
-        f"Histogram of {len(scores)} scores. {score_words(scores, best)} The tallest bar: "
-        f"{heights[fullest]:g} with about {where} points.",
-    )
-
-
-def exercise_plot(exercises: list[ExerciseStatistics]) -> str:
-    """Difficulty and discrimination of each exercise, as SVG; empty without any."""
-    shown = [exercise for exercise in exercises if exercise.difficulty is not None]
-    if not shown:
-        return ""
-    figure, axes = _figure(height=0.9 + 0.42 * len(shown))
-    places = range(len(shown))
-    axes.barh([i - 0.18 for i in places], [e.difficulty for e in shown], 0.34, color=ACCENT)
-    with_d = [
-        (i + 0.18, e.discrimination) for i, e in enumerate(shown) if e.discrimination is not None
-    ]
-    axes.barh([y for y, _ in with_d], [d for _, d in with_d], 0.34, color=SOFT)
-    axes.set_yticks(list(places), [exercise.name for exercise in shown])
-    axes.invert_yaxis()
-    axes.axvline(0, color=INK, linewidth=0.8)
-    lowest = min([0.0, *(d for _, d in with_d)])
-    axes.set_xlim(lowest - 0.05 if lowest < 0 else 0, 1.05)
-    axes.set_xlabel("upper bar: p, share of points; lower bar: D, upper less lower 27 %")
-    words = "; ".join(
-        f"{e.name}: p {e.difficulty:.2f}"
-        + (f", D {e.discrimination:.2f}" if e.discrimination is not None else "")
-        for e in shown
-    )
-    return _svg(figure, "exercises", f"Bars for each exercise. {words}. The table has the numbers.")
-
-
-def _figure(height: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, height), layout="constrained")
-    axes = figure.add_subplot()
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(INK)
-    axes.tick_params(colors=INK)
-    axes.xaxis.label.set_color(INK)
-    axes.yaxis.label.set_color(INK)
-    return figure, axes
-
-
-def _svg(figure: Any, name: str, words: str) -> str:
-    """A figure as an SVG element that takes the page's colours and says in words what it shows."""
-    import matplotlib
-    from markupsafe import Markup, escape
-
-    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "text.parse_math": False}
-    text = io.StringIO()
-    with matplotlib.rc_context(settings):
-        figure.savefig(text, format="svg", transparent=True)
-    svg = text.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)
-    for colour, variable in ((INK, "--ink"), (ACCENT, "--accent"), (SOFT, "--soft")):
-        svg = svg.replace(colour, f"var({variable})")
-    label = f'<svg role="img" aria-labelledby="{name}-words" '
-    title = f'<title id="{name}-words">{escape(words)}</title>'
-    return Markup(svg.replace("<svg ", label, 1).replace(">", f">{title}", 1))

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from autograde.sandbox.isolation import Isolation, IsolationError
+from autograde.sandbox.isolation import Isolation, IsolationError, hands_out_users
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
 
@@ -90,7 +90,7 @@ def protections() -> list[Protection]:
             f"{found['others']} processes of others seen",
         ),
         "no rights": (
-            found["user"] != os.geteuid() if os.geteuid() == 0 else found["capabilities"] == 0,
+            found["user"] != 0 if hands_out_users() else found["capabilities"] == 0,
             f"user {found['user']} outside, capabilities {found['capabilities']:#x}",
         ),
         "few system calls": (found["seccomp"] == 2 and found["unshare"], unshare),
@@ -126,7 +126,7 @@ def _probe() -> dict[str, object]:
     from autograde import bank
 
     with (
-        tempfile.NamedTemporaryFile(dir=os.path.expanduser("~"), prefix=".autograde-") as canary,
+        tempfile.NamedTemporaryFile(dir=_place_outside(), prefix=".autograde-") as canary,
         closing(socket.create_server(("127.0.0.1", 0))) as listener,
         StudentSession(limits=Limits(), isolation=Isolation()) as session,
     ):
@@ -144,6 +144,12 @@ def _probe() -> dict[str, object]:
         if not outputs or "text" not in outputs[0]:
             raise ValueError(f"The probe did not answer: {outputs}")
         return {**json.loads(outputs[0]["text"]), **_seen_from_outside(session)}
+
+
+def _place_outside() -> str:
+    """Where a file lies that must not be seen: the home folder, or /tmp of a user without one."""
+    home = os.path.expanduser("~")
+    return home if os.access(home, os.W_OK) else tempfile.gettempdir()
 
 
 def _seen_from_outside(session: StudentSession) -> dict[str, object]:

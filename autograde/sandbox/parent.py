@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
@@ -19,7 +20,7 @@ def start() -> None:
     """Have the warm parent started, without waiting for it; a second call does nothing."""
     if warm_context().get_start_method() == "forkserver":
         with quiet_environment():
-            forkserver.ensure_running()
+            forkserver._forkserver.ensure_running()  # as `share` left it
 
 
 def warm_context() -> multiprocessing.context.BaseContext:
@@ -29,6 +30,41 @@ def warm_context() -> multiprocessing.context.BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["autograde.sandbox.warm"])
     return context
+
+
+def begin(process: multiprocessing.process.BaseProcess) -> None:
+    """Start a process of `warm_context`; once more where the warm parent was just dying.
+
+    Before Python 3.14, who is killed while asking for a fork takes the fork server along. Who has
+    started it starts another one then.
+    """
+    with quiet_environment():
+        try:
+            process.start()
+        except (ConnectionError, EOFError):
+            time.sleep(DIES_S)
+            process.start()
+
+
+DIES_S = 0.5
+"""How long a dying parent may take to be gone."""
+
+
+def key() -> bytes | None:
+    """What the warm parent wants to be shown before it forks; None before Python 3.14."""
+    return getattr(forkserver._forkserver, "_forkserver_authkey", None)
+
+
+def share(key: bytes | None) -> None:
+    """In a fork of the warm parent: have more forks made by it, not by a warm parent of our own.
+
+    The standard library hands the parent's address down, but not its key, and then starts another
+    parent all the same.
+    """
+    server = forkserver._forkserver
+    if server._forkserver_address is not None and server._forkserver_pid is None:
+        server._forkserver_authkey = key
+        server.ensure_running = lambda: None
 
 
 KEPT = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "COURSE_DATA", "PYTHONPATH", "LD_LIBRARY_PATH")

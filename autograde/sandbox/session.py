@@ -22,12 +22,11 @@ from typing import Any
 from autograde import plain
 from autograde.exercise import Answer, Case
 from autograde.referee import Raised
-from autograde.sandbox import control_group, owner
+from autograde.sandbox import control_group, owner, parent
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.owner import private_folder
-from autograde.sandbox.parent import quiet_environment, warm_context
 from autograde.sandbox.student import serve
 
 GRACE_S = 2.0
@@ -76,6 +75,8 @@ class StudentSession:
         self.count = self.last_bytes = 0
         self.late = False
         """Whether the last request was interrupted by us, as it took too long."""
+        self.is_last = False
+        """Whether it had only what was left of the whole notebook's time."""
         self.stuck: dict[str, Raised] = {}
         """Functions that did not answer in time, and are not asked again."""
 
@@ -134,9 +135,13 @@ class StudentSession:
     def _request(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
         """Send a request and wait for its reply; None if the process ended first."""
         self.count += 1
-        timeout_s = max(0.0, min(timeout_s, self.deadline - time.monotonic()))
+        left_s = max(0.0, self.deadline - time.monotonic())
+        self.is_last = left_s < timeout_s
+        if not left_s:
+            self._kill(self._out_of_time(timeout_s))
+            return None
         try:
-            raw = self._exchange({"id": self.count, **request}, timeout_s)
+            raw = self._exchange({"id": self.count, **request}, min(timeout_s, left_s))
         except TimeoutError:
             self._kill(self._out_of_time(timeout_s) + " It did not heed an interrupt.")
             return None
@@ -171,12 +176,11 @@ class StudentSession:
             return self.pipe.receive(time.monotonic() + GRACE_S, MAX_REPLY)
 
     def _start(self) -> None:
-        context = warm_context()
+        context = parent.warm_context()
         ours, theirs = context.Pipe()
         about = (theirs, str(self.folder), self.limits, self.isolation)
         self.process = context.Process(target=serve, args=about, daemon=True)
-        with quiet_environment():
-            self.process.start()
+        parent.begin(self.process)
         theirs.close()
         self.pipe = Channel(ours)
 
@@ -194,6 +198,8 @@ class StudentSession:
             )
 
     def _out_of_time(self, seconds: float) -> str:
+        if self.is_last:
+            return f"the {self.limits.notebook_s:g} s of the whole notebook were over."
         return f"no answer within {seconds:g} s: is there a loop that never ends?"
 
     def _kill(self, reason: str) -> None:

@@ -155,7 +155,6 @@ def _journal(student: str, paper: Paper) -> list[str]:
                 "event": "graded",
                 "graded": not paper.not_graded,
                 "seed": n,
-                "attempt": n,
                 "seconds": 1.5,
                 "reason": paper.not_graded,
                 "notes": paper.notes,

@@ -11,6 +11,8 @@ import sqlite3
 import time
 from pathlib import Path
 
+from autograde.sandbox import parent
+
 
 def mark(job: dict) -> dict:
     """Grade: right half of the time, as the submission's seed will have it."""
@@ -46,6 +48,20 @@ def write(job: dict) -> dict:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("{}")
     return {"reason": result.get("reason", "")}
+
+
+def sleep(job: dict) -> dict:
+    """Work that takes as long as the job says."""
+    time.sleep(job["seconds"])
+    return {}
+
+
+def fork(_job: dict) -> dict:
+    """Have the warm parent fork a process, as for a student."""
+    process = parent.warm_context().Process(target=os._exit, args=(7,))
+    process.start()
+    process.join()
+    return {"exit code": process.exitcode, "key": parent.key().hex()}
 
 
 def note(path: Path, student: str) -> None:

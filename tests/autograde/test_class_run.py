@@ -15,19 +15,19 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
 from autograde import cli
-from autograde.classroom import crew
 from autograde.classroom.assignment import Assignment
-from autograde.classroom.crew import Crew
+from autograde.classroom.crew import Crew, once
 from autograde.classroom.grading import ClassRun, Outcome, journal_path
 from autograde.classroom.journal import JournalBusyError, read_known, read_lines
 from autograde.classroom.submissions import Submission
+from autograde.sandbox import parent
 from autograde.sandbox.limits import Limits
-from autograde.sandbox.session import quiet_environment, warm_context
 
 WORK = "tests.autograde.simulated"
 PLAIN = Assignment(name="a", cells=[], released={}, calls={}, exercises="", version="v1")
@@ -65,16 +65,16 @@ def run(folder: Path, *, jobs: int = 2, assignment=PLAIN, order=1, **options) ->
         return list(class_run.grade(found, graders, written=scores(folder), **options))
 
 
-def drive(folder: str) -> None:
+def drive(folder: str, key: bytes | None) -> None:
     """A run in a process of its own, to be killed."""
-    crew._share_warm_parent()
+    parent.share(key)
     run(Path(folder))
 
 
 def start_driver(folder: Path) -> multiprocessing.process.BaseProcess:
-    process = warm_context().Process(target=drive, args=(str(folder),))
-    with quiet_environment():
-        process.start()
+    parent.start()
+    process = parent.warm_context().Process(target=drive, args=(str(folder), parent.key()))
+    parent.begin(process)
     return process
 
 
@@ -142,8 +142,11 @@ def test_a_submission_whose_graders_always_die_is_not_graded_and_stops_nobody(tm
     hand_in(tmp_path, {"ada": {}, "ben": {"dies_always": True}, "cleo": {}})
     outcomes = by_student(run(tmp_path))
     assert outcomes["ada"].graded and outcomes["cleo"].graded
-    assert "not graded, by the grader's own fault (the process" in outcomes["ben"].reason
-    assert "died 3 times, with exit code -9" in outcomes["ben"].reason
+    assert "not graded, by the grader's own fault (3 processes" in outcomes["ben"].reason
+    assert (
+        "3 processes worked on it, and the last one died with exit code -9"
+        in outcomes["ben"].reason
+    )
     assert set(scores(tmp_path)) == {"ada", "cleo"}, "never a zero"
 
 
@@ -167,6 +170,36 @@ def test_work_that_cannot_be_imported_fails_each_job_by_name():
         failed = []
         wait_until(lambda: failed.extend(crew_of_one.collect()) or failed)
     assert "has no attribute 'forgotten'" in failed[0][1]["failed"]
+
+
+def test_work_that_takes_too_long_is_not_said_to_have_died():
+    with closing(Crew(f"{WORK}:sleep", 1, patience_s=0.1)) as crew_of_one:
+        crew_of_one.give({"seconds": 60})
+        failed = []
+        wait_until(lambda: failed.extend(crew_of_one.collect()) or failed)
+    assert failed[0][1] == {
+        "failed": "3 processes worked on it, and the last one was ended after 0.1 s"
+    }
+
+
+def test_a_grader_can_have_forks_made_by_the_warm_parent(monkeypatch):
+    """Python 3.14's wants to be shown a key, which the standard library hands to nobody."""
+    if sys.version_info < (3, 14):
+        monkeypatch.setattr(forkserver._forkserver, "_forkserver_authkey", b"k" * 32, raising=False)
+    assert once(f"{WORK}:fork", {}) == {"exit code": 7, "key": parent.key().hex()}
+
+
+def test_a_process_is_asked_for_again_where_the_warm_parent_was_just_dying(monkeypatch):
+    faults = [ConnectionRefusedError(), None]
+
+    class Process:
+        def start(self) -> None:
+            if fault := faults.pop(0):
+                raise fault
+
+    monkeypatch.setattr(parent, "DIES_S", 0.0)
+    parent.begin(Process())
+    assert faults == []
 
 
 def test_a_write_that_fails_is_not_graded_then_tried_again_without_marking_again(tmp_path):

@@ -177,6 +177,15 @@ def test_what_a_class_run_loads_itself_is_light():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_package_without_the_notebooks_says_where_they_are(tmp_path, monkeypatch):
+    from autograde import authoring, class_dir
+
+    monkeypatch.setattr(authoring, "SOURCES", tmp_path / "site-packages")
+    with pytest.raises(class_dir.ClassDirError, match=r"holds no notebooks.*pip install -e"):
+        class_dir.init(tmp_path / "class")
+    assert not (tmp_path / "class").exists()
+
+
 def test_a_doubtful_time_makes_marks_not_final(tmp_path, monkeypatch, capsys):
     done = make(tmp_path / "class", {"ada": Paper()})
     (done / "submitted" / "ada" / ASSIGNMENT / "timestamp.txt").write_text("05.03.2026 12:00")

@@ -1,6 +1,7 @@
 """Exported marks, read back with the csv module and compared with nbgrader's own export."""
 
 import csv
+import errno
 import io
 import os
 from datetime import timedelta
@@ -174,6 +175,19 @@ def test_a_file_is_written_where_it_is_wanted_and_other_forms_are_refused(paper_
         write_marks(paper_class, ASSIGNMENT, "blackboard")
     with pytest.raises(ValueError, match="cannot be written"):
         write_marks(paper_class, ASSIGNMENT, "csv", tmp_path)
+
+
+def test_a_full_disk_leaves_the_marks_that_were_there(paper_class, tmp_path, monkeypatch):
+    path = write_marks(paper_class, ASSIGNMENT, "csv", tmp_path / "x.csv")
+    before = path.read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ValueError, match=r"x\.csv cannot be written \(No space left"):
+        write_marks(paper_class, ASSIGNMENT, "canvas", path)
+    assert [p.name for p in tmp_path.glob("*.csv")] == ["x.csv"] and path.read_bytes() == before
 
 
 def test_a_class_without_marks_says_what_is_next(tmp_path):

@@ -218,6 +218,24 @@ def test_html_that_defeats_the_parser_leaves_what_the_checks_say():
         assert "<h1>checks</h1>" in text and "onerror" not in text
 
 
+def test_nbgraders_own_page_never_lies_where_students_find_theirs(
+    pages, hostile_class, monkeypatch
+):
+    """A kill may come when it is made and not yet made safe."""
+    page = pages["mallory"]
+    seen = []
+    ask = feedback.ask_nbgrader
+
+    def ask_and_look(*words: object, **options: object) -> str:
+        log = ask(*words, **options)
+        seen.append(page.exists() and "<script>window.ran" in page.read_text("utf-8"))
+        return log
+
+    monkeypatch.setattr(feedback, "ask_nbgrader", ask_and_look)
+    write_feedback(hostile_class, ASSIGNMENT, ["mallory"])
+    assert seen == [False] and [path.name for path in page.parent.iterdir()] == [page.name]
+
+
 def test_a_student_is_told_that_an_answer_waits_and_is_no_zero(tmp_path):
     folder = make(tmp_path / "class", {"ada": Paper(why=None), "ben": Paper()})
     ada, ben = (page.read_text("utf-8") for page in write_feedback(folder, ASSIGNMENT))

@@ -81,3 +81,21 @@ def test_writers_of_two_assignments_take_turns_by_the_write(tmp_path):
     job = {"folder": str(tmp_path), "student": "ada", "assignment": {"name": "a"}, "path": "p"}
     assert write({**job, "result": result}) == {"reason": "is empty."}
     os.close(lock(tmp_path / "journal" / ".writing", wait=False))  # of another run's writer
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "a.csv")
+    write_whole(tmp_path / "link.csv", "text")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert [path.name for path in (tmp_path / "real").iterdir()] == ["a.csv"]
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path):
+    """As `autograde export --output /dev/stdout`: root would otherwise put a file in its place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "text")
+    assert os.read(reader, 100) == b"text" and pipe.is_fifo()
+    os.close(reader)

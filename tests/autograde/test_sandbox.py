@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from autograde.classroom import crew
 from autograde.cli import app
 from autograde.sandbox import doctor, kernel, seccomp
 from autograde.sandbox.channel import Channel, TooLongError
-from autograde.sandbox.isolation import Isolation, IsolationError
+from autograde.sandbox.isolation import Isolation, IsolationError, holds_users
 from autograde.sandbox.session import StudentSession
 
 IN_CI = bool(os.environ.get("CI"))
@@ -72,6 +73,44 @@ def test_an_ordinary_user_gets_the_same_protections():
     if "user namespaces" in result.stdout and not IN_CI:
         pytest.skip(result.stdout)
     assert result.stdout.strip() == "all given", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("id_map", "holds"),
+    [
+        ("         0          0 4294967295\n", True),  # a machine
+        ("         0       1000          1\n", False),  # unshare --map-root-user
+        ("0 1000 1\n1 100000 65536\n", False),  # a rootless container
+        ("0 1000 1\n1 100000 2000000000\n", True),
+        ("", False),
+    ],
+)
+def test_root_hands_out_users_only_where_it_has_their_numbers(id_map, holds):
+    assert holds_users(id_map) is holds
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("unshare"), reason="util-linux is not installed")
+def test_root_of_a_rootless_container_gets_the_same_protections():
+    ask = "from autograde.sandbox import doctor; print(*doctor.missing() or ['all given'])"
+    result = subprocess.run(
+        ["unshare", "--user", "--map-root-user", sys.executable, "-c", ask],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(Path(autograde.__file__).parents[1])},
+    )
+    if "unshare" in result.stderr and not IN_CI:
+        pytest.skip(result.stderr)
+    assert result.stdout.strip() == "all given", result.stderr
+
+
+def test_a_user_without_a_home_can_ask_the_doctor(tmp_path, monkeypatch):
+    """As the account of a service: the file that must not be seen lies in /tmp then."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert doctor._place_outside() == str(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "none"))
+    assert doctor._place_outside() == tempfile.gettempdir()
 
 
 def test_where_the_kernel_refuses_nothing_is_run(monkeypatch, tmp_path):

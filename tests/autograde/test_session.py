@@ -203,9 +203,10 @@ def test_what_trusted_code_has_started_ends_with_its_session(tmp_path, leaves):
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (ProcessLookupError, FileNotFoundError):
+    except ProcessLookupError:
         return False
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] not in "ZX"
 
 
 def test_a_submission_that_cannot_be_copied_leaves_no_folder(tmp_path, monkeypatch):
@@ -222,3 +223,13 @@ def test_a_submission_that_cannot_be_copied_leaves_no_folder(tmp_path, monkeypat
     with pytest.raises(OSError, match="No space left"):
         StudentSession(tmp_path / "handed-in", QUICK, Isolation(trusted=True))
     assert list(scratch.iterdir()) == []
+
+
+def test_who_has_used_up_the_whole_notebooks_time_is_told_so(isolation):
+    limits = Limits(cell_s=20.0, answer_s=20.0, notebook_s=1.5)
+    with StudentSession(limits=limits, isolation=isolation) as session:
+        session.run("def clip(parameters, max_norm):\n    while True: pass")
+        text = session.run("while True: pass")[0]["evalue"]
+        assert "the 1.5 s of the whole notebook were over" in text and "20 s" not in text
+        raised = session.ask("03a.clip", "clip", CASE)
+        assert raised.text == "the 1.5 s of the whole notebook were over."

@@ -1,0 +1,137 @@
+"""A submission's text made a notebook, without running it, by who grades it.
+
+Every finding is one line that names the file and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections import Counter
+from typing import Any
+
+import nbformat
+
+from autograde.classroom.cells import Cell, grade_id, marked
+from autograde.classroom.names import shown
+from autograde.classroom.submissions import SubmissionFault
+
+MAX_CELLS = 2000
+MAX_VALUES = 1_000_000
+"""Values in a notebook's JSON: each takes the reader far more room than the file."""
+MAX_DEPTH = 100
+
+
+def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[list[Cell], list[str]]:
+    """Read a submission's text: its cells, and what is odd about them although it can be graded.
+
+    Args:
+        path: For the messages.
+        text: What the file holds.
+        assignment: The assignment as plain data.
+
+    Raises:
+        SubmissionFault: It cannot be graded.
+    """
+
+    def fault(words: str) -> SubmissionFault:
+        return SubmissionFault(f"{path}: {words}")
+
+    if (count := values_in(text)) > MAX_VALUES:
+        raise fault(
+            f"holds up to {count:,} values, and {MAX_VALUES:,} are read. Ask for it with outputs "
+            "and widget state cleared."
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # cell ids missing or doubled: nbformat mends them
+            notebook = nbformat.reads(_without_early_ids(text), as_version=4)
+            if len(notebook.cells) > MAX_CELLS:
+                raise fault(f"holds {len(notebook.cells):,} cells; at most {MAX_CELLS:,} are run.")
+            if odd := unwritable(notebook):
+                raise fault(f"holds {odd}. Ask the student to save it with Jupyter.")
+            nbformat.validate(notebook)
+            json.dumps(notebook, ensure_ascii=False).encode()
+    except SubmissionFault:
+        raise
+    except UnicodeEncodeError:
+        raise fault(
+            "holds half of a character (a lone surrogate), which no file can hold. Ask the "
+            "student to save it with Jupyter."
+        ) from None
+    except (nbformat.reader.NotJSONError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise fault(
+            "is not valid JSON: it was cut off or edited. Ask for a fresh upload."
+        ) from None
+    except Exception as problem:
+        reason = shown((str(problem) or type(problem).__name__).splitlines()[0], 120)
+        words = f"is not a notebook ({reason}). Ask the student to save it with Jupyter."
+        raise fault(words) from None
+    expected = [grade_id(cell) for cell in assignment["cells"] if marked(cell, "grade")]
+    if not set(expected) & {grade_id(cell) for cell in notebook.cells if marked(cell, "grade")}:
+        raise fault(
+            "has none of the assignment's graded cells. Is it another notebook? Ask for the "
+            "released one, filled in."
+        )
+    known = [grade_id(cell) for cell in assignment["cells"]]
+    notes = _oddities(notebook.cells, known, expected, assignment["released"])
+    return notebook.cells, [f"{path}: {note}" for note in notes]
+
+
+def values_in(text: str) -> int:
+    """How many values a text of JSON holds at most, found without reading it."""
+    return sum(map(text.count, ",[{"))
+
+
+def _without_early_ids(text: str) -> str:
+    """The text without cell ids where its own version, before 4.5, has none.
+
+    Some editors write them all the same, and stock nbgrader does not mind.
+    """
+    if '"id"' not in text:
+        return text
+    notebook = json.loads(text)
+    if notebook.get("nbformat") == 4 and notebook.get("nbformat_minor", 5) < 5:
+        for cell in notebook["cells"]:
+            cell.pop("id", None)
+        return json.dumps(notebook)
+    return text
+
+
+def unwritable(data: Any) -> str:
+    """What plain data holds that cannot be written and read again, in words; empty without it."""
+    waiting = [(data, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            return f"lists or objects more than {MAX_DEPTH} deep"
+        if isinstance(value, dict):
+            waiting += [(inner, depth + 1) for key, inner in value.items() if key != "outputs"]
+        elif isinstance(value, list):
+            waiting += [(inner, depth + 1) for inner in value]
+        elif isinstance(value, float) and not math.isfinite(value):
+            return f"the number {value}, which JSON does not know"
+    return ""
+
+
+def _oddities(
+    cells: list[Cell], known: list[str], expected: list[str], released: dict[str, str]
+) -> list[str]:
+    """Notes on the assignment's own cells; an id that the student made up means nothing."""
+    notes = []
+    by_id = {grade_id(cell): cell for cell in cells if grade_id(cell)}
+    counts = Counter(grade_id(cell) for cell in cells)
+    for id, count in counts.items():
+        if count > 1 and id in known:
+            notes.append(f"cell '{id}' is there {count} times; the last one counts. Look at it.")
+    for id in expected:
+        if id not in by_id:
+            notes.append(f"cell '{id}' was deleted; it was put back and graded. Tell the student.")
+        elif (
+            id in released
+            and by_id[id]["source"] != released[id]
+            and not marked(by_id[id], "solution")
+        ):
+            notes.append(f"check cell '{id}' was edited; the original was graded. Look at it.")
+    return notes

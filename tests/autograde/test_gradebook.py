@@ -1,0 +1,55 @@
+"""A gradebook that cannot be used: one line that names it, without its password."""
+
+import shutil
+import sqlite3
+
+import pytest
+
+from autograde.class_dir import ClassDirError
+from autograde.classroom.export import read_marks
+from autograde.classroom.gradebook import open_gradebook, shown_url, students_in
+from tests.autograde.paper_class import ASSIGNMENT, Paper, make
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make(tmp_path / "class", {"ada": Paper()})
+
+
+def test_a_file_that_is_no_gradebook_is_named(folder):
+    (folder / "gradebook.db").write_bytes(b"not a database" * 500)
+    for ask in (students_in, read_marks):
+        with pytest.raises(ClassDirError, match=r"gradebook\.db cannot be used \(file is not a"):
+            ask(folder, ASSIGNMENT)
+
+
+def test_a_gradebook_cut_off_is_named(folder):
+    path = folder / "gradebook.db"
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(ClassDirError, match=r"gradebook\.db cannot be used \(database disk image"):
+        students_in(folder, ASSIGNMENT)
+
+
+def test_a_gradebook_that_another_program_holds_is_named(folder, monkeypatch):
+    from autograde.classroom import gradebook
+
+    monkeypatch.setattr(gradebook, "LOCK_WAIT_S", 0.1)
+    shutil.copy(folder / "gradebook.db", folder / "held.db")  # another name: engines are kept
+    with (folder / "nbgrader_config.py").open("a") as config:
+        config.write(f"c.CourseDirectory.db_url = 'sqlite:///{folder}/held.db'\n")
+    holder = sqlite3.connect(folder / "held.db")
+    holder.execute("begin exclusive")
+    with pytest.raises(ClassDirError, match=r"held\.db cannot be used \(database is locked\)"):
+        students_in(folder, ASSIGNMENT)
+    holder.close()
+    assert students_in(folder, ASSIGNMENT) == {"ada"}
+
+
+def test_a_fault_of_the_caller_stays_its_own(folder):
+    with pytest.raises(KeyError), open_gradebook(folder):
+        raise KeyError("mine")
+
+
+def test_a_password_is_not_shown():
+    shown = shown_url("postgresql://teacher:secret@db.example/grades")
+    assert "secret" not in shown and "db.example/grades" in shown
