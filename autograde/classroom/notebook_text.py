@@ -130,8 +130,13 @@ def _oddities(
             notes.append(f"cell '{id}' was deleted; it was put back and graded. Tell the student.")
         elif (
             id in released
-            and by_id[id]["source"] != released[id]
+            and _as_read(by_id[id]["source"]) != _as_read(released[id])
             and not marked(by_id[id], "solution")
         ):
             notes.append(f"check cell '{id}' was edited; the original was graded. Look at it.")
     return notes
+
+
+def _as_read(source: str) -> str:
+    """Without the blanks that editors add and take away unasked, at ends of lines and cells."""
+    return "\n".join(line.rstrip() for line in source.strip().splitlines())

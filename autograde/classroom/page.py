@@ -49,8 +49,8 @@ KINDS = (
 )
 """Why a submission needs a person, most urgent first."""
 WHAT_IT_MEANS = {
-    "edited checks": "a locked cell is gone, or differs from the released one, be it by a blank "
-    "line. The released one was graded, so nothing is gained or lost by it.",
+    "edited checks": "a locked cell is gone, or differs from the released one by more than blanks "
+    "at ends. The released one was graded, so nothing is gained or lost by it.",
     "odd": "the notebook differs in another way; the line says what was graded.",
     "to read": "the code has the wording of the course's own, or uses a part of Python that an "
     "answer rarely needs. There are honest reasons for both; read the cell first.",

@@ -130,8 +130,9 @@ from autograde.classroom.files import write_whole
 from autograde.classroom.verdicts import read_verdicts, verdict_path
 folder = Path(sys.argv[1])
 for submission in find_submissions(folder, "a"):
-    write_whole(verdict_path(folder, "a", submission.student), json.dumps(submission.fault))
-print(json.dumps(read_verdicts(folder, "a")))
+    verdict = {"graded": False, "reason": submission.fault}
+    write_whole(verdict_path(folder, "a", submission.student), json.dumps(verdict))
+print(json.dumps({who: found["reason"] for who, found in read_verdicts(folder, "a").items()}))
 """
 
 
