@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from types import ModuleType
 def start() -> None:
     """Have the warm parent started, without waiting for it; a second call does nothing."""
     if warm_context().get_start_method() == "forkserver":
-        with quiet_environment():
+        with quiet_environment(), _deaf_to_interrupts():
             forkserver._forkserver.ensure_running()  # as `share` left it
 
 
@@ -38,12 +40,27 @@ def begin(process: multiprocessing.process.BaseProcess) -> None:
     Before Python 3.14, who is killed while asking for a fork takes the fork server along. Who has
     started it starts another one then.
     """
+    start()
     with quiet_environment():
         try:
             process.start()
         except (ConnectionError, EOFError):
             time.sleep(DIES_S)
             process.start()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """What is started in here does not hear Ctrl-C: it would answer with tracebacks while it warms
+    up. The command does hear it, and the parent ends when the command does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 DIES_S = 0.5

@@ -1,7 +1,10 @@
 """What an instructor types wrongly: one line that says what there is, and exit code 2."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 import unicodedata
 
 import pytest
@@ -214,3 +217,26 @@ def test_who_is_not_on_the_class_list_may_be_new_misspelt_or_gone(tmp_path):
     (told,) = cli._off_roster(done, ["ada", "x y"])
     assert "New? nbgrader db student add 'x y' --first-name=NAME." in told
     assert "or gone?" in told and "nbgrader db student remove 'x y' --force" in told
+
+
+def test_ctrl_c_while_the_parent_warms_up_prints_no_traceback():
+    """The parent is a process of the same terminal; it is deaf, and ends with the command."""
+    code = (
+        "import time\n"
+        "from autograde.sandbox import parent\n"
+        "parent.start()\n"
+        "print('started', flush=True)\n"
+        "try: time.sleep(20)\n"
+        "except KeyboardInterrupt: print('stopped')"
+    )
+    run = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stdout.readline() == "started\n"
+    time.sleep(1.0)  # the parent is importing
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.communicate(timeout=30)[0] == "stopped\n"
