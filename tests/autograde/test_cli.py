@@ -222,8 +222,9 @@ def test_who_is_not_on_the_class_list_may_be_new_misspelt_or_gone(tmp_path):
 def test_ctrl_c_while_the_parent_warms_up_prints_no_traceback():
     """The parent is a process of the same terminal; it is deaf, and ends with the command."""
     code = (
-        "import time\n"
+        "import signal, time\n"
         "from autograde.sandbox import parent\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a job of a shell ignores it\n"
         "parent.start()\n"
         "print('started', flush=True)\n"
         "try: time.sleep(20)\n"
