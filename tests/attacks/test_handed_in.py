@@ -4,7 +4,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from autograde.classroom.report import Row, as_table, read_rows
 from autograde.classroom.verdicts import read_verdicts
 from tests.attacks.handed_in import ASSIGNMENT, FULL, HANDED_IN, hand_in, new_class, student_of
 from tests.attacks.world import LEFT_BEHIND
-from tests.autograde.test_sandbox import BECOME_ORDINARY
+from tests.autograde.test_sandbox import as_ordinary_user
 
 pytestmark = pytest.mark.slow
 
@@ -148,16 +147,7 @@ def test_what_an_ordinary_user_may_not_read_is_named_and_stops_nobody():
             closed = {"file": path, "folder": path.parent, "beside": path.parent / "d"}
             closed["student"] = path.parents[1]
             closed.get(student, Path(place)).chmod(0 if student in closed else 0o777)
-        become = BECOME_ORDINARY.partition("ask = ")[0]
-        become += f"os.execv(sys.executable, [sys.executable, '-c', {LOOK!r}, {place!r}])"
-        needed = [sys.base_prefix, sys.prefix, str(Path(feedback.__file__).parents[2])]
-        result = subprocess.run(
-            [sys.executable, "-c", become, *needed],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "PYTHONPATH": needed[-1]},
-        )
+        result = as_ordinary_user(LOOK, place)
     assert result.returncode == 0, result.stderr
     faults = json.loads(result.stdout)
     assert faults.pop("zoe") == "" and set(faults) == {"file", "folder", "beside", "student"}

@@ -44,7 +44,8 @@ import os, sys
 from autograde.sandbox import kernel
 kernel.unshare(kernel.NEWNS)
 kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
-needed = {path: os.open(path, os.O_PATH) for path in sys.argv[1:]}
+code, place, *needed = sys.argv[1:]
+needed = {path: os.open(path, os.O_PATH) for path in needed}
 for top in {"/" + path.split("/")[1] for path in needed}:
     if not os.stat(top).st_mode & 1:  # a closed home holds the interpreter: open a copy of it
         kernel.mount("tmpfs", top, "tmpfs", 0, "mode=755")
@@ -54,22 +55,27 @@ for top in {"/" + path.split("/")[1] for path in needed}:
                 kernel.mount(f"/proc/self/fd/{descriptor}", path, flags=kernel.MS_BIND)
 os.setgroups([]); os.setresgid(12345, 12345, 12345); os.setresuid(12345, 12345, 12345)
 os.environ["HOME"] = "/tmp"
-ask = "from autograde.sandbox import doctor; print(*doctor.missing() or ['all given'])"
-os.execv(sys.executable, [sys.executable, "-c", ask])
+os.execv(sys.executable, [sys.executable, "-c", code, place])
 """
+PROTECTIONS = "from autograde.sandbox import doctor; print(*doctor.missing() or ['all given'])"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="we are an ordinary user already")
-def test_an_ordinary_user_gets_the_same_protections():
-    """As root we change the user; others must get there by a user namespace alone."""
+def as_ordinary_user(code: str, place: str = "") -> subprocess.CompletedProcess:
+    """Run Python code as a user who owns nothing; `place` is its `sys.argv[1]`. Needs root."""
     needed = [sys.base_prefix, sys.prefix, str(Path(autograde.__file__).parents[1])]
-    result = subprocess.run(
-        [sys.executable, "-c", BECOME_ORDINARY, *needed],
+    return subprocess.run(
+        [sys.executable, "-c", BECOME_ORDINARY, code, place, *needed],
         capture_output=True,
         text=True,
         timeout=120,
         env={**os.environ, "PYTHONPATH": needed[-1]},
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="we are an ordinary user already")
+def test_an_ordinary_user_gets_the_same_protections():
+    """As root we change the user; others must get there by a user namespace alone."""
+    result = as_ordinary_user(PROTECTIONS)
     if "user namespaces" in result.stdout and not IN_CI:
         pytest.skip(result.stdout)
     assert result.stdout.strip() == "all given", result.stderr

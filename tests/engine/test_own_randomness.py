@@ -173,26 +173,22 @@ PLACES = [(4, True), (6, False)]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_a_resumed_run_ends_with_the_same_bits_in_this_process(kind, draws, tmp_path):
-    expected = whole(make(kind, DRAWS[draws](), 0))
-    for update, at_end in PLACES:
-        run_dir = tmp_path / str(update)
-        found = broken_and_resumed(
-            lambda: make(kind, DRAWS[draws](), 0), run_dir, update, at_end
-        )  # fmt: skip
-        assert_same_bits(found, expected)
+    assert_resumed_is_whole(lambda: make(kind, DRAWS[draws](), 0), tmp_path)
 
 
 @pytest.mark.parametrize("draws", ["global", "numpy"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_a_resumed_run_ends_with_the_same_bits_with_workers(kind, draws, tmp_path):
-    expected = whole(make(kind, DRAWS[draws](), 2))
+    assert_resumed_is_whole(lambda: make(kind, DRAWS[draws](), 2), tmp_path)
+
+
+def assert_resumed_is_whole(make_one, tmp_path) -> None:
+    expected = whole(make_one())
     for update, at_end in PLACES:
-        run_dir = tmp_path / str(update)
-        found = broken_and_resumed(
-            lambda: make(kind, DRAWS[draws](), 2), run_dir, update, at_end
-        )  # fmt: skip
-        assert_same_bits(found, expected)
+        assert_same_bits(
+            broken_and_resumed(make_one, tmp_path / str(update), update, at_end), expected
+        )
 
 
 def test_the_draws_matter():
