@@ -24,6 +24,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 GRAM = 9
@@ -138,8 +139,12 @@ def _compare(a: str, of_a: Mapping[str, set[int]], b: str, of_b: Mapping[str, se
     )
 
 
+@lru_cache(maxsize=2**14)
 def fingerprints(source: str) -> set[int]:
-    """A source's fingerprints: of every WINDOW hashes in a row the smallest."""
+    """A source's fingerprints: of every WINDOW hashes in a row the smallest.
+
+    A class page asks for each source twice; who asks leaves the set as it is.
+    """
     grams = _grams(normalised(source))
     if len(grams) <= WINDOW:
         return set(grams[:1])
