@@ -206,7 +206,8 @@ def _number(name: str, value: Any, epoch: int) -> float:
         ) from error
 
 
-def _epochs(count: int) -> str:
+def epochs_in_words(count: int) -> str:
+    """`1 epoch`, `2 epochs`."""
     return "1 epoch" if count == 1 else f"{count} epochs"
 
 
@@ -218,7 +219,8 @@ def _state(train: list[float], val: list[float]) -> Found:
     if lost is not None:
         return "diverged", f"the training loss is {train[lost]} in epoch {lost + 1}.", {}
     if len(train) < LEAST_EPOCHS:
-        return "undecided", f"{_epochs(len(train))}; a curve begins to speak at {LEAST_EPOCHS}.", {}
+        seen = epochs_in_words(len(train))
+        return "undecided", f"{seen}; a curve begins to speak at {LEAST_EPOCHS}.", {}
     start, end = train[0], median(train[-_tail(train) :])
     top = max(abs(start), start - min(train), 1e-12)  # a log-likelihood may fall below 0
     slope = relative_slope(train)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from course.analysis.curves import CurveReading, read_curves
+from course.analysis.curves import CurveReading, epochs_in_words, read_curves
 from course.engine.errors import EngineError
 from course.engine.record import METRICS, RECORD
 from course.plots.files import check_figure_file
@@ -35,8 +35,7 @@ def show(run_dir: Path, *, as_json: bool = False, plot: Path | None = None) -> s
     if as_json:
         document = {"run": str(run_dir), "epochs": num_epochs, **reading.to_json()}
         return json.dumps(document, indent=2, ensure_ascii=False)
-    counted = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
-    lines = [f"{run_dir}, {counted}", str(reading)]
+    lines = [f"{run_dir}, {epochs_in_words(num_epochs)}", str(reading)]
     return "\n".join([*lines, *([f"plot: {plot}"] if plot is not None else [])])
 
 
