@@ -5,33 +5,50 @@
 `trainer.py` is the page to read first; every station of the loop is a module of its own.
 """
 
+from course.engine.averaging import EMA, SWA, WeightAverage
 from course.engine.callbacks import Callback, ProgressBar, TensorBoard
 from course.engine.checkpoint import load_weights
 from course.engine.clipping import clip_by_global_norm, clip_by_value, clip_per_layer, grad_norm
 from course.engine.distributed import num_ranks, process_group, rank
 from course.engine.errors import CheckpointError, EngineError, NonFiniteError
-from course.engine.evaluation import evaluate, evaluation_mode
+from course.engine.evaluation import evaluate
 from course.engine.history import History
+from course.engine.loss_of import Loss, LossOf
+from course.engine.progress import StepReport
 from course.engine.runs import Run, compare, read_run, read_runs
 from course.engine.schedules import one_cycle, plateau, step_decay, warmup_cosine
-from course.engine.seeding import rng_state, seed_everything, set_rng_state, undisturbed
+from course.engine.several import Step
+from course.engine.step import train_one_epoch, train_step
 from course.engine.stopping import EarlyStopping, KeepBest
-from course.engine.trainer import StepReport, Trainer, train_one_epoch, train_step
+from course.engine.trainer import Trainer
 from course.engine.window import Window, windows
+from course.state import (
+    evaluation_mode,
+    rng_state,
+    seed_everything,
+    set_rng_state,
+    undisturbed,
+)
 
 __all__ = [
+    "EMA",
+    "SWA",
     "Callback",
     "CheckpointError",
     "EarlyStopping",
     "EngineError",
     "History",
     "KeepBest",
+    "Loss",
+    "LossOf",
     "NonFiniteError",
     "ProgressBar",
     "Run",
+    "Step",
     "StepReport",
     "TensorBoard",
     "Trainer",
+    "WeightAverage",
     "Window",
     "clip_by_global_norm",
     "clip_by_value",

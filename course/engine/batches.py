@@ -1,12 +1,14 @@
 """The epoch's batches, entered where the run stands.
 
 Loaders of `course.data.loading` go to any (epoch, batch) at once: they key what a worker draws for
-a batch by its place. Any other loader is played again from the state in which its epoch
-began, up to the place, and what it draws on the way is put back. So is one that could be entered,
-where its workers draw from generators that nobody keys: they would have to have drawn before.
+a batch by its place. Any other loader is replayed: its epoch starts again from the saved random
+state, and the batches already done are thrown away. A resumable loader is replayed too if its
+workers draw from generators that we cannot seed per batch.
 
-Workers that outlive an epoch (`persistent_workers`) keep such generators where nobody can reach
-them. The run says so before its first update.
+Workers that outlive an epoch (`persistent_workers`) keep such generators out of reach. The run says
+so before its first update.
+
+This is the one module that knows what a `train_loader` is made of.
 """
 
 from __future__ import annotations
@@ -17,18 +19,31 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    default_collate,
+)
 
-from course.data.loading import Augmented, draws_nothing_unkeyed
-from course.engine import unlabelled
+from course.data.loading import Augmented, draws_nothing_unkeyed, length_of
+from course.data.sampling import ResumableBatchSampler
+from course.engine import unprofiled
 from course.engine.errors import CheckpointError
-from course.engine.generators import Own, State, own_generators, put_back, state_of
 from course.engine.progress import Progress
-from course.engine.seeding import rng_state, set_rng_state
 from course.engine.window import Batch
+from course.state import own_generators, rng_state, set_rng_state
+from course.state.generators import Own, State, put_back, state_of
 
 MOST_PARTS = 32
 """A data set that answers to every name must not be looked into for ever."""
+
+
+WHOLE = (SequentialSampler, RandomSampler, DistributedSampler, ResumableBatchSampler)
+"""Samplers that draw from all of a data set."""
 
 
 class EpochBatches:
@@ -43,6 +58,7 @@ class EpochBatches:
         self.seekable = seekable_part(loader)
         self.exact = self.seekable is not None and enters_exactly(loader)
         """Entered in the middle, the loader gives the batches that it would have given there."""
+        self._first = self._counters()
         self.start: dict[str, Any] | None = None
         """How the generators stood when this epoch began; None for a loader that can be entered."""
 
@@ -51,15 +67,25 @@ class EpochBatches:
         """What was given; a DataLoader as long as somebody else keeps it, as `fit` does."""
         return self._loader()
 
+    @property
+    def length(self) -> int | None:
+        """Batches per epoch, as the loader says; None where it does not know."""
+        return length_of(self.loader)
+
+    @property
+    def all_targets(self) -> Tensor | None:
+        """Every target of a loader over tensors; None where they come one by one."""
+        return all_targets(self.loader)
+
     def enter(self, progress: Progress) -> Iterator[Batch]:
         """The rest of the epoch under way."""
         epoch, done = progress.epoch - 1, progress.micro_batch
         if self.exact:
             self.seekable.set_position(epoch, done)
             if not done:
-                return unlabelled.batches(self.loader)
+                return unprofiled.batches(self.loader)
             here = rng_state(self.device)
-            batches = unlabelled.batches(self.loader)
+            batches = unprofiled.batches(self.loader)
             set_rng_state(here, self.device)  # where starting the workers drew from them
             return batches
         for part in (self.loader, *self.parts):
@@ -80,14 +106,19 @@ class EpochBatches:
             self._set_generators(own)
 
     def _begin(self) -> Iterator[Batch]:
-        self.start = {"rng": rng_state(self.device), "generators": self._generator_states()}
-        return unlabelled.batches(self.loader)
+        self.start = {
+            "rng": rng_state(self.device),
+            "generators": self._generator_states(),
+            "counters": self._counted(),
+        }
+        return unprofiled.batches(self.loader)
 
     def _play_again(self, done: int) -> Iterator[Batch]:
         here = rng_state(self.device)
         set_rng_state(self.start["rng"], self.device)
         self._set_generators(self.start["generators"])
-        batches = unlabelled.batches(self.loader)
+        self._set_counters(self.start.get("counters", {}))
+        batches = unprofiled.batches(self.loader)
         for _ in range(done):
             next(batches)
         set_rng_state(here, self.device)
@@ -95,15 +126,44 @@ class EpochBatches:
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs to enter this epoch again."""
-        return {"start": self.start, "generators": self._generator_states()}
+        return {
+            "start": self.start,
+            "generators": self._generator_states(),
+            "counters": self._counted(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Stand where `state_dict` was taken."""
         self.start = state["start"]
         self._set_generators(state["generators"])
+        self._set_counters(state.get("counters", {}))
+
+    def _counters(self) -> dict[str, Any]:
+        """Plain values that samplers and data sets of the user's own hold, such as an epoch."""
+        own = [
+            (number, part)
+            for number, part in enumerate(self.parts)
+            if type(part).__module__.split(".")[0] not in ("torch", "course")
+        ]
+        return {
+            f"{number}.{name}": value
+            for number, part in own
+            for name, value in getattr(part, "__dict__", {}).items()
+            if type(value) in (bool, int, float, str)
+        }
+
+    def _counted(self) -> dict[str, Any]:
+        """Those that have changed since the run began: settings stay those of the new process."""
+        now = self._counters()
+        return {name: value for name, value in now.items() if self._first.get(name) != value}
+
+    def _set_counters(self, values: dict[str, Any]) -> None:
+        for name, value in (self._first | values).items():
+            number, attribute = name.split(".", 1)
+            setattr(self.parts[int(number)], attribute, value)
 
     def _generators(self) -> list[Own]:
-        """Of a loader that is entered, its own only numbers the workers: the place decides."""
+        """A resumable loader's own generator only seeds its workers, so it need not be saved."""
         numbering = [getattr(self.loader, "generator", None)] if self.exact else []
         return own_generators(self.loader, without=numbering)
 
@@ -173,9 +233,19 @@ def all_targets(loader: Any) -> Tensor | None:
     if isinstance(dataset, Augmented):
         dataset = dataset.dataset
     plain = getattr(loader, "collate_fn", None) is default_collate
-    if plain and isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
-        return dataset.tensors[1]
-    return None
+    if not (plain and isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2):
+        return None
+    return _drawn(loader, dataset.tensors[1])
+
+
+def _drawn(loader: Any, targets: Tensor) -> Tensor | None:
+    """The targets that the sampler can draw; None where nobody knows which these are."""
+    if type(loader.batch_sampler) in WHOLE:
+        return targets
+    inner = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    if isinstance(inner, SubsetRandomSampler):
+        return targets[torch.as_tensor(inner.indices, dtype=torch.long)]
+    return targets if type(inner) in WHOLE else None
 
 
 def is_sharded(loader: Any) -> bool:

@@ -1,22 +1,27 @@
-"""Callbacks: seven moments of a run at which something may be added without touching the loop.
+"""Callbacks: eight moments of a run at which something may be added without touching the loop.
 
     on_fit_start
         on_epoch_start
             on_update_end      after each weight update: the hot path
             on_log             every `log_every` updates, with that line's numbers
             on_checkpoint      after `last.pt` is written
+        on_validation_start    after an epoch's last update, before it is evaluated
         on_epoch_end           after validation; early stopping decides here
     on_fit_end                 after the last update, also where the run failed
 
-A callback with `state_dict` and `load_state_dict` goes into checkpoints.
+A callback with `state_dict` and `load_state_dict` goes into checkpoints; one with `reset` forgets
+its last run when a new one begins. `check(trainer, names)` is asked before the first update, with
+the names of the numbers that an epoch will have.
 
 Source: the training-loop chapter, "A production loop"; ledger C32.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +37,14 @@ HOOKS = (
     "on_update_end",
     "on_log",
     "on_checkpoint",
+    "on_validation_start",
     "on_epoch_end",
     "on_fit_end",
 )
 
 
 class Callback:
-    """Does nothing at seven moments; override those you need.
+    """Does nothing at eight moments; override those you need.
 
     Each hook gets the trainer: `progress` says where the run is, `history` what it measured, and
     `stop(reason)` ends it after the current update.
@@ -59,6 +65,9 @@ class Callback:
     def on_checkpoint(self, trainer: Trainer) -> None:
         """After `last.pt` was written."""
 
+    def on_validation_start(self, trainer: Trainer) -> None:
+        """After an epoch's last update, before it is evaluated."""
+
     def on_epoch_end(self, trainer: Trainer) -> None:
         """After validation; `trainer.history[-1]` is this epoch."""
 
@@ -78,14 +87,9 @@ class Callbacks:
             callbacks.append(ProgressBar())
         self.calls = {name: [] for name in HOOKS}
         for callback in callbacks:
-            known = [name for name in HOOKS if hasattr(callback, name)]
-            if not known:
-                raise EngineError(
-                    f"callback {callback!r} has none of the hooks {', '.join(HOOKS)}. "
-                    "Give an object, not a class or function; subclass course.engine.Callback."
-                )
-            for name in known:
-                if getattr(type(callback), name, None) is not getattr(Callback, name):
+            for name in HOOKS:
+                own = getattr(type(callback), name, None) is not getattr(Callback, name)
+                if own and hasattr(callback, name):
                     self.calls[name].append(getattr(callback, name))
 
     def __getattr__(self, name: str) -> Any:
@@ -101,6 +105,55 @@ class Callbacks:
         return call
 
 
+def check_callbacks(callbacks: Any) -> list[Any]:
+    """The callbacks as a list, if each can be called at some moment.
+
+    Raises:
+        EngineError: One is a class, has no hook or a misspelt one, or a hook with other arguments.
+    """
+    if not isinstance(callbacks, (list, tuple)):
+        raise EngineError(
+            f"callbacks = {callbacks!r:.60}: expected a list, such as "
+            "callbacks=[EarlyStopping(patience=3)]."
+        )
+    for callback in callbacks:
+        if isinstance(callback, type):
+            raise EngineError(
+                f"callback {callback.__name__} is a class. Make one: {callback.__name__}()."
+            )
+        named = [name for name in dir(callback) if name.startswith("on_")]
+        if not set(named) & set(HOOKS):
+            raise EngineError(
+                f"callback {callback!r} has none of the hooks {', '.join(HOOKS)}. "
+                "Give an object, not a class or function; subclass course.engine.Callback."
+            )
+        for name in named:
+            if isinstance(callback, Callback) and name not in HOOKS:
+                close = get_close_matches(name, HOOKS, n=1)
+                raise EngineError(
+                    f"callback {type(callback).__name__} has {name}, which is never called. "
+                    + (f"Is {close[0]} meant?" if close else f"The hooks are {', '.join(HOOKS)}.")
+                )
+            if name in HOOKS:
+                _check_arguments(callback, name)
+    return list(callbacks)
+
+
+def _check_arguments(callback: Any, name: str) -> None:
+    """A hook takes the trainer, and `on_log` the line too."""
+    given = ["trainer", "line"] if name == "on_log" else ["trainer"]
+    try:
+        inspect.signature(getattr(callback, name)).bind(*given)
+    except TypeError as error:
+        raise EngineError(
+            f"callback {type(callback).__name__}: {name} will be called with "
+            f"({', '.join(given)}), and cannot be: {error}. Write def {name}(self, "
+            f"{', '.join(given)})."
+        ) from None
+    except ValueError:  # a function of C without a signature
+        return
+
+
 class ProgressBar(Callback):
     """A tqdm bar over the updates of each epoch, in a terminal or a notebook."""
 
@@ -108,7 +161,7 @@ class ProgressBar(Callback):
         self.bar = None
 
     def on_epoch_start(self, trainer: Trainer) -> None:
-        from tqdm.auto import tqdm
+        from tqdm import tqdm  # text: a widget would be an error when the notebook is reopened
 
         progress = trainer.progress
         self.bar = tqdm(
@@ -117,6 +170,7 @@ class ProgressBar(Callback):
             desc=f"epoch {progress.epoch}",
             unit="update",
             leave=False,
+            file=sys.stdout if _in_a_notebook() else None,  # there stderr is red, and costs marks
         )
 
     def on_update_end(self, trainer: Trainer) -> None:
@@ -136,8 +190,10 @@ class ProgressBar(Callback):
 
 def somebody_is_watching() -> bool:
     """Whether standard error is a terminal, or this is a notebook."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        return True
+    return (sys.stderr is not None and sys.stderr.isatty()) or _in_a_notebook()
+
+
+def _in_a_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return type(shell).__name__ == "ZMQInteractiveShell"

@@ -12,8 +12,10 @@ F105-F110, B28, B39.
 from __future__ import annotations
 
 import os
+import zipfile
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +34,33 @@ def save(state: Mapping[str, Any], path: Path | str) -> None:
     """Write a checkpoint to `path`, whole or not at all.
 
     Raises:
-        CheckpointError: `state` holds something that `weights_only=True` would refuse to read; no
-            file is touched.
+        CheckpointError: `state` holds something that `weights_only=True` would refuse to read, or
+            the disk does not take it; no file is touched, and no part of one is left.
     """
     path = Path(path)
     document = {"format": FORMAT, "version": VERSION, **plain(state)}
     partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as file:
-        torch.save(document, file)
-        file.flush()
-        os.fsync(file.fileno())  # the bytes are on the disk before the name is
-    os.replace(partial, path)
+    try:
+        with open(partial, "wb") as file:
+            torch.save(document, file)
+            file.flush()
+            os.fsync(file.fileno())  # the bytes are on the disk before the name is
+        os.replace(partial, path)
+    except (OSError, RuntimeError) as error:  # torch's writer wraps the disk's refusal
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise CheckpointError(_why_not_written(path, error)) from error
     _sync_directory(path.parent)
+
+
+def _why_not_written(path: Path, error: Exception) -> str:
+    """A full disk, or whatever else the system says."""
+    cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__ or error
+    reason = getattr(cause, "strerror", None) or str(cause).splitlines()[0][:120]
+    return (
+        f"{path}: the checkpoint cannot be written ({reason}). What was there before is still "
+        "there. Make room on the disk, or give another run_dir, and resume."
+    )
 
 
 def save_last(state: Mapping[str, Any], run_dir: Path) -> None:
@@ -76,6 +93,7 @@ def load(path: Path | str) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file. Give a checkpoint or a run directory.")
     try:
+        _check_sums(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
         reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else repr(error)
@@ -94,6 +112,19 @@ def load(path: Path | str) -> dict[str, Any]:
             "Use the course version that wrote it."
         )
     return state
+
+
+def _check_sums(path: Path) -> None:
+    """Each part of the file has a checksum (CRC-32); torch writes them and does not look at them.
+
+    Raises:
+        ValueError: One does not agree: some bit is another one than was written.
+    """
+    if not zipfile.is_zipfile(path):
+        return  # torch.load says what it is
+    with zipfile.ZipFile(path) as file:
+        if (part := file.testzip()) is not None:
+            raise ValueError(f"the checksum of its part {part} does not agree")
 
 
 def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
@@ -135,7 +166,7 @@ def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -
 
 def plain(value: Any, where: str = "state") -> Any:
     """`value` with NumPy numbers, arrays and paths turned into what `weights_only=True` reads."""
-    if isinstance(value, np.generic):  # np.float64 is a float, and refused all the same
+    if isinstance(value, np.generic):  # np.float64 is a float, and still refused
         return value.item()
     if value is None or isinstance(value, (Tensor, bool)):
         return value

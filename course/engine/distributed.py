@@ -6,7 +6,7 @@ micro-batch. The window's weight is summed over the processes, so that a short s
 size and the update is the one that a single process would make on the whole batch.
 
 DistributedDataParallel adds up gradients in buckets. It fills them in reverse order of registration
-at first, and after its first backward anew, in the order in which gradients came. From three
+at first, and after its first backward again, in the order in which gradients came. From three
 processes on, where a number lies in its bucket decides in which order it is added up, so a run
 that was resumed would round otherwise in its first update. Hence the buckets are settled at once.
 
@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from course.engine.window import Window
+from course.engine.window import OpenWindow, Window
 
 HERE = nullcontext()
 
@@ -99,18 +99,37 @@ class _Sum(nn.Module):
 
 
 def _settle_buckets(shared: DistributedDataParallel) -> None:
-    """Have the buckets filled anew now, not after the first update; the model is not called."""
+    """Have the buckets filled again now, not after the first update; the model is not called."""
     model = shared.module
     moved = [parameter for parameter in model.parameters() if parameter.requires_grad]
     grads = [parameter.grad for parameter in moved]
     shared.module = _Sum(moved)
     try:
-        for _ in range(2):  # they are filled anew when the second forward begins
+        for _ in range(2):  # they are filled again when the second forward begins
             shared().backward()
     finally:
         shared.module = model
         for parameter, grad in zip(moved, grads, strict=True):
             parameter.grad = grad
+
+
+def share_criterion(criterion: Any) -> None:
+    """Let the parameters and buffers of a criterion begin in every process as in the first."""
+    if num_ranks() > 1 and isinstance(criterion, nn.Module):
+        for tensor in (*criterion.parameters(), *criterion.buffers()):
+            dist.broadcast(tensor.detach(), 0)
+
+
+def average_criterion_(criterion: Any, model: nn.Module) -> None:
+    """Average the gradients of a criterion's own parameters, as the wrapper does the model's."""
+    if not (isinstance(model, DistributedDataParallel) and isinstance(criterion, nn.Module)):
+        return
+    for parameter in criterion.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= num_ranks()
 
 
 def window_end(model: nn.Module, last: bool) -> AbstractContextManager:
@@ -127,6 +146,21 @@ def joined(window: Window, model: nn.Module, device: torch.device) -> Window:
     total = torch.as_tensor(window.total, dtype=torch.float64, device=device).clone()
     dist.all_reduce(total)
     return Window(window.weights, total, window.sums, num_ranks())
+
+
+def open_window(
+    num_micro_batches: int, weigh: Any, model: nn.Module, device: torch.device
+) -> OpenWindow:
+    """A window whose weights come with its losses, summed over all processes that train `model`."""
+    if not isinstance(model, DistributedDataParallel):
+        return OpenWindow(num_micro_batches, weigh)
+
+    def sum_up(total: Any) -> Tensor:
+        total = torch.as_tensor(total, dtype=torch.float64, device=device).clone()
+        dist.all_reduce(total)
+        return total
+
+    return OpenWindow(num_micro_batches, weigh, num_ranks=num_ranks(), sum_up=sum_up)
 
 
 def agree(found: bool | Tensor, model: nn.Module) -> bool | Tensor:

@@ -9,6 +9,7 @@ Source: the training-loop chapter, "Evaluation"; ledger C03-C05, N55, F125, F127
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,15 +20,31 @@ from torch import Tensor, nn
 from course.engine.batches import is_sharded
 from course.engine.distributed import summed
 from course.engine.errors import EngineError
-from course.engine.placement import check_device, to_device
-from course.engine.window import Batch, Criterion, ignored_index, num_examples, weighing
+from course.engine.loss_of import Loss, LossOf, OwnLoss, PairLoss, as_loss_of
+from course.engine.placement import check_device
+from course.engine.preflight import check_shapes
+from course.engine.window import (
+    Batch,
+    Criterion,
+    averages_elements,
+    ignored_index,
+    is_known,
+    num_examples,
+)
+from course.state import evaluation_mode, moved, nested, undisturbed
+
+TAKEN = ("loss", "accuracy", "num_examples")
+"""Names that metrics may not have, since they would overwrite these numbers."""
+NEEDS_A_GRAPH = ("does not require grad", "does not have a grad_fn")
+"""What torch says where a gradient is asked for and no graph was built."""
 
 
 def evaluate(
     model: nn.Module,
     loader: Iterable[Batch],
-    criterion: Criterion,
+    criterion: Criterion | None = None,
     *,
+    loss_of: LossOf | None = None,
     device: torch.device | str | None = None,
     metrics: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
@@ -35,11 +52,13 @@ def evaluate(
 
     Args:
         model: In any mode; each module's mode is restored, also after an exception.
-        loader: Pairs of inputs [B, ...] and targets.
+        loader: Pairs of inputs [B, ...] and targets, or what `loss_of` takes.
         criterion: Loss of model outputs and targets, mean- or sum-reduced.
+        loss_of: In place of `criterion`: a function of (model, batch) that gives a `Loss`. One that
+            takes gradients itself (a gradient penalty) is given a graph, and a warning says so.
         device: Where to compute; the model's own by default.
         metrics: More numbers, by name: an object with `update(outputs, targets)` and `compute()`
-            (torchmetrics), or a function of outputs and targets that gives a value an example [B]
+            (torchmetrics), or a function of outputs and targets that gives a value per example [B]
             or their mean.
 
     Returns:
@@ -47,30 +66,60 @@ def evaluate(
         `num_examples`, then `metrics`.
 
     Raises:
-        EngineError: The loader gives no batch.
+        EngineError: The loader gives no batch, a metric has a name that is taken, or outputs and
+            targets would be broadcast against each other.
 
     Source: the training-loop chapter, "Evaluation".
     """
+    loss_of = as_loss_of(criterion, loss_of)
     device = check_device(model, device)
-    tally = Tally(criterion, device, metrics or {}, shared=is_sharded(loader))
-    with evaluation_mode(model):
-        for inputs, targets in to_device(loader, device):
-            outputs = model(inputs)
-            tally.add(outputs, targets, criterion(outputs, targets))
+    tally = Tally(loss_of, device, metrics or {}, shared=is_sharded(loader))
+    with evaluation_mode(model), _passing(loss_of):
+        for batch in loader:
+            batch = moved(batch, device)
+            tally.add(batch, _cost(loss_of, model, batch))
     return tally.result()
 
 
 @contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode and no graph inside; afterwards every module is in its own mode again."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+def _passing(loss_of: PairLoss | OwnLoss) -> Iterator[None]:
+    """One pass of a `loss_of` that carries state: begun afresh, and afterwards put back."""
+    kept = loss_of.state_dict() if hasattr(loss_of, "state_dict") else None
+    if hasattr(loss_of, "start_pass"):
+        loss_of.start_pass()
     try:
-        with torch.no_grad():
-            yield
+        yield
     finally:
-        for module, training in modes:
-            module.training = training  # not train(): it would flip frozen children
+        if kept is not None:
+            loss_of.load_state_dict(kept)
+
+
+def _cost(loss_of: PairLoss | OwnLoss, model: nn.Module, batch: Any) -> Loss:
+    """What a batch costs, without a graph; with one where the loss itself takes gradients."""
+    if getattr(loss_of, "takes_gradients", False):
+        with torch.enable_grad():
+            return _detached(loss_of(model, batch))
+    try:
+        return loss_of(model, batch)
+    except RuntimeError as error:
+        if not any(words in str(error) for words in NEEDS_A_GRAPH):
+            raise
+    with torch.enable_grad():
+        cost = _detached(loss_of(model, batch))
+    loss_of.takes_gradients = True
+    warnings.warn(
+        "this loss takes gradients itself, so validation builds graphs too: it is slower and needs "
+        "more memory than without.",
+        stacklevel=4,
+    )
+    return cost
+
+
+def _detached(cost: Loss) -> Loss:
+    return cost._replace(
+        value=cost.value.detach(),
+        outputs=nested.mapped(lambda x: x.detach() if isinstance(x, Tensor) else x, cost.outputs),
+    )
 
 
 class Tally:
@@ -78,32 +127,47 @@ class Tally:
 
     def __init__(
         self,
-        criterion: Criterion,
+        loss_of: PairLoss | OwnLoss,
         device: torch.device,
         metrics: Mapping[str, Any],
         *,
         shared: bool = False,
     ) -> None:
         self.device, self.shared = device, shared
-        self.weigh, self.sums = weighing(criterion)
-        self.ignore_index = ignored_index(criterion)
-        self.binary = isinstance(criterion, nn.BCEWithLogitsLoss)
+        self.loss_of, self.criterion = loss_of, loss_of.criterion
+        self.ignore_index = ignored_index(self.criterion)
+        self.binary = isinstance(self.criterion, nn.BCEWithLogitsLoss)
         self.loss = self.weight = self.correct = self.counted = torch.zeros((), device=device)
         self.num_examples = 0
+        self.class_dim: int | None = None
         self.metrics = dict(metrics)
         self.metric_sums: dict[str, Tensor] = {}
-        for metric in self.metrics.values():
+        for name, metric in self.metrics.items():
+            if name in TAKEN:
+                raise EngineError(
+                    f"a metric is called {name!r}, which would overwrite the {name} that is "
+                    f"measured anyway. Call it {'my_' + name!r}."
+                )
+            if isinstance(metric, type) or not (callable(metric) or hasattr(metric, "update")):
+                raise EngineError(
+                    f"metric {name!r} is {metric!r:.60}: expected a function of (outputs, targets) "
+                    "or an object with update() and compute(), such as torchmetrics has."
+                )
             if hasattr(metric, "reset"):
                 metric.reset()
 
-    def add(self, outputs: Tensor, targets: Tensor, loss: Tensor) -> None:
+    def add(self, batch: Any, cost: Loss) -> None:
         """Count one batch."""
-        weight = self.weigh(targets)
-        loss_sum = loss.double() if self.sums else loss.double() * weight
+        outputs, targets, loss = cost.outputs, cost.targets, cost.value.detach()
+        if not self.num_examples:
+            self._look_at_first(outputs, targets)
+        weight = self.loss_of.weight(targets) if cost.weight is None else cost.weight
+        loss_sum = loss.double() if cost.sums else loss.double() * weight
         # A batch whose targets are all masked has loss 0/0 and counts nothing.
         self.loss = self.loss + torch.where(torch.as_tensor(weight) > 0, loss_sum, 0.0)
         self.weight = self.weight + weight
-        self.num_examples += num_examples(targets)
+        num = num_examples(targets) if targets is not None else nested.num_examples(batch) or 1
+        self.num_examples += num
         if (right := self._right(outputs, targets)) is not None:
             self.correct = self.correct + right.sum()
             self.counted = self.counted + (targets.long() != self.ignore_index).sum()
@@ -112,18 +176,27 @@ class Tally:
                 metric.update(outputs, targets)
             else:
                 value = torch.as_tensor(metric(outputs, targets)).double()
-                value = value * len(targets) if value.ndim == 0 else value.sum()
+                value = value * num if value.ndim == 0 else value.sum()
                 self.metric_sums[name] = self.metric_sums.get(name, 0.0) + value
 
+    def _look_at_first(self, outputs: Any, targets: Any) -> None:
+        """Where the classes are, and whether outputs and targets would be broadcast."""
+        if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
+            return
+        if averages_elements(self.criterion):
+            check_shapes(outputs, targets)
+        if not targets.is_floating_point():
+            self.class_dim = class_dim(outputs, targets, self.criterion)
+
     def _right(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Which targets are hit; None where targets are no classes."""
+        """Which predictions are right, per target; None if the targets are not classes."""
         if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
             return None
         if self.binary and outputs.shape == targets.shape:
             return (outputs > 0) == (targets > 0.5)
-        if targets.is_floating_point() or outputs.ndim != targets.ndim + 1:
+        if self.class_dim is None:
             return None
-        return outputs.argmax(dim=1) == targets
+        return outputs.argmax(dim=self.class_dim) == targets
 
     def result(self) -> dict[str, float]:
         """The means, as Python numbers; over all processes, where each has its own share."""
@@ -157,3 +230,35 @@ class Tally:
             else:
                 result[name] = sums[f"metric {name}"] / sums["num_examples"]
         return result
+
+
+def class_dim(outputs: Tensor, targets: Tensor, criterion: Any) -> int | None:
+    """The dimension of `outputs` that holds one score per class; None where none fits.
+
+    torch's losses take [B, C, ...]. A language model gives [B, T, V], and its author's criterion
+    flattens that. Where both would fit, since T = V, the criterion decides: scores of one
+    prediction may all be raised by the same number, and no softmax notices.
+    """
+    if outputs.ndim != targets.ndim + 1:
+        return None
+    fits = [
+        dim
+        for dim in dict.fromkeys((1, outputs.ndim - 1))
+        if outputs.shape[:dim] + outputs.shape[dim + 1 :] == targets.shape
+    ]
+    if len(fits) < 2 or is_known(criterion):
+        return fits[0] if fits else None
+    for dim in fits:
+        raised = outputs + torch.randn_like(outputs.narrow(dim, 0, 1), generator=_own(outputs))
+        try:
+            with torch.no_grad(), undisturbed():
+                pair = [float(criterion(out, targets)) for out in (outputs, raised)]
+        except Exception:  # a loss_of cannot be asked
+            return None
+        if abs(pair[0] - pair[1]) <= 1e-3 * max(abs(pair[0]), 1e-3):
+            return dim
+    return None
+
+
+def _own(tensor: Tensor) -> torch.Generator:
+    return torch.Generator(tensor.device).manual_seed(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,11 +9,12 @@ from typing import Any
 
 from course.engine.errors import EngineError
 from course.engine.improvement import better, check_mode
+from course.tables import html_table
 
 
 @dataclass
 class History:
-    """One dictionary an epoch: epoch, train_loss, val_loss, val_accuracy, lr, grad_norm ..."""
+    """One dictionary per epoch: epoch, train_loss, val_loss, val_accuracy, lr, grad_norm ..."""
 
     monitor: str = "val_loss"
     """The number that says which epoch is best."""
@@ -96,10 +96,7 @@ class History:
         )
 
     def _repr_html_(self) -> str:
-        names, rows = self._table()
-        lines = ["".join(f"<th>{html.escape(name)}</th>" for name in names)]
-        lines += ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
-        return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+        return html_table(*self._table())
 
 
 def _cell(value: Any) -> str:

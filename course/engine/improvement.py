@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
+from collections.abc import Iterable
+
+from course.engine.errors import EngineError
+
+LOWER = {
+    "loss", "error", "err", "mse", "mae", "rmse", "mape", "nll", "perplexity", "ppl", "wer", "cer",
+    "fid", "brier", "ece", "bpc", "distance",
+}  # fmt: skip
+"""Words in the name of a number that is better when it is lower."""
+HIGHER = {
+    "acc", "accuracy", "auc", "auroc", "roc", "f", "precision", "recall", "map", "bleu", "rouge",
+    "dice", "iou", "miou", "psnr", "ssim", "kappa", "mcc", "top", "r",
+}  # fmt: skip
+"""Words in the name of a number that is better when it is higher."""
 
 
 def better(value: float, best: float | None, *, mode: str = "min", min_delta: float = 0.0) -> bool:
@@ -17,4 +33,46 @@ def better(value: float, best: float | None, *, mode: str = "min", min_delta: fl
 def check_mode(mode: str) -> None:
     """`min` or `max`."""
     if mode not in ("min", "max"):
-        raise ValueError(f"mode = {mode!r}: expected 'min' (lower is better) or 'max'.")
+        raise EngineError(f"mode = {mode!r}: expected 'min' (lower is better) or 'max'.")
+
+
+def known_direction(monitor: str) -> str | None:
+    """Which way a number is better, by its name; None where the name does not say.
+
+    >>> [known_direction(name) for name in ("val_loss", "val_top5_accuracy", "val_score_of_mine")]
+    ['min', 'max', None]
+    """
+    words = set(re.split(r"[^a-z]+", monitor.lower()))
+    lower, higher = words & LOWER, words & HIGHER
+    if bool(lower) == bool(higher):
+        return None
+    return "min" if lower else "max"
+
+
+def direction(monitor: str, mode: str | None = None) -> str:
+    """Which way the monitored number is better: as `mode` says, else by its name.
+
+    Raises:
+        EngineError: Neither says it, or `mode` is no direction.
+    """
+    known = known_direction(monitor)
+    if mode is None:
+        if known is None:
+            raise EngineError(
+                f"monitor = {monitor!r}: is a lower or a higher value better? The name does not "
+                "say it. Give mode='min' or mode='max'."
+            )
+        return known
+    check_mode(mode)
+    if known not in (None, mode):
+        warnings.warn(
+            f"monitor = {monitor!r} with mode={mode!r} keeps the worst epoch: leave mode out, or "
+            f"say mode={known!r}.",
+            stacklevel=4,
+        )
+    return mode
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a message."""
+    return ", ".join(names)

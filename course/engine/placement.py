@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from course.engine.errors import EngineError
-from course.engine.window import Batch
+from course.engine.window import Batch, as_pair
+from course.state import moved
 
 
 def choose_device(device: torch.device | str) -> torch.device:
@@ -45,7 +46,13 @@ def check_device(model: nn.Module, device: torch.device | str | None) -> torch.d
 def move_training_(
     model: nn.Module, criterion: Any, optimizer: Optimizer, device: torch.device
 ) -> None:
-    """Move model, criterion and the optimizer's state to `device`, keeping every object."""
+    """Move model, criterion and the optimizer's state to `device`, keeping every object.
+
+    Where `.to()` makes new parameters (XLA and other backends whose tensors cannot take a CPU
+    tensor's place), the optimizer is handed those: else it would go on moving the old ones, and
+    nothing would be trained.
+    """
+    before = _parameters(model, criterion)
     try:
         model.to(device)
     except (NotImplementedError, RuntimeError) as error:
@@ -55,34 +62,31 @@ def move_training_(
         ) from error
     if isinstance(criterion, nn.Module):
         criterion.to(device)
+    _hand_over_(optimizer, before, _parameters(model, criterion))
     if optimizer.state:
         optimizer.load_state_dict(optimizer.state_dict())  # casts the state to its parameters
 
 
 def to_device(loader: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """The loader's batches on `device`."""
+    """The loader's batches, pairs of inputs and targets, on `device`."""
     for batch in loader:
-        yield move(as_pair(batch), device)
+        yield moved(as_pair(batch), device)
 
 
-def as_pair(batch: Any) -> Batch:
-    """The batch as (inputs, targets)."""
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise EngineError(
-            f"a batch is a {type(batch).__name__}"
-            + (f" of {len(batch)}" if hasattr(batch, "__len__") else "")
-            + ", expected a pair (inputs, targets). Let the dataset or collate_fn return pairs."
-        )
-    return batch
+def _parameters(*parts: Any) -> list[nn.Parameter]:
+    modules = [part for part in parts if isinstance(part, nn.Module)]
+    return [parameter for module in modules for parameter in module.parameters()]
 
 
-def move(value: Any, device: torch.device) -> Any:
-    """`value` with every tensor in it on `device`; pinned memory is copied without waiting."""
-    if isinstance(value, Tensor):
-        return value if value.device == device else value.to(device, non_blocking=True)
-    if isinstance(value, Mapping):
-        return {key: move(item, device) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        moved = [move(item, device) for item in value]
-        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
-    return value
+def _hand_over_(
+    optimizer: Optimizer, before: list[nn.Parameter], after: list[nn.Parameter]
+) -> None:
+    """Put the parameters after a move in the place of those before it."""
+    new = {old: now for old, now in zip(before, after, strict=True) if old is not now}
+    if not new:
+        return
+    for group in optimizer.param_groups:
+        group["params"] = [new.get(parameter, parameter) for parameter in group["params"]]
+    for old, now in new.items():
+        if old in optimizer.state:
+            optimizer.state[now] = optimizer.state.pop(old)

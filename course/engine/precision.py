@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from course.engine.errors import EngineError
 from course.engine.nonfinite import step_unless
-from course.engine.unlabelled import step
+from course.engine.unprofiled import step
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -27,35 +28,43 @@ class Precision:
 
     def __init__(self, name: str = "fp32", device: torch.device | str = "cpu") -> None:
         if name not in DTYPES:
-            raise ValueError(f"precision = {name!r}: expected fp32, bf16 or fp16.")
+            raise EngineError(f"precision = {name!r}: expected fp32, bf16 or fp16.")
         self.name = name
         device_type = torch.device(device).type
         dtype = DTYPES[name]
         if name == "bf16" and device_type == "cuda" and not torch.cuda.is_bf16_supported():
-            raise ValueError("precision = 'bf16': this GPU has no bfloat16. Use 'fp16'.")
+            raise EngineError("precision = 'bf16': this GPU has no bfloat16. Use 'fp16'.")
         self.autocast: AbstractContextManager = (
             torch.autocast(device_type, dtype) if dtype else nullcontext()
         )
+        self.plain: AbstractContextManager = (
+            torch.autocast(device_type, enabled=False) if dtype else nullcontext()
+        )
+        """For a backward pass inside a forward one."""
         self.scaler = torch.amp.GradScaler(device_type) if name == "fp16" else None
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Tensor, *, retain_graph: bool | None = None) -> None:
         """Add the loss's gradients into `.grad`, scaled up under fp16."""
-        (self.scaler.scale(loss) if self.scaler else loss).backward()
+        (self.scaler.scale(loss) if self.scaler else loss).backward(retain_graph=retain_graph)
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Give `.grad` its true size, so that clipping sees real norms."""
         if self.scaler:
             self.scaler.unscale_(optimizer)
 
-    def step(self, optimizer: Optimizer, *, unless: bool | Tensor = False) -> None:
+    def step(
+        self, optimizer: Optimizer, *, unless: bool | Tensor = False, update_scale: bool = True
+    ) -> None:
         """Update the weights; under fp16 the scale may grow afterwards.
 
         Args:
             unless: False, or a 0-d tensor by which a fused optimizer decides on the device.
+            update_scale: False where other optimizers step under the same scale.
         """
         if self.scaler:
             self.scaler.step(optimizer)
-            self.scaler.update()
+            if update_scale:
+                self.scaler.update()
         elif unless is False:
             step(optimizer)
         else:

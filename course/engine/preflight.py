@@ -9,88 +9,192 @@ C21, F07-F13, B09, B10, B15-B17, B36.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral
+from os import PathLike
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import Dataset, IterableDataset
 
 from course.data.loading import length_of
-from course.engine.batches import all_targets, is_sharded
+from course.engine.batches import EpochBatches, is_sharded
 from course.engine.distributed import num_ranks
 from course.engine.errors import EngineError, NonFiniteError
-from course.engine.nonfinite import POLICIES
-from course.engine.progress import Progress, Sums
+from course.engine.history import History
+from course.engine.improvement import direction
+from course.engine.loss_of import check_callable
+from course.engine.progress import Plan, Progress, Sums
+from course.engine.several import Optimizers, Several
+from course.engine.weighing import Measured
 from course.engine.window import (
     Batch,
     Criterion,
     averages_elements,
     averages_targets,
     ignored_index,
-    weighing,
 )
-
-if TYPE_CHECKING:
-    from course.engine.trainer import Trainer
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How long a run lasts and what it does on the way; checked when made."""
-
-    epochs: int | None
-    """Passes over the data; None where only `max_updates` ends the run."""
-    max_updates: int | None
-    """Weight updates; None where only `epochs` ends the run."""
-    checkpoint_every: int | None
-    """Updates between two checkpoints; None for one after each epoch."""
-    log_every: int
-    """Updates between two log lines."""
-    on_nonfinite: str
-    """`raise` or `skip`."""
-    metrics: Mapping[str, Any] | None
-    """More numbers for validation."""
-
-    def __post_init__(self) -> None:
-        if self.epochs is None and self.max_updates is None:
-            raise EngineError(
-                "epochs and max_updates are both None, so the run would not end. Say epochs=10."
-            )
-        for name in ("epochs", "max_updates", "checkpoint_every", "log_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise EngineError(f"{name} = {value}: expected 1 or more.")
-        if self.on_nonfinite not in POLICIES:
-            raise EngineError(
-                f"on_nonfinite = {self.on_nonfinite!r}: expected {' or '.join(POLICIES)}."
-            )
-
-    def is_reached(self, progress: Progress) -> bool:
-        """Whether all the updates asked for are made."""
-        if self.max_updates is not None and progress.update >= self.max_updates:
-            return True
-        return self.epochs is not None and progress.epoch > self.epochs
-
-    def wants_checkpoint(self, update: int) -> bool:
-        """Whether a checkpoint is due after this update."""
-        return self.checkpoint_every is not None and update % self.checkpoint_every == 0
-
-    def num_updates(self, updates_per_epoch: int | None) -> int | None:
-        """Updates of the whole run; None where the loader has no length."""
-        if self.epochs is None:
-            return self.max_updates
-        return None if updates_per_epoch is None else self.epochs * updates_per_epoch
 
 
 def check_accum_steps(accum_steps: int) -> None:
-    """At least one micro-batch a step."""
-    if not isinstance(accum_steps, int) or accum_steps < 1:
+    """At least one micro-batch per step."""
+    if not isinstance(accum_steps, Integral) or isinstance(accum_steps, bool) or accum_steps < 1:
         raise EngineError(
-            f"accum_steps = {accum_steps}: a step needs at least 1 micro-batch. "
+            f"accum_steps = {accum_steps!r}: a step needs at least 1 micro-batch. "
             "For no accumulation, use 1."
         )
+
+
+def check_settings(max_norm: Any, seed: Any, run_dir: Any) -> None:
+    """The settings that nothing else looks at before the first update."""
+    number = isinstance(max_norm, (int, float)) and not isinstance(max_norm, bool)
+    if max_norm is not None and not callable(max_norm) and not (number and max_norm > 0):
+        raise EngineError(
+            f"max_norm = {max_norm!r}: the ceiling must be above 0. Usual values are 0.5 to 5, or "
+            "give a function that clips. For no clipping leave it out."
+        )
+    if seed is not None and (
+        not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32
+    ):
+        raise EngineError(f"seed = {seed!r}: expected a whole number from 0 to 4294967295.")
+    if run_dir is not None and not isinstance(run_dir, (str, PathLike)):
+        raise EngineError(f"run_dir = {run_dir!r}: expected a path, such as 'runs/first'.")
+
+
+def parts(model: Any, optimizer: Any, scheduler: Any, step: Any) -> tuple[Any, Any, Any]:
+    """Model, optimizer and scheduler; several by name for a step of the user's own.
+
+    Raises:
+        EngineError: They are something else.
+    """
+    if step is not None:
+        check_callable("step", step)
+        if isinstance(model, Mapping) and not isinstance(model, nn.Module):
+            for name, part in model.items():
+                check_model(part, f"model {name!r}")
+            model = nn.ModuleDict(dict(model))
+        if not isinstance(optimizer, Mapping):
+            optimizer = {"optimizer": optimizer}
+        for part in optimizer.values():
+            check_is_optimizer(part)
+        optimizer = Optimizers(optimizer)
+        if isinstance(scheduler, Mapping):
+            scheduler = Several(scheduler)
+    check_model(model)
+    if step is None:
+        if isinstance(optimizer, Mapping):
+            raise EngineError(
+                f"several optimizers ({', '.join(optimizer)}) need a step that says in which order "
+                "they move: Trainer(..., step=...), a function of (step, batch)."
+            )
+        check_is_optimizer(optimizer)
+    if scheduler is not None and not (
+        hasattr(scheduler, "step") and not isinstance(scheduler, type)
+    ):
+        raise EngineError(
+            f"scheduler = {scheduler!r:.60}: expected one of torch.optim.lr_scheduler, made from "
+            "the optimizer."
+        )
+    return model, optimizer, scheduler
+
+
+def check_model(model: Any, name: str = "model") -> None:
+    """A module, made and not its class."""
+    if isinstance(model, type):
+        raise EngineError(f"{name} is the class {model.__name__}. Make one: {model.__name__}().")
+    if not isinstance(model, nn.Module):
+        raise EngineError(
+            f"{name} is a {type(model).__name__}, expected an nn.Module. Several by name need "
+            "step=...; a function becomes a module as a class with a forward method."
+        )
+
+
+def check_own_step(step: Any, accum_steps: int, compile: bool) -> None:
+    """What a step of the user's own cannot have round it."""
+    if step is None:
+        return
+    if accum_steps > 1:
+        raise EngineError(
+            f"accum_steps = {accum_steps} with a step of your own: it is given one batch at a "
+            "time. Use a larger batch, or accumulate inside the step."
+        )
+    if compile:
+        raise EngineError(
+            "compile=True with a step of your own: compile the models yourself, as "
+            "torch.compile(model), where it helps."
+        )
+    if num_ranks() > 1:
+        raise EngineError(
+            f"a step of your own in {num_ranks()} processes: their gradients would not be "
+            "averaged. Run it in one process."
+        )
+
+
+def check_weighing(measured: Measured) -> None:
+    """A window of several micro-batches needs to know what each of them weighs.
+
+    Raises:
+        EngineError: The criterion is neither a sum nor a mean of anything known.
+    """
+    if measured.known:
+        return
+    raise EngineError(
+        "the criterion's loss of a batch is neither the sum nor a mean of its parts' losses, by "
+        "examples or by targets"
+        + (f": {measured.numbers}" if measured.numbers else "")
+        + ". So micro-batches cannot be weighed to equal the big batch. Give the criterion a "
+        "method weight_of(targets) that says what its mean divides by, or reduce by sum or mean "
+        "over examples; or use accum_steps=1."
+    )
+
+
+def new_history(monitor: Any, mode: str | None, *, has_validation: bool) -> History:
+    """The empty history, with the number that chooses the best epoch."""
+    if monitor is None:
+        monitor = "val_loss" if has_validation else "train_loss"
+    if not isinstance(monitor, str):
+        raise EngineError(f"monitor = {monitor!r}: expected a name, such as 'val_loss'.")
+    if monitor.startswith("val_") and not has_validation:
+        raise EngineError(
+            f"monitor = {monitor!r}: no such number; without a val_loader an epoch has no val_... "
+            "Hand over a val_loader, or monitor 'train_loss'."
+        )
+    return History(monitor, direction(monitor, mode))
+
+
+def check_is_optimizer(optimizer: Any) -> None:
+    """One of torch's optimizers, made and not its class, whose step needs no closure."""
+    if isinstance(optimizer, Optimizer) and type(optimizer).__name__ != "LBFGS":
+        return
+    if isinstance(optimizer, type):
+        raise EngineError(
+            f"optimizer is the class {optimizer.__name__}. "
+            f"Make one: {optimizer.__name__}(model.parameters(), lr=0.1)."
+        )
+    if isinstance(optimizer, Optimizer):
+        raise EngineError(
+            "LBFGS evaluates the loss several times per step and needs a closure, which this loop "
+            "does not give it. Use SGD or AdamW, or call LBFGS in a loop of your own."
+        )
+    if hasattr(optimizer, "step") and hasattr(optimizer, "param_groups"):
+        return  # a wrapper round an optimizer
+    if optimizer is None:
+        raise EngineError(
+            "no optimizer is given, so nothing would move. Build it from the model: "
+            "SGD(model.parameters(), lr=0.1)."
+        )
+    if isinstance(optimizer, (list, tuple)):
+        raise EngineError(
+            f"optimizer is a {type(optimizer).__name__} of {len(optimizer)}. Expected one "
+            "optimizer. Several move in a step of your own: name them, optimizer={'generator': "
+            "..., 'critic': ...}, and give step=..."
+        )
+    raise EngineError(
+        f"optimizer is a {type(optimizer).__name__}, expected one of torch.optim. "
+        "The order is model, criterion, optimizer."
+    )
 
 
 def check_optimizer(model: nn.Module, optimizer: Optimizer, criterion: Any = None) -> None:
@@ -124,18 +228,47 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer, criterion: Any = Non
         )
 
 
-def check_loaders(train_loader: Iterable[Batch], val_loader: Iterable[Batch] | None) -> None:
-    """Both loaders must give batches, and each process its own share."""
-    for name, loader in (("training", train_loader), ("validation", val_loader)):
-        if length_of(loader) == 0:
+def check_loaders(batches: EpochBatches, val_loader: Iterable[Batch] | None, plan: Plan) -> None:
+    """Both loaders must give batches, as often as they are read, and each process its own share."""
+    check_loader("train_loader", batches.loader)
+    if val_loader is not None:
+        check_loader("val_loader", val_loader)
+    for name, loader in (("train_loader", batches.loader), ("val_loader", val_loader)):
+        if isinstance(loader, Iterator) and plan.epochs is not None and plan.epochs > 1:
+            raise EngineError(
+                f"{name} is a {type(loader).__name__}, which can be read only once, and "
+                f"epochs = {plan.epochs}. Hand over the DataLoader or list itself, not iter(...)."
+            )
+    for name, length in (("training", batches.length), ("validation", length_of(val_loader))):
+        if length == 0:
             raise EngineError(
                 f"the {name} loader gives no batch. Is the data set empty, or drop_last=True with "
                 "fewer examples than a batch?"
             )
-    if num_ranks() > 1 and not is_sharded(train_loader):
+    if num_ranks() > 1 and not is_sharded(batches.loader):
         raise EngineError(
             f"each of {num_ranks()} processes would train on the same batches. Build the loader "
             "with make_loader(..., rank=rank(), num_ranks=num_ranks()), or a DistributedSampler."
+        )
+
+
+def check_loader(name: str, loader: Any) -> None:
+    """Something that gives batches again and again: a DataLoader, or a list of batches."""
+    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        raise EngineError(
+            f"{name} is a data set ({type(loader).__name__}), which gives single examples. "
+            f"Make batches of it: DataLoader({name.removesuffix('_loader')}_set, batch_size=32)."
+        )
+    if isinstance(loader, (type, str, bytes, Tensor, Mapping)):
+        what = loader.__name__ if isinstance(loader, type) else type(loader).__name__
+        raise EngineError(
+            f"{name} is a {what}, expected a DataLoader or a list of batches, "
+            "such as DataLoader(TensorDataset(inputs, targets), 32)."
+        )
+    if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
+        raise EngineError(
+            f"{name} is a {type(loader).__name__}, which gives no batches. Expected a DataLoader "
+            "or a list of batches."
         )
 
 
@@ -180,83 +313,81 @@ def located(error: Exception, progress: Progress, num_micro_batches: int) -> Exc
     return error
 
 
-class FirstUpdate:
-    """The criterion during the first update: looks at outputs and targets before they can do harm.
+def check_pair(
+    criterion: Criterion, all_targets: Tensor | None, outputs: Any, targets: Any
+) -> None:
+    """Look at outputs and targets before the criterion does.
 
-    Later updates use the criterion itself: looking costs time, on an accelerator a wait.
+    Args:
+        all_targets: Every target of a data set of tensors: all its labels are looked at, not one
+            batch's.
+
+    Raises:
+        EngineError: With what it saw, and a way out.
     """
+    if targets is None:
+        raise EngineError(
+            "targets are None: there is nothing to compare the outputs with. For an autoencoder "
+            "let the dataset return (inputs, inputs), or say with loss_of=... what a batch costs."
+        )
+    if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
+        return
+    if averages_targets(criterion):
+        _check_classes(criterion, all_targets, outputs, targets)
+    elif averages_elements(criterion):
+        check_shapes(outputs, targets)
 
-    def __init__(self, criterion: Criterion, all_targets: Tensor | None = None) -> None:
-        self.criterion, self.all_targets = criterion, all_targets
-        self.weight_of, sums = weighing(criterion)
-        self.reduction = "sum" if sums else "mean"
 
-    @classmethod
-    def of(cls, trainer: Trainer) -> FirstUpdate:
-        """For a trainer; a data set of tensors has all its labels looked at, not one batch's."""
-        return cls(trainer.criterion, all_targets(trainer.batches.loader))
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if isinstance(outputs, Tensor) and isinstance(targets, Tensor):
-            if averages_targets(self.criterion):
-                self._check_classes(outputs, targets)
-            elif averages_elements(self.criterion):
-                self._check_shapes(outputs, targets)
-        loss = self.criterion(outputs, targets)
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            shape = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-            raise EngineError(
-                f"the criterion gave {shape}, expected a single number. Use reduction='mean'."
-            )
-        if not loss.requires_grad:
-            raise EngineError(
-                "the loss has no graph: nothing that it is computed from requires a gradient. "
-                "Is everything frozen, or is there a detach(), .item() or no_grad() in the model?"
-            )
-        return loss
-
-    def _check_classes(self, outputs: Tensor, targets: Tensor) -> None:
-        if targets.is_floating_point():
-            if outputs.shape != targets.shape:
-                raise EngineError(
-                    f"targets are {targets.dtype} {list(targets.shape)} for outputs "
-                    f"{list(outputs.shape)}: class indices must be whole numbers. "
-                    "Use targets.long(), without a last dimension of 1."
-                )
-            return
-        taken = targets.dtype is torch.long or (targets.dtype is torch.uint8 and targets.ndim == 1)
-        if not taken:
-            raise EngineError(
-                f"targets are {targets.dtype}: this criterion takes class indices as torch.long "
-                "(torch.uint8 as [B] only). Use targets.long()."
-            )
-        expected = [*outputs.shape[:1], *outputs.shape[2:]]
-        if list(targets.shape) != expected:
-            one_hot = targets.shape == outputs.shape
-            raise EngineError(
-                f"targets are {list(targets.shape)} for outputs {list(outputs.shape)}, expected "
-                f"{expected}. "
-                + ("One-hot? Use targets.argmax(1)." if one_hot else "Try targets.squeeze(-1).")
-            )
-        num_classes = outputs.shape[1] if outputs.ndim > 1 else outputs.shape[0]
-        every = targets if self.all_targets is None else self.all_targets
-        kept = every[every != ignored_index(self.criterion)]
-        if len(kept) and not 0 <= kept.min() <= kept.max() < num_classes:
-            raise EngineError(
-                f"labels run from {kept.min()} to {kept.max()}, and the model has {num_classes} "
-                f"outputs: expected 0 to {num_classes - 1}. Count classes from 0, or widen the "
-                "last layer."
-            )
-
-    def _check_shapes(self, outputs: Tensor, targets: Tensor) -> None:
+def _check_classes(
+    criterion: Criterion, all_targets: Tensor | None, outputs: Tensor, targets: Tensor
+) -> None:
+    if targets.is_floating_point():
         if outputs.shape != targets.shape:
             raise EngineError(
-                f"outputs are {list(outputs.shape)} and targets {list(targets.shape)}: they would "
-                "be broadcast against each other, each output compared with each target. "
-                "Use outputs.squeeze(-1) or targets.unsqueeze(-1)."
+                f"targets are {targets.dtype} {list(targets.shape)} for outputs "
+                f"{list(outputs.shape)}: class indices must be whole numbers. "
+                "Use targets.long(), without a last dimension of 1."
             )
-        if not targets.is_floating_point():
-            raise EngineError(
-                f"targets are {targets.dtype}: this criterion takes numbers like the outputs. "
-                "Use targets.float()."
-            )
+        return
+    taken = targets.dtype is torch.long or (targets.dtype is torch.uint8 and targets.ndim == 1)
+    if not taken:
+        raise EngineError(
+            f"targets are {targets.dtype}: this criterion takes class indices as torch.long "
+            "(torch.uint8 as [B] only). Use targets.long()."
+        )
+    expected = [*outputs.shape[:1], *outputs.shape[2:]]
+    if list(targets.shape) != expected:
+        one_hot = targets.shape == outputs.shape
+        raise EngineError(
+            f"targets are {list(targets.shape)} for outputs {list(outputs.shape)}, expected "
+            f"{expected}. "
+            + ("One-hot? Use targets.argmax(1)." if one_hot else "Try targets.squeeze(-1).")
+        )
+    num_classes = outputs.shape[1] if outputs.ndim > 1 else outputs.shape[0]
+    every = targets if all_targets is None else all_targets
+    kept = every[every != ignored_index(criterion)]
+    if len(kept) and not 0 <= kept.min() <= kept.max() < num_classes:
+        raise EngineError(
+            f"labels run from {kept.min()} to {kept.max()}, and the model has {num_classes} "
+            f"outputs: expected 0 to {num_classes - 1}. Count classes from 0, or widen the "
+            "last layer."
+        )
+
+
+def check_shapes(outputs: Tensor, targets: Tensor) -> None:
+    """Numbers are compared one by one, so both must have the same shape.
+
+    Raises:
+        EngineError: They would be broadcast, or targets are not numbers like the outputs.
+    """
+    if outputs.shape != targets.shape:
+        raise EngineError(
+            f"outputs are {list(outputs.shape)} and targets {list(targets.shape)}: they would "
+            "be broadcast against each other, each output compared with each target. "
+            "Use outputs.squeeze(-1) or targets.unsqueeze(-1)."
+        )
+    if not targets.is_floating_point():
+        raise EngineError(
+            f"targets are {targets.dtype}: this criterion takes numbers like the outputs. "
+            "Use targets.float()."
+        )

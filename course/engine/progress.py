@@ -1,4 +1,4 @@
-"""Progress: where a run is, and the sums of the epoch that is under way.
+"""Progress: how long a run should be, where it is, and the sums of the epoch under way.
 
 Reports of single updates are kept as they come and read together at log points: reading one by one
 would make the loop wait for the accelerator after every update.
@@ -6,16 +6,43 @@ would make the loop wait for the accelerator after every update.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from course.data.loading import length_of
+from course.engine.errors import EngineError
+from course.engine.nonfinite import POLICIES
 
-if TYPE_CHECKING:
-    from course.engine.trainer import StepReport
+ON_CHANGE = ("refuse", "accept")
+
+
+class StepReport(NamedTuple):
+    """What one update did. Reading `loss` or `grad_norm` waits for the accelerator."""
+
+    mean_loss: Tensor
+    """Mean loss over all micro-batches; 0-d, on the device."""
+    weight: float | Tensor
+    """What the mean divides by: examples, unmasked targets or their class weights."""
+    norm: Tensor | None
+    """Joint L2 norm of the gradients before clipping, 0-d; None where it was not measured."""
+    found_nonfinite: bool | Tensor
+    """True: a loss or gradient was inf or nan, and the step was not taken."""
+    numbers: dict[str, Tensor] | None = None
+    """More losses by name, of a step of the user's own."""
+
+    @property
+    def loss(self) -> float:
+        """Mean loss per example (unmasked target, class weight) over all micro-batches."""
+        return float(self.mean_loss)
+
+    @property
+    def grad_norm(self) -> float | None:
+        """Joint L2 norm of the gradients before clipping."""
+        return None if self.norm is None else float(self.norm)
 
 
 @dataclass(kw_only=True)
@@ -23,9 +50,9 @@ class Sums:
     """What the updates of one stretch add up to."""
 
     loss: float = 0.0
-    """Losses, each times what it counts."""
+    """Sum of loss × weight."""
     weight: float = 0.0
-    """What they counted."""
+    """Sum of the weights."""
     norm: float = 0.0
     """Gradient norms before clipping."""
     norms: int = 0
@@ -68,13 +95,15 @@ class Progress:
     """This epoch's sums so far."""
     since_log: Sums = field(default_factory=Sums)
     """The same since the last log line."""
+    named: dict[str, float] = field(default_factory=dict)
+    """Sums of this epoch's named losses × weight."""
     pending: list[StepReport] = field(default_factory=list, repr=False)
     """Reports that are not yet read."""
 
     @classmethod
-    def of(cls, loader: Any, accum_steps: int) -> Progress:
-        """The start of a run over `loader`."""
-        return cls(micro_batches_per_epoch=length_of(loader), accum_steps=accum_steps)
+    def of(cls, micro_batches_per_epoch: int | None, accum_steps: int) -> Progress:
+        """The start of a run."""
+        return cls(micro_batches_per_epoch=micro_batches_per_epoch, accum_steps=accum_steps)
 
     @property
     def updates_per_epoch(self) -> int | None:
@@ -85,6 +114,9 @@ class Progress:
     def add(self, report: StepReport, num_micro_batches: int) -> None:
         """Count one window, without waiting for the device."""
         self.micro_batch += num_micro_batches
+        if report.numbers and report.found_nonfinite is not True:
+            for name, value in report.numbers.items():
+                self.named[name] = self.named.get(name, 0.0) + float(value) * float(report.weight)
         if report.found_nonfinite is not True:
             self.update += 1
             self.update_in_epoch += 1
@@ -129,7 +161,7 @@ class Progress:
                 sums.norms += 1
 
     def log_line(self) -> dict[str, Any] | None:
-        """What was measured since the last line, which it starts anew; None where nothing was."""
+        """What was measured since the last line; None where nothing was. Starts the next line."""
         sums, self.since_log = self.since_log, Sums()
         if not (sums.weight or sums.skipped):
             return None
@@ -146,6 +178,13 @@ class Progress:
         self.epoch += 1
         self.micro_batch = self.update_in_epoch = 0
         self.sums = Sums()
+        self.named = {}
+
+    def named_means(self) -> dict[str, float]:
+        """Means of this epoch's named losses, as `train_<name>`."""
+        weight = self.sums.weight
+        names = (name for name in self.named if name != "loss")
+        return {f"train_{name}": self.named[name] / weight for name in names if weight}
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers, everything read."""
@@ -157,6 +196,73 @@ class Progress:
         self.__dict__.update(state)
         self.sums, self.since_log = Sums(**state["sums"]), Sums(**state["since_log"])
         self.pending = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long a run lasts and what it does on the way; checked when made."""
+
+    epochs: int | None
+    """Passes over the data; None where only `max_updates` ends the run."""
+    max_updates: int | None
+    """Weight updates; None where only `epochs` ends the run."""
+    checkpoint_every: int | None
+    """Updates between two checkpoints; None for one after each epoch."""
+    log_every: int
+    """Updates between two log lines."""
+    on_nonfinite: str
+    """`raise` or `skip`."""
+    metrics: Mapping[str, Any] | None
+    """More numbers for validation."""
+    on_change: str = "refuse"
+    """`refuse` or `accept` other settings than a checkpoint's."""
+
+    def __post_init__(self) -> None:
+        if self.epochs is None and self.max_updates is None:
+            raise EngineError(
+                "epochs and max_updates are both None, so the run would not end. Say epochs=10."
+            )
+        for name in ("epochs", "max_updates", "checkpoint_every", "log_every"):
+            value = getattr(self, name)
+            if value is None and name != "log_every":
+                continue
+            if not isinstance(value, Integral) or isinstance(value, bool):
+                raise EngineError(f"{name} = {value!r}: expected a whole number, such as 10.")
+            if value < 1:
+                raise EngineError(f"{name} = {value}: expected 1 or more.")
+        for name, allowed in (("on_nonfinite", POLICIES), ("on_change", ON_CHANGE)):
+            if getattr(self, name) not in allowed:
+                raise EngineError(
+                    f"{name} = {getattr(self, name)!r}: expected {' or '.join(allowed)}."
+                )
+        if self.metrics is not None and not isinstance(self.metrics, Mapping):
+            raise EngineError(
+                f"metrics = {self.metrics!r:.60}: expected a dictionary by name, such as "
+                "{'mae': nn.L1Loss()}."
+            )
+
+    def is_reached(self, progress: Progress) -> bool:
+        """Whether all the updates asked for are made."""
+        if self.max_updates is not None and progress.update >= self.max_updates:
+            return True
+        return self.epochs is not None and progress.epoch > self.epochs
+
+    def wants_norm(self, progress: Progress) -> bool:
+        """Whether the next update is the first since a log line or an epoch began.
+
+        A norm costs time, so of those that no clipping needs one per log line is measured.
+        """
+        return progress.update % self.log_every == 0 or progress.update_in_epoch == 0
+
+    def wants_checkpoint(self, update: int) -> bool:
+        """Whether a checkpoint is due after this update."""
+        return self.checkpoint_every is not None and update % self.checkpoint_every == 0
+
+    def num_updates(self, updates_per_epoch: int | None) -> int | None:
+        """Updates of the whole run; None where the loader has no length."""
+        if self.epochs is None:
+            return self.max_updates
+        return None if updates_per_epoch is None else self.epochs * updates_per_epoch
 
 
 def _numbers(values: list[Tensor | float]) -> list[float]:

@@ -16,9 +16,10 @@ import inspect
 import json
 import math
 import os
+import warnings
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ from course.engine.runs import (
     read_run,
     read_runs,
 )
+from course.engine.several import Several
 
 if TYPE_CHECKING:
     from course.engine.trainer import Trainer
@@ -72,9 +74,6 @@ class RunRecord(AbstractContextManager):
     def of(
         cls,
         trainer: Trainer,
-        train_loader: Any,
-        val_loader: Any,
-        config: Mapping[str, Any] | None,
         *,
         resumed_from: Path | None,
     ) -> RunRecord:
@@ -84,7 +83,7 @@ class RunRecord(AbstractContextManager):
             return record
         if rank() == 0:
             record.open(trainer.run_dir, resumed_from)
-            record.content |= describe(trainer, train_loader, val_loader, config)
+            record.content |= trainer.description
             record.write()
         wait_for_all()
         return record
@@ -98,73 +97,118 @@ class RunRecord(AbstractContextManager):
         """Make the directory ready: for a fresh run empty, for a resumed one as it was then."""
         if resumed_from is None:
             set_aside(run_dir)
-        try:
-            run_dir.mkdir(parents=True, exist_ok=True)
-            (run_dir / METRICS).touch()
-        except OSError as error:
-            raise EngineError(
-                f"run_dir = {run_dir}: cannot be written ({error.strerror}). "
-                "Choose a directory of yours, as run_dir='runs/first'."
-            ) from error
+        make_directory(run_dir)
+        (run_dir / METRICS).touch()
         self.run_dir = run_dir
         self.content = {"started": _now(), "resumed": []}
         if resumed_from is not None:
-            earlier = read_json(run_dir / RECORD) if (run_dir / RECORD).is_file() else self.content
+            earlier = _earlier(run_dir / RECORD)
             update = self.trainer.progress.update
-            self.content["started"] = earlier["started"]
-            self.content["resumed"] = [*earlier["resumed"], {"at": _now(), "update": update}]
+            self.content["started"] = earlier.get("started", self.content["started"])
+            self.content["resumed"] = [
+                *earlier.get("resumed", []),
+                {"at": _now(), "update": update},
+            ]
             _drop_lines_after(run_dir / METRICS, update)
 
     def log(self, kind: str, line: Mapping[str, Any]) -> None:
         """Append one line to the log."""
         if self.run_dir is None:
             return
-        with open(self.run_dir / METRICS, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, **_finite(line)}) + "\n")
+        text = json.dumps({"kind": kind, **_finite(line)}) + "\n"
+        path = self.run_dir / METRICS
+        with _said_if_full(path), open(path, "a", encoding="utf-8") as file:
+            file.write(text)
 
     def write(self, **more: Any) -> None:
         """Write `run.json`, whole or not at all."""
         if self.run_dir is None:
             return
         self.content |= more
-        partial = self.run_dir / (RECORD + ".partial")
-        partial.write_text(json.dumps(_finite(self.content), indent=2) + "\n", encoding="utf-8")
-        os.replace(partial, self.run_dir / RECORD)
+        text = json.dumps(_finite(self.content), indent=2) + "\n"
+        _replace(self.run_dir / RECORD, text)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        trainer, history = self.trainer, self.trainer.history
         if error is not None:
-            trainer.hooks.on_fit_end()  # so that bars and files are closed
+            self.trainer.hooks.on_fit_end()  # so that bars and files are closed
+        with suppress(EngineError) if error is not None else nullcontext():
+            self._finish(kind, error)
+
+    def _finish(self, kind: type | None, error: BaseException | None) -> None:
+        trainer, history = self.trainer, self.trainer.history
         self.write(
             finished=_now(),
             status="finished" if error is None else "failed",
             reason=trainer.progress.stopped if error is None else f"{kind.__name__}: {error}",
+            weighting=weighting_of(trainer.loss_of),
             updates=trainer.progress.update,
             last=history[-1] if len(history) else None,
             best=history.best if history.best_index is not None else None,
         )
 
 
-def describe(
-    trainer: Trainer, train_loader: Any, val_loader: Any, config: Mapping[str, Any] | None
-) -> dict[str, Any]:
+@contextmanager
+def _said_if_full(path: Path) -> Iterator[None]:
+    """A disk that takes no more is said in a sentence.
+
+    Raises:
+        EngineError: In the place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(
+            f"{path}: cannot be written ({error.strerror}). Make room on the disk, or give another "
+            "run_dir, and resume from the last checkpoint."
+        ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with _said_if_full(path):
+            partial.write_text(text, encoding="utf-8")
+            os.replace(partial, path)
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def _earlier(path: Path) -> dict[str, Any]:
+    """What the record said before the run was resumed; a broken one is put aside, and said."""
+    if not path.is_file():
+        return {}
+    try:
+        if not isinstance(earlier := read_json(path), dict):
+            raise EngineError(f"{path}: holds no record of a run.")
+        return earlier
+    except EngineError as error:
+        aside = path.with_name(path.name + ".broken")
+        os.replace(path, aside)
+        warnings.warn(f"{error} It is now {aside.name}; the run goes on without it.", stacklevel=5)
+        return {}
+
+
+def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None) -> dict[str, Any]:
     """Everything about a run that is known before its first update."""
+    train_loader = trainer.batches.loader
     settings = {
         "model": type(trainer.model).__name__,
         "model_hash": _hash(repr(trainer.model)),
         "num_parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "criterion": repr(trainer.criterion)
-        if isinstance(trainer.criterion, nn.Module)
-        else getattr(trainer.criterion, "__name__", type(trainer.criterion).__name__),
-        "optimizer": type(trainer.optimizer).__name__,
+        "criterion": name_of(trainer.criterion),
+        "loss_of": name_of(trainer.own_loss_of),
+        "step": name_of(trainer.own_step),
+        "optimizer": kind_of(trainer.optimizer),
         **_groups_of(trainer.optimizer),
         **_options_of("criterion", trainer.criterion),
         **_options_of("scheduler", trainer.scheduler),
-        "scheduler": type(trainer.scheduler).__name__ if trainer.scheduler else None,
+        "scheduler": kind_of(trainer.scheduler),
         "schedule_per": trainer.schedule_per if trainer.scheduler else None,
         "batch_size": _batch_size(train_loader),
         "accum_steps": trainer.accum_steps,
-        "max_norm": trainer.max_norm if not callable(trainer.max_norm) else repr(trainer.max_norm),
+        "max_norm": name_of(trainer.max_norm) if callable(trainer.max_norm) else trainer.max_norm,
         "precision": trainer.precision.name,
         "compile": trainer.compile,
         "callbacks": [type(callback).__name__ for callback in trainer.callbacks],
@@ -174,6 +218,7 @@ def describe(
         "mode": trainer.history.mode,
         **dict(config or {}),
     }
+    settings = {name: value for name, value in settings.items() if name not in OWN or value}
     return {
         "status": "running",
         "settings": settings,
@@ -185,6 +230,23 @@ def describe(
     }
 
 
+def make_directory(run_dir: Path) -> None:
+    """Make a run's directory, if it can be written.
+
+    Raises:
+        EngineError: It cannot.
+    """
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        if not os.access(run_dir, os.W_OK):
+            raise PermissionError(13, "no permission")
+    except OSError as error:
+        raise EngineError(
+            f"run_dir = {run_dir}: cannot be written ({error.strerror}). "
+            "Choose a directory of yours, such as run_dir='runs/first'."
+        ) from error
+
+
 def set_aside(run_dir: Path) -> Path | None:
     """Move an earlier run out of the way: `runs/digits` becomes `runs/digits-1`, then `-2` ..."""
     if not (run_dir / RECORD).is_file():
@@ -194,6 +256,50 @@ def set_aside(run_dir: Path) -> Path | None:
         number += 1
     run_dir.rename(aside)
     return aside
+
+
+COMPARED = ("optimizer.", "criterion", "loss_of", "step", "scheduler.", "max_norm", "seed", "data.")
+"""Settings of which a resumed run says when they are others than those of its checkpoint."""
+
+
+def compared(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a run's description must not change without a word when it is resumed."""
+    data = description["data"]["train"] or {}
+    every = {
+        **description["settings"],
+        "seed": description["seed"],
+        **{f"data.{name}": value for name, value in data.items()},
+    }
+    kept = {name: value for name, value in every.items() if name.startswith(COMPARED)}
+    return {name: _finite(value) for name, value in kept.items()}
+
+
+def weighting_of(loss_of: Any) -> str | None:
+    """How a loss weighs its batch, in words; None where its own `loss_of` says it each time."""
+    if loss_of is None or loss_of.weigher is None:
+        return None
+    return loss_of.measured.kind if loss_of.measured else "as torch's own loss"
+
+
+OWN = ("criterion", "loss_of", "step")
+"""Settings of which a run has one or two."""
+
+
+def name_of(thing: Any) -> str | None:
+    """A criterion, function or module in words that are the same in the next process."""
+    if thing is None or isinstance(thing, nn.Module):
+        return None if thing is None else repr(thing)
+    if isinstance(thing, partial):
+        options = ", ".join(f"{name}={value!r}" for name, value in sorted(thing.keywords.items()))
+        return f"partial({name_of(thing.func)}, {options})"
+    return getattr(thing, "__name__", type(thing).__name__)
+
+
+def kind_of(thing: Any) -> str | None:
+    """The class of an optimizer or scheduler; of several, each by its name."""
+    if isinstance(thing, Several):
+        return ", ".join(f"{name}: {type(part).__name__}" for name, part in thing.parts.items())
+    return None if thing is None else type(thing).__name__
 
 
 def _groups_of(optimizer: Any) -> dict[str, Any]:
@@ -209,6 +315,9 @@ def _groups_of(optimizer: Any) -> dict[str, Any]:
 
 def _options_of(part: str, thing: Any) -> dict[str, Any]:
     """What a criterion or scheduler was made with, as far as it keeps that: no state."""
+    if isinstance(thing, Several):
+        parts = (_options_of(f"{part}.{name}", thing[name]) for name in thing)
+        return {name: value for options in parts for name, value in options.items()}
     if isinstance(thing, partial):
         options = dict(thing.keywords)
     elif thing is None or not hasattr(thing, "__dict__") or isinstance(thing, FunctionType):
@@ -244,9 +353,7 @@ def _drop_lines_after(path: Path, update: int) -> None:
     kept = [
         line for line in log_lines(path) if line.get("update", line.get("updates", 0)) <= update
     ]
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-    os.replace(partial, path)
+    _replace(path, "".join(json.dumps(line) + "\n" for line in kept))
 
 
 def _finite(value: Any) -> Any:

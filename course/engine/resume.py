@@ -17,12 +17,14 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course.data.loading import length_of
+from torch import nn
+
 from course.engine import checkpoint
 from course.engine.batches import why_not_repeatable
 from course.engine.distributed import everybodys, num_ranks, rank
 from course.engine.errors import CheckpointError
-from course.engine.seeding import rng_state, set_rng_state
+from course.engine.record import compared, kind_of
+from course.state import rng_state, set_rng_state
 
 if TYPE_CHECKING:
     from course.engine.trainer import Trainer
@@ -34,7 +36,9 @@ def collect(trainer: Trainer) -> dict[str, Any]:
         "setup": _setup(trainer),
         "progress": trainer.progress.state_dict(),
         "history": trainer.history.state_dict(),
+        "settings": compared(trainer.description),
         "model": trainer.model.state_dict(),
+        "criterion": state_of_loss(trainer),
         "optimizer": trainer.optimizer.state_dict(),
         "scheduler": trainer.scheduler.state_dict() if trainer.scheduler else None,
         "scaler": trainer.precision.scaler.state_dict() if trainer.precision.scaler else None,
@@ -47,6 +51,12 @@ def collect(trainer: Trainer) -> dict[str, Any]:
             }
         ),
     }
+
+
+def state_of_loss(trainer: Trainer) -> dict[str, Any]:
+    """What the criterion, or a `loss_of` that carries state, holds; empty for a plain function."""
+    loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
+    return loss.state_dict() if hasattr(loss, "state_dict") else {}
 
 
 def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
@@ -84,16 +94,20 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
             "into the model with course.engine.load_weights."
         )
     _check_setup(state["setup"], _setup(trainer), path)
+    changed = _check_changes(state.get("settings"), trainer, path)
     mine = state["processes"][rank()]
     checkpoint.check_weights(trainer.model, state["model"], path)
+    loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
+    if isinstance(loss, nn.Module) and "criterion" in state:
+        checkpoint.check_weights(loss, state["criterion"], path)
     trainer.batches.check(mine["batches"])
     try:
-        trainer.optimizer.load_state_dict(state["optimizer"])
-        if trainer.scheduler:
-            trainer.scheduler.load_state_dict(state["scheduler"])
+        _load_accepted(trainer, state, changed)
     except (ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: the optimizer or schedule differs: {error}") from error
     trainer.model.load_state_dict(state["model"])
+    if state.get("criterion") and hasattr(loss, "load_state_dict"):
+        loss.load_state_dict(state["criterion"])
     if trainer.precision.scaler:
         trainer.precision.scaler.load_state_dict(state["scaler"])
     trainer.progress.load_state_dict(state["progress"] | mine["sums"])
@@ -119,11 +133,11 @@ def _warn_of_other_draws(loader: Any) -> None:
 def _setup(trainer: Trainer) -> dict[str, Any]:
     """What must be the same for a place in the run to mean the same."""
     return {
-        "micro-batches an epoch": length_of(trainer.batches.loader),  # as it says, right or not
+        "micro-batches an epoch": trainer.batches.length,  # as it says, right or not
         "accum_steps": trainer.accum_steps,
         "precision": trainer.precision.name,
-        "optimizer": type(trainer.optimizer).__name__,
-        "scheduler": type(trainer.scheduler).__name__ if trainer.scheduler else None,
+        "optimizer": kind_of(trainer.optimizer),
+        "scheduler": kind_of(trainer.scheduler),
         "schedule_per": trainer.schedule_per,
         "callbacks": [type(callback).__name__ for callback in _remembering(trainer)],
         "processes": num_ranks(),
@@ -140,6 +154,62 @@ def _check_setup(there: dict[str, Any], here: dict[str, Any], path: Path) -> Non
                 "not be the same one. Resume with the same settings, or start a new run from its "
                 "weights with course.engine.load_weights."
             )
+
+
+def _check_changes(there: dict[str, Any] | None, trainer: Trainer, path: Path) -> dict[str, Any]:
+    """The settings that are others than the checkpoint's, if they are accepted.
+
+    Raises:
+        CheckpointError: There are any, and `on_change` is `"refuse"`.
+    """
+    if there is None:  # written by an earlier version
+        return {}
+    here = compared(trainer.description)
+    names = [n for n in dict.fromkeys([*there, *here]) if there.get(n) != here.get(n)]
+    # Other groups of parameters, or another kind of optimizer, do not fit at all: said later.
+    names = [n for n in names if not n.startswith("optimizer.") or (n in there and n in here)]
+    names = [n for n in names if n != "seed" or here["seed"] is not None]
+    if names and trainer.plan.on_change == "refuse":
+        changes = ", ".join(f"{n} {there.get(n)} -> {here.get(n)}" for n in names)
+        raise CheckpointError(
+            f"{path}: changed since it was written: {changes}. Go on with the new settings by "
+            "on_change='accept', or give the old ones back."
+        )
+    return {name: here.get(name) for name in names}
+
+
+def _load_accepted(trainer: Trainer, state: dict[str, Any], changed: dict[str, Any]) -> None:
+    """Load optimizer and schedule; accepted options stay what they are in this call."""
+    asked = [dict(group) for group in trainer.optimizer.param_groups]
+    trainer.optimizer.load_state_dict(state["optimizer"])
+    if trainer.scheduler:
+        trainer.scheduler.load_state_dict(_with_options(state["scheduler"], changed))
+    for number, (group, wish) in enumerate(zip(trainer.optimizer.param_groups, asked, strict=True)):
+        end = f".{number}" if number else ""
+        for name in [n for n in wish if f"optimizer.{n}{end}" in changed]:
+            if name == "lr":
+                _set_rate(trainer.scheduler, number, group, wish)
+            else:
+                group[name] = wish[name]
+
+
+def _set_rate(scheduler: Any, number: int, group: dict[str, Any], wish: dict[str, Any]) -> None:
+    """A new learning rate; under a schedule, the rate that its factors multiply."""
+    rate = wish.get("initial_lr", wish["lr"])
+    if "initial_lr" not in group:
+        group["lr"] = rate
+        return
+    group["lr"] = group["lr"] * rate / group["initial_lr"] if group["initial_lr"] else rate
+    group["initial_lr"] = rate
+    if hasattr(scheduler, "base_lrs"):
+        scheduler.base_lrs[number] = rate
+
+
+def _with_options(state: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
+    """A schedule's state with its accepted options in it."""
+    own = {name.removeprefix("scheduler."): value for name, value in changed.items()
+           if name.startswith("scheduler.")}  # fmt: skip
+    return state | {name: value for name, value in own.items() if name in state}
 
 
 def _remembering(trainer: Trainer) -> list[Any]:

@@ -1,6 +1,6 @@
 """Runs on disk: read one, read all, and compare two.
 
-Comparing follows the ablation discipline: change one thing, read the metric beside it. Where more
+Comparing follows the ablation discipline: change one thing, read the metric next to it. Where more
 than one thing changed, the difference belongs to none of them alone.
 
 Source: Lecture 3, "Ablation"; ledger C37, N23.
@@ -100,7 +100,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What differs between two runs, and the metric beside it."""
+    """What differs between two runs, and the metric next to it."""
 
     metric: str
     """The monitored number."""

@@ -26,7 +26,7 @@ def list_runs(
     A record that cannot be read is named on stderr, and the exit code is 2; the others are listed.
     """
     if not directory.is_dir():
-        _fail(f"{directory}: no such directory. Give the one that holds the runs, as `runs`.")
+        _fail(f"{directory}: no such directory. Give the one that holds the runs, e.g. `runs`.")
     runs, faults = _readable(directory)
     rows = [_row(run) for run in runs]
     if as_json:
@@ -57,7 +57,7 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 
 @app.command()
 def compare(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
-    """What differs between two runs, and the metric beside it. One change at a time."""
+    """What differs between two runs, and the metric next to it. One change at a time."""
     from course.engine.runs import compare as compare_runs
 
     one, two = _read(first), _read(second)

@@ -30,8 +30,7 @@ from course.engine.errors import EngineError
 
 if TYPE_CHECKING:
     from course.engine.history import History
-    from course.engine.preflight import Plan
-    from course.engine.progress import Progress
+    from course.engine.progress import Plan, Progress
 
 UNITS = ("epoch", "update", "metric")
 
@@ -180,7 +179,8 @@ def check_length(scheduler: Any, schedule_per: str, plan: Plan, progress: Progre
         )
     raise EngineError(
         f"{type(scheduler).__name__} is {length} steps long and schedule_per={schedule_per!r} "
-        f"steps it {planned} times ({product}). {cure}"
+        f"steps it {planned} times ({product}). {cure} If the length is meant, say "
+        "Trainer(..., check_schedule=False)."
     )
 
 

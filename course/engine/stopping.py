@@ -9,12 +9,14 @@ ledger C11, C13, N53, F111, K29, B39.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from course.engine.callbacks import Callback
-from course.engine.improvement import better, check_mode
+from course.engine.errors import EngineError
+from course.engine.improvement import better, check_mode, direction, listed
 
 if TYPE_CHECKING:
     from course.engine.trainer import Trainer
@@ -40,9 +42,9 @@ class EarlyStopping(Callback):
         monitor: str | None = None,
         mode: str | None = None,
     ) -> None:
-        if patience < 0 or min_delta < 0:
-            raise ValueError(
-                f"patience = {patience}, min_delta = {min_delta}: expected numbers from 0 up."
+        if not all(isinstance(n, (int, float)) and n >= 0 for n in (patience, min_delta)):
+            raise EngineError(
+                f"patience = {patience!r}, min_delta = {min_delta!r}: expected numbers from 0 up."
             )
         if mode is not None:
             check_mode(mode)
@@ -51,6 +53,19 @@ class EarlyStopping(Callback):
         self.best: float | None = None
         self.best_epoch: int | None = None
         self.waited = 0
+
+    def reset(self) -> None:
+        """Forget an earlier run."""
+        self.best = self.best_epoch = None
+        self.waited = 0
+
+    def check(self, trainer: Trainer, names: Sequence[str]) -> None:
+        """The number that decides must be one that an epoch has."""
+        name = self.monitor or trainer.history.monitor
+        if name not in names:
+            raise EngineError(f"EarlyStopping: no {name!r} in the history; it has {listed(names)}.")
+        if self.monitor is not None and self.mode is None:
+            self.mode = direction(name)
 
     def update(self, value: float, *, epoch: int = 0, mode: str = "min") -> bool:
         """Count one epoch's number; True when it is time to stop."""
@@ -63,8 +78,6 @@ class EarlyStopping(Callback):
     def on_epoch_end(self, trainer: Trainer) -> None:
         history, line = trainer.history, trainer.history[-1]
         name = self.monitor or history.monitor
-        if name not in line:
-            raise KeyError(f"EarlyStopping: no {name!r} in the history; it has {', '.join(line)}.")
         mode = self.mode or history.mode
         if self.update(line[name], epoch=line["epoch"], mode=mode):
             best = "never finite" if self.best is None else f"best {self.best:.4g}"
@@ -90,9 +103,13 @@ class KeepBest(Callback):
     def __init__(self) -> None:
         self.weights: dict[str, Tensor] | None = None
 
+    def reset(self) -> None:
+        """Forget an earlier run."""
+        self.weights = None
+
     def on_epoch_end(self, trainer: Trainer) -> None:
         if trainer.history.best_is_last:
-            state = trainer.model.state_dict()
+            state = trainer.judged_model.state_dict()
             self.weights = {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def restore(self, trainer: Trainer) -> None:

@@ -18,19 +18,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course.engine.errors import EngineError
+from course.state import nested
+
+if TYPE_CHECKING:
+    from course.engine.loss_of import Loss
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
 Weight = float | Tensor
 Weigher = tuple[Callable[[Tensor], Weight], bool]
-"""What a micro-batch's targets count, and whether the criterion sums instead of averaging."""
+"""(function that gives a micro-batch's weight, True if the criterion sums)."""
 
 PER_TARGET = (nn.CrossEntropyLoss, nn.NLLLoss)
 PER_ELEMENT = (
@@ -59,6 +63,24 @@ def windows(loader: Iterable[Batch], accum_steps: int) -> Iterator[list[Batch]]:
         yield window
 
 
+def check_any(micro_batches: Sequence[Batch]) -> None:
+    """A step needs something to learn from."""
+    if not micro_batches:
+        raise EngineError("no micro-batches: a step needs at least one pair (inputs, targets).")
+
+
+def as_pair(batch: Any) -> Batch:
+    """The batch as (inputs, targets)."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise EngineError(
+            f"a batch is a {type(batch).__name__}"
+            + (f" of {len(batch)}" if hasattr(batch, "__len__") else "")
+            + ", expected a pair (inputs, targets). Let the dataset or collate_fn return pairs, or "
+            "say with loss_of=... what such a batch costs."
+        )
+    return batch
+
+
 @dataclass(slots=True)
 class Window:
     """What each micro-batch of one update counts."""
@@ -75,10 +97,9 @@ class Window:
     @classmethod
     def of(cls, micro_batches: Sequence[Batch], weighing: Weigher) -> Window:
         """Weigh the micro-batches as the criterion averages over them."""
-        if not micro_batches:
-            raise EngineError("no micro-batches: a step needs at least one pair (inputs, targets).")
+        check_any(micro_batches)
         weigh, sums = weighing
-        weights = [weigh(targets) for _, targets in micro_batches]
+        weights = [weigh(as_pair(batch)[1]) for batch in micro_batches]
         return cls(weights, weights[0] if len(weights) == 1 else sum(weights), sums)
 
     def shares(self) -> list[Weight]:
@@ -100,8 +121,9 @@ class Window:
         """What this process's mean stands for; over all processes it adds up to the total."""
         return self.total if self.num_ranks == 1 else self.total / self.num_ranks
 
-    def weighted(self, loss: Tensor, index: int) -> Tensor:
+    def weighted(self, loss: Loss, index: int) -> Tensor:
         """One micro-batch's loss, as it enters `backward`."""
+        loss = loss.value
         if len(self.weights) == 1 and self.num_ranks == 1:
             return loss
         weight = self.weights[index]
@@ -115,8 +137,81 @@ class Window:
             return False
         weight = self.weights[index]
         if isinstance(weight, Tensor) and weight.device.type != "cpu":
-            return False  # to know it would be to wait for it
+            return False  # reading it would block until the GPU is done
         return not weight and bool(self.total)
+
+    def settle_(self, parameters: Iterable[Tensor]) -> None:
+        """Nothing is left to do: every share was known before its `backward`."""
+
+
+class OpenWindow:
+    """A window whose weights are known only when its losses are.
+
+    Each loss enters `backward` as if all micro-batches weighed what the first does. At the end
+    the gradients are multiplied by one factor, which is 1 where that was so.
+    """
+
+    def __init__(
+        self,
+        num_micro_batches: int,
+        weigh: Callable[[Any], Weight],
+        *,
+        num_ranks: int = 1,
+        sum_up: Callable[[Weight], Tensor] | None = None,
+    ) -> None:
+        self.num, self.weigh = num_micro_batches, weigh
+        self.num_ranks, self.sum_up = num_ranks, sum_up
+        self.weights: list[Weight] = []
+        self.unit: Weight = 1.0
+        """What all micro-batches together would weigh."""
+        self.total: Weight = 0.0
+        self.sums = False
+
+    def counts_nothing(self, index: int) -> bool:
+        """Nobody knows before the loss is there."""
+        return False
+
+    def weighted(self, loss: Loss, index: int) -> Tensor:
+        """One micro-batch's loss, as it enters `backward`; its weight is counted."""
+        weight, self.sums = loss.weight, loss.sums
+        weight = self.weigh(loss.targets) if weight is None else weight
+        if isinstance(weight, Tensor) and weight.device.type == "cpu":
+            weight = weight.item()
+        if not self.weights:
+            first = weight if self.sum_up is None else 1.0  # other processes have other weights
+            self.unit = self.num * (first.clamp(min=1e-9) if isinstance(first, Tensor) else first)
+            self.unit = self.unit if isinstance(self.unit, Tensor) or self.unit else self.num
+        self.weights.append(weight)
+        if self.sums:
+            return loss.value * self.num_ranks if self.num_ranks > 1 else loss.value
+        if isinstance(weight, Tensor):
+            return torch.where(weight > 0, loss.value * (weight / self.unit), 0.0)
+        if weight == self.unit:
+            return loss.value
+        return loss.value * (weight / self.unit) if weight else loss.value.nan_to_num() * 0.0
+
+    def settle_(self, parameters: Iterable[Tensor]) -> None:
+        """Divide the gradients by what the window really holds."""
+        self.total = sum(self.weights)
+        if self.sum_up is not None:
+            self.total = self.sum_up(self.total)
+        if self.sums:
+            return
+        factor = self.unit * self.num_ranks / self.total if self.num > 1 or self.sum_up else 1.0
+        if not isinstance(factor, Tensor) and factor == 1:
+            return
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+
+    def mean(self, entered: Tensor) -> Tensor:
+        """The mean loss, from the sum of what entered `backward`."""
+        return entered / self.total if self.sums else entered * (self.unit / self.total)
+
+    @property
+    def counted(self) -> Weight:
+        """What this process's mean stands for; over all processes it adds up to the total."""
+        return self.total if self.num_ranks == 1 else self.total / self.num_ranks
 
 
 def weighing(criterion: Criterion) -> Weigher:
@@ -124,10 +219,10 @@ def weighing(criterion: Criterion) -> Weigher:
 
     Known are torch's losses, as modules, as functions and under `functools.partial`. A criterion
     with a method `weight_of(targets)` speaks for itself. Any other is taken to average over
-    examples.
+    examples, unless `course.engine.weighing` measures it.
     """
     if type(criterion) is nn.CrossEntropyLoss and criterion.reduction == "mean":  # the hot path
-        return partial(_unmasked, criterion.ignore_index, criterion.weight), False
+        return partial(unmasked, criterion.ignore_index, criterion.weight), False
     options, _ = _options(criterion)
     reduction = options.get("reduction", "mean")
     if reduction == "none":
@@ -138,7 +233,7 @@ def weighing(criterion: Criterion) -> Weigher:
     if own := getattr(criterion, "weight_of", None):
         weigh = own
     elif averages_targets(criterion):
-        weigh = partial(_unmasked, ignored_index(criterion), options.get("weight"))
+        weigh = partial(unmasked, ignored_index(criterion), options.get("weight"))
     else:
         weigh = torch.numel if averages_elements(criterion) else num_examples
     return weigh, reduction == "sum"
@@ -158,6 +253,19 @@ def weighing_all(criterion: Criterion, every_target: Tensor | None) -> Weigher:
     ):
         return torch.numel, sums
     return weigh, sums
+
+
+def is_known(criterion: Criterion) -> bool:
+    """Whether `weighing` knows how this criterion weighs: torch's own, or one that says so."""
+    if hasattr(criterion, "weight_of") or type(criterion) in (*PER_TARGET, *PER_ELEMENT):
+        return True
+    if isinstance(criterion, partial):
+        return (
+            not criterion.args
+            and not isinstance(criterion.func, nn.Module)
+            and is_known(criterion.func)
+        )
+    return any(criterion is known for known in (*PER_TARGET_FUNCTIONS, *PER_ELEMENT_FUNCTIONS))
 
 
 def averages_targets(criterion: Criterion) -> bool:
@@ -184,14 +292,24 @@ def _options(criterion: Criterion) -> tuple[dict, object]:
     return said, None if isinstance(criterion, nn.Module) else criterion
 
 
-def num_examples(value: Any) -> int:
-    """Length of the first tensor in a target, which may be a tuple or a dict of several."""
-    while not isinstance(value, Tensor):
-        value = next(iter(value.values() if isinstance(value, dict) else value))
-    return len(value)
+def num_examples(targets: Any) -> int:
+    """How many examples these targets are for.
+
+    Raises:
+        EngineError: They hold nothing that could be counted.
+    """
+    if isinstance(targets, Tensor) and targets.dim():
+        return len(targets)
+    found = nested.num_examples(targets)
+    if found is None:
+        raise EngineError(
+            f"targets are {targets!r:.60}: they hold no tensor, so their examples cannot be "
+            "counted. Let the dataset return targets, such as the inputs again for an autoencoder."
+        )
+    return found
 
 
-def _unmasked(ignore_index: int, class_weights: Tensor | None, targets: Tensor) -> Weight:
+def unmasked(ignore_index: int, class_weights: Tensor | None, targets: Tensor) -> Weight:
     """Number of targets that count, or the sum of their class weights."""
     if targets.is_floating_point():  # class probabilities [B, C, ...]: nothing is masked
         return targets.numel() / targets.shape[1] if targets.ndim > 1 else 1.0

@@ -1,6 +1,6 @@
-"""Steps and batches without the labels that torch puts round them for its profiler.
+"""step(), zero_grad() and next() without torch's profiler annotations.
 
-Each label costs 8 to 30 µs, so round the three of an update, `zero_grad`, `step` and the loader's
+Each annotation costs 8 to 30 µs; for the three of an update, `zero_grad`, `step` and the loader's
 `next`, a small model spends a tenth of its time on them. They are left out where no profiler runs,
 no hook listens and the method is torch's own; what happens otherwise is what torch does.
 """
@@ -17,7 +17,7 @@ from torch.optim import optimizer as everybodys
 from torch.utils.data import IterableDataset
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-LABEL = Optimizer.profile_hook_step(lambda optimizer: None).__code__
+ANNOTATED = Optimizer.profile_hook_step(lambda optimizer: None).__code__
 """What torch wraps round the `step` of every class of optimizers."""
 NEXT = _SingleProcessDataLoaderIter.__next__
 
@@ -30,15 +30,15 @@ def zero_grad(parameters: Iterable[Tensor]) -> None:
 
 def step(optimizer: Optimizer) -> None:
     """`optimizer.step()`."""
-    labelled = type(optimizer).step
+    annotated = type(optimizer).step
     if (
-        getattr(labelled, "__code__", None) is LABEL
+        getattr(annotated, "__code__", None) is ANNOTATED
         and "step" not in optimizer.__dict__  # a scheduler puts its own there, and counts
         and not (optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
         and not (everybodys._global_optimizer_pre_hooks or everybodys._global_optimizer_post_hooks)
         and not torch.autograd._profiler_enabled()
     ):
-        labelled.__wrapped__(optimizer)
+        annotated.__wrapped__(optimizer)
     else:
         optimizer.step()
 

@@ -1,0 +1,104 @@
+"""Averaged weights: the mean of the weights along the way often generalises better than the last.
+
+`EMA` keeps an exponential running mean, `SWA` the plain mean from some epoch on, both by
+`torch.optim.swa_utils`. Training goes on with its own weights; validation, `best.pt` and resume
+know the averaged ones.
+
+    Trainer(..., callbacks=[EMA(decay=0.999)])
+
+Source: Izmailov et al. 2018 (arXiv:1803.05407); ledger C11, B39.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from course.engine.callbacks import Callback
+from course.engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from course.engine.trainer import Trainer
+
+
+class WeightAverage(Callback):
+    """Averages the weights; what is averaged how, and from when, the two below say."""
+
+    def __init__(self) -> None:
+        self.averaged: AveragedModel | None = None
+        self._remembered: dict[str, Any] | None = None
+
+    def reset(self) -> None:
+        """Forget an earlier run."""
+        self.averaged = self._remembered = None
+
+    def _make(self, model: nn.Module) -> AveragedModel:
+        raise NotImplementedError
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The model with the averaged weights; None before the first of them."""
+        return None if self.averaged is None else self.averaged.module
+
+    def on_fit_start(self, trainer: Trainer) -> None:
+        if self._remembered is not None:
+            self.averaged = self._make(trainer.model)
+            self.averaged.load_state_dict(self._remembered)
+            self._remembered = None
+
+    def _update(self, trainer: Trainer) -> None:
+        if self.averaged is None:
+            self.averaged = self._make(trainer.model)
+        self.averaged.update_parameters(trainer.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"averaged": None if self.averaged is None else self.averaged.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._remembered = state["averaged"]
+
+
+class EMA(WeightAverage):
+    """Exponential moving average of weights and buffers, after each update.
+
+    Args:
+        decay: Weight of the past; 0.999 looks back about 1,000 updates.
+    """
+
+    def __init__(self, decay: float = 0.999) -> None:
+        super().__init__()
+        if not 0 <= decay < 1:
+            raise EngineError(f"decay = {decay}: expected 0 up to below 1, such as 0.999.")
+        self.decay = decay
+
+    def _make(self, model: nn.Module) -> AveragedModel:
+        average = get_ema_multi_avg_fn(self.decay)
+        return AveragedModel(model, multi_avg_fn=average, use_buffers=True)
+
+    def on_update_end(self, trainer: Trainer) -> None:
+        self._update(trainer)
+
+
+class SWA(WeightAverage):
+    """The mean of the weights at the ends of epochs, from epoch `start` on.
+
+    Running statistics of BatchNorm are averaged with the weights, so no further pass is needed.
+
+    Args:
+        start: The first epoch that counts, from 1.
+    """
+
+    def __init__(self, start: int) -> None:
+        super().__init__()
+        if not isinstance(start, int) or start < 1:
+            raise EngineError(f"start = {start!r}: expected an epoch, counted from 1.")
+        self.start = start
+
+    def _make(self, model: nn.Module) -> AveragedModel:
+        return AveragedModel(model, use_buffers=True)
+
+    def on_validation_start(self, trainer: Trainer) -> None:
+        if trainer.progress.epoch >= self.start:
+            self._update(trainer)

@@ -1,0 +1,170 @@
+"""Several optimizers: a step of your own, with the engine's parts inside.
+
+A GAN or an actor-critic moves two sets of weights by two losses, in an order that is the idea of
+the method. So the order stays in your hands, and everything round it in the trainer's: one record,
+one checkpoint, one resume.
+
+    def gan_step(step, batch):
+        images, _ = batch
+        fake = step.models["generator"](noise_like(images))
+        critic_loss = ...
+        step.descend("critic", critic_loss)
+        generator_loss = ...
+        step.descend("generator", generator_loss)
+        return {"critic": critic_loss, "generator": generator_loss}
+
+    Trainer({"generator": G, "critic": D}, optimizer={"generator": a, "critic": b}, step=gan_step)
+
+The other way, an ordered list of optimizers with intervals at which each is stepped, hides that
+order in settings, and every method that does not fit needs one more.
+
+Source: ledger C01, C06; Goodfellow et al. 2014 (arXiv:1406.2661), algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from course.engine.clipping import Ceiling, clip_, grad_norm, parameters_of
+from course.engine.errors import EngineError
+from course.engine.loss_of import check_value
+from course.engine.nonfinite import found_nonfinite, nonfinite_error
+from course.engine.precision import Precision
+from course.engine.progress import StepReport
+from course.engine.unprofiled import zero_grad
+from course.state import moved, nested
+
+OwnStep = Callable[["Step", Any], Tensor | Mapping[str, Tensor]]
+
+
+class Several:
+    """Optimizers or schedulers by name, handled as one: their state, groups and steps."""
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        self.parts = dict(parts)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.parts:
+            raise EngineError(f"{name!r}: no such part; there are {', '.join(self.parts)}.")
+        return self.parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts)
+
+    def step(self) -> None:
+        """One step of each, in order."""
+        for part in self.parts.values():
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states, by name."""
+        return {name: part.state_dict() for name, part in self.parts.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put the states back."""
+        if state.keys() != self.parts.keys():
+            raise KeyError(f"{', '.join(state)} there and {', '.join(self.parts)} here")
+        for name, part in self.parts.items():
+            part.load_state_dict(state[name])
+
+
+class Optimizers(Several):
+    """Several optimizers; `param_groups` lists those of all."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of every optimizer, in order."""
+        return [group for part in self.parts.values() for group in part.param_groups]
+
+    @property
+    def state(self) -> dict[Tensor, Any]:
+        """What is remembered for each parameter."""
+        return {key: value for part in self.parts.values() for key, value in part.state.items()}
+
+
+class Step:
+    """What a step of the user's own is given: models, optimizers, and how one of them descends."""
+
+    def __init__(
+        self,
+        models: nn.Module,
+        optimizers: Optimizers,
+        precision: Precision,
+        *,
+        max_norm: Ceiling | None,
+        on_nonfinite: str,
+        device: torch.device,
+    ) -> None:
+        self.models, self.optimizers, self.precision = models, optimizers, precision
+        self.max_norm, self.on_nonfinite, self.device = max_norm, on_nonfinite, device
+        self.norms: dict[str, Tensor] = {}
+        self.found_nonfinite = False
+
+    def descend(self, name: str, loss: Tensor, *, retain_graph: bool = False) -> None:
+        """Make one step of one optimizer: zero_grad, backward, unscale, clip, step.
+
+        Args:
+            name: Which optimizer.
+            loss: One number with a graph.
+            retain_graph: The same graph is needed for another loss.
+
+        Raises:
+            NonFiniteError: Loss or gradient is inf or nan, and the run does not skip such steps.
+        """
+        optimizer: Optimizer = self.optimizers[name]
+        check_value(loss)
+        parameters = parameters_of(optimizer)
+        zero_grad(parameters)
+        with self.precision.plain:
+            self.precision.backward(loss, retain_graph=retain_graph)
+        self.precision.unscale_(optimizer)
+        norm = grad_norm(parameters)
+        self.norms[name] = norm
+        if bool(found_nonfinite(loss.detach(), norm, parameters)):
+            self.found_nonfinite = True
+            if self.on_nonfinite == "raise" and not self.precision.scaler:
+                raise nonfinite_error(self.models, loss.detach(), norm)
+            return
+        if self.max_norm is not None:
+            clip_(parameters, norm, self.max_norm)
+        self.precision.step(optimizer, update_scale=False)
+
+    def take(self, own: OwnStep, batch: Any) -> StepReport:
+        """Let the user's function make its steps on one batch."""
+        self.norms, self.found_nonfinite = {}, False
+        batch = moved(batch, self.device)
+        with self.precision.autocast:
+            numbers = _named(own(self, batch))
+        if self.norms:
+            self.precision.overflowed()  # under fp16 the scale is adapted once, after all of them
+        elif not self.found_nonfinite:
+            raise EngineError(
+                "the step moved nothing: it never called step.descend(name, loss). The optimizers "
+                f"are {', '.join(self.optimizers)}."
+            )
+        norm = torch.stack(list(self.norms.values())).square().sum().sqrt()
+        main = next(iter(numbers.values()))
+        weight = nested.num_examples(batch) or 1
+        return StepReport(main, weight, norm, self.found_nonfinite, numbers)
+
+
+def _named(result: Any) -> dict[str, Tensor]:
+    """The numbers that a step returned, by name, without their graphs."""
+    if isinstance(result, (Tensor, float, int)):
+        result = {"loss": result}
+    if not isinstance(result, Mapping) or not result:
+        raise EngineError(
+            f"the step returned {result!r:.60}: expected its loss, or a dictionary of numbers by "
+            "name such as {'critic': critic_loss, 'generator': generator_loss}. The first is "
+            "recorded as train_loss."
+        )
+    numbers = {name: torch.as_tensor(value).detach() for name, value in result.items()}
+    for name, value in numbers.items():
+        if value.numel() != 1:
+            raise EngineError(f"the step's {name!r} is {list(value.shape)}, expected one number.")
+    return numbers
