@@ -7,15 +7,8 @@ from course.data.datasets import Data, DataNotFoundError, find_fashion_mnist, lo
 from course.data.files import FileFault, ImageFileError, ImageFiles, ImageScan, scan_images
 from course.data.loading import Augmented, InMemoryLoader, make_loader
 from course.data.sampling import ResumableBatchSampler, WeightedBatchSampler, class_weights
-from course.data.splits import (
-    SplitFinding,
-    SplitReport,
-    check_split,
-    group_split,
-    random_split,
-    stratified_split,
-    time_split,
-)
+from course.data.split_check import SplitFinding, SplitReport, check_split
+from course.data.splits import group_split, random_split, stratified_split, time_split
 from course.data.throughput import (
     LoaderSpeed,
     StepSpeed,

@@ -90,7 +90,7 @@ def by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
 
 def _pad(parts: list[Tensor], lengths: list[int], value: float) -> Tensor:
     model = next((part for part in parts if len(part)), parts[0])
-    dtypes = (part.dtype for part in parts if len(part))  # [1, 2] beside [0.5] is no integer
+    dtypes = (part.dtype for part in parts if len(part))  # [1, 2] with [0.5] is not integer
     model = model.to(reduce(torch.promote_types, dtypes, model.dtype))
     padded = model.new_full((len(parts), max(lengths), *model.shape[1:]), value)
     for row, part in zip(padded, parts, strict=True):

@@ -289,3 +289,8 @@ def codes_of(*columns: np.ndarray) -> tuple[list[np.ndarray], list[Any]]:
             codes.append(numbers[key])
         coded.append(np.array(codes, dtype=np.int64))
     return coded, names
+
+
+def as_column(values: np.ndarray) -> np.ndarray:
+    """[N] of a single column [N, 1]; anything else as it is."""
+    return values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values

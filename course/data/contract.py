@@ -13,13 +13,14 @@ T02-T05, F07-F14, B09, B21, B34.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+
+from course.tables import code, html_table
 
 Task = Literal["classification", "binary", "multilabel", "regression"]
 Layout = Literal["BCHW", "BHWC"]
@@ -59,7 +60,7 @@ class ContractError(ValueError):
 
 
 class BatchReport(Sequence[Breach]):
-    """The breaches of one batch, in the order in which to mend them; empty for a sound batch."""
+    """The breaches of one batch, in the order in which to fix them; empty for a sound batch."""
 
     def __init__(self, breaches: Sequence[Breach] = ()) -> None:
         self.breaches = tuple(breaches)
@@ -104,14 +105,8 @@ class BatchReport(Sequence[Breach]):
     def _repr_html_(self) -> str:
         if self.ok:
             return "<p>The batch keeps its contract.</p>"
-        rows = "".join(
-            "<tr>"
-            + "".join(f"<td>{html.escape(t)}</td>" for t in (b.id, b.field, b.seen, b.contract))
-            + f"<td><code>{html.escape(b.fix)}</code></td></tr>"
-            for b in self.breaches
-        )
-        head = "".join(f"<th>{t}</th>" for t in ("breach", "in", "seen", "contract", "fix"))
-        return f"<table><tr>{head}</tr>{rows}</table>"
+        rows = ((b.id, b.field, b.seen, b.contract, code(b.fix)) for b in self.breaches)
+        return html_table(("breach", "in", "seen", "contract", "fix"), rows)
 
 
 def check_batch(

@@ -2,8 +2,8 @@
 
 A sampler that balances the classes repeats rare examples and skips frequent ones. Of 900 and 100
 examples, drawn 1,000 times with equal class shares, 384 of the 900 and 99 of the 100 are seen
-(N07). Whether a sampler does what its weights say is a question of counts, so here they are, beside
-what chance would give.
+(N07). Whether a sampler does what its weights say is a question of counts, so here they are,
+next to what chance would give.
 
 Source: the training-loop chapter, "Weighted sampling"; ledger C18, N07, F85-F88, S03.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from course.data.sampling import ResumableBatchSampler, WeightedBatchSampler, check_weights
+from course.state import left_as_found
 
 FAR = 4.5
 """Standard deviations beyond which a count is not what the weights say: chance does this to 1
@@ -186,7 +186,7 @@ def count_draws(
         raise ValueError(f"epochs = {epochs}: at least 1 pass must be counted.")
     weights = getattr(sampler, "weights", None) if weights is None else weights
     weights = None if weights is None else check_weights(weights)
-    with _left_as_found(sampler):
+    with left_as_found(sampler):
         drawn = torch.cat([_indices(sampler, epoch) for epoch in range(epochs)])
     num = _num_rows(sampler, targets, weights, num_rows)
     if len(drawn) and not 0 <= int(drawn.min()) <= int(drawn.max()) < num:
@@ -221,21 +221,6 @@ def _indices(sampler: Iterable[Any], epoch: int) -> Tensor:
     for item in sampler:
         flat += item if isinstance(item, list) else [item]
     return torch.tensor([i[1] if isinstance(i, tuple) else int(i) for i in flat], dtype=torch.long)
-
-
-@contextmanager
-def _left_as_found(sampler: Any) -> Iterator[None]:
-    """Afterwards the global CPU generator, the sampler's own and its epoch are as before."""
-    own, epoch = getattr(sampler, "generator", None), getattr(sampler, "epoch", None)
-    state, own_state = torch.get_rng_state(), own.get_state() if own is not None else None
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
-        if own is not None:
-            own.set_state(own_state)
-        if epoch is not None:
-            sampler.epoch = epoch
 
 
 def _num_rows(sampler: Any, targets: Any, weights: Any, num_rows: int | None) -> int:

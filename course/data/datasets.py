@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from course.data.splits import by_class
+
 NAMES = ("digits", "fashion-mnist", "spirals", "moons")
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
@@ -94,7 +96,7 @@ class Data:
 def load(
     name: str,
     *,
-    val_fraction: float = 0.2,
+    val_share: float = 0.2,
     seed: int = 0,
     num_examples: int | None = None,
     noise: float = 0.1,
@@ -105,7 +107,7 @@ def load(
     Args:
         name: `digits` (1,797 images of 8 × 8, comes with scikit-learn), `fashion-mnist` (60,000
             images of 28 × 28), `spirals` (three classes of points) or `moons` (two).
-        val_fraction: Share of the examples kept for validation, in (0, 1).
+        val_share: Share of the examples kept for validation, in (0, 1).
         seed: Seed of the split, and of the points of `spirals` and `moons`.
         num_examples: Use so many examples only (drawn before the split); of points, make so many.
         noise: Standard deviation of the points around their curve; images have none added.
@@ -122,9 +124,9 @@ def load(
     """
     if name not in NAMES:
         raise ValueError(f"'{name}' is not a data set of the course. Known: {', '.join(NAMES)}.")
-    if not 0 < val_fraction < 1:
+    if not 0 < val_share < 1:
         raise ValueError(
-            f"val_fraction = {val_fraction}: it is the share kept for validation, between 0 and 1. "
+            f"val_share = {val_share}: it is the share kept for validation, between 0 and 1. "
             "Try 0.2."
         )
     if num_examples is not None and num_examples < 1:
@@ -142,7 +144,7 @@ def load(
         chosen = torch.randperm(len(targets), generator=generator)[:num_examples]
         inputs, targets = inputs[chosen], targets[chosen]
 
-    train, val = _stratified_split(targets, val_fraction, generator)
+    train, val = _split(targets, val_share, generator)
     mean, std = _mean_and_std(inputs[train])
     inputs = (inputs - mean) / std
     return Data(
@@ -158,26 +160,15 @@ def load(
     )
 
 
-def _stratified_split(
-    targets: Tensor, val_fraction: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Shuffled indices of the training and the validation part, each class split alike."""
-    train, val = [], []
-    for label in targets.unique():
-        members = (targets == label).nonzero().flatten()
-        members = members[torch.randperm(len(members), generator=generator)]
-        num_val = round(len(members) * val_fraction)
-        val.append(members[:num_val])
-        train.append(members[num_val:])
-    train_indices, val_indices = torch.cat(train), torch.cat(val)
-    if not len(train_indices) or not len(val_indices):
+def _split(targets: Tensor, val_share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Indices of the training part, shuffled, and of the validation part, in order."""
+    train, val = by_class(targets, val_share, generator)
+    if not len(train) or not len(val):
         raise ValueError(
-            f"{len(targets)} examples with val_fraction = {val_fraction} leave "
-            f"{len(train_indices)} for training and {len(val_indices)} for validation. "
-            "Take more examples or another fraction."
+            f"{len(targets)} examples with val_share = {val_share} leave {len(train)} for "
+            f"training and {len(val)} for validation. Take more examples or another share."
         )
-    order = torch.randperm(len(train_indices), generator=generator)
-    return train_indices[order], val_indices.sort().values
+    return train[torch.randperm(len(train), generator=generator)], val.sort().values
 
 
 def _mean_and_std(inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -233,7 +224,9 @@ def _fashion_mnist(download: bool) -> tuple[Tensor, Tensor]:
     images = _read_idx(folder, "train-images-idx3-ubyte")
     labels = _read_idx(folder, "train-labels-idx1-ubyte")
     if len(images) != len(labels):
-        raise ValueError(f"{folder}: {len(images)} images and {len(labels)} labels; fetch it anew.")
+        raise ValueError(
+            f"{folder}: {len(images)} images, {len(labels)} labels; download it again."
+        )
     return images.unsqueeze(1).float() / 255, labels.long()
 
 
@@ -262,6 +255,6 @@ def _read_idx(folder: Path, stem: str) -> Tensor:
         values = np.frombuffer(raw, np.uint8, count=math.prod(shape), offset=4 + 4 * ndim)
     except (OSError, EOFError, ValueError, struct.error) as fault:
         raise ValueError(
-            f"{path} cannot be read ({fault}). Delete it and fetch it anew."
+            f"{path} cannot be read ({fault}). Delete it and download it again."
         ) from fault
     return torch.from_numpy(values.copy()).view(shape)

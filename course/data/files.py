@@ -35,10 +35,10 @@ FIXES = {
     "directory": "list the files in it instead",
     "not-a-file": "leave it out: it is a pipe, a socket or a device",
     "unreadable": "look at its permissions and at the disk",
-    "empty": "fetch it anew: it has 0 bytes",
-    "not-an-image": "leave it out of the list, or fetch it anew",
-    "truncated": "fetch it anew: its end is missing",
-    "corrupt": "fetch it anew: its bytes do not decode",
+    "empty": "download it again: it has 0 bytes",
+    "not-an-image": "leave it out of the list, or download it again",
+    "truncated": "download it again: its end is missing",
+    "corrupt": "download it again: its bytes do not decode",
     "too-large": "make it smaller once, on disk, if it is meant to be an image",
     "wrong-mode": "ImageFiles(..., convert=True), or convert it once, on disk",
     "wrong-depth": "scale it to 8 bits once, on disk; a conversion would clip it at 255",
@@ -315,7 +315,7 @@ def _open(
     index: int, path: str, mode: str | None, convert: bool, *, scanning: bool = False
 ) -> tuple[FileFault | None, Any]:
     """The decoded image, or why there is none. Scanning gives (mode, size) instead of an image,
-    also beside the faults of a file that decodes, and looks at its name as well."""
+    also next to the faults of a file that decodes, and looks at its name as well."""
     from PIL import Image, UnidentifiedImageError
 
     def fault(reason: str, seen: str) -> FileFault:

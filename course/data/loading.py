@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,9 @@ from course.data.sampling import (
     weighted_order,
 )
 from course.data.workers import GuardedLoader
+from course.state import undisturbed
 
+CPU = torch.device("cpu")
 GATHER_BYTES = 2**20
 """How much an `InMemoryLoader` gathers at once, when a batch is smaller."""
 
@@ -109,7 +111,7 @@ def weights_of(weights: Tensor, num_examples: int, *, shuffle: bool) -> Tensor:
 
 
 class Augmented(Dataset):
-    """A data set whose inputs are augmented anew each epoch, with keyed randomness.
+    """A data set whose inputs are augmented again in each epoch, with keyed randomness.
 
     It is indexed by (epoch, index), as `ResumableBatchSampler(keyed=True)` yields them; a plain
     index means epoch 0.
@@ -172,17 +174,10 @@ def keyed_randomness(*key: int) -> Iterator[None]:
 
     Afterwards they are where they were, so that dropout in the same process draws on undisturbed.
     """
-    saved = None
-    if get_worker_info() is None:  # a worker's generators serve nothing else
-        saved = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
-    _seed_globals(key_seed(*key))
-    try:
+    # A worker's generators serve nothing else.
+    with undisturbed(CPU) if get_worker_info() is None else nullcontext():
+        _seed_globals(key_seed(*key))
         yield
-    finally:
-        if saved:
-            torch.default_generator.set_state(saved[0])
-            np.random.set_state(saved[1])
-            random.setstate(saved[2])
 
 
 def seed_workers_draws(*key: int) -> None:

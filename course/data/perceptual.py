@@ -1,4 +1,4 @@
-"""Look-alikes: the same picture again, brightened, compressed anew or moved by a little.
+"""Look-alikes: the same picture again, brightened, compressed again or moved by a little.
 
 A perceptual hash keeps of an image only which of its low frequencies are stronger than the median
 one: 63 bits that brightness, contrast and compression hardly change. Small and centred pictures

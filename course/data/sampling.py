@@ -81,7 +81,7 @@ def class_weights(
             {0: 0.7, 1: 0.3}; normalised to sum 1.
 
     Raises:
-        ValueError: `power` is outside 0 .. 1, targets are no class indices, or `shares` leaves a
+        ValueError: `power` is outside 0 .. 1, targets are not class indices, or `shares` leaves a
             class out, names one that is not there, or is negative.
 
     Source: the training-loop chapter, "Weighted sampling"; ledger N07, C18.

@@ -1,53 +1,25 @@
-"""Splits: which examples train and which validate, and whether the two sides are truly apart.
+"""Splits: which examples train and which validate.
 
-Four ways to split: at random, with each class's share kept, by group, by time. Then `check_split`
-looks at a finished split as a sceptic would: the same rows on both sides, near copies, a shared
-group, validation that is not later, other labels, other inputs, statistics fitted on both sides.
+Four ways: at random, with each class's share kept, by group, by time. scikit-learn draws the first
+and the third; its stratified splitter may leave a rare class without a validation example, and its
+time splitter cuts through one moment, so these two are ours. `check_split` looks at the result.
 
 Source: Lecture 3, "Splits and shift"; ledger T24, F99, F100, B22.
 """
 
 from __future__ import annotations
 
-import html
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
-from course.data import perceptual
-from course.data.columns import (
-    LARGE,
-    NUMBERS,
-    TIMES,
-    NotComparable,
-    alike,
-    as_array,
-    codes_of,
-    filled,
-    gaps,
-    in_order,
-    is_nothing,
-    key_of,
-    keys_of,
-    kind_of,
-    row_keys,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from course.data.columns import as_array, as_column, codes_of, gaps, in_order, is_nothing
 
 Indices = NDArray[np.int64]
-MOST_ROWS = 2000
-"""Rows a side for the comparisons that cost more than a hash; more are drawn at random."""
-COPY_DISTANCE = 0.1
-"""A near copy is this much nearer than training rows usually are to each other."""
-MOST_IMAGES = 10_000
-"""Training images among which look-alikes are searched; more are drawn at random."""
 
 
 def random_split(num: int, val_share: float = 0.2, *, seed: int = 0) -> tuple[Indices, Indices]:
@@ -56,9 +28,11 @@ def random_split(num: int, val_share: float = 0.2, *, seed: int = 0) -> tuple[In
     Raises:
         ValueError: One side would be empty.
     """
+    from sklearn.model_selection import train_test_split
+
     num_val = _num_val(num, val_share)
-    order = np.random.default_rng(seed).permutation(num)
-    return np.sort(order[num_val:]), np.sort(order[:num_val])
+    train, val = train_test_split(np.arange(num), test_size=num_val, random_state=seed)
+    return np.sort(train), np.sort(val)
 
 
 def stratified_split(
@@ -73,19 +47,37 @@ def stratified_split(
         ValueError: A class has a single example, which cannot be on both sides; a target is nan or
             None; or targets are not [N].
     """
-    labels = _classes_of(targets)
-    rng, val = np.random.default_rng(seed), []
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        if len(members) < 2:
-            raise ValueError(
-                f"class {label} has 1 example: both sides need one. Collect more, merge the "
-                "class with another, or use random_split."
-            )
-        num_val = min(max(round(len(members) * val_share), 1), len(members) - 1)
-        val.append(members[:num_val])
+    labels = torch.from_numpy(np.unique(_classes_of(targets), return_inverse=True)[1])
     _num_val(len(labels), val_share)
-    return _rest_and(np.concatenate(val), len(labels))
+    if (rare := labels.bincount()).min() < 2:
+        name = np.unique(_classes_of(targets))[int(rare.argmin())]
+        raise ValueError(
+            f"class {name} has 1 example: both sides need one. Collect more, merge the "
+            "class with another, or use random_split."
+        )
+    train, val = by_class(labels, val_share, torch.Generator().manual_seed(seed), least=1)
+    return train.sort().values.numpy(), val.sort().values.numpy()
+
+
+def by_class(
+    targets: Tensor, val_share: float, generator: torch.Generator, *, least: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Indices of both sides, class after class, shuffled within each.
+
+    Args:
+        targets: Class indices [N].
+        val_share: Share of each class that validates, rounded.
+        generator: Shuffles each class.
+        least: Examples of each class that either side holds at least.
+    """
+    train, val = [], []
+    for label in targets.unique():
+        members = (targets == label).nonzero().flatten()
+        members = members[torch.randperm(len(members), generator=generator)]
+        num_val = min(max(round(len(members) * val_share), least), len(members) - least)
+        val.append(members[:num_val])
+        train.append(members[num_val:])
+    return torch.cat(train), torch.cat(val)
 
 
 def group_split(
@@ -105,9 +97,12 @@ def group_split(
         raise ValueError(
             f"{len(names)} group: a split by group needs at least 2. Is this the right column?"
         )
+    from sklearn.model_selection import GroupShuffleSplit
+
     num_val = _num_val(len(names), val_share)
-    chosen = np.random.default_rng(seed).permutation(names)[:num_val]
-    return _rest_and(np.flatnonzero(np.isin(groups, chosen)), len(groups))
+    splitter = GroupShuffleSplit(1, test_size=num_val, random_state=seed)
+    train, val = next(splitter.split(groups, groups=groups))
+    return np.sort(train), np.sort(val)
 
 
 def time_split(times: ArrayLike, val_share: float = 0.2) -> tuple[Indices, Indices]:
@@ -135,524 +130,12 @@ def time_split(times: ArrayLike, val_share: float = 0.2) -> tuple[Indices, Indic
     return _rest_and(val, len(times))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitFinding:
-    """One way in which the two sides are not apart, or not alike."""
-
-    id: str
-    message: str
-    figures: dict[str, float]
-    fix: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitReport:
-    """What `check_split` found, measured and could not look at."""
-
-    findings: tuple[SplitFinding, ...]
-    figures: dict[str, float]
-    """Every figure measured, alarming or not."""
-    not_checked: tuple[str, ...]
-    series: dict[str, dict[str, list]] = field(default_factory=dict)
-    """What the figure shows: `label_counts` (labels, train, val), or `targets` (train, val) where
-    they are numbers, and `shift_scores` (train, val) of the classifier test."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether no fault was found."""
-        return not self.findings
-
-    @property
-    def verdict(self) -> str:
-        """One line."""
-        num = len(self.findings)
-        return "the split holds" if self.passed else f"{num} fault{'s' * (num > 1)} in the split"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values that `json.dumps` takes; a figure that is not finite becomes None."""
-        return {
-            "verdict": self.verdict,
-            "passed": self.passed,
-            "findings": [
-                {"id": f.id, "message": f.message, "figures": _finite(f.figures), "fix": f.fix}
-                for f in self.findings
-            ],
-            "figures": _finite(self.figures),
-            "not_checked": list(self.not_checked),
-            "series": self.series,
-        }
-
-    def plot(self) -> Figure:
-        """The verdict as a picture; see `course.plots.splits.split_figure`."""
-        from course.plots.splits import split_figure
-
-        return split_figure(self)
-
-    def __str__(self) -> str:
-        lines = [f"{f.id}: {f.message}\n  fix: {f.fix}" for f in self.findings]
-        lines += [f"{name} = {value:.4g}" for name, value in self.figures.items()]
-        lines += [f"not checked: {what}" for what in self.not_checked]
-        return "\n".join([f"verdict: {self.verdict}", *lines])
-
-    def _repr_html_(self) -> str:
-        findings = _table(
-            ("fault", "what was seen", "fix"),
-            [(f.id, f.message, f.fix) for f in self.findings],
-        )
-        measured = _table(
-            ("measured", ""), [(name, f"{value:.4g}") for name, value in self.figures.items()]
-        )
-        unseen = html.escape("; ".join(self.not_checked) or "nothing was left out")
-        return (
-            f"<p><b>Verdict: {html.escape(self.verdict)}</b></p>{findings if self.findings else ''}"
-            f"<details><summary>figures</summary>{measured}</details><p>Not checked: {unseen}.</p>"
-        )
-
-
-def check_split(
-    train: tuple[ArrayLike, ArrayLike],
-    val: tuple[ArrayLike, ArrayLike],
-    *,
-    groups: tuple[Sequence[Any], Sequence[Any]] | None = None,
-    times: tuple[ArrayLike, ArrayLike] | None = None,
-    alpha: float = 1e-3,
-    seed: int = 0,
-) -> SplitReport:
-    """Look at a finished split as a sceptic would; nothing is changed.
-
-    Args:
-        train: Inputs [N, ...] and targets [N]: tensors, arrays or lists, of any dtype. What cannot
-            be compared (text with distances, complex targets) is named as not checked; nan and inf
-            count as gaps, which are compared as well.
-        val: Likewise.
-        groups: Group of each training and of each validation example.
-        times: Time of each, likewise.
-        alpha: Chance of a false alarm accepted in each statistical test.
-
-    Raises:
-        ValueError: A side is empty, or inputs, targets, groups or times are not as many.
-
-    Source: Lecture 3, "Splits and shift"; Lopez-Paz and Oquab 2017 for the classifier test.
-    """
-    _check_sizes(train, val, groups=groups, times=times)
-    sides = _Sides(*(as_array(part) for part in (*train, *val)), alpha, np.random.default_rng(seed))
-    checks = {
-        "copies": lambda: _copies(sides),
-        "near copies": lambda: _near_copies(sides),
-        "look-alikes": lambda: _look_alikes(sides),
-        "groups": lambda: _shared_groups(groups),
-        "times": lambda: _earlier(times),
-        "preprocessing": lambda: _preprocessing(sides),
-        "missing classes": lambda: _missing_classes(sides),
-        "label shift": lambda: _label_shift(sides),
-        "covariate shift": lambda: _covariate_shift(sides),
-    }
-    findings, figures, not_checked, series = [], sides.gaps, [], {}
-    for name, check in checks.items():
-        try:
-            for result in check():
-                if isinstance(result, str):
-                    not_checked.append(f"{name}: {result}")
-                elif isinstance(result, dict):
-                    figures |= result
-                elif isinstance(result, tuple):
-                    series[result[0]] = result[1]
-                else:
-                    findings.append(result)
-        except NotComparable as reason:
-            not_checked.append(f"{name}: {reason}")
-    return SplitReport(
-        findings=tuple(findings),
-        figures=figures,
-        not_checked=tuple(not_checked),
-        series=series,
-    )
-
-
-def _check_sizes(train: tuple, val: tuple, **others: tuple | None) -> None:
-    """Every example has an input, a target and, where there are any, a group and a time."""
-    for name, (x, y) in (("train", train), ("val", val)):
-        if any(
-            isinstance(part, (dict, set, str)) or not hasattr(part, "__len__") for part in (x, y)
-        ):
-            raise ValueError(
-                f"{name} holds a {type(x).__name__} and a {type(y).__name__}: expected inputs "
-                "[N, ...] and targets [N]. Give one tensor of a dictionary at a time."
-            )
-        if len(x) != len(y) or not len(x):
-            raise ValueError(
-                f"{name} holds {len(x)} inputs and {len(y)} targets: expected as many of both, "
-                "and at least 1."
-            )
-    for name, pair in others.items():
-        if pair is not None and [len(part) for part in pair] != [len(train[0]), len(val[0])]:
-            raise ValueError(
-                f"{name} hold {len(pair[0])} and {len(pair[1])} entries for {len(train[0])} "
-                f"training and {len(val[0])} validation examples: expected one for each."
-            )
-
-
-class _Sides:
-    """Both sides as rows, their targets, and the most that the dear comparisons look at."""
-
-    def __init__(self, x, y, x_val, y_val, alpha, rng) -> None:
-        self.shape, self.shape_val = x.shape[1:], x_val.shape[1:]
-        self.x, self.x_val = (_rows(part) for part in (x, x_val))
-        self.alpha, self.rng = alpha, rng
-        self.image = x.ndim == 4 and x.dtype.kind in NUMBERS
-        self.same_width = self.x.shape[1] == self.x_val.shape[1]
-        self.numbers = all(part.dtype.kind in NUMBERS for part in (self.x, self.x_val))
-        self.gaps: dict[str, float] = {}
-        """Share of examples with a nan, inf or None among their inputs, and without a target."""
-        self._count_gaps(train=(self.x, y), val=(self.x_val, y_val))
-        self._keep_targets(y, y_val)
-
-        self.val_rows = np.arange(len(x_val))
-        """Validation rows that are searched for copies."""
-        if len(x_val) > MOST_ROWS:
-            self.val_rows = np.sort(rng.choice(len(x_val), MOST_ROWS, replace=False))
-        self.named = np.zeros(len(self.val_rows), dtype=bool)
-        """Which of them a finding names already."""
-
-    def drawn(self, rows: np.ndarray) -> np.ndarray:
-        if len(rows) > MOST_ROWS:
-            rows = rows[self.rng.choice(len(rows), MOST_ROWS, replace=False)]
-        return rows.astype(np.float64)
-
-    def _count_gaps(self, **sides: tuple[np.ndarray, np.ndarray]) -> None:
-        for side, (x, y) in sides.items():
-            holes = ~np.isfinite(x) if x.dtype.kind == "f" else gaps(x)
-            shares = {
-                f"inputs_with_gaps_{side}": float(holes.any(1).mean()),
-                f"without_target_{side}": float(gaps(y).reshape(len(y), -1).any(1).mean()),
-            }
-            self.gaps |= {name: share for name, share in shares.items() if share}
-
-    def _keep_targets(self, y: np.ndarray, y_val: np.ndarray) -> None:
-        """Targets that are there; objects, dates and the like as numbers."""
-        pair = [_column(part) for part in (y, y_val)]
-        pair = [part[~gaps(part)] if part.ndim == 1 else part for part in pair]
-        self.names: list[Any] | None = None
-        """What a target's number stands for, where targets are no numbers or text."""
-        self.no_targets = _why_no_targets(*pair)
-        if not self.no_targets and any(part.dtype.kind in "OSV" for part in pair):
-            try:
-                pair, self.names = codes_of(*pair)
-            except NotComparable as reason:
-                self.no_targets = str(reason)
-        elif not self.no_targets and pair[0].dtype.kind in TIMES:
-            kind = np.result_type(*pair)
-            pair = [part.astype(kind).astype(np.int64).astype(np.float64) for part in pair]
-        self.y, self.y_val = pair
-
-    def classes(self) -> bool:
-        return self.y.dtype.kind in "iubU"
-
-
-def _rows(x: np.ndarray) -> np.ndarray:
-    """[N, D]; a complex number is two columns."""
-    rows = x.reshape(len(x), math.prod(x.shape[1:]))
-    return np.hstack([rows.real, rows.imag]) if rows.dtype.kind == "c" else rows
-
-
-def _column(y: np.ndarray) -> np.ndarray:
-    return y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y
-
-
-def _why_no_targets(y: np.ndarray, y_val: np.ndarray) -> str:
-    """Why these targets cannot be compared; empty where they can."""
-    if y.ndim != 1 or y_val.ndim != 1:
-        return "targets are not [N]"
-    if not len(y) or not len(y_val):
-        return "every target of a side is nan or None"
-    if not alike(y, y_val):
-        return f"training targets are {kind_of(y)} and validation targets {kind_of(y_val)}"
-    if "c" in (y.dtype.kind, y_val.dtype.kind):
-        return "targets are complex numbers, which have no order"
-    return ""
-
-
-Result = Iterator[SplitFinding | dict[str, float] | str | tuple[str, dict[str, list]]]
-"""Faults; figures by name; what could not be looked at; (name, values) of what a picture shows."""
-
-
-def _copies(sides: _Sides) -> Result:
-    """Rows that stand on both sides, bit for bit; more often than rows repeat within training."""
-    train, val = row_keys(sides.x, sides.x_val)  # the same numbers in another dtype are a copy
-    seen = set(train)
-    shared = sum(row in seen for row in val) / len(val)
-    repeated = 1 - len(seen) / len(train)
-    yield {"copies": shared, "repeated_within_train": repeated}
-    if shared and shared > 3 * repeated:
-        yield SplitFinding(
-            id="leak-overlap",
-            message=f"{shared:.1%} of the validation rows stand in training too; a model that "
-            "learns rows by heart is right on them.",
-            figures={"copies": shared, "repeated_within_train": repeated},
-            fix="remove duplicates first, then split",
-        )
-
-
-def _near_copies(sides: _Sides) -> Result:
-    """Validation rows far nearer to a training row than training rows are to each other."""
-    if not (sides.numbers and sides.same_width) or sides.x.shape[1] < 8 or len(sides.x) < 8:
-        yield "the rows are no 8 or more numbers, or fewer than 8 rows"
-        return
-    train, val = row_keys(sides.x, sides.x_val[sides.val_rows])
-    copies = set(train)
-    sides.named |= np.array([row in copies for row in val])  # by `_copies`
-    val, train = filled(sides.x_val[sides.val_rows], sides.x, marks=not sides.image)
-    if len(train) > 10 * MOST_ROWS:
-        train = train[sides.rng.choice(len(train), 10 * MOST_ROWS, replace=False)]
-    train, val = _features(train, val, image=sides.image)
-    usual = np.median(_nearest(train[: min(len(train), 1000)], train, skip_self=True))
-    nearest = _nearest(val, train)
-    found = ~sides.named & (nearest < COPY_DISTANCE * usual)
-    near = float(found.mean())
-    yield {"near_copies": near, "usual_distance": float(usual)}
-    if usual > 0 and near * len(val) >= 3 and near > 0.005:
-        sides.named |= found
-        yield SplitFinding(
-            id="leak-overlap",
-            message=f"{near:.1%} of the validation rows lie within {COPY_DISTANCE:.0%} of the "
-            "usual distance from a training row: near copies.",
-            figures={"near_copies": near},
-            fix="give copies of one original one group, then group_split(groups)",
-        )
-
-
-def _look_alikes(sides: _Sides) -> Result:
-    """Images that are a training image again, moved, brightened or compressed; more of them than
-    training images have such a double within training."""
-    if not sides.image or sides.shape != sides.shape_val or not sides.numbers:
-        yield "inputs are no images [N, C, H, W] of one size"
-        return
-    if min(sides.shape[1:]) < 8 or len(sides.x) < 100:
-        yield "images under 8 × 8, or fewer than 100"
-        return
-    rows = np.arange(len(sides.x))
-    if len(rows) > MOST_IMAGES:
-        rows = sides.rng.choice(len(rows), MOST_IMAGES, replace=False)
-    val, train = filled(sides.x_val[sides.val_rows[~sides.named]], sides.x[rows], marks=False)
-    train, val = (perceptual.grey(part.reshape(-1, *sides.shape)) for part in (train, val))
-    usual, _ = perceptual.look_alikes(train[:1000], train, skip_self=True)
-    unlike, _ = perceptual.look_alikes(val, train)
-    limit = COPY_DISTANCE * float(np.median(usual))
-    within, across = int((usual < limit).sum()), int((unlike < limit).sum())
-    share, doubles = across / len(sides.val_rows), within / len(usual)
-    figures = {"look_alikes": share, "look_alikes_within_train": doubles}
-    yield figures
-    from scipy import stats
-
-    p = stats.binom.sf(across - 1, max(len(unlike), 1), (within + 1) / (len(usual) + 1))
-    if across >= 3 and share > 0.005 and p < sides.alpha:
-        yield SplitFinding(
-            id="leak-overlap",
-            message=f"{share:.1%} of the validation images are a training image again, moved, "
-            f"brightened or compressed anew; within training {doubles:.1%} have such a double.",
-            figures=figures,
-            fix="give pictures of one original one group, then group_split(groups)",
-        )
-
-
-def _shared_groups(groups: tuple | None) -> Result:
-    if groups is None:
-        yield "none were given"
-        return
-    sides = [keys_of(part) for part in groups]
-    train, val = ([key for key in side if key != key_of(None)] for side in sides)
-    if unknown := sum(map(len, sides)) - len(train) - len(val):
-        yield f"the {unknown} examples whose group is nan or None"
-    both = set(train) & set(val)
-    share = sum(group in both for group in val) / max(len(val), 1)
-    yield {"shared_groups": float(len(both)), "val_in_shared_groups": share}
-    if both:
-        yield SplitFinding(
-            id="leak-group",
-            message=f"{len(both)} groups have examples on both sides ({share:.0%} of validation), "
-            f"such as {sorted(both, key=str)[0]!r}.",
-            figures={"shared_groups": float(len(both)), "val_in_shared_groups": share},
-            fix="train, val = group_split(groups)",
-        )
-
-
-def _earlier(times: tuple | None) -> Result:
-    if times is None:
-        yield "none were given"
-        return
-    train, val = (in_order(part) for part in times)
-    if not alike(train, val):
-        raise NotComparable(f"one side's are {kind_of(train)} and the other's {kind_of(val)}")
-    if unknown := int(gaps(train).sum() + gaps(val).sum()):
-        yield f"the {unknown} examples whose time is nan or None"
-    train, val = train[~gaps(train)], val[~gaps(val)]
-    if not len(train) or not len(val):
-        return
-    early = float((val <= train.max()).mean())
-    yield {"val_not_later": early}
-    if early:
-        yield SplitFinding(
-            id="leak-time",
-            message=f"{early:.0%} of validation is not later than the last training example: the "
-            "model is asked about its own past.",
-            figures={"val_not_later": early},
-            fix="train, val = time_split(times)",
-        )
-
-
-def _preprocessing(sides: _Sides) -> Result:
-    """Mean 0 and deviation 1 hold for both sides joined, and not for training alone."""
-    if not sides.same_width or sides.x.dtype.kind != "f" or sides.x_val.dtype.kind != "f":
-        yield "inputs are no floating-point rows of one width"
-        return
-    joined = _off_standard(np.concatenate([sides.x, sides.x_val]))
-    alone = _off_standard(sides.x)
-    yield {"off_standard_joined": joined, "off_standard_train": alone}
-    if joined < 2e-4 and alone > max(20 * joined, 1e-3):
-        yield SplitFinding(
-            id="leak-preprocessing",
-            message=f"both sides joined have mean 0 and deviation 1 to {joined:.1g}, training "
-            f"alone only to {alone:.2g}: the statistics were fitted on both.",
-            figures={"off_standard_joined": joined, "off_standard_train": alone},
-            fix="scaler.fit(train_inputs); val_inputs = scaler.transform(val_inputs)",
-        )
-
-
-def _missing_classes(sides: _Sides) -> Result:
-    if sides.no_targets or not sides.classes():
-        yield sides.no_targets or "targets are no class indices [N]"
-        return
-    train, val = set(sides.y.tolist()), set(sides.y_val.tolist())
-    for side, missing in (("validation", train - val), ("training", val - train)):
-        if missing:
-            yield SplitFinding(
-                id="missing-class",
-                message=f"{side} lacks {len(missing)} of {len(train | val)} classes, such as "
-                f"{_named(sides, min(missing))}: nothing can be said about them.",
-                figures={"missing": float(len(missing))},
-                fix="train, val = stratified_split(targets)",
-            )
-
-
-def _label_shift(sides: _Sides) -> Result:
-    """Chi-square of the classes by side; for numbers, Kolmogorov and Smirnov's test."""
-    from scipy import stats
-
-    if sides.no_targets:
-        yield sides.no_targets
-        return
-    if sides.classes():
-        names = np.unique(np.concatenate([sides.y, sides.y_val]))
-        table = np.array([[(y == n).sum() for n in names] for y in (sides.y, sides.y_val)])
-        p = float(stats.chi2_contingency(table).pvalue) if len(names) > 1 else 1.0
-        distance = float(abs(table[0] / table[0].sum() - table[1] / table[1].sum()).sum() / 2)
-        labels = [_named(sides, name) for name in names.tolist()]
-        counts = {"labels": labels, "train": table[0].tolist(), "val": table[1].tolist()}
-        yield "label_counts", counts
-    else:
-        test = stats.ks_2samp(sides.y.astype(float), sides.y_val.astype(float))
-        p, distance = float(test.pvalue), float(test.statistic)
-        finite = (part[np.isfinite(part)] for part in (sides.y, sides.y_val))
-        drawn = (sides.drawn(part).tolist() for part in finite)
-        yield "targets", dict(zip(("train", "val"), drawn, strict=True))
-    yield {"label_shift": distance, "label_shift_p": p}
-    if p < sides.alpha and distance > 0.05:
-        yield SplitFinding(
-            id="label-shift",
-            message=f"targets are spread otherwise in validation (distance {distance:.2f}, "
-            f"p = {p:.1g}).",
-            figures={"label_shift": distance, "label_shift_p": p},
-            fix="train, val = stratified_split(targets); or report metrics by class",
-        )
-
-
-def _named(sides: _Sides, label: Any) -> Any:
-    """A label as its author wrote it, in a form that goes into JSON."""
-    name = label if sides.names is None else sides.names[label]
-    return name if isinstance(name, (str, int, float, bool)) else str(name)
-
-
-def _covariate_shift(sides: _Sides) -> Result:
-    """Can trees tell the sides apart on rows they have not seen? AUC 0.5 is no."""
-    usable = sides.numbers and sides.same_width and sides.x.shape[1]
-    if not usable or min(len(sides.x), len(sides.x_val)) < 40:
-        yield "inputs are no numbers of one width, or under 40 examples a side"
-        return
-    from scipy import stats
-    from sklearn.ensemble import ExtraTreesClassifier
-
-    train, val = filled(sides.drawn(sides.x), sides.drawn(sides.x_val))
-    size = min(len(train), len(val))  # as many of both, or the trees would only count
-    train, val = (sides.rng.permutation(part)[:size] for part in (train, val))
-    half = size // 2
-    trees = ExtraTreesClassifier(
-        100, min_samples_leaf=3, random_state=int(sides.rng.integers(2**31))
-    )
-    trees.fit(np.concatenate([train[:half], val[:half]]), np.repeat([0, 1], half))
-    scores = [trees.predict_proba(part[half:])[:, 1] for part in (train, val)]
-    yield "shift_scores", {"train": scores[0].tolist(), "val": scores[1].tolist()}
-    test = stats.mannwhitneyu(scores[1], scores[0], alternative="greater")
-    auc, p = float(test.statistic / (size - half) ** 2), float(test.pvalue)
-    yield {"covariate_shift_auc": auc, "covariate_shift_p": p}
-    if p < sides.alpha and auc > 0.55:
-        yield SplitFinding(
-            id="covariate-shift",
-            message=f"a classifier tells validation inputs from training inputs (AUC {auc:.2f} on "
-            f"unseen rows, p = {p:.1g}).",
-            figures={"covariate_shift_auc": auc, "covariate_shift_p": p},
-            fix="preprocess both sides alike; if the world differs, validate on what will be met",
-        )
-
-
-def _features(train: np.ndarray, val: np.ndarray, *, image: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Images without their brightness and contrast; rows in units of training's deviation."""
-    if image:
-        parts = [part - part.mean(1, keepdims=True) for part in (train, val)]
-        return tuple(p / np.maximum(np.linalg.norm(p, axis=1, keepdims=True), 1e-12) for p in parts)
-    std = train.std(0)
-    if not (std > 0).any():
-        return train, val
-    std = np.maximum(std, 0.1 * np.median(std[std > 0]))  # an almost constant column weighs little
-    return train / std, val / std
-
-
-def _nearest(queries: np.ndarray, rows: np.ndarray, *, skip_self: bool = False) -> np.ndarray:
-    """Distance [Q] from each query to its nearest row; `skip_self`: the queries lead the rows."""
-    from sklearn.neighbors import NearestNeighbors
-
-    search = NearestNeighbors(n_neighbors=1 + skip_self, algorithm="brute").fit(rows)
-    return search.kneighbors(queries)[0][:, -1]
-
-
-def _off_standard(rows: np.ndarray) -> float:
-    """How far the columns are from mean 0 and deviation 1, the worst of them."""
-    rows = rows.astype(np.float64)
-    known = ~np.isnan(rows).all(0) & ~np.isinf(rows).any(0)  # no scaler has made a column of inf
-    rows = rows[:, known & (abs(np.nan_to_num(rows)).max(0, initial=0.0) < LARGE)]
-    rows = rows[:, np.nanstd(rows, 0) > 1e-9]
-    if not rows.size or len(rows) < 8:
-        return float("inf")
-    with np.errstate(all="ignore"):  # a column with one known value has no deviation
-        off = min(float(np.nanmax(abs(np.nanstd(rows, 0, ddof=ddof) - 1))) for ddof in (0, 1))
-    return max(float(abs(np.nanmean(rows, 0)).max()), off)
-
-
-def _finite(figures: dict[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
-
-
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{body}</table>"
-
-
 def _classes_of(targets: Any) -> np.ndarray:
     """Classes [N] that can be compared and sorted."""
-    labels = _column(as_array(targets))
+    labels = as_column(as_array(targets))
     if labels.ndim != 1:
         raise ValueError(
-            f"targets are {list(labels.shape)}: expected one class an example, [N]. "
+            f"targets are {list(labels.shape)}: expected one class per example, shape [N]. "
             "One-hot rows? Use targets.argmax(1)."
         )
     if missing := int(gaps(labels).sum()):
@@ -670,7 +153,7 @@ def _groups_of(groups: Any) -> np.ndarray:
     names[:] = [tuple(n) if isinstance(n, list) else n for n in column.tolist()]
     if missing := sum(map(is_nothing, names)):
         raise ValueError(
-            f"{missing} of {len(names)} examples have no group (nan or None), so nobody knows to "
+            f"{missing} of {len(names)} examples have no group (nan or None), so it is unknown to "
             "which they belong. Leave them out, or give each a group of its own."
         )
     return codes_of(names)[0][0]

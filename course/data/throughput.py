@@ -12,24 +12,21 @@ Source: Lecture 1, "Is the GPU waiting?"; ledger C23, T08, T09, F90-F92, F97.
 
 from __future__ import annotations
 
-import copy
 import html
 import math
 import os
-import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 from torch.utils.data import TensorDataset, default_collate
 
 from course.data.loading import length_of
+from course.state import kept, left_as_found, moved, num_examples
 
 WAITING = 0.1
 """Share of the time above which an accelerator is called waiting."""
@@ -253,7 +250,7 @@ def is_waiting(
     options = {"num_batches": num_batches, "repeats": repeats, "limit_s": limit_s}
     with ExitStack() as stack:
         stack.enter_context(left_as_found(loader, device))
-        stack.enter_context(_put_back(restore))
+        stack.enter_context(kept(*restore, rng=False))
         alone = measure_loader(loader, **options)
         with left_as_found(loader, device):
             batch = next(iter(loader))
@@ -302,7 +299,7 @@ def _remedy(
     workers, cores = alone.num_workers, _num_cores()
     if at_start:
         if workers and not getattr(loader, "persistent_workers", False):
-            return "persistent_workers=True: every epoch starts its workers anew (F91)"
+            return "persistent_workers=True: every epoch starts its workers again (F91)"
         return "do what the first batch does (open, read, unpack) once, in the data set's __init__"
     if device.type != "cpu" and step.copy_s > alone.seconds_per_batch:
         if not getattr(loader, "pin_memory", False):
@@ -354,7 +351,7 @@ def _one_pass(
     for batch in batches:
         if not num:
             first_s = time.perf_counter() - started
-        num, examples = num + 1, examples + _num_examples(batch)
+        num, examples = num + 1, examples + (num_examples(batch) or 1)
         if step is not None:
             step(batch)
         if num in (left_out, most):
@@ -368,76 +365,6 @@ def _one_pass(
         raise ValueError("the loader gives no batch: there is nothing to measure. See its length.")
     steady = (ended - steady_from) / (num - left_out) if num > left_out else ended - started
     return _Pass(first_s, steady, ended - started, examples / num, num)
-
-
-@contextmanager
-def left_as_found(loader: Any, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Afterwards the loader's position and generators, and the global ones, are as before.
-
-    An epoch that another pass began to prefetch, as persistent workers do, is begun anew.
-    """
-    parts = [loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler"))]
-    entered = [p for p in parts if hasattr(p, "set_position") and hasattr(p, "start")]
-    positions = [(part, part.epoch, part.start) for part in entered]
-    own = [g for g in (getattr(p, "generator", None) for p in parts) if g is not None]
-    states = [(generator, generator.get_state()) for generator in own]
-    numpys, pythons = np.random.get_state(), random.getstate()
-    device = torch.device(device)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        try:
-            yield
-        finally:
-            np.random.set_state(numpys)
-            random.setstate(pythons)
-            for part, epoch, start in positions:
-                part.set_position(epoch, start)
-            for generator, state in states:
-                generator.set_state(state)
-
-
-@contextmanager
-def _put_back(things: Sequence[Any]) -> Iterator[None]:
-    """Afterwards each thing's state, and the gradients of each module, are as before."""
-    states = [(thing, copy.deepcopy(thing.state_dict())) for thing in things]
-    modules = [thing for thing in things if isinstance(thing, nn.Module)]
-    grads = [
-        (parameter, None if parameter.grad is None else parameter.grad.clone())
-        for module in modules
-        for parameter in module.parameters()
-    ]
-    modes = [(part, part.training) for module in modules for part in module.modules()]
-    try:
-        yield
-    finally:
-        for thing, state in states:
-            thing.load_state_dict(state)
-        for parameter, grad in grads:
-            parameter.grad = grad
-        for part, training in modes:
-            part.training = training
-
-
-def moved(batch: Any, device: torch.device) -> Any:
-    """The batch with all its tensors on the device."""
-    if isinstance(batch, Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {name: moved(part, device) for name, part in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(moved(part, device) for part in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(moved(part, device) for part in batch)
-    return batch.to(device) if hasattr(batch, "to") else batch
-
-
-def _num_examples(batch: Any) -> int:
-    """Length of the first tensor in a batch; 1 where there is none."""
-    if isinstance(batch, Tensor):
-        return len(batch) if batch.dim() else 1
-    parts = batch.values() if isinstance(batch, dict) else batch
-    if isinstance(parts, (str, bytes)) or not hasattr(parts, "__iter__"):
-        return 1
-    return next((_num_examples(part) for part in parts), 1)
 
 
 def _timed(device: torch.device, work: Callable[[], object]) -> float:

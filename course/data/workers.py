@@ -87,17 +87,18 @@ class GuardedLoader(DataLoader):
 
 
 @contextmanager
-def workers_explained(loader: DataLoader | None = None) -> Iterator[None]:
+def workers_explained(loader: Any = None) -> Iterator[None]:
     """Within, the death of a DataLoader's worker is raised as `WorkerDiedError`, with its cause.
 
     Args:
-        loader: Whose workers to ask. Without it, or for a DataLoader that is not `GuardedLoader`,
-            the cause is read from torch's words.
+        loader: Whose workers to ask. Without it, or for a loader that is not `GuardedLoader`, the
+            cause is read from torch's words.
 
     Raises:
         WorkerDiedError: A worker died or did not answer in time. torch's error is its `__cause__`.
             Other errors pass through.
     """
+    loader = loader if isinstance(loader, DataLoader) else None
     try:
         yield
     except WorkerDiedError:
