@@ -11,7 +11,7 @@ def whole_number(name: str, value: Any, least: int = 0, most: float = math.inf) 
     """`value` as an int; NumPy's and torch's whole numbers will do.
 
     Raises:
-        ValueError: It is no whole number, or not between `least` and `most`.
+        ValueError: It is not a whole number, or not between `least` and `most`.
     """
     number = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
     whole = isinstance(number, int) and not isinstance(number, bool)
@@ -31,17 +31,17 @@ def seed(value: Any) -> int:
 
 
 def names_of_classes(class_names: Sequence[str] | None, num_classes: int) -> tuple[str, ...]:
-    """One name a class; the indices where none are given.
+    """One name per class; the indices where none are given.
 
     Raises:
-        ValueError: Not one name a class; a text counts as its letters.
+        ValueError: Not one name per class; a text counts as its letters.
     """
     if class_names is None:
         return tuple(map(str, range(num_classes)))
     names = tuple(map(str, class_names))
     if len(names) != num_classes:
         raise ValueError(
-            f"{len(names)} class_names for {num_classes} classes: give one a class, in the order "
+            f"{len(names)} class_names for {num_classes} classes: give one per class, in the order "
             "of the logits."
         )
     return names

@@ -22,6 +22,7 @@ from typing import Any
 
 from course.engine.history import History
 from course.engine.record import read_run
+from course.tables import html_table
 
 LEAST_EPOCHS = 4
 NOT_LEARNED = 0.05
@@ -39,7 +40,7 @@ HIGH = 0.4
 STILL = 0.1
 """Share of its start above which a loss that falls still has some way to go."""
 FALLING = 0.02
-"""Fall an epoch, as a share of the present loss, that promises more."""
+"""Fall per epoch, as a share of the current loss, that promises more."""
 
 INTERVENTIONS: dict[str, tuple[str, ...]] = {
     "diverged": (
@@ -114,27 +115,25 @@ class CurveReading:
         )
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(k)}</td><td>{v:.4g}</td></tr>" for k, v in self.evidence.items()
-        )
+        rows = ((name, f"{value:.4g}") for name, value in self.evidence.items())
         tries = "".join(f"<li>{escape(what)}</li>" for what in self.interventions)
         return (
             f"<p><b>{escape(self.verdict)}</b>: {escape(self.reason)}</p>"
-            f"<table><tbody>{rows}</tbody></table><p>Try, cheapest first:</p><ol>{tries}</ol>"
+            f"{html_table((), rows)}<p>Try, cheapest first:</p><ol>{tries}</ol>"
         )
 
 
 def read_curves(source: History | Path | str | Sequence[Mapping[str, Any]]) -> CurveReading:
-    """The state of a run, told from its losses.
+    """The state of a run, read from its losses.
 
     Args:
-        source: What `fit` returns, a run directory, or a dictionary an epoch with `train_loss`
+        source: What `fit` returns, a run directory, or a dictionary per epoch with `train_loss`
             and, as far as there are any, `val_loss`, a metric, `lr`, `grad_norm`.
 
     Raises:
-        EngineError: A directory that is no run.
-        ValueError: Epochs without `train_loss`, a loss that is no number, or no epochs at all but
-            something else.
+        EngineError: A directory that is not a run.
+        ValueError: Epochs without `train_loss`, a loss that is not a number, or something
+            other than epochs.
 
     Source: Lecture 3, "Reading training curves"; ledger S15.
     """
@@ -169,7 +168,7 @@ def _listed(source: Any) -> list[Any]:
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
         raise ValueError(
             f"source is a {type(source).__name__}: expected what fit() returns, a run directory, "
-            "or a list with a dictionary an epoch, as [{'train_loss': 2.1, 'val_loss': 2.2}, ...]."
+            "or a list with a dictionary per epoch, as [{'train_loss': 2.1, 'val_loss': 2.2}, ...]."
         )
     return list(source)
 
@@ -190,7 +189,7 @@ def _stopped_at_nonfinite(source: Any) -> str | None:
 
 
 def _column(history: History, name: str) -> list[float]:
-    """One number an epoch; nan where it is lost, as in a record, whose JSON holds no nan."""
+    """One number per epoch; nan where it is lost, as in a record, whose JSON holds no nan."""
     if not any(name in epoch for epoch in history.epochs):
         return []
     return [_number(name, value, at) for at, value in enumerate(history.column(name), start=1)]
@@ -289,7 +288,7 @@ def _with_validation(
     if still and best >= len(val) - 1 - _tail(val):
         return (
             "underfit",
-            f"training still falls by {-slope:.1%} an epoch, and validation with it: stopped too "
+            f"training still falls by {-slope:.1%} per epoch, and validation with it: stopped too "
             "early.",
             evidence,
         )

@@ -87,9 +87,9 @@ def _is_no_run(path: Path) -> str:
             f"course curves {path / runs[0]}"
         )
     return (
-        f"{path}: no {RECORD} in it, so it is no run directory; it holds {_some(inside)}. "
+        f"{path}: no {RECORD} in it, so it is not a run directory; it holds {_some(inside)}. "
         "Curves that another program logged go to course.analysis.read_curves, as a list with a "
-        "dictionary an epoch: {'train_loss': ..., 'val_loss': ...}."
+        "dictionary per epoch: {'train_loss': ..., 'val_loss': ...}."
     )
 
 

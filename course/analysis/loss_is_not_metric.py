@@ -215,7 +215,7 @@ def imbalanced(*, seed: int = 0, digit: int = 8) -> Case:
         },
         models,
         f"Always no: accuracy {models['always no']['accuracy']:.3f}, F1 0. Read recall, F1 or "
-        "AUPRC beside accuracy, and choose the threshold on validation.",
+        "AUPRC as well as accuracy, and choose the threshold on validation.",
     )  # fmt: skip
 
 

@@ -40,14 +40,15 @@ from course.debug.probes import (
     stepping,
     structure,
 )
-from course.debug.probes.report import Finding, Report
-from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.report import SPENT, Finding, Report
+from course.debug.probes.session import FORWARDS, NotChecked, Session
 from course.debug.probes.setup import as_setup
+from course.debug.relations import RELATIONS
 
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     data.empty, numbers.raises, data.memory_shared, data.contract,
     data.single_class, data.second_epoch, draws.same_draws,
-    splits.split, splits.groups, splits.times, splits.preprocessing,
+    splits.groups, splits.times, splits.split, splits.preprocessing,
     splits.label_shift, data.wrapped_bytes,
     answers.target_in_inputs, answers.shuffled_in_step, answers.shuffled_between_epochs,
     answers.unrelated,
@@ -61,7 +62,7 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     progress.undone, schedule.schedule, between.kept_graphs, between.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, metric.which_data, metric.accuracy, metric.repeats,
-    scored.another_model, scored.smoothed_loss, checkpoints.checkpoint,
+    scored.another_model, scored.smoothed_loss, checkpoints.checkpoint, *RELATIONS,
     splits.covariate_shift, ranges.unnormalised, numbers.finite, numbers.underflow, rates.start,
     numbers.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
     progress.downhill,
@@ -71,30 +72,31 @@ SYMPTOMS = {
     "non-finite-loss", "dead-relu", "lr-too-large", "lr-too-small", "inputs-ignored",
     "metric-wrong", "raises", "loss-rises",
 }  # fmt: skip
-"""What another bug can bring about: said after the others, and as notes beside an error."""
+"""What another bug can bring about: said after the others, and as notes next to an error."""
 
 
-def diagnose(setup: Any, *, budget_s: float = 8.0) -> Report:
+def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
     """Watch a training set-up for a few dozen steps and say what is wrong with it.
 
     Args:
         setup: Mapping, dataclass or object with `model`, `loss_fn`, `optimizer`, `train_loader`
-            and, as far as there are any, `val_loader, scheduler, num_classes, task, train_step,
-            train, evaluate, save, load, groups, declared` (see `Setup`).
-        budget_s: Seconds after which no further experiment is started.
+            (or `loss_of`) and, as far as there are any, `val_loader, scheduler, num_classes, task,
+            train_step, train, evaluate, save, load, groups, declared` (see `Setup`).
+        budget: Forwards of the model after which no further experiment is started: counted, not
+            timed, so that a busy machine finds the same.
 
     Returns:
         Findings, most likely first, and what was and was not checked. The set-up, its gradients,
         modes, hooks, generators and the global random number generators are as before. What even
-        a clean report does not rule out is what `cannot_see` lists.
+        a clean report does not rule out is what `museum.cannot_see` lists.
 
     Raises:
-        ValueError: One of the four needed things is missing.
+        ValueError: A part without which nothing can be tried is missing.
 
     Source: Lecture 3, "The debug ladder"; ledger section B.
     """
     started = time.perf_counter()
-    session = Session(as_setup(setup), budget_s)
+    session = Session(as_setup(setup), budget)
     found: list[Finding] = []
     checked: list[str] = []
     skipped: dict[str, str] = {}
@@ -102,9 +104,9 @@ def diagnose(setup: Any, *, budget_s: float = 8.0) -> Report:
         if session.setup.evaluate is not None:
             session.evaluation  # noqa: B018 (first: an iterator in it can be read only once)
         for probe in PROBES:
-            name = f"{probe.__module__.rsplit('.', 1)[-1]}.{probe.__name__}"
-            if session.out_of_time():
-                skipped[name] = "no time left"
+            name = _name(probe)
+            if session.is_spent():
+                skipped[name] = SPENT
                 continue
             try:
                 found += list(probe(session))
@@ -116,15 +118,17 @@ def diagnose(setup: Any, *, budget_s: float = 8.0) -> Report:
     finally:
         session.keeper.restore()
     findings = _ordered(_without(found, session.declared.get("allow", ())))
-    return Report(findings, checked, skipped, time.perf_counter() - started)
+    titles = {_name(probe): _asks(probe) for probe in PROBES}
+    return Report(findings, checked, skipped, time.perf_counter() - started, titles)
 
 
-def cannot_see() -> dict[str, str]:
-    """Bugs that no set-up shows, by the museum's number, and why not or who finds them instead."""
-    from course.debug import museum
+def _name(probe: Callable) -> str:
+    return f"{probe.__module__.rsplit('.', 1)[-1]}.{probe.__name__}"
 
-    exhibits = map(museum.exhibit, museum.ids())
-    return {e.id: f"{e.title}: {e.why_not}" for e in exhibits if not e.names}
+
+def _asks(probe: Callable) -> str:
+    """The first paragraph of what a probe says of itself."""
+    return " ".join((probe.__doc__ or probe.__name__).split("\n\n")[0].split())
 
 
 def _without(found: list[Finding], allowed: Any) -> list[Finding]:

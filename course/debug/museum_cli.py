@@ -1,4 +1,4 @@
-"""`course museum [BUG]`: a bug's symptom beside the healthy run, evidence, fix and plot."""
+"""`course museum [BUG]`: a bug's symptom next to the healthy run, evidence, fix and plot."""
 
 from __future__ import annotations
 

@@ -28,14 +28,15 @@ from course.debug.probes import (
     structure,
 )
 from course.debug.probes.report import Finding, Report
-from course.debug.probes.session import Epoch, Loop, NotChecked, Session
+from course.debug.probes.session import Loop, NotChecked, Session
 from course.debug.probes.setup import Setup
 from course.debug.probes.tape import Tape
+from course.debug.relations import loss
 
 WATCHABLE = (
     clearing.clearing, stepping.erased, stepping.stepping, clipping.clip_place,
     accumulation.accumulation, schedule.schedule, modes.eval_in_training,
-    structure.membership, numbers.finite, numbers.dead_units,
+    structure.membership, loss.broadcast, numbers.finite, numbers.dead_units,
 )  # fmt: skip
 
 
@@ -130,14 +131,9 @@ class watch:
         self._tape = None
 
     def _judge(self, tape: Tape) -> None:
-        session = Session.__new__(Session)
-        session.setup, session.model = self.setup, self.model
-        session.declared, session.optimizers = dict(self.setup.declared), self._optimizers
         losses = [e.loss for e in tape.of("backward")]
-        session.__dict__["loop"] = Loop(
-            tape, losses, [], self._start, tape.weights(), [], unit="train"
-        )
-        session.__dict__["epoch"] = Epoch()
+        loop = Loop(tape, losses, [], self._start, tape.weights(), [], unit="train")
+        session = Session.of_a_loop(self.setup, loop)
         for probe in WATCHABLE:
             try:
                 for finding in probe(session):

@@ -7,7 +7,7 @@
 The split stays fixed: every run's record holds a hash of its data, and runs on different data are
 not compared. Seeds are paired: a change is judged by how far it moves the metric *with the same
 seed*, which takes out the luck that both runs share. Every finished run is a file of its own, so
-an ablation that was killed goes on where it was.
+an ablation that was killed continues where it stopped.
 
 Source: Lecture 3, "Ablation"; ledger N23, T27.
 """

@@ -1,4 +1,4 @@
-"""One file a finished run, so that an ablation that was killed goes on where it was."""
+"""One file per finished run, so that an ablation that was killed continues where it stopped."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def read_one(file: Path) -> AblationRun:
     """One finished run from its file.
 
     Raises:
-        ValueError: It is no such file, or one of a newer version.
+        ValueError: It is not such a file, or is one of a newer version.
     """
     content = read_json(file)
     if content.get("format") != FORMAT or not set(content) <= set(AblationRun.__dataclass_fields__):
         raise ValueError(
-            f"{file}: is no ablation run of format {FORMAT}. Move it out of the folder and run "
+            f"{file}: is not an ablation run of format {FORMAT}. Move it out of the folder and run "
             "the ablation again; only this run is repeated."
         )
     return AblationRun(**content)

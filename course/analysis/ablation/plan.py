@@ -44,8 +44,8 @@ def one_at_a_time(baseline: Settings, **values: Sequence[Any]) -> dict[str, dict
     {'lr = 0.3': {'lr': 0.3}, 'hidden = 256': {'hidden': 256}}
 
     Raises:
-        ValueError: A setting that the baseline does not have, values that are no list, or nothing
-            that would change.
+        ValueError: A setting that the baseline does not have, values that are not a list, or
+            nothing that would change.
     """
     if not isinstance(baseline, Mapping):
         raise ValueError(
@@ -54,8 +54,8 @@ def one_at_a_time(baseline: Settings, **values: Sequence[Any]) -> dict[str, dict
     for name, others in values.items():
         if name not in baseline:
             raise ValueError(
-                f"{name} is no setting of the baseline, which has {', '.join(baseline)}. Give the "
-                "baseline its value too."
+                f"{name} is not a setting of the baseline, which has {', '.join(baseline)}. Give "
+                "the baseline its value too."
             )
         if isinstance(others, (str, bytes, Mapping)) or not isinstance(others, Iterable):
             raise ValueError(

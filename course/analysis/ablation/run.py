@@ -18,7 +18,7 @@ from course.analysis.ablation.plan import Protocol, Settings, variants_of
 from course.analysis.ablation.table import Ablation
 from course.engine.errors import NonFiniteError
 from course.engine.record import code_identity, data_identity, versions
-from course.engine.seeding import seed_everything, undisturbed
+from course.state import seed_everything, undisturbed
 
 if TYPE_CHECKING:
     from course.engine.trainer import Trainer
@@ -152,7 +152,7 @@ def _plain(epoch: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _bar(total: int, progress: bool) -> Iterator[Any]:
-    from tqdm.auto import tqdm
+    from tqdm import tqdm  # text: a reopened notebook cannot show its widget
 
     with tqdm(total=total, desc="ablation", unit="run", disable=not progress) as bar:
         yield bar

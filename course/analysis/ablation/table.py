@@ -41,7 +41,7 @@ class Ablation:
 
         Args:
             runs: Of the baseline and of the variants, with the same seeds.
-            changes: As given to `ablate`; told from the settings where left out.
+            changes: As given to `ablate`; inferred from the settings where left out.
             same_train: False where a variant is meant to change the training data.
 
         Raises:

@@ -87,7 +87,7 @@ def paired_interval(differences: Sequence[float], level: float) -> tuple[float, 
 
     Args:
         differences: One a seed, at least 2.
-        level: Confidence, as 0.95.
+        level: Confidence, e.g. 0.95.
 
     Raises:
         ValueError: Fewer than two differences, one that is not finite, or another level.
@@ -103,7 +103,7 @@ def paired_interval(differences: Sequence[float], level: float) -> tuple[float, 
             f"differences = {list(differences)}: an interval needs at least 2, all of them finite."
         )
     if not 0 < level < 1:
-        raise ValueError(f"level = {level}: expected a confidence between 0 and 1, as 0.95.")
+        raise ValueError(f"level = {level}: expected a confidence between 0 and 1, e.g. 0.95.")
     mean, count = statistics.fmean(differences), len(differences)
     error = statistics.stdev(differences) / math.sqrt(count)
     if error == 0:
@@ -120,15 +120,16 @@ def _judged(row: Row, reference: Mapping[int, float | None], mode: str) -> Row:
 def _verdict(row: Row, reference: Mapping[int, float | None], mode: str) -> tuple[str, str]:
     lost = [seed for seed, value in row.values.items() if value is None]
     if any(value is None for value in reference.values()):
-        return "undecided", "the baseline itself diverged; mend it first."
+        return "undecided", "the baseline itself diverged; fix it first."
     if lost:
         return "harmful", f"diverged with {len(lost)} of {len(row.values)} seeds ({lost})."
     if row.interval is None:
         return "undecided", f"{len(row.differences)} pair of runs; an interval needs 2, better 3."
     if len(set(row.differences.values())) == 1 and row.difference != 0:
         return "undecided", (
-            "moved by exactly the same with every seed, so the noise cannot be told. Does build "
-            "use the seed? If so, the metric is too coarse: more validation examples, more seeds."
+            "the change is identical for every seed, so there is no noise to compare it with. "
+            "Does build use the seed? If so, the metric is too coarse: use more validation "
+            "examples and more seeds."
         )
     sign = 1 if mode == "max" else -1
     verdict = _side(row.interval, sign)

@@ -17,9 +17,9 @@ from course.analysis import checks
 from course.analysis.checks import names_of_classes, whole_number
 from course.analysis.errors.mistakes import ErrorSet, Mistake
 from course.analysis.errors.tags import read_tags
-from course.analysis.scores.predicting import check_batch, check_parts
-from course.engine.evaluation import evaluation_mode
+from course.analysis.scores.predicting import check_logits, check_parts
 from course.engine.placement import check_device, to_device
+from course.state import evaluation_mode
 
 
 def collect_errors(
@@ -39,12 +39,12 @@ def collect_errors(
     sample is what shares should be counted on.
 
     Args:
-        model: Gives logits [B, C], or one logit an example. Modules keep their modes.
+        model: Gives logits [B, C], or one logit per example. Modules keep their modes.
         loader: Pairs of inputs [B, ...] and class indices [B], in the data set's order.
         n: How many to keep; fewer where there are not so many.
         device: Where to compute; the model's own by default.
         order: `confident` or `random`.
-        class_names: One a class; the indices by default.
+        class_names: One per class; the indices by default.
         tags_path: A JSON file of buckets given by hand; read now, where it is there, and written at
             every `tag`.
         seed: Of the random sample.
@@ -68,7 +68,7 @@ def collect_errors(
     num_examples = num_mistakes = batches = num_classes = 0
     with evaluation_mode(model):
         for inputs, targets in to_device(loader, device):
-            logits, targets = check_batch(model(inputs), targets, batches)
+            logits, targets = check_logits(model(inputs), targets, batches)
             probabilities = logits.softmax(dim=1)
             confidence, predicted = probabilities.max(dim=1)
             wrong = (predicted != targets).nonzero()[:, 0]

@@ -14,7 +14,7 @@ def read_tags(path: Path) -> dict[int, tuple[str, int]]:
         return {int(i): (str(e["bucket"]), int(e["target"])) for i, e in entries.items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"{path} is no file of tags ({error}): expected "
+            f"{path} is not a file of tags ({error}): expected "
             '{"17": {"bucket": "blur", "target": 4}}. Choose another tags_path, or move it away.'
         ) from error
 

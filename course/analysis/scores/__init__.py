@@ -13,7 +13,7 @@ Source: Lecture 3, "Loss is not the metric" and "Error analysis"; ledger T23, T2
 from course.analysis.scores.calibrating import Calibration, calibration, fit_temperature
 from course.analysis.scores.classes import ClassScore, Confusion, PerClass, confusion, per_class
 from course.analysis.scores.intervals import Interval, accuracy_interval, bootstrap
-from course.analysis.scores.predicting import Predictions, check_batch, predict, predictions
+from course.analysis.scores.predicting import Predictions, check_logits, predict, predictions
 from course.analysis.scores.thresholds import TUNED_ON, Threshold, tune_threshold
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "accuracy_interval",
     "bootstrap",
     "calibration",
-    "check_batch",
+    "check_logits",
     "confusion",
     "fit_temperature",
     "per_class",

@@ -46,7 +46,7 @@ def bootstrap(
     Args:
         statistic: Of the samples; a score as `f1_score(targets, predicted)`. With `vectorized` it
             takes `axis` and is much faster.
-        samples: Arrays or tensors; with `paired`, one entry an example in each.
+        samples: Arrays or tensors; with `paired`, one entry per example in each.
         paired: Draw the same examples from every sample.
         vectorized: `statistic` takes `axis`.
         confidence: Of the interval, in (0, 1).
@@ -69,7 +69,7 @@ def bootstrap(
     for place, array in enumerate(arrays):
         if array.ndim == 0 or array.dtype.kind not in "biuf":
             raise ValueError(
-                f"sample {place} is {samples[place]!r}: expected numbers, one an example."
+                f"sample {place} is {samples[place]!r}: expected numbers, one per example."
             )
         if not np.isfinite(array).all():
             raise ValueError(
@@ -82,7 +82,7 @@ def bootstrap(
     if paired and len(set(lengths)) > 1:
         raise ValueError(f"samples of {lengths} examples: paired ones have the same length.")
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence!r}: take one between 0 and 1, as 0.95.")
+        raise ValueError(f"confidence = {confidence!r}: choose one between 0 and 1, e.g. 0.95.")
     resamples, seed = whole_number("resamples", resamples, 1), checks.seed(seed)
     value = float(statistic(*arrays, axis=-1) if vectorized else statistic(*arrays))
     with np.errstate(invalid="ignore"):

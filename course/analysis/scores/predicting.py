@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from course.analysis.checks import names_of_classes
-from course.engine.evaluation import evaluation_mode
 from course.engine.placement import check_device, to_device
+from course.state import evaluation_mode
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ def predict(
     """Run the model once over a loader, in eval mode, without a graph.
 
     Args:
-        model: Gives logits [B, C], or one logit an example ([B] or [B, 1]) for yes and no. Every
+        model: Gives logits [B, C], or one logit per example ([B] or [B, 1]) for yes and no. Every
             module comes back in its own mode.
         loader: Pairs of inputs [B, ...] and class indices [B].
         device: Where to compute; the model's own by default.
-        class_names: One a class; the indices by default.
+        class_names: One per class; the indices by default.
 
     Raises:
         ValueError: No example, shapes that do not fit, targets outside the classes, or logits that
@@ -90,7 +90,7 @@ def predict(
     logits, targets = [], []
     with evaluation_mode(model):
         for inputs, batch_targets in to_device(loader, device):
-            batch_logits, batch_targets = check_batch(model(inputs), batch_targets, len(targets))
+            batch_logits, batch_targets = check_logits(model(inputs), batch_targets, len(targets))
             logits.append(batch_logits)
             targets.append(batch_targets)
     if not targets:
@@ -127,7 +127,7 @@ def predictions(
     Args:
         logits: [N, C], or [N] and [N, 1] for yes and no; a tensor, an array or a list.
         targets: [N] class indices; the same.
-        class_names: One a class.
+        class_names: One per class.
 
     Raises:
         ValueError: As `predict`.
@@ -140,7 +140,7 @@ def predictions(
             f"logits {list(logits.shape)} and targets {list(targets.shape)}: no example, so there "
             "is nothing to score."
         )
-    logits, targets = check_batch(logits, targets, 0)
+    logits, targets = check_logits(logits, targets, 0)
     return Predictions(logits, targets, names_of_classes(class_names, logits.shape[1]))
 
 
@@ -154,7 +154,7 @@ def _tensor(name: str, value: Any) -> Tensor:
             f"({str(error).splitlines()[0]})."
         ) from error
     if tensor.ndim == 0:
-        raise ValueError(f"{name} = {tensor.item()}: expected one entry an example, not a number.")
+        raise ValueError(f"{name} = {tensor.item()}: expected one entry per example, not a number.")
     return tensor
 
 
@@ -172,7 +172,7 @@ def expect_predictions(value: Any) -> Predictions:
     return value
 
 
-def check_batch(logits: Tensor, targets: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+def check_logits(logits: Tensor, targets: Tensor, batch: int) -> tuple[Tensor, Tensor]:
     """Logits [B, C] as float and targets [B] as long, both on the CPU; or what is wrong."""
     where = f"batch {batch}: logits {list(logits.shape)} and targets {list(targets.shape)}"
     logits, targets = logits.detach().cpu(), targets.detach().cpu()
@@ -181,8 +181,8 @@ def check_batch(logits: Tensor, targets: Tensor, batch: int) -> tuple[Tensor, Te
         targets = targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
     if targets.ndim == 2:
         raise ValueError(
-            f"{where}: one class index an example is expected, shape [B]. One-hot targets become "
-            "indices with targets.argmax(dim=1); several labels an example need a threshold each."
+            f"{where}: expected one class index per example, shape [B]. One-hot targets become "
+            "indices with targets.argmax(dim=1); several labels per example need a threshold each."
         )
     if logits.ndim not in (1, 2) or targets.ndim != 1 or len(logits) != len(targets):
         raise ValueError(
@@ -203,7 +203,7 @@ def check_batch(logits: Tensor, targets: Tensor, batch: int) -> tuple[Tensor, Te
 def _class_indices(targets: Tensor, num_classes: int, where: str) -> Tensor:
     if targets.is_floating_point() and len(parts := targets[targets != targets.round()]):
         raise ValueError(
-            f"{where}: targets hold {parts[0]:g}, which is no class index. A regression has no "
+            f"{where}: targets hold {parts[0]:g}, which is not a class index. A regression has no "
             "mistakes to count: look at the largest residuals instead."
         )
     targets = targets.long()

@@ -80,7 +80,7 @@ def tune_threshold(
         seed: Of the bootstrap interval.
 
     Raises:
-        ValueError: Another metric, scores that are no probabilities, or one class only.
+        ValueError: Another metric, scores that are not probabilities, or one class only.
 
     Source: Lecture 3, "From bucket to action" (threshold: tune on validation); ledger T28.
     """
@@ -145,7 +145,7 @@ def _check_scores(scores: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
     if scores.shape != targets.shape or scores.ndim != 1:
         raise ValueError(
             f"scores {list(scores.shape)} and targets {list(targets.shape)}: both are [N], one "
-            "score an example. Of [N, 2] probabilities take column 1; of more classes tune one "
+            "score per example. Of [N, 2] probabilities take column 1; of more classes tune one "
             "class against the rest."
         )
     if not len(scores):

@@ -24,4 +24,9 @@ def exhibit(id: str) -> Exhibit:
     raise ValueError(f"{id!r} is no exhibit. There are {', '.join(ids())}.")
 
 
-__all__ = ["Exhibit", "exhibit", "ids"]
+def cannot_see() -> dict[str, str]:
+    """Bugs that `diagnose` sees in no set-up, by id, and why not or who finds them instead."""
+    return {e.id: f"{e.title}: {e.why_not}" for e in map(exhibit, ids()) if not e.names}
+
+
+__all__ = ["Exhibit", "cannot_see", "exhibit", "ids"]

@@ -1,4 +1,4 @@
-"""B16: a head left frozen by mistake keeps its first weights, while the loss falls all the same."""
+"""B16: a head left frozen by mistake keeps its first weights, while the loss still falls."""
 
 from course.debug.museum.exhibit import Exhibit, Run, digits
 

@@ -1,6 +1,6 @@
-"""B27: a run resumed from its weights alone starts Adam anew; it is no longer the same run (F69).
+"""B27: a run resumed from its weights alone starts Adam from scratch: another run (F69).
 
-A second run goes on uninterrupted beside it. With its optimizer's state the resumed one stays on
+A second run continues uninterrupted next to it. With its optimizer's state the resumed one stays on
 the same weights bit for bit.
 """
 

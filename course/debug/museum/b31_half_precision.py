@@ -46,4 +46,6 @@ EXHIBIT = Exhibit(
     symptom="share of gradients that are zero in the first step", measure=share_of_zeros,
     shows=lambda x: x > 0.5,
     trace=lambda run: run.setup["zeros"], trace_label="share of gradients that are zero",
+    scaled="the loss counts 1e-6 of its size and the learning rate 1e6 of its own, so that float16 "
+    "loses gradients within a short run on digits",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""B32: each example is transformed alone and in every epoch anew, and the step waits for it.
+"""B32: each example is transformed alone and again in every epoch, and the step waits for it.
 
 Transformed once and cut out of memory, the batches are the same, and so is the curve: it only
 comes sooner. On a GPU, whose step is shorter, the share of waiting is larger.

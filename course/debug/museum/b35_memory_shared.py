@@ -1,7 +1,7 @@
 """B35: from_numpy shares the array's memory; who fills the array again changes the tensor too.
 
 All batches are read through one array, which saves memory, and kept in a list. With from_numpy
-each of them is that array, so all hold what was read last, beside their own labels.
+each of them is that array, so all hold what was read last, with their own labels.
 """
 
 import numpy as np

@@ -48,7 +48,7 @@ class Exhibit:
     why_not: str = ""
     """Why `diagnose` does not name it and what does; given exactly where there are no names."""
     mend: str = ""
-    """Code that mends it, where no finding of `diagnose` says so."""
+    """Code that fixes it, where no finding of `diagnose` says so."""
     raises: type[Exception] | None = None
     """What stops the run; None for a silent bug."""
     make: Callable[[bool], dict[str, Any]]
@@ -61,6 +61,8 @@ class Exhibit:
     trace: Callable[[Run], list[float]] | None = None
     """A second curve to draw, where the loss does not show the bug."""
     trace_label: str = ""
+    scaled: str = ""
+    """What was made larger or smaller than usual so that the bug shows in so short a run."""
 
     def __post_init__(self) -> None:
         if bool(self.names) == bool(self.why_not):

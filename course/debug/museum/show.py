@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from course.debug.museum.switch import broken_and_fixed
 from course.debug.probes.report import short
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ def rows(exhibit: Exhibit) -> list[tuple[str, str]]:
         mend = mend or finding.fix
     if exhibit.why_not:
         told.append(("caught", f"not by diagnose: {exhibit.why_not}"))
+    if exhibit.scaled:
+        told.append(("scaled", exhibit.scaled))
+    for mark, line in broken_and_fixed(exhibit.make):
+        told.append(("broken" if mark == "-" else "fixed", f"{mark} {line}"))
     return [*told, *(("fix", line) for line in mend.splitlines())]
 
 
@@ -45,7 +49,8 @@ def symptom(exhibit: Exhibit) -> str:
 
 def first_line(error: Exception) -> str:
     """The first line of an error's message, and the next where the first only announces it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # torch colours some of its messages
+    lines = [line.strip() for line in plain.splitlines() if line.strip()] or [""]
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
@@ -79,7 +84,7 @@ def sparkline(values: Sequence[float], scale: Sequence[float]) -> str:
 
 
 def as_figure(exhibit: Exhibit) -> Any:
-    """Loss curves beside the trace, or beside the symptom as bars where there is no trace.
+    """Loss curves next to the trace, or next to the symptom as bars where there is no trace.
 
     Returns:
         A matplotlib Figure.
@@ -103,9 +108,8 @@ def as_figure(exhibit: Exhibit) -> Any:
 
 def as_html(exhibit: Exhibit) -> str:
     """The same as the text, with the figure inside: nothing is loaded from elsewhere."""
-    picture = io.BytesIO()
-    as_figure(exhibit).savefig(picture, format="png", dpi=80)
-    source = base64.b64encode(picture.getvalue()).decode()
+    from course.plots.embedded import embedded
+
     said = rows(exhibit)
     fix = "\n".join(text for name, text in said if name == "fix")
     body = "".join(
@@ -114,5 +118,5 @@ def as_html(exhibit: Exhibit) -> str:
     return (
         f"<h4>{exhibit.id} &nbsp; {escape(exhibit.title)}</h4><table>{body}"
         f"<tr><th>fix</th><td><pre>{escape(fix)}</pre></td></tr></table>"
-        f'<img alt="{escape(symptom(exhibit))}" src="data:image/png;base64,{source}">'
+        f"{embedded(as_figure(exhibit), symptom(exhibit))}"
     )

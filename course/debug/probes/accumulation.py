@@ -10,7 +10,8 @@ from statistics import median
 from course.debug.probes.loop import norm, own_loop, updates_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import Loop, NotChecked, Session
-from course.debug.probes.tape import Event, tensors_in
+from course.debug.probes.tape import Event
+from course.state import tensors_in
 
 
 def accumulation(session: Session) -> Iterator[Finding]:

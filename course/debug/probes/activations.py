@@ -74,7 +74,7 @@ def softmax_in_the_loss(session: Session) -> Iterator[Finding]:
         raise NotChecked("no outputs [B, C] with targets [B]")
     low, high = int(targets.min()), int(targets.max())
     if targets.is_floating_point() or low < 0 or high >= outputs.shape[1]:
-        raise NotChecked("targets are no class indices")
+        raise NotChecked("targets are not class indices")
     perfect = 100.0 * nn.functional.one_hot(targets.long(), outputs.shape[1]).to(outputs)
     with session.observe(), torch.no_grad():
         reached = float(session.loss(perfect, targets))

@@ -41,7 +41,7 @@ def shuffled_in_step(session: Session) -> Iterator[Finding]:
         if len(forwards) != 1 or not losses or forwards[0] is None:
             continue
         if targets.numel() != len(inputs):
-            raise NotChecked("targets are not one number an example")
+            raise NotChecked("targets are not one number per example")
         place = {row: i for i, row in enumerate(rows_of(inputs))}
         if forwards[0].shape != inputs.shape or len(place) < len(inputs):
             continue
@@ -90,7 +90,7 @@ def shuffled_between_epochs(session: Session) -> Iterator[Finding]:
 
 
 def _drawn_by_chance(session: Session, first: Tensor, second: Tensor) -> bool:
-    """Labels that are drawn anew from each input's own odds: other counts, and inputs tell them."""
+    """True if labels are sampled from a distribution that depends on the input: not a fault."""
     try:
         told = relate(*_sample(session.two_passes[0], least=96)).strongest
     except NotChecked:
@@ -105,9 +105,9 @@ def _answers(batches: list) -> dict[bytes, float]:
     for batch in batches:
         inputs, targets = pair(batch)
         if not inputs.is_floating_point() or inputs[0].numel() < 2:
-            raise NotChecked("inputs are no rows of floating-point numbers")
+            raise NotChecked("inputs are not rows of floating-point numbers")
         if targets.numel() != len(inputs):
-            raise NotChecked("targets are not one number an example")
+            raise NotChecked("targets are not one number per example")
         for row, target in zip(rows_of(inputs), targets.flatten().tolist(), strict=True):
             twice |= {row} & found.keys()
             found[row] = float(target)
@@ -163,7 +163,7 @@ def unrelated(session: Session) -> Iterator[Finding]:
 def _sample(batches: list, least: int) -> tuple[Tensor, Tensor]:
     inputs, targets = zip(*map(pair, batches), strict=True)
     if not inputs[0].is_floating_point() or inputs[0][0].numel() < 2:
-        raise NotChecked("inputs are no rows of floating-point numbers")
+        raise NotChecked("inputs are not rows of floating-point numbers")
     if any(t.numel() != len(t) for t in targets) or len({x.shape[1:] for x in inputs}) > 1:
         raise NotChecked("targets are not one class an example, or shapes differ")
     x = torch.cat([x.detach().cpu().flatten(1) for x in inputs])[:MOST_ROWS]
@@ -182,7 +182,7 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
     pairs = [pair(b) for b in session.epoch.batches]
     inputs, targets = session.batch
     if inputs.dim() != 2 or inputs.shape[1] < 2 or targets.numel() != len(targets):
-        raise NotChecked("inputs are no rows of columns with one target each")
+        raise NotChecked("inputs are not rows of columns with one target each")
     x = torch.cat([x.detach().cpu() for x, _ in pairs]).double()
     y = torch.cat([t.detach().cpu().flatten() for _, t in pairs]).double()
     if len(y) < 48 or y.unique().numel() < 2 or not bool(torch.isfinite(x).all()):

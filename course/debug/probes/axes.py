@@ -102,7 +102,7 @@ def padding(session: Session) -> Iterator[Finding]:
     inputs, _ = session.batch
     said = session.declared.get("padding")
     if inputs.dim() != 2 or inputs.is_floating_point() or inputs.shape[1] < 4:
-        raise NotChecked("inputs are no rows of token ids")
+        raise NotChecked("inputs are not rows of token ids")
     value = int(said) if said is not None else 0
     ends = (inputs[:, -1] == value).float().mean()
     if said is None and not (ends > 0.3 and _only_behind(inputs, value)):

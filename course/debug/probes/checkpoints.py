@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.debug.probes.report import Finding
+from course.debug.probes.report import Finding, Severity
 from course.debug.probes.session import NotChecked, Session, as_list, clone
-from course.debug.probes.tape import tensors_in
+from course.state.nested import tensors_in
 
 STEPS = 4
 """Steps between saving and looking: whole windows of 2 or 4 micro-batches, too."""
@@ -58,71 +58,111 @@ def checkpoint(session: Session) -> Iterator[Finding]:
         if _differences(whole.end, again.end):
             raise NotChecked("two runs from the same seed differ, so no resume can be compared")
         resumed = _run(session, setup.load, folder)
-    yield from _judged(session, whole, resumed)
+    yield from _judged(whole, resumed)
 
 
-def _judged(session: Session, whole: Trace, resumed: Trace) -> Iterator[Finding]:
-    if resumed.refused:
-        yield Finding(
-            "checkpoint-refused", "warning",
-            f"torch.load(path, weights_only=True) refuses the file: {resumed.refused}",
-            {"refused": resumed.refused},
-            'state["folder"] = str(folder)  # plain values and tensors only',
-        )  # fmt: skip
-    elif resumed.failed:
-        yield Finding(
-            "checkpoint-refused", "error",
-            f"load() raises on what save() has just given: {resumed.failed}",
-            {"raised": resumed.failed},
-            "state = model.state_dict()  # of the model itself, not of its wrapper;\n"
-            "model.load_state_dict(state)  # and strict, so that names that do not fit are told",
-        )  # fmt: skip
-    if resumed.failed:
-        return
-    if moved := _differences(whole.at_save, whole.after_save):
-        put_back = not set(moved) & set(_differences(whole.at_save, whole.end))
-        put_back &= all(name.startswith("mode of") for name in moved)
-        yield Finding(
-            "checkpoint-changes-model", "note" if put_back else "error",
-            f"save() changes what it saves: {_listed(moved)} is other after it than before"
-            + (", until the next step puts it back." if put_back else "."),
-            {"changed": len(moved), "first": moved[0]},
-            "was = model.training\nmodel.eval()\n...\nmodel.train(was)",
-        )  # fmt: skip
-    if resumed.saved_moved:
-        yield Finding(
-            "checkpoint-by-reference", "error",
-            f"{resumed.saved_moved} tensors of the state that save() gave changed in the "
-            f"{STEPS} steps after it: state_dict() holds the living weights, so the best is "
-            "always the last.",
-            {"tensors_that_moved": resumed.saved_moved, "steps": STEPS},
-            "best = copy.deepcopy(model.state_dict())",
-        )  # fmt: skip
-        return
-    lost = _differences(whole.after_save, resumed.loaded)
+@dataclass(frozen=True)
+class Observed:
+    """How a run that was saved and loaded differs from one that went on."""
+
+    refused: str
+    failed: str
+    changed: list[str]
+    """What `save()` itself changed."""
+    put_back: bool
+    """Modes alone, and the next step puts them back."""
+    saved_moved: int
+    lost: list[str]
+    """What `load()` did not bring back."""
+    apart: list[str]
+    """What differs some steps later; without it, whatever load() left out makes no difference."""
+    distance: float
+
+    @property
+    def modes_only(self) -> bool:
+        return bool(self.lost) and all(name.startswith("mode of") for name in self.lost)
+
+    def words(self) -> dict[str, Any]:
+        """What messages may name."""
+        unseen = "nothing that can be seen, e.g. a new optimizer,"
+        return {
+            "refused": self.refused, "failed": self.failed, "moved": self.saved_moved,
+            "changed": _listed(self.changed), "lost": _listed(self.lost) or unseen,
+            "apart": _listed(self.apart), "steps": STEPS,
+        }  # fmt: skip
+
+    def numbers(self) -> dict[str, Any]:
+        """The evidence."""
+        return {
+            "changed_by_save": len(self.changed), "moved_after_save": self.saved_moved,
+            "not_restored": len(self.lost), "first": (self.lost or self.changed or [""])[0],
+            "largest_distance": self.distance,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to go wrong: when it holds, what it is called, what is said."""
+
+    holds: Callable[[Observed], bool]
+    id: str
+    severity: Severity
+    message: str
+    fix: str
+    ends: bool = False
+    """What follows would only be its consequence."""
+
+
+RULES = (
+    Rule(lambda seen: bool(seen.refused), "checkpoint-refused", "warning",
+         "torch.load(path, weights_only=True) refuses the file: {refused}",
+         'state["folder"] = str(folder)  # plain values and tensors only'),
+    Rule(lambda seen: bool(seen.failed), "checkpoint-refused", "error",
+         "load() raises on what save() has just given: {failed}",
+         "state = model.state_dict()  # of the model itself, not of its wrapper;\n"
+         "model.load_state_dict(state)  # and strict, so that names that do not fit are told",
+         ends=True),
+    Rule(lambda seen: bool(seen.changed) and seen.put_back, "checkpoint-changes-model", "note",
+         "save() itself changes {changed}, until the next step puts it back.",
+         "was = model.training\nmodel.eval()\n...\nmodel.train(was)"),
+    Rule(lambda seen: bool(seen.changed) and not seen.put_back, "checkpoint-changes-model", "error",
+         "save() itself changes {changed}.",
+         "was = model.training\nmodel.eval()\n...\nmodel.train(was)"),
+    Rule(lambda seen: seen.saved_moved > 0, "checkpoint-by-reference", "error",
+         "{moved} tensors of the state that save() gave changed in the {steps} steps after it: "
+         "state_dict() holds the living weights, so the best is always the last.",
+         "best = copy.deepcopy(model.state_dict())", ends=True),
+    Rule(lambda seen: not seen.apart, "", "note", "", "", ends=True),
+    Rule(lambda seen: seen.modes_only, "checkpoint-changes-model", "error",
+         "After load() the modules are in another mode than when they were saved ({lost}): training"
+         " continues without dropout, or with frozen statistics.",
+         "model.load_state_dict(state)\nmodel.train()", ends=True),
+    Rule(lambda seen: True, "checkpoint-incomplete", "error",
+         "load() does not restore everything: {lost} is not what was saved; {steps} steps later "
+         "{apart} differs from an uninterrupted run.",
+         'checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),\n'
+         '              "scheduler": scheduler.state_dict()}\n'
+         'optimizer.load_state_dict(checkpoint["optimizer"])  # and so for each'),
+)  # fmt: skip
+"""In this order, until one ends it; the one without a name is a run that is the same."""
+
+
+def _judged(whole: Trace, resumed: Trace) -> Iterator[Finding]:
+    changed = _differences(whole.at_save, whole.after_save)
+    lasting = set(changed) & set(_differences(whole.at_save, whole.end))
+    put_back = not lasting and all(name.startswith("mode of") for name in changed)
     apart = [n for n in _differences(whole.end, resumed.end) if not n.startswith("optimizer")]
-    if not apart:
-        return  # whatever load() left out, or put elsewhere, the run is the same
-    if lost and all(name.startswith("mode of") for name in lost):
-        yield Finding(
-            "checkpoint-changes-model", "error",
-            f"After load() the modules are in another mode than when they were saved "
-            f"({_listed(lost)}): training goes on without dropout, or with frozen statistics.",
-            {"modes_changed": len(lost), "first": lost[0]},
-            "model.load_state_dict(state)\nmodel.train()",
-        )  # fmt: skip
-    else:
-        what = _listed(lost) if lost else "nothing that can be seen, as an optimizer made anew"
-        yield Finding(
-            "checkpoint-incomplete", "error",
-            f"load() does not bring everything back: {what} differs from when it was saved, and "
-            f"{STEPS} steps later {_listed(apart)} is other than in a run that went on.",
-            {"not_restored": len(lost), "first": lost[0] if lost else "",
-             "largest_distance": _distance(whole.end, resumed.end)},
-            'checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),\n'
-            '              "scheduler": scheduler.state_dict()}\n'
-            'optimizer.load_state_dict(checkpoint["optimizer"])  # and so for each',
-        )  # fmt: skip
+    seen = Observed(
+        resumed.refused, resumed.failed, changed, put_back, resumed.saved_moved,
+        _differences(whole.after_save, resumed.loaded), apart, _distance(whole.end, resumed.end),
+    )  # fmt: skip
+    for rule in RULES:
+        if rule.holds(seen):
+            if rule.id:
+                said = rule.message.format(**seen.words())
+                yield Finding(rule.id, rule.severity, said, seen.numbers(), rule.fix)
+            if rule.ends:
+                return
 
 
 def _run(session: Session, load: Callable | None, folder: str) -> Trace:
@@ -238,4 +278,6 @@ def _distance(a: dict[str, Any], b: dict[str, Any]) -> float:
 
 
 def _listed(names: list[str]) -> str:
+    if not names:
+        return ""
     return names[0] if len(names) == 1 else f"{names[0]} (with {len(names) - 1} more)"

@@ -102,7 +102,7 @@ def memory_shared(session: Session) -> Iterator[Finding]:
     ):
         yield Finding(
             "memory-shared", "error",
-            f"{len(alike)} batches have the very same inputs, beside other targets, as "
+            f"{len(alike)} batches have the very same inputs with different targets, as "
             "happens when they share one memory that was filled again after each was made.",
             {"batches": len(alike), "different_inputs": 1,
              "different_targets": len({y.numpy(force=True).tobytes() for _, y in alike})},
@@ -116,7 +116,7 @@ def single_class(session: Session) -> Iterator[Finding]:
     if any(
         t.dim() != 1 or (t.is_floating_point() and bool((t != t.round()).any())) for t in targets
     ):
-        raise NotChecked("targets are no class indices")
+        raise NotChecked("targets are not class indices")
     sizable = [t for t in targets if len(t) >= 4]
     if len(sizable) < 4:
         raise NotChecked("fewer than 4 batches of at least 4 examples")

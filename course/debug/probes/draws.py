@@ -1,7 +1,7 @@
 """Probes on random draws in the data: augmentation that is the same in every epoch or worker.
 
 A worker gets a copy of the data set. A generator in it starts in each worker, and in each epoch
-that starts its workers anew, where it stands in the main process: it never moves on there. Draws
+that restarts its workers, where it stands in the main process: it never moves on there. Draws
 that a data set seeds by the example alone are the same in every epoch too; but so is a data set
 that makes its examples up from their number, so this is a note.
 
@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset
 from course.debug.probes.answers import rows_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
-from course.engine.generators import Own, own_generators, state_of
+from course.state.generators import Own, own_generators, state_of
 
 RESEEDING = {"get_worker_info", "initial_seed", "set_epoch"}
 """Names in a data set's code that show it knows of workers or epochs."""
@@ -32,7 +32,7 @@ DRAWS = {
 
 
 def same_draws(session: Session) -> Iterator[Finding]:
-    """What the data draws is drawn anew in each epoch, and otherwise in each worker."""
+    """What the data draws is drawn again in each epoch, and otherwise in each worker."""
     loader = session.setup.train_loader
     workers = getattr(loader, "num_workers", 0)
     if workers:
@@ -44,7 +44,7 @@ def same_draws(session: Session) -> Iterator[Finding]:
 def _copied_generators(session: Session, loader: Any, workers: int) -> Iterator[Finding]:
     outlive = getattr(loader, "persistent_workers", False)
     if loader.worker_init_fn is not None or (outlive and workers == 1) or _knows(loader.dataset):
-        raise NotChecked("the workers' generators may be seeded anew")
+        raise NotChecked("the workers' generators may be reseeded")
     used = _used(session, loader.dataset)
     if not used:
         return
@@ -56,7 +56,7 @@ def _copied_generators(session: Session, loader: Any, workers: int) -> Iterator[
         f"{'s' * (workers > 1)} gets a copy as it stands here: {often} the same numbers.",
         {"generators": len(used), "num_workers": workers, "persistent": outlive},
         "make_loader(dataset, batch_size, augment=...)  # and draw from torch's global generator\n"
-        "# or seed it anew in worker_init_fn, from torch.initial_seed()",
+        "# or reseed it in worker_init_fn, from torch.initial_seed()",
     )  # fmt: skip
 
 

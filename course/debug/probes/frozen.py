@@ -132,7 +132,7 @@ def frozen_drift(session: Session) -> Iterator[Finding]:
     if moved:
         yield Finding(
             "frozen-params-drift", "error",
-            f"{moved[0]} is frozen and changed all the same: weight decay, "
+            f"{moved[0]} is frozen and still changed: weight decay, "
             "momentum or an old gradient moves it.",
             {"moved": len(moved)},
             "trained = [p for p in model.parameters() if p.requires_grad]\n"

@@ -1,30 +1,47 @@
-"""Probes on the metric: of the right data, a mean over examples, the same when asked twice."""
+"""Probes on the metric: of the right data, a mean over examples, the same when asked twice.
+
+What `evaluate()` returned is compared with a plain evaluation of the same batches; `RULES` says
+what each way of differing means.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from course.debug.probes.modes import close, evaluation_of
-from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.report import Finding, Severity
+from course.debug.probes.session import Evaluation, NotChecked, Session, pair
+
+EQUAL = 0.002
+"""Relative difference of two accuracies that are the same: three digits are what people print."""
+EQUAL_LOSS = 0.02
+"""The same for losses, which weights and label smoothing may move a little."""
+BY_BATCH = 1e-4
+"""Relative difference from the mean over batches: it is met exactly or not at all."""
+BY_BATCH_LOSS = 1e-3
+REPEATED = 1e-3
+"""Relative difference of two evaluations of one model; kernels that add in any order stay below."""
+PERCENT = 1.0001
+"""An accuracy above is one in per cent, or none."""
 
 
 def which_data(session: Session) -> Iterator[Finding]:
     """Scoring reads the validation loader, training the training loader."""
-    if session.setup.val_loader is None or session.setup.val_loader is session.setup.train_loader:
-        if session.setup.val_loader is not None:
-            yield Finding(
-                "leak-overlap", "error",
-                "val_loader is the train_loader: the score says nothing about new data.", {},
-                "val_loader = DataLoader(val_set, batch_size)",
-            )  # fmt: skip
-            return
-        raise NotChecked("no val_loader")
     train, val = session.setup.train_loader, session.setup.val_loader
+    if val is None:
+        raise NotChecked("no val_loader")
+    if val is train:
+        yield Finding(
+            "leak-overlap", "error",
+            "val_loader is the train_loader: the score says nothing about new data.", {},
+            "val_loader = DataLoader(val_set, batch_size)",
+        )  # fmt: skip
+        return
     seen = evaluation_of(session)
     opened = {id(e.loader) for e in seen.tape.of("epoch")}
     if id(train) in opened and id(val) not in opened:
@@ -33,23 +50,99 @@ def which_data(session: Session) -> Iterator[Finding]:
             "evaluate() reads the train_loader and never the val_loader.", {},
             "for x, y in val_loader: ...",
         )  # fmt: skip
-    if session.setup.train is not None and session.setup.train_step is None:
-        loop = session.loop.tape
-        trained_on = set()
-        current = None
-        for event in loop.events:
-            if event.kind == "fetch":
-                current = event.dataset
-            elif event.kind == "step" and current is not None:
-                trained_on.add(id(current))
-        if id(getattr(val, "dataset", None)) in trained_on and getattr(
-            train, "dataset", None
-        ) is not getattr(val, "dataset", None):
-            yield Finding(
-                "trains-on-validation", "error",
-                "Optimizer steps are made on batches of the val_loader.", {},
-                "for x, y in train_loader: ...",
-            )  # fmt: skip
+    own = getattr(val, "dataset", None)
+    if own is not getattr(train, "dataset", None) and id(own) in _trained_on(session):
+        yield Finding(
+            "trains-on-validation", "error",
+            "Optimizer steps are made on batches of the val_loader.", {},
+            "for x, y in train_loader: ...",
+        )  # fmt: skip
+
+
+def _trained_on(session: Session) -> set[int]:
+    """Ids of the data sets whose batches a step followed, in a `train` of the author's."""
+    if session.setup.train is None or session.setup.train_step is not None:
+        return set()
+    found, current = set(), None
+    for event in session.loop.tape.events:
+        if event.kind == "fetch":
+            current = event.dataset
+        elif event.kind == "step" and current is not None:
+            found.add(id(current))
+    return found
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A plain evaluation of the validation batches, batch by batch."""
+
+    counts: list[int]
+    rates: list[float]
+    """Share of right answers in each batch."""
+    costs: list[float]
+    """Loss of each batch."""
+
+    def by_example(self, values: list[float]) -> float:
+        return sum(v * n for v, n in zip(values, self.counts, strict=True)) / sum(self.counts)
+
+    @staticmethod
+    def by_batch(values: list[float]) -> float:
+        return sum(values) / len(values)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One number of `evaluate()` next to the same number computed here."""
+
+    name: str
+    value: float
+    mean: float
+    """Over examples."""
+    by_batch: float
+    """Over batches."""
+    examples: int
+    last_batch: int
+    is_plain: bool
+    """The task is classification, and no metric of another kind is declared."""
+
+    @property
+    def is_mean(self) -> bool:
+        percent = self.value > PERCENT and close(self.value, 100 * self.mean, EQUAL_LOSS)
+        return close(self.value, self.mean * (100 if percent else 1), EQUAL)
+
+    @property
+    def is_by_batch(self) -> bool:
+        return any(close(self.value, scale * self.by_batch, BY_BATCH) for scale in (1, 100))
+
+    @property
+    def is_no_share(self) -> bool:
+        return self.value < 0 or self.value > 100
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one way of differing means."""
+
+    holds: Callable[[Observed], bool]
+    id: str
+    severity: Severity
+    message: str
+    fix: str
+
+
+RULES = (
+    Rule(lambda seen: seen.is_by_batch, "metric-batch-mean", "warning",
+         "{name} is the mean over batches, not over examples: the short last batch counts as much "
+         "as a full one.",
+         "correct += (logits.argmax(1) == y).sum().item(); total += len(y)"),
+    Rule(lambda seen: seen.is_no_share, "metric-wrong", "error",
+         "{name} = {value:.4g} is not a share of examples; recomputed it is {mean:.4g}.",
+         "return correct / total_examples"),
+    Rule(lambda seen: seen.is_plain, "metric-wrong", "warning",
+         "{name} = {value:.4g}, but the same outputs and targets give {mean:.4g}.",
+         "correct += (logits.argmax(dim=1) == targets).sum().item()\ntotal += len(targets)"),
+)  # fmt: skip
+"""Of an accuracy that is not the mean over examples; the first that holds is said."""
 
 
 def accuracy(session: Session) -> Iterator[Finding]:
@@ -57,84 +150,86 @@ def accuracy(session: Session) -> Iterator[Finding]:
     seen = evaluation_of(session)
     if session.setup.val_loader is None or not session.val_epoch.whole:
         raise NotChecked("no val_loader that can be read whole")
-    told = {k: v for k, v in seen.first.items() if "acc" in k.lower() and "train" not in k.lower()}
-    losses = {k: v for k, v in seen.first.items()
-              if "loss" in k.lower() and "train" not in k.lower()}  # fmt: skip
     events = [e for e in seen.tape.of("forward") if e.call == 0]
     if any(any(e.submodes.values()) for e in events) or seen.moved or not events:
         raise NotChecked("evaluate() is not in plain eval mode")
-    if len(events) != len(session.val_epoch.batches):
-        if told and 0 < len(events) < len(session.val_epoch.batches):
-            yield Finding(
-                "metric-wrong", "warning",
-                "evaluate() scores only a part of the val_loader.",
-                {"batches_scored": len(events), "batches": len(session.val_epoch.batches)},
-                "return correct / total  # after the loop over val_loader, not inside it",
-            )  # fmt: skip
+    rates, batches = _named(seen, "acc"), session.val_epoch.batches
+    if len(events) != len(batches):
+        if rates and len(events) < len(batches):
+            yield _of_a_part(len(events), len(batches))
         return
-    rates, counts, values = [], [], []
+    plain = _evaluated(session)
+    for name, value in rates.items():
+        yield from _judged(_observed(session, plain, plain.rates, name, value))
+    for name, value in _named(seen, "loss").items():
+        one = _observed(session, plain, plain.costs, name, value)
+        if not close(value, one.mean, EQUAL_LOSS) and close(value, one.by_batch, BY_BATCH_LOSS):
+            yield Finding(
+                "metric-batch-mean", "warning",
+                f"{name} is the mean over batches, not over examples.",
+                {name: value, "mean_over_examples": one.mean, "last_batch": one.last_batch},
+                "total += loss.item() * len(y); count += len(y)",
+            )  # fmt: skip
+
+
+def _named(seen: Evaluation, word: str) -> dict[str, float]:
+    """Numbers of `evaluate()` with this word in their name, without those of training."""
+    return {
+        k: v for k, v in seen.first.items() if word in k.lower() and "train" not in k.lower()
+    }  # fmt: skip
+
+
+def _of_a_part(scored: int, batches: int) -> Finding:
+    return Finding(
+        "metric-wrong", "warning", "evaluate() scores only a part of the val_loader.",
+        {"batches_scored": scored, "batches": batches},
+        "return correct / total  # after the loop over val_loader, not inside it",
+    )  # fmt: skip
+
+
+def _evaluated(session: Session) -> Plain:
+    plain = Plain([], [], [])
     for batch in session.val_epoch.batches:
         inputs, targets = pair(batch)
         outputs = session.predict(inputs)
         hits = _hits(outputs, session.place(targets))
         if hits is None:
-            raise NotChecked("outputs and targets are no classes")
-        rates.append(float(hits.float().mean()))
-        counts.append(len(targets))
+            raise NotChecked("outputs and targets are not classes")
+        plain.rates.append(float(hits.float().mean()))
+        plain.counts.append(len(targets))
         with session.observe(), torch.no_grad():
             session.model.eval()
-            values.append(float(session.loss(outputs, targets)))
-    total = sum(counts)
-    mean = sum(r * n for r, n in zip(rates, counts, strict=True)) / total
-    by_batch = sum(rates) / len(rates)
-    for name, value in told.items():
-        scale = 100.0 if value > 1.0001 and close(value, 100 * mean, 0.02) else 1.0
-        if close(value, mean * scale, 0.002):
-            continue
-        if close(value, by_batch, 1e-4) or close(value, 100 * by_batch, 1e-4):
-            yield Finding(
-                "metric-batch-mean", "warning",
-                f"{name} is the mean over batches, not over examples: the short last batch counts "
-                "as much as a full one.",
-                {name: value, "mean_over_examples": mean, "last_batch": counts[-1]},
-                "correct += (logits.argmax(1) == y).sum().item(); total += len(y)",
-            )  # fmt: skip
-        elif (value > 1.0001 and not 1 < value <= 100) or value < 0:
-            yield Finding(
-                "metric-wrong", "error",
-                f"{name} = {value:.4g} is no share of examples; recomputed it is {mean:.4g}.",
-                {name: value, "recomputed": mean}, "return correct / total_examples",
-            )  # fmt: skip
-        elif _plain_metric(session):
-            yield Finding(
-                "metric-wrong", "warning",
-                f"{name} = {value:.4g}, but the same outputs and targets give {mean:.4g}.",
-                {name: value, "recomputed": mean, "examples": total},
-                "correct += (logits.argmax(dim=1) == targets).sum().item()\n"
-                "total += len(targets)",
-            )  # fmt: skip
-    fair = sum(v * n for v, n in zip(values, counts, strict=True)) / total
-    plain = sum(values) / len(values)
-    for name, value in losses.items():
-        if not close(value, fair, 0.02) and close(value, plain, 1e-3):
-            yield Finding(
-                "metric-batch-mean", "warning",
-                f"{name} is the mean over batches, not over examples.",
-                {name: value, "mean_over_examples": fair, "last_batch": counts[-1]},
-                "total += loss.item() * len(y); count += len(y)",
-            )  # fmt: skip
-
-
-def _plain_metric(session: Session) -> bool:
-    return session.task == "classification" and not session.declared.get("metric")
+            plain.costs.append(float(session.loss(outputs, targets)))
+    return plain
 
 
 def _hits(outputs: Tensor, targets: Tensor) -> Tensor | None:
-    if outputs.dim() == 2 and outputs.shape[1] > 1 and targets.dim() == 1:
-        if targets.is_floating_point():
-            return None
-        return outputs.argmax(1) == targets
-    return None
+    classes = outputs.dim() == 2 and outputs.shape[1] > 1 and targets.dim() == 1
+    if not classes or targets.is_floating_point():
+        return None
+    return outputs.argmax(1) == targets
+
+
+def _observed(
+    session: Session, plain: Plain, values: list[float], name: str, value: float
+) -> Observed:
+    is_plain = session.task == "classification" and not session.declared.get("metric")
+    return Observed(
+        name, value, plain.by_example(values), plain.by_batch(values), sum(plain.counts),
+        plain.counts[-1], is_plain,
+    )  # fmt: skip
+
+
+def _judged(one: Observed) -> Iterator[Finding]:
+    if one.is_mean:
+        return
+    for rule in RULES:
+        if rule.holds(one):
+            evidence = {one.name: one.value, "mean_over_examples": one.mean,
+                        "examples": one.examples, "last_batch": one.last_batch}  # fmt: skip
+            message = rule.message.format(name=one.name, value=one.value, mean=one.mean)
+            yield Finding(rule.id, rule.severity, message, evidence, rule.fix)
+            return
 
 
 def repeats(session: Session) -> Iterator[Finding]:
@@ -142,11 +237,6 @@ def repeats(session: Session) -> Iterator[Finding]:
     seen = evaluation_of(session)
     if any(any(e.submodes.values()) for e in seen.tape.of("forward")) or seen.moved:
         raise NotChecked("evaluate() is not in plain eval mode")
-    differ = {
-        k: (seen.first[k], seen.second.get(k, math.nan)) for k in seen.first
-        if not close(seen.first[k], seen.second.get(k, math.nan), 1e-3)
-        and "time" not in k.lower() and "sec" not in k.lower()
-    }  # fmt: skip
     counts = [len([e for e in seen.tape.of("forward") if e.call == c]) for c in (0, 1)]
     if counts[1] == 0 < counts[0]:
         yield Finding(
@@ -155,27 +245,32 @@ def repeats(session: Session) -> Iterator[Finding]:
             {"batches_first": counts[0], "batches_second": 0},
             "val_loader = DataLoader(val_set, batch_size)  # not iter(...)",
         )  # fmt: skip
-    elif differ and counts[0] == counts[1] and counts[0]:
-        firsts = [e.inputs for e in seen.tape.of("forward") if e.call == 0 and e.inputs is not None]
-        seconds = [
-            e.inputs for e in seen.tape.of("forward") if e.call == 1 and e.inputs is not None
-        ]
-        alike = len(firsts) == len(seconds) and all(
-            a.shape == b.shape and torch.equal(a, b) for a, b in zip(firsts, seconds, strict=True)
-        )
-        outs = [e.output for e in seen.tape.of("output") if e.output is not None]
-        half = len(outs) // 2
-        stable = all(
-            a.shape == b.shape and torch.equal(a, b)
-            for a, b in zip(outs[:half], outs[half:], strict=False)
-        )
-        if alike and stable:
-            name = next(iter(differ))
-            yield Finding(
-                "metric-not-reset", "warning",
-                f"{name} differs between two calls on the same outputs "
-                f"({differ[name][0]:.4g}, then {differ[name][1]:.4g}): sums are carried over "
-                "from the call before.",
-                {"first": differ[name][0], "second": differ[name][1]},
-                "correct = total = 0  # at the start of every evaluate(); metric.reset()",
-            )  # fmt: skip
+        return
+    differ = [
+        k for k, v in seen.first.items()
+        if not close(v, seen.second.get(k, math.nan), REPEATED)
+        and "time" not in k.lower() and "sec" not in k.lower()
+    ]  # fmt: skip
+    if differ and counts[0] == counts[1] > 0 and _same_calls(seen):
+        name = differ[0]
+        first, second = seen.first[name], seen.second.get(name, math.nan)
+        yield Finding(
+            "metric-not-reset", "warning",
+            f"{name} differs between two calls on the same outputs ({first:.4g}, then "
+            f"{second:.4g}): sums are carried over from the call before.",
+            {"first": first, "second": second},
+            "correct = total = 0  # at the start of every evaluate(); metric.reset()",
+        )  # fmt: skip
+
+
+def _same_calls(seen: Evaluation) -> bool:
+    """Both evaluations gave the model the same and got the same."""
+    firsts, seconds = (
+        [e.inputs for e in seen.tape.of("forward") if e.call == call and e.inputs is not None]
+        for call in (0, 1)
+    )
+    outs = [e.output for e in seen.tape.of("output") if e.output is not None]
+    half = len(outs) // 2
+    pairs = [*zip(firsts, seconds, strict=False), *zip(outs[:half], outs[half:], strict=False)]
+    alike = all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
+    return len(firsts) == len(seconds) and alike

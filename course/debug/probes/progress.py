@@ -29,7 +29,7 @@ def undone(session: Session) -> Iterator[Finding]:
         yield Finding(
             "updates-undone", "error",
             f"{again + 1} of {len(steps)} steps start from the very same weights: what the step "
-            "before did is taken back, as by load_state_dict or a model built anew in the loop.",
+            "before did is taken back, as by load_state_dict or a model rebuilt in the loop.",
             {"steps_from_the_same_weights": again + 1, "steps": len(steps)},
             "model.load_state_dict(state)  # once, before the loop",
         )  # fmt: skip
@@ -47,8 +47,8 @@ def downhill(session: Session) -> Iterator[Finding]:
     first = _loss_in_train_mode(session)
     if not math.isclose(abs(loop.losses[0]), abs(first), rel_tol=0.01, abs_tol=1e-4):
         raise NotChecked("train_step does not return the loss of its batch")
-    if session.out_of_time(0.6):
-        raise NotChecked("no time left")
+    if session.is_spent(0.6):
+        raise NotChecked("the budget of forwards is spent")
     before, after = _compared(session, session.setup.train_step, len(loop.losses))
     if not after > RISEN * before + 0.02:
         return

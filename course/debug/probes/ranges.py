@@ -34,7 +34,7 @@ def unnormalised(session: Session) -> Iterator[Finding]:
         return  # normalised inside
     _, mild, flat_mild = _look(session, (sample - sample.mean()) / sample.std())
     if raw.dim() < 1:
-        raise NotChecked("outputs are no numbers")
+        raise NotChecked("outputs are not numbers")
     ratio = float(raw.std() / mild.std().clamp_min(1e-12))
     saturated = flat > 0.5 and flat_mild < 0.2
     if ratio > LARGER or saturated:

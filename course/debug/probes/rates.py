@@ -35,8 +35,8 @@ def fit(session: Session, factor: float) -> list[float]:
 def _plain_model(session: Session) -> None:
     if len(session.optimizers) != 1 or type(session.optimizers[0]).__name__ == "LBFGS":
         raise NotChecked("more than one optimizer, or LBFGS")
-    if session.out_of_time(0.7):
-        raise NotChecked("no time left")
+    if session.is_spent(0.7):
+        raise NotChecked("the budget of forwards is spent")
 
 
 def too_large(session: Session) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def too_small(session: Session) -> Iterator[Finding]:
 WORSE = 3.0
 """A start is bad when its loss is so many times that of a guess and that of fresh weights."""
 GROWN = 2.0
-"""A tensor has grown when its norm is so many times what its layer draws anew."""
+"""A tensor has grown when its norm is so many times what its layer draws when reset."""
 
 
 def start(session: Session) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def start(session: Session) -> Iterator[Finding]:
         yield Finding(
             "bad-start", "warning",
             f"The first loss is {first:.3g}; guessing costs {guess:.3g}, and the same layers "
-            f"drawn anew {fresh:.3g}. Nearly all weights are far larger than drawn: something "
+            f"freshly drawn {fresh:.3g}. Nearly all weights are far larger than drawn: something "
             "moved them before training, as a sweep of learning rates that does not restore them.",
             {"first_loss": first, "guess": guess, "fresh_weights": fresh,
              "tensors_grown": grown, "of": len(ratios), "median_growth": median(ratios)},

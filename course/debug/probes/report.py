@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import json
-import math
-import textwrap
+from collections import Counter
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal
 
+from course.report import json_ready, wrapped
+from course.tables import code, html_table, listing
+
+LATER = " " * 6
+"""What the further lines of a finding begin with."""
+
 Severity = Literal["error", "warning", "note"]
+SPENT = "the budget of forwards is spent"
+NEEDED = {
+    "no evaluate()": "evaluate",
+    "no save and load": "save and load",
+    "no train_step or train": "train_step",
+    "needs train_step": "train_step",
+    "no train(n_steps)": "train",
+    "needs train(n_steps)": "train",
+    "no val_loader": "val_loader",
+    "no groups": "groups",
+    'declared["times"]': 'declared["times"]',
+    SPENT: "a larger budget",
+}
+"""What to hand in, by what a check says where it lacks it."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was seen, with the numbers that show it and the code that mends it."""
+    """One thing that was seen, with the numbers that show it and the code that fixes it."""
 
     id: str
-    """Class of the bug, as `missing-zero-grad`."""
+    """Class of the bug, e.g. `missing-zero-grad`."""
     severity: Severity
     """`error`: wrong for certain; `warning`: wrong unless it is meant; `note`: worth knowing."""
     message: str
@@ -38,7 +57,7 @@ class Finding:
             "id": self.id,
             "severity": self.severity,
             "message": self.message,
-            "evidence": {key: plain(value) for key, value in self.evidence.items()},
+            "evidence": {key: json_ready(value) for key, value in self.evidence.items()},
             "fix": self.fix,
         }
 
@@ -53,6 +72,8 @@ class Report:
     not_checked: dict[str, str]
     """Probe and why it did not run."""
     seconds: float = 0.0
+    titles: dict[str, str] = field(default_factory=dict)
+    """What each check asks, in a sentence, by its name."""
 
     @property
     def alarms(self) -> list[Finding]:
@@ -64,6 +85,19 @@ class Report:
         """No error and no warning."""
         return not self.alarms
 
+    @property
+    def coverage(self) -> str:
+        """How much was tried, and what to hand in so that more can be."""
+        tried = len(self.checked)
+        total = tried + len(self.not_checked)
+        wanted = Counter(filter(None, map(_what_is_needed, self.not_checked.values())))
+        more = [f"{what} ({count} more)" for what, count in wanted.most_common()]
+        rest = total - tried - sum(wanted.values())
+        said = [f"{tried} of {total} checks were tried."]
+        said += [f"To try more, give {', '.join(more)}."] if more else []
+        said += [f"{rest} do not apply to these batches, this model or this loss."] if rest else []
+        return " ".join(said)
+
     def to_json(self) -> dict[str, Any]:
         """The whole report as plain values that `json.dumps` takes."""
         return {
@@ -74,51 +108,46 @@ class Report:
         }
 
     def __str__(self) -> str:
-        lines = [] if self.alarms else ["Nothing wrong was seen."]
+        tried = len(self.checked)
+        lines = [] if self.alarms else [f"Nothing wrong was seen in {tried} checks."]
         for finding in self.findings:
-            lines += _wrapped(f"{finding.severity}  {finding.id}: {finding.message}", "")
+            lines += wrapped(
+                f"{finding.severity}  {finding.id}: {finding.message}", start="", later=LATER
+            )
             evidence = ", ".join(f"{k} = {short(v)}" for k, v in finding.evidence.items())
-            lines += _wrapped(evidence, "  seen: ") if evidence else []
+            lines += wrapped(evidence, start="  seen: ", later=LATER) if evidence else []
             lines += [f"  fix:  {line}" for line in finding.fix.splitlines()]
-        lines += _wrapped(", ".join(self.checked) or "nothing", "checked: ")
-        for name, why in self.not_checked.items():
-            lines += _wrapped(f"{name} ({why})", "not checked: ")
-        return "\n".join(lines)
+        return "\n".join(lines + wrapped(self.coverage, start="", later=LATER))
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(f.severity)}</td><td><code>{escape(f.id)}</code></td>"
-            f"<td>{escape(f.message)}</td>"
-            f"<td>{escape(', '.join(f'{k} = {short(v)}' for k, v in f.evidence.items()))}</td>"
-            f"<td><pre>{escape(f.fix)}</pre></td></tr>"
+        rows = (
+            (
+                f.severity,
+                code(f.id),
+                f.message,
+                ", ".join(f"{k} = {short(v)}" for k, v in f.evidence.items()),
+                listing(f.fix),
+            )
             for f in self.findings
         )
-        skipped = "; ".join(f"{name} ({why})" for name, why in self.not_checked.items())
+        tried = "".join(f"<li>{escape(self.titles.get(n, n))}</li>" for n in self.checked)
+        others = "".join(
+            f"<li>{escape(self.titles.get(name, name))} <i>({escape(why)})</i></li>"
+            for name, why in self.not_checked.items()
+        )
         return (
-            f"<table><thead><tr><th>severity</th><th>class</th><th>what</th><th>seen</th>"
-            f"<th>fix</th></tr></thead><tbody>{rows}</tbody></table>"
-            f"<p>Checked: {escape(', '.join(self.checked))}. Not checked: {escape(skipped)}.</p>"
+            f"{html_table(('severity', 'class', 'what', 'seen', 'fix'), rows)}"
+            f"<details><summary>{escape(self.coverage)}</summary><p>Tried:</p><ul>{tried}</ul>"
+            f"<p>Not tried:</p><ul>{others}</ul></details>"
         )
 
 
-def plain(value: Any) -> Any:
-    """Numbers, strings, lists and dicts of them; tensors as lists, inf and nan as strings."""
-    if hasattr(value, "tolist"):
-        return plain(value.detach().tolist() if hasattr(value, "detach") else value.tolist())
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
+def _what_is_needed(reason: str) -> str | None:
+    """The part of a set-up whose absence is the reason; None where nothing handed in would help."""
+    return next((part for sign, part in NEEDED.items() if sign in reason), None)
 
 
 def short(value: Any) -> str:
     """A number with four digits; anything else cut at sixty letters."""
-    text = f"{value:.4g}" if isinstance(value, float) else json.dumps(plain(value))
+    text = f"{value:.4g}" if isinstance(value, float) else json.dumps(json_ready(value))
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _wrapped(text: str, label: str) -> list[str]:
-    return textwrap.wrap(label + text, 100, subsequent_indent="      ") or [label]

@@ -6,21 +6,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-REQUIRED = ("model", "loss_fn", "optimizer", "train_loader")
+REQUIRED = ("model", "optimizer", "train_loader")
 
 
 @dataclass
 class Setup:
-    """A training set-up. Only the first four are needed; each of the others opens more probes."""
+    """A training set-up. Model, optimizer, train_loader and one of loss_fn, loss_of and train_step
+    are needed; each of the others opens more probes."""
 
     model: Any
     """`nn.Module`."""
-    loss_fn: Callable[..., Any]
-    """Takes (outputs, targets), returns a scalar tensor."""
     optimizer: Any
     """`torch.optim.Optimizer`, or a list of them."""
     train_loader: Iterable[Any]
-    """Yields (inputs, targets)."""
+    """Yields batches: (inputs, targets), or anything that `loss_of` or `train_step` takes."""
+    loss_fn: Callable[..., Any] | None = None
+    """Takes (outputs, targets), returns a scalar tensor."""
+    loss_of: Callable[[Any, Any], Any] | None = None
+    """Takes (model, batch), returns what the batch costs: a `course.engine.Loss` or a tensor."""
     val_loader: Iterable[Any] | None = None
     scheduler: Any = None
     num_classes: int | None = None
@@ -49,17 +52,19 @@ def as_setup(given: Any) -> Setup:
     """A mapping, a dataclass or any object with these attributes, as a `Setup`.
 
     Raises:
-        ValueError: One of model, loss_fn, optimizer, train_loader is missing.
+        ValueError: Model, optimizer, train_loader, or what a batch costs is missing.
     """
     if isinstance(given, Setup):
         return given
     names = [item.name for item in fields(Setup) if item.name != "extra"]
     values = dict(given) if isinstance(given, Mapping) else _attributes(given, names)
     missing = [name for name in REQUIRED if values.get(name) is None]
+    if all(values.get(name) is None for name in ("loss_fn", "loss_of", "train_step")):
+        missing.insert(1, "loss_fn")
     if missing:
         raise ValueError(
-            f"diagnose was given {sorted(values)}: {', '.join(missing)} missing. "
-            "It needs at least model, loss_fn, optimizer and train_loader."
+            f"diagnose was given {sorted(values)}: {', '.join(missing)} missing. It needs at least "
+            "model, optimizer, train_loader, and loss_fn (or loss_of(model, batch), or train_step)."
         )
     known = {name: values[name] for name in names if values.get(name) is not None}
     extra = {name: value for name, value in values.items() if name not in names}

@@ -30,7 +30,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loader_module
 
+from course.state.nested import tensors_in
+
 MAX_NUMBERS = 1_000_000
+MAX_NODES = 20_000
+"""Nodes of a graph that are walked to see which losses take part in it."""
 LOSSES = {
     F.cross_entropy: "cross_entropy",
     F.nll_loss: "nll_loss",
@@ -90,6 +94,7 @@ class Tape:
         self.relu_rows = 0
         self._relu_count = 0
         self._depth = 0
+        self._waiting: list[Event] = []
         self._strides = _strides(self.watched)
         self._epoch = 0
         self._epoch_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -172,10 +177,38 @@ class Tape:
             retained=bool(retain),
         )
         del tag
+        self._see_unused(roots)
         with self._arriving() as arrived:
             result = original(tensors, *args, **kwargs)
         event.info |= {"after": self.gradient(), "arrived": arrived}
         return result
+
+    def _mark(self, event: Event, result: Any) -> None:
+        """Put the event's number at the loss's node, so that backward can see what it reaches."""
+        if isinstance(result, Tensor) and result.grad_fn is not None:
+            result.grad_fn.metadata["doctor loss"] = len(self.events) - 1
+            self._waiting.append(event)
+
+    def _see_unused(self, roots: list[Tensor]) -> None:
+        """Which of several losses computed since the last backward do not take part in this one.
+
+        Only a reduced loss is looked for: elementwise ones are monitored as often as used.
+        """
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) < 2:
+            return
+        todo, seen, reached = [r.grad_fn for r in roots if r.grad_fn is not None], set(), set()
+        while todo and len(seen) < MAX_NODES:
+            node = todo.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if (number := node.metadata.get("doctor loss")) is not None:
+                reached.add(id(self.events[number]))
+            todo += [following for following, _ in node.next_functions if following is not None]
+        if len(seen) < MAX_NODES:
+            for event in waiting:
+                event.info["unused"] = id(event) not in reached
 
     @contextlib.contextmanager
     def _arriving(self) -> Iterator[set[int]]:
@@ -275,8 +308,9 @@ class Tape:
                 self.note(
                     "loss", name=LOSSES[function], inputs=inputs.detach(), targets=targets.detach(),
                     value=value, graph=inputs.requires_grad,
-                    reduction=kwargs.get("reduction", "mean"),
+                    reduction=kwargs.get("reduction", "mean"), weight=kwargs.get("weight"),
                 )  # fmt: skip
+                self._mark(self.events[-1], result)
         elif function in RELUS and isinstance(result, Tensor) and result.dim() > 1:
             self._see_relu(result.detach())
         elif function in UINT8_MATH:
@@ -409,15 +443,3 @@ def _stats(tensor: Tensor | None) -> dict[str, float] | None:
         "std": float(values.std(correction=0)),
         "max": float(values.abs().max()),
     }
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Tensors as far as plain containers reach."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from course.data.contract import check_batch
-from course.data.splits import check_split
+from course.data.split_check import check_split
 from course.debug.probes.session import NotChecked, pair
 from course.debug.rungs.plan import Fall, Outcome, Plan, Scores, shares
 
@@ -23,6 +23,7 @@ def inspect_data(plan: Plan) -> Outcome:
         raise Fall(
             "there is no validation data: nothing above could tell learning from memorising.",
             fix="train, val = stratified_split(targets, 0.2)\nsetup['val_loader'] = ...",
+            cause="no-validation",
         )
     if session.val_epoch.error:
         raise Fall(
@@ -63,6 +64,7 @@ def _keep_the_contract(plan: Plan) -> None:
                     f"{first.seen}; {first.contract}.",
                     {"breaches": [breach.id for breach in broken]},
                     first.fix,
+                    cause=first.id,
                 )
 
 
@@ -80,6 +82,7 @@ def _classes(targets: Tensor, val_targets: Tensor) -> dict[str, object]:
             "measured there says anything about them.",
             {"classes in training": len(train), "classes in validation": len(val)},
             "train, val = stratified_split(targets, 0.2)",
+            cause="missing-class",
         )
     unknown = sorted(set(val) - set(train))
     if unknown:
@@ -88,6 +91,7 @@ def _classes(targets: Tensor, val_targets: Tensor) -> dict[str, object]:
             "batches: the model cannot learn it.",
             {"classes in training": len(train), "classes in validation": len(val)},
             "train, val = stratified_split(targets, 0.2)",
+            cause="missing-class",
         )
     return {"classes": len(train), "rarest share": min(train.values())}
 
@@ -102,6 +106,7 @@ def _mixed_batches(plan: Plan) -> None:
             "and nothing shuffles it.",
             {"batches of one class": single},
             "DataLoader(dataset, batch_size, shuffle=True)",
+            cause="single-class-batches",
         )
 
 
@@ -115,7 +120,10 @@ def _split(plan: Plan) -> tuple[str, ...]:
     found = [finding for finding in report.findings if finding.id not in plan.allowed]
     for finding in found:
         if finding.id.startswith("leak"):
-            raise Fall(f"{finding.id}: {finding.message}", dict(finding.figures), finding.fix)
+            raise Fall(
+                f"{finding.id}: {finding.message}", dict(finding.figures), finding.fix,
+                cause=finding.id,
+            )  # fmt: skip
     return tuple(f"{finding.id}: {finding.message}" for finding in found)
 
 
@@ -144,10 +152,11 @@ def dumb_baseline(plan: Plan) -> Outcome:
         said = f"always the most common target ({_short(guess)})"
     if plan.baseline.higher_is_better and plan.baseline.mean > 1 - 1e-9:
         raise Fall(
-            f"{said[0].upper()}{said[1:]} is right for every validation example: no model can be "
-            "told from one that does not look.",
+            f"{said[0].upper()}{said[1:]} is right for every validation example: no score can "
+            "show that a model looks at its inputs.",
             {"baseline": plan.baseline.mean},
             "train, val = stratified_split(targets, 0.2)  # validation needs every class",
+            cause="missing-class",
         )
     numbers = {f"baseline {plan.baseline.name}": plan.baseline.mean}
     with plan.from_the_start():

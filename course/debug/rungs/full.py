@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,9 @@ from course.debug.probes.session import NotChecked, as_list, clone
 from course.debug.rungs.plan import Fall, Outcome, Plan, Scores
 from course.debug.rungs.small import must_beat_the_baseline
 from course.engine import History, KeepBest, NonFiniteError, Trainer
+
+if TYPE_CHECKING:
+    from course.analysis.errors import ErrorSet
 
 TOO_LARGE, TOO_SMALL = 10.0, 1e-3
 """How far from the finder's suggestion a learning rate may lie."""
@@ -37,18 +41,19 @@ def find_learning_rate(plan: Plan) -> Outcome:
     suggestion = curve.suggestion
     numbers: dict[str, Any] = {"chosen": chosen, "suggested": suggestion.lr}
     if suggestion.lr is None:
-        raise Fall(f"the finder sees no descent: {suggestion.reason}", numbers, "curve.plot()")
+        raise Fall(f"the finder sees no descent: {suggestion.reason}", numbers, "curve.plot()",
+                   picture=curve.plot)  # fmt: skip
     ratio = chosen / suggestion.lr
     put = f"optimizer.param_groups[0]['lr'] = {suggestion.lr:.1e}"
     if ratio > TOO_LARGE:
         raise Fall(
             f"lr = {chosen:.2g} is {ratio:.0f} times the finder's {suggestion.lr:.2g}.",
-            numbers, put,
+            numbers, put, cause="lr-too-large", picture=curve.plot,
         )  # fmt: skip
     if ratio < TOO_SMALL:
         raise Fall(
             f"lr = {chosen:.2g} is {1 / ratio:.0f} times smaller than the finder's "
-            f"{suggestion.lr:.2g}.", numbers, put,
+            f"{suggestion.lr:.2g}.", numbers, put, cause="lr-too-small", picture=curve.plot,
         )  # fmt: skip
     warnings = ()
     if not 0.03 <= ratio <= 3:
@@ -58,6 +63,7 @@ def find_learning_rate(plan: Plan) -> Outcome:
         f"({suggestion.rule}).",
         numbers,
         warnings,
+        curve.plot,
     )
 
 
@@ -84,7 +90,9 @@ def full_run(plan: Plan) -> Outcome:
         "validation loss": history.best["val_loss"],
         scores.name: scores.mean,
     }
-    must_beat_the_baseline(plan, scores, numbers, f"after {len(history.epochs)} epochs")
+    picture = functools.partial(_curves, history)
+    when = f"after {len(history.epochs)} epochs"
+    must_beat_the_baseline(plan, scores, numbers, when, picture)
     return Outcome(
         f"{scores.name} {scores.mean:.4g} at epoch {numbers['best epoch']} of "
         f"{len(history.epochs)}; the baseline has {plan.baseline.mean:.3g}."
@@ -92,7 +100,14 @@ def full_run(plan: Plan) -> Outcome:
         else f"{scores.name} {scores.mean:.4g}.",
         numbers,
         tuple(_looks(plan, history)),
+        picture,
     )
+
+
+def _curves(history: History) -> object:
+    from course.plots.curves import plot_history
+
+    return plot_history(history.epochs)
 
 
 def _engine(plan: Plan) -> tuple[History, dict[str, Tensor] | None]:
@@ -184,7 +199,7 @@ def analyse_errors(plan: Plan) -> Outcome:
     if plan.task != "classification" or targets.dim() != 1:
         share = 1 - scores.mean
         return Outcome(f"{share:.1%} of the answers are wrong.", {"wrong": share})
-    return _confusions(plan.answers(outputs), targets, outputs)
+    return _confusions(plan.answers(outputs), inputs, targets, outputs)
 
 
 def _outputs(plan: Plan, inputs: Tensor) -> Tensor:
@@ -194,13 +209,14 @@ def _outputs(plan: Plan, inputs: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _confusions(answers: Tensor, targets: Tensor, outputs: Tensor) -> Outcome:
+def _confusions(answers: Tensor, inputs: Tensor, targets: Tensor, outputs: Tensor) -> Outcome:
     """The pairs mixed up most, the class found least, the surest mistakes."""
     from sklearn.metrics import confusion_matrix, recall_score
 
     counted = targets >= 0
     rows = counted.nonzero().flatten()
-    answers, targets, outputs = answers[counted], targets[counted], outputs[counted]
+    answers, inputs = answers[counted], inputs[counted]
+    targets, outputs = targets[counted], outputs[counted]
     labels = sorted(targets.unique().tolist())
     recall = recall_score(targets, answers, labels=labels, average=None, zero_division=0)
     found = dict(zip(labels, recall.tolist(), strict=True))
@@ -226,16 +242,42 @@ def _confusions(answers: Tensor, targets: Tensor, outputs: Tensor) -> Outcome:
         for i, a in enumerate(labels) for j, b in enumerate(labels) if i != j and table[i, j]
     ]  # fmt: skip
     mixed.sort(reverse=True)
-    sure = outputs.softmax(dim=1).max(dim=1).values[wrong]
-    surest = wrong[sure.argsort(descending=True)][:5]
+    errors = _mistakes(answers, inputs, targets, outputs, rows)
     numbers["most mixed up"] = [f"{text}: {number}" for number, text in mixed[:3]]
-    numbers["surest mistakes (row)"] = rows[surest].tolist()
+    numbers["surest mistakes (row)"] = [mistake.index for mistake in errors.mistakes[:5]]
     most = ", ".join(f"{text} ({number})" for number, text in mixed[:3])
     return Outcome(
-        f"{len(wrong)} of {len(targets)} are wrong; most often {most}. Look at the surest first: "
-        "course.analysis.errors collects them.",
+        f"{len(wrong)} of {len(targets)} are wrong; most often {most}. Look at the surest first.",
         numbers,
+        picture=errors.plot,
     )
+
+
+def _mistakes(
+    answers: Tensor, inputs: Tensor, targets: Tensor, outputs: Tensor, rows: Tensor
+) -> ErrorSet:
+    """The examples that this model reads wrongly, the surest mistakes first.
+
+    Args:
+        answers: Classes said [N].
+        inputs: [N, ...].
+        targets: Classes [N].
+        outputs: Logits [N, C].
+        rows: Position of each example among the validation rows [N].
+    """
+    from course.analysis.errors import ErrorSet, Mistake
+
+    probabilities = outputs.softmax(dim=1)
+    sure = probabilities.max(dim=1).values
+    wrong = (answers != targets).nonzero().flatten()
+    wrong = wrong[sure[wrong].argsort(descending=True, stable=True)]
+    mistakes = [
+        Mistake(int(rows[i]), inputs[i].clone(), int(targets[i]), int(answers[i]),
+                float(sure[i]), float(probabilities[i, targets[i]]))
+        for i in wrong.tolist()
+    ]  # fmt: skip
+    names = tuple(map(str, range(outputs.shape[1])))
+    return ErrorSet(mistakes, len(mistakes), len(targets), names)
 
 
 def _largest_residuals(scores: Scores, targets: Tensor) -> Outcome:

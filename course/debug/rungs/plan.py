@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course.debug.probes.session import NotChecked, Session, as_float, pair
+from course.state import evaluation_mode
 
 Numbers = dict[str, Any]
+Picture = Callable[[], Any]
+"""Draws a matplotlib figure."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +27,28 @@ class Outcome:
     message: str
     evidence: Numbers = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    picture: Picture | None = None
+    """Draws what was seen."""
 
 
 class Fall(Exception):
-    """A rung failed: what was seen, and what to try first."""
+    """A rung failed: what was seen, and what to try first.
 
-    def __init__(self, message: str, evidence: Numbers | None = None, fix: str = "") -> None:
+    A `cause` says that the rung itself saw which fault it is; without one the doctor is asked.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        evidence: Numbers | None = None,
+        fix: str = "",
+        *,
+        cause: str = "",
+        picture: Picture | None = None,
+    ) -> None:
         super().__init__(message)
-        self.outcome = Outcome(message, evidence or {})
-        self.fix = fix
+        self.outcome = Outcome(message, evidence or {}, picture=picture)
+        self.fix, self.cause = fix, cause
 
 
 @dataclass(frozen=True)
@@ -73,10 +89,10 @@ class Plan:
     """The climb: what is asked for, and what lower rungs leave to higher ones."""
 
     def __init__(
-        self, session: Session, *, epochs: int, subset: float, seed: int, budget_s: float
+        self, session: Session, *, epochs: int, subset: float, seed: int, steps: int
     ) -> None:
         self.session, self.setup, self.declared = session, session.setup, session.declared
-        self.epochs, self.subset, self.seed, self.budget_s = epochs, subset, seed, budget_s
+        self.epochs, self.subset, self.seed, self.steps = epochs, subset, seed, steps
         self.model: nn.Module = session.model
         self.baseline: Scores | None = None
         """Scores of the dumb baseline on the validation data, from rung 2."""
@@ -130,17 +146,10 @@ class Plan:
 
     def score(self, inputs: Tensor, targets: Tensor, *, size: int = 256) -> Scores:
         """Scores of the model in eval mode, without a graph."""
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                parts = [
-                    self.model(self.session.place(chunk)).detach().cpu()
-                    for chunk in inputs.split(size)
-                ]
-        finally:
-            for module, training in modes:
-                module.training = training
+        with evaluation_mode(self.model):
+            parts = [
+                self.model(self.session.place(chunk)).detach().cpu() for chunk in inputs.split(size)
+            ]
         return self.scores_of(torch.cat(parts), targets.cpu())
 
     def scores_of(self, outputs: Tensor, targets: Tensor) -> Scores:
@@ -162,12 +171,12 @@ class Plan:
         """What the outputs say: the class, or yes and no as 1.0 and 0.0.
 
         Raises:
-            NotChecked: Outputs that are no scores of classes.
+            NotChecked: Outputs that are not scores of classes.
         """
         if self.task == "classification" and outputs.dim() > 1 and outputs.shape[1] > 1:
             return outputs.argmax(dim=1)
         if self.task == "classification":
-            raise NotChecked(f"outputs {list(outputs.shape)} are no scores [B, C] of classes")
+            raise NotChecked(f"outputs {list(outputs.shape)} are not scores [B, C] of classes")
         loss_fn = self.setup.loss_fn
         probabilities = isinstance(loss_fn, nn.BCELoss) or loss_fn is F.binary_cross_entropy
         return (outputs > (0.5 if probabilities else 0.0)).to(torch.get_default_dtype())

@@ -1,4 +1,4 @@
-"""Rungs 3 and 4: a loop that cannot learn one batch by heart cannot learn anything.
+"""Rungs 3 and 4: a loop that cannot memorise one batch cannot learn anything.
 
 Neither may pass for nothing: a batch of one class is "learned" by answering that class, a loss
 that starts near 0 proves nothing, and a subset model that is no better than the dumb baseline has
@@ -7,16 +7,16 @@ not learned.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import math
-import time
-from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from course.debug.probes.session import clone, pair
-from course.debug.rungs.plan import Fall, Outcome, Plan, Scores, shares
+from course.debug.relations.program import without_dropout
+from course.debug.rungs.moves import TOO_SMALL_A_STEP, Moves
+from course.debug.rungs.plan import Fall, Outcome, Picture, Plan, Scores, shares
 
 SHARE_LEFT = 0.05
 """Of the loss at the start: what may be left of it above the floor when a batch is learned."""
@@ -24,15 +24,19 @@ MOST_ROWS = 32
 PATIENCE = 150
 """Steps without a better loss after which no more is expected."""
 MOST_STEPS = 3000
+EARLY_STEPS = 10
+"""Steps over which the size of an update is measured: before the loss is flat, beyond the first."""
 SURE = 0.05
 """p-value up to which a model counts as better than the baseline."""
 
 
 def overfit_one_batch(plan: Plan) -> Outcome:
-    """Rung 3: the loss of one and the same batch falls to its floor."""
+    """Rung 3: the loss of one and the same batch falls to its floor, and every weight moves."""
     inputs, targets, number = _telling_batch(plan)
-    with plan.from_the_start(), _without_dropout(plan.model):
-        losses = _repeat(plan, inputs, targets)
+    with plan.from_the_start(), without_dropout(plan.model):
+        moves = Moves(plan, inputs, targets)
+        losses = _repeat(plan, inputs, targets, moves)
+        moves.end()
         right = _score_in_train_mode(plan, inputs, targets)
     floor = _floor(plan, targets)
     start, best = losses[0], min(losses, key=lambda v: v if math.isfinite(v) else math.inf)
@@ -40,33 +44,67 @@ def overfit_one_batch(plan: Plan) -> Outcome:
     numbers = {
         "rows": len(inputs), "steps": len(losses), "loss at the start": start,
         "lowest loss": best, "floor": floor, "batch": number,
+        "update per step / size of the weights": moves.per_step,
     }  # fmt: skip
     if plan.task == "classification":
         numbers["classes in the batch"] = len(shares(targets))
     if right is not None:
         numbers["accuracy on the batch"] = right
+    picture = functools.partial(_picture, tuple(losses), floor)
     if not math.isfinite(losses[-1]):
         raise Fall(f"the loss of one batch is {losses[-1]} after {len(losses)} steps.", numbers,
-                   "optimizer.param_groups[0]['lr'] /= 10")  # fmt: skip
+                   "optimizer.param_groups[0]['lr'] /= 10", picture=picture)  # fmt: skip
     if start - floor <= 0.02 * max(abs(start), 1e-3) and (right is None or right > 0.99):
         raise Fall(
             f"the batch is right from the start (loss {start:.3g}): overfitting it proves nothing.",
-            numbers, "model = make_model()  # a fresh one, not a trained one",
+            numbers, "model = make_model()  # a fresh one, not a trained one", picture=picture,
         )  # fmt: skip
     if left > SHARE_LEFT or (right is not None and right < 1):
-        raise Fall(_why_not(losses, floor, left, right), numbers, _first_try(losses, left))
+        said, fix, cause = _why_not(losses, floor, left, right, moves)
+        raise Fall(said, numbers, fix, cause=cause, picture=picture)
+    warnings = _all_move(plan, moves, numbers)
     return Outcome(
-        f"{len(inputs)} examples are learned by heart in {len(losses)} steps: loss {start:.3g} to "
+        f"{len(inputs)} examples are memorised in {len(losses)} steps: loss {start:.3g} to "
         f"{best:.2g}" + (f" (floor {floor:.2g})." if floor > 1e-9 else "."),
         numbers,
+        warnings,
+        picture,
     )
+
+
+def _picture(losses: tuple[float, ...], floor: float) -> object:
+    from course.plots.one_batch import plot_one_batch
+
+    return plot_one_batch(losses, floor)
+
+
+def _all_move(plan: Plan, moves: Moves, numbers: dict) -> tuple[str, ...]:
+    """A learned batch does not prove that every layer learns: the others can make up for one.
+
+    Raises:
+        Fall: A weight has a gradient and stays where it is although one before it moves.
+    """
+    meant = plan.declared.get("frozen") or "optimizer-stale-params" in plan.allowed
+    if not moves.left_behind or meant:
+        return ()
+    names = ", ".join(moves.left_behind[:3])
+    said = f"the optimizer does not hold {names}: a gradient, and no step moves it"
+    if moves.head_only:  # only the last layers are trained: often meant
+        return (f"{said}. If it is frozen on purpose, declare frozen=[...].",)
+    numbers["weights that never move"] = moves.left_behind
+    raise Fall(
+        f"one batch is learned, but {said}.", numbers,
+        "optimizer = torch.optim.SGD(model.parameters(), lr=lr)  # all of them",
+        cause="optimizer-stale-params",
+    )  # fmt: skip
 
 
 def _telling_batch(plan: Plan) -> tuple[Tensor, Tensor, int]:
     """The first batch that can prove something.
 
     Raises:
-        Fall: None can: one example, one class, one target, or equal inputs with unequal targets.
+        Fall: No batch can prove anything: each has one example, one class, or contradictory
+            targets.
     """
     reason = "there is no batch"
     for number, batch in enumerate(plan.session.epoch.batches):
@@ -76,7 +114,7 @@ def _telling_batch(plan: Plan) -> tuple[Tensor, Tensor, int]:
         elif len(targets.flatten(1).unique(dim=0) if targets.dim() > 1 else targets.unique()) < 2:
             reason = "every batch holds one target only: answering it always would pass"
         elif _contradicts_itself(inputs, targets):
-            reason = "equal inputs have unequal targets in every batch: nobody can learn that"
+            reason = "equal inputs have unequal targets in every batch: no model can learn that"
         else:
             return inputs, targets, number
     raise Fall(
@@ -92,13 +130,14 @@ def _contradicts_itself(inputs: Tensor, targets: Tensor) -> bool:
     return len(rows.unique(dim=0)) < len(both.unique(dim=0))
 
 
-def _repeat(plan: Plan, inputs: Tensor, targets: Tensor) -> list[float]:
+def _repeat(plan: Plan, inputs: Tensor, targets: Tensor, moves: Moves) -> list[float]:
     """Losses of step after step on one batch, until it is learned or nothing more comes."""
     losses: list[float] = []
     floor, best, since = _floor(plan, targets), math.inf, 0
-    stop = time.perf_counter() + plan.budget_s
     plan.model.train()
-    while len(losses) < MOST_STEPS and time.perf_counter() < stop and since < PATIENCE:
+    while len(losses) < plan.steps and since < PATIENCE:
+        if len(losses) == EARLY_STEPS:
+            moves.early(EARLY_STEPS)
         losses.append(plan.step([inputs.clone(), targets.clone()]))
         if not math.isfinite(losses[-1]):
             break
@@ -138,49 +177,69 @@ def _floor(plan: Plan, targets: Tensor) -> float:
     return -(right * math.log(right) + (classes - 1) * other * math.log(other))
 
 
-@contextlib.contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
-    """Dropout makes one batch many: its rate is 0 while the batch is learned."""
-    layers = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-    rates = [layer.p for layer in layers]
-    for layer in layers:
-        layer.p = 0.0
-    try:
-        yield
-    finally:
-        for layer, rate in zip(layers, rates, strict=True):
-            layer.p = rate
+def _why_not(
+    losses: list[float], floor: float, left: float, right: float | None, moves: Moves
+) -> tuple[str, str, str]:
+    """What curve and weights say (figure "overfit one batch": which bug gives which curve).
 
-
-def _why_not(losses: list[float], floor: float, left: float, right: float | None) -> str:
-    """What the curve says (figure "overfit one batch": which bug gives which curve)."""
+    Returns:
+        The sentence, what to try first, and the cause where it was measured.
+    """
     start, best = losses[0], min(losses)
     said = f"one batch is not learned: loss {start:.3g} to {best:.3g} in {len(losses)} steps"
-    if max(losses) - min(losses) < 1e-6 * max(abs(start), 1e-9):
-        return said + ". It does not move at all: no step reaches the weights."
+    if moves.per_step == 0:
+        return _nothing_moves(said, moves)
+    if moves.per_step < TOO_SMALL_A_STEP and best > 0.9 * start:
+        return (
+            f"{said}. Each step moves the weights by {moves.per_step:.0e} of their size: the "
+            "learning rate is too small (about 1e-3 of their size per step is usual).",
+            "\n".join(f"optimizer.param_groups[{i}]['lr'] = {lr:.0e}  # was {was:.0e}"
+                      for i, (was, lr) in enumerate(moves.larger_rates)),
+            "lr-too-small",
+        )  # fmt: skip
+    doctor = "report.diagnosis  # the doctor looks at the loop"
+    slower = "optimizer.param_groups[0]['lr'] /= 10"
     if best > 0.98 * start:
-        return said + ". It does not fall: too small a step, gradients of the wrong sign, or none."
+        return said + ". The weights move and the loss does not fall.", doctor, ""
     if losses[-1] > 2 * start:
-        return said + f" and up to {losses[-1]:.3g}: the steps are too large."
+        return said + f" and up to {losses[-1]:.3g}: the steps are too large.", slower, ""
     if left <= SHARE_LEFT and right is not None:
-        return said + f", yet only {right:.0%} are answered right: loss and answer disagree."
+        said += f", yet only {right:.0%} are answered right: loss and answer disagree."
+        return said, doctor, ""
     tail = losses[-max(10, len(losses) // 5) :]
     pace = (start - losses[-1]) / len(losses)
     if len(losses) >= 20 and tail[0] - tail[-1] > 0.5 * pace * len(tail) > 0:
-        return said + " and still falls at the same pace: the steps are small."
-    if max(tail) - min(tail) < 0.02 * (start - floor):
-        return said + ". It comes to rest on a plateau: the model or the loss cannot go lower."
-    if len(losses) >= 20 and tail[-1] < tail[0]:
-        return said + " and still falls: the steps are small."
-    return said + " and jumps: the steps are large, or the batch changes on its way."
+        said += " and still falls at the same pace: the steps are small."
+    elif max(tail) - min(tail) < 0.02 * (start - floor):
+        said += ". It comes to rest on a plateau: the model or the loss cannot go lower."
+    elif len(losses) >= 20 and tail[-1] < tail[0]:
+        said += " and still falls: the steps are small."
+    else:
+        said += " and jumps: the steps are large, or the batch changes on its way."
+    return said, doctor, ""
 
 
-def _first_try(losses: list[float], left: float) -> str:
-    if not math.isfinite(losses[-1]) or losses[-1] > 2 * losses[0]:
-        return "optimizer.param_groups[0]['lr'] /= 10"
-    if min(losses) > 0.98 * losses[0]:
-        return "[name for name, p in model.named_parameters() if p.grad is None]"
-    return "report.diagnosis  # the doctor looks at the loop"
+def _nothing_moves(said: str, moves: Moves) -> tuple[str, str, str]:
+    said += ". It does not move at all: "
+    if not moves.with_gradient:
+        return (
+            f"{said}no weight gets a gradient.",
+            "[name for name, p in model.named_parameters() if p.grad is None]",
+            "",
+        )
+    if not moves.held:
+        return (
+            f"{said}the optimizer holds none of the model's weights.",
+            "optimizer = torch.optim.SGD(model.parameters(), lr=lr)  # this model's, built last",
+            "optimizer-stale-params",
+        )
+    if all(was == 0 for was, _ in moves.larger_rates):
+        return f"{said}the learning rate is 0.", "optimizer.param_groups[0]['lr'] = 1e-3", "zero-lr"
+    return (
+        f"{said}the weights have gradients, and no step changes them.",
+        "optimizer.step()  # after loss.backward(), and no zero_grad() between the two",
+        "",
+    )
 
 
 def small_subset(plan: Plan) -> Outcome:
@@ -188,12 +247,11 @@ def small_subset(plan: Plan) -> Outcome:
     inputs, targets = _subset(plan)
     size = min(len(pair(plan.session.epoch.batches[0])[0]), len(inputs))
     steps = max(150, 10 * math.ceil(len(inputs) / size))
-    stop = time.perf_counter() + plan.budget_s
     with plan.from_the_start():
         order = torch.Generator().manual_seed(plan.seed)
         plan.model.train()
         made = 0
-        while made < steps and time.perf_counter() < stop:
+        while made < steps:
             for rows in torch.randperm(len(inputs), generator=order).split(size):
                 if len(rows) < 2 <= size:
                     continue
@@ -216,9 +274,13 @@ def small_subset(plan: Plan) -> Outcome:
     )
 
 
-def must_beat_the_baseline(plan: Plan, scores: Scores, numbers: dict, when: str) -> None:
-    """Raises:
-    Fall: Scores that chance explains.
+def must_beat_the_baseline(
+    plan: Plan, scores: Scores, numbers: dict, when: str, picture: Picture | None = None
+) -> None:
+    """The scores, compared with the dumb baseline's, go into `numbers`.
+
+    Raises:
+        Fall: The scores are not better than the baseline's (p above SURE).
     """
     if plan.baseline is None:
         return
@@ -230,6 +292,7 @@ def must_beat_the_baseline(plan: Plan, scores: Scores, numbers: dict, when: str)
             f"baseline {plan.baseline.mean:.3g}: not better (p = {p:.2g}).",
             numbers,
             "compare inputs and targets of one validation example by eye; then report.diagnosis",
+            picture=picture,
         )
 
 

@@ -1,0 +1,70 @@
+"""What a module reaches: which of its attributes are trained, moved and saved with it.
+
+Source: Lecture 3, "nn.Module · the container"; ledger S11, T07, F01, F02, F03.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which of a module's own ways reach all tensors of one attribute."""
+
+    trained: bool
+    """In `parameters()`, and asking for a gradient: an optimizer moves them."""
+    moved: bool
+    """`.to(...)` takes them along."""
+    saved: bool
+    """In `state_dict()`: a checkpoint brings them back."""
+
+
+def reach(module: nn.Module) -> dict[str, Reach]:
+    """What reaches each attribute of a module that holds tensors, registered ones first.
+
+    Tried on a copy, so the module is as it was: `.double()` stands for every move.
+
+    Args:
+        module: Any; tensors inside lists, tuples and dictionaries count as their attribute's.
+    """
+    copied = copy.deepcopy(module)
+    moved_too = copied.double()
+    trained = {id(p) for p in module.parameters() if p.requires_grad}
+    saved = {id(value) for value in module.state_dict(keep_vars=True).values()}
+    found = {}
+    for name, value in attributes(module).items():
+        held = tensors_of(value)
+        if held:
+            after = tensors_of(getattr(moved_too, name))
+            found[name] = Reach(
+                trained=all(id(t) in trained for t in held),
+                moved=all(t.dtype == torch.float64 for t in after if t.is_floating_point()),
+                saved=all(id(t) in saved for t in held),
+            )
+    return found
+
+
+def attributes(module: nn.Module) -> dict[str, Any]:
+    """What was assigned to a module: parameters, buffers, sub-modules, and all else."""
+    plain = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    named = {**module._parameters, **module._buffers, **module._modules}
+    return {name: value for name, value in {**named, **plain}.items() if name != "training"}
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """The tensors in an attribute, also inside modules, lists, tuples and dictionaries."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, nn.Module):
+        return [*value.parameters(), *value.buffers()]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in tensors_of(item)]
+    return []

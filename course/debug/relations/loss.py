@@ -1,0 +1,126 @@
+"""Relations on the loss: every output meets its own target, and rare classes weigh more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+from course.debug.relations.program import SAME, changed, close, far, program_of
+from course.state.nested import tensors_in
+
+ELEMENTWISE = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+EXACT = 1e-5
+"""Relative change of a loss whose terms are only added in another order."""
+ROUNDED = 1e-3
+"""Distance from 0 or 1 of a sum of shares in half precision."""
+RARER, HEAVIER = 1.5, 1.2
+"""Ratios of two classes' frequencies, and of their weights, from which their order means something:
+rounding and smoothed counts stay below."""
+
+
+def broadcast(session: Session) -> Iterator[Finding]:
+    """A distance between numbers compares each with its own, and no other."""
+    losses = [e for e in session.loop.tape.of("loss") if e.graph]
+    if not losses:
+        raise NotChecked("no loss of torch's in the step")
+    for event in losses[:8]:
+        a, b = tuple(event.inputs.shape), tuple(event.targets.shape)
+        if event.name not in ELEMENTWISE or a == b or 1 in (event.inputs.numel(),
+                                                            event.targets.numel()):  # fmt: skip
+            continue
+        together = torch.broadcast_shapes(a, b)
+        if together.numel() > max(event.inputs.numel(), event.targets.numel()):
+            yield Finding(
+                "broadcast-loss", "error",
+                f"Outputs {list(a)} meet targets {list(b)}: they are broadcast to "
+                f"{list(together)}, and every output is pulled to the mean of all targets.",
+                {"outputs": list(a), "targets": list(b)},
+                "loss = loss_fn(outputs.squeeze(1), targets)",
+            )  # fmt: skip
+            return
+
+
+def class_weights(session: Session) -> Iterator[Finding]:
+    """Where classes are weighed, a rarer one weighs no less than a more frequent one."""
+    weighed = [e for e in program_of(session).first().losses if e.info.get("weight") is not None]
+    if not weighed:
+        raise NotChecked("no class weights are given to a loss of torch's")
+    event = weighed[0]
+    weight = event.weight.flatten().double()
+    if event.name == "bce_with_logits":
+        raise NotChecked("weights of yes and no, not of classes")
+    counts = torch.zeros(len(weight), dtype=torch.double)
+    like = [t for b in session.epoch.batches for t in tensors_in(b)
+            if t.dtype == event.targets.dtype and t.dim() == event.targets.dim()
+            and t.numel() and int(t.min()) >= 0 and int(t.max()) < len(weight)]  # fmt: skip
+    for t in like:
+        counts += torch.bincount(t.flatten(), minlength=len(weight)).double()
+    known = (counts > 0) & (weight > 0)
+    if int(known.sum()) < 2:
+        raise NotChecked("fewer than two classes are weighed")
+    counts, weight = counts[known], weight[known]
+    often, rare = int(counts.argmax()), int(counts.argmin())
+    if counts[often] > RARER * counts[rare] and weight[often] > HEAVIER * weight[rare]:
+        yield Finding(
+            "class-weights-inverted", "warning",
+            f"The most frequent class has {counts[often] / counts[rare]:.3g} times the examples of "
+            f"the rarest and {weight[often] / weight[rare]:.3g} times its weight: rare classes "
+            "should weigh more, not less.",
+            {"examples": [int(counts[often]), int(counts[rare])],
+             "weights": [float(weight[often]), float(weight[rare])]},
+            "weight = 1 / class_counts  # not class_counts; then weight / weight.mean()",
+        )  # fmt: skip
+
+
+def own_target(session: Session) -> Iterator[Finding]:
+    """A loss depends on which target belongs to which output."""
+    program = program_of(session)
+    batch = program.batches[0]
+    given = {tuple(t.shape) for call in program.first().calls for t in call.tensors}
+    outputs = program.replay(program.call())
+    size = len(outputs[0]) if outputs[0].dim() else 0
+    columns = [
+        t for t in tensors_in(batch)
+        if t.is_floating_point() and t.numel() == size > 3 and tuple(t.shape) not in given
+        and len(outputs) == 1 and outputs[0].numel() == size and outputs[0].shape != t.shape
+    ]  # fmt: skip
+    if len(columns) != 1 or far([outputs[0][:1]], [outputs[0][1:2]]) < SAME:
+        raise NotChecked("targets and outputs are not one number per example in two shapes")
+    target = columns[0]
+
+    def cost(change: Callable[[Tensor], Tensor]) -> float:
+        return program.steady_loss(changed(batch, lambda t: change(t) if t is target else t))
+
+    base = cost(lambda t: t)
+    if close(base, cost(lambda t: t + t.std() + 1)):
+        raise NotChecked("the loss does not depend on that tensor")
+    if close(base, cost(lambda t: t.roll(1, 0)), EXACT):
+        yield Finding(
+            "broadcast-loss", "error",
+            f"The loss is the same when the targets {list(target.shape)} are exchanged among the "
+            f"examples: outputs {list(outputs[0].shape)} are compared with every target.",
+            {"outputs": list(outputs[0].shape), "targets": list(target.shape)},
+            "loss = (outputs.squeeze(1) - targets).abs().mean()",
+        )  # fmt: skip
+
+
+def shares(session: Session) -> Iterator[Finding]:
+    """Targets that are shares of classes add up to 1 in each row."""
+    losses = [e for e in program_of(session).first().losses
+              if e.name == "cross_entropy" and e.targets.is_floating_point()]  # fmt: skip
+    if not losses:
+        raise NotChecked("no cross-entropy with shares of classes as targets")
+    sums = torch.cat([e.targets.sum(1).flatten() for e in losses])
+    empty = float((sums.abs() < ROUNDED).float().mean())
+    if empty > 0 and float((sums - 1).abs().median()) < ROUNDED:
+        yield Finding(
+            "empty-targets", "warning",
+            f"{empty:.0%} of the target rows hold no class at all: they cost nothing and teach "
+            "nothing, e.g. because a class is missing from the map that made them.",
+            {"empty_rows": empty, "rows": sums.numel()},
+            "assert (targets.sum(1) == 1).all()",
+        )  # fmt: skip

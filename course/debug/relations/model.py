@@ -1,0 +1,269 @@
+"""Relations on the model: what an output may depend on, and what it must not.
+
+Each is tried on the very call that the author's step makes, in eval mode, where one exists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import RandomSampler
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.relations.program import Call, Program, changed, far, program_of
+from course.state.nested import tensors_in
+
+VISIBLE = 1e-3
+"""Change of an output, in its own standard deviations, that counts as a dependence: what a bug
+makes is above 0.01 on all pairs of the tests, what rounding makes below 1e-5."""
+EQUAL_SHARE = 0.95
+"""Share of positions at which targets have to be the inputs moved by one (or not at all): the rest
+are starts, ends and masks. Two of twelve tokens at random agree in 8 %."""
+LEAST_TOKENS = 40
+"""Targets below which their likeness to the inputs may be chance."""
+PADDING_SHOWS = 0.1
+"""The same for outputs of one row per example, in standard deviations over the rows."""
+Change = Callable[[Tensor], Tensor]
+SHARPER = 3.0
+"""Weights are made so much larger while padding is looked for: to a fresh model every token is the
+same, so that also the padding costs what the rest costs."""
+PADDING_COSTS = 0.01
+"""Relative change of the loss from which padding matters; convolutions over embedded padding,
+which many text models accept, move it by less."""
+
+
+def state(session: Session) -> Iterator[Finding]:
+    """A batch's outputs do not depend on the batch before it."""
+    program = program_of(session)
+    call = program.call()
+    others = [b for b in program.batches[1:4] if _shapes(b) == _shapes(program.batches[0])]
+    if not others:
+        raise NotChecked("fewer than two batches of one shape")
+    before = program.replay(call)
+    other = program.step(others[0]).calls
+    if len(other) != 1:
+        raise NotChecked("a step calls the model several times")
+    with session.observe(), torch.no_grad():
+        program.run(other[0])
+        after = program.run(call)
+    change = far(before, after)
+    if change > VISIBLE:
+        shuffled = isinstance(getattr(session.setup.train_loader, "sampler", None), RandomSampler)
+        yield Finding(
+            "state-carried", "error" if shuffled else "note",
+            "The model's outputs for a batch depend on the batch before it: it keeps a state "
+            "between calls, here of unrelated rows." if shuffled else
+            "The model keeps a state between batches, which is right only where each batch "
+            "continues the one before it.",
+            {"change_over_std": change},
+            "state = None  # at the start of every batch; or declare allow=['state-carried']",
+        )  # fmt: skip
+
+
+def rows(session: Session) -> Iterator[Finding]:
+    """An example's outputs do not depend on the other examples of its batch."""
+    try:
+        pair(session.epoch.batches[0])
+    except NotChecked:
+        pass
+    else:
+        raise NotChecked("asked of (inputs, targets) already")
+    program = program_of(session)
+    call = program.call()
+    size = _rows_of(call)
+    before = program.replay(call)
+    if any(t.dim() < 1 or len(t) != size for t in before):
+        raise NotChecked("outputs do not have one row per example")
+
+    def others_moved(t: Tensor) -> Tensor:
+        return torch.cat([t[:1], t[1:].roll(1, 0)])
+
+    def reversed_rows(t: Tensor) -> Tensor:
+        return t.flip(0)
+
+    after = program.replay(Call(*changed((call.args, call.kwargs), others_moved)))
+    turned = program.replay(Call(*changed((call.args, call.kwargs), reversed_rows)))
+    change = max(far([t[:1] for t in before], [t[:1] for t in after]),
+                 far(before, [t.flip(0) for t in turned]))  # fmt: skip
+    if change > VISIBLE:
+        yield Finding(
+            "rows-mixed", "warning",
+            "In eval mode an example's outputs change when only the other examples of its batch "
+            "are put in another order: rows are mixed, e.g. by a reshape or a wrong axis.",
+            {"change_over_std": change, "rows": size},
+            "x = x.transpose(0, 1)  # not x.reshape(...); batch_first=True",
+        )  # fmt: skip
+
+
+def _rows_of(call: Call) -> int:
+    tensors = call.tensors
+    if not tensors or any(not t.dim() for t in tensors):
+        raise NotChecked("the model gets no tensors with rows")
+    sizes = {len(t) for t in tensors}
+    if len(sizes) != 1 or (size := sizes.pop()) < 4:
+        raise NotChecked("the model's inputs do not have one row per example")
+    if any(t.dim() > 1 and t.shape[1] == size for t in tensors):
+        raise NotChecked("an input is a table of pairs of rows")
+    return size
+
+
+def future(session: Session) -> Iterator[Finding]:
+    """Where the target is the next input, an output does not see it."""
+    program = program_of(session)
+    call = program.call()
+    inputs = [t for t in call.tensors if t.dim() >= 2 and t.shape[1] >= 4]
+    losses = program.first().losses
+    if not inputs or not losses:
+        raise NotChecked("no sequences, or no loss of torch's in the step")
+    moved = [(t, _likeness(t, event.targets)) for t in inputs for event in losses]
+    ids, (same, shifted) = max(moved, key=lambda one: max(one[1]))
+    if max(same, shifted) < EQUAL_SHARE:
+        raise NotChecked("targets are not the inputs themselves, moved or not")
+    middle = ids.shape[1] // 2
+    before = [t for t in program.replay(call) if t.shape[:2] == ids.shape[:2]]
+    if not before:
+        raise NotChecked("outputs do not have one row per position")
+
+    def later_moved(t: Tensor) -> Tensor:
+        if t.shape != ids.shape or t.dtype != ids.dtype or not torch.equal(t, ids):
+            return t
+        return torch.cat([t[:, :middle], t[:, middle:].roll(1, 0)], dim=1)
+
+    after = program.replay(Call(*changed((call.args, call.kwargs), later_moved)))
+    after = [t for t in after if t.shape[:2] == ids.shape[:2]]
+    change = far([t[:, :middle] for t in before], [t[:, :middle] for t in after])
+    if shifted >= EQUAL_SHARE and change > VISIBLE:
+        yield Finding(
+            "sees-the-future", "error",
+            "The target at each position is the next input, and the outputs change when only later "
+            "inputs do: the model reads the answer.",
+            {"change_over_std": change, "targets_that_are_next_inputs": shifted},
+            "mask = nn.Transformer.generate_square_subsequent_mask(length)\n"
+            "out = self.encoder(x, mask=mask, is_causal=True)",
+        )  # fmt: skip
+    elif same >= EQUAL_SHARE and change <= VISIBLE:
+        yield Finding(
+            "target-in-inputs", "error",
+            "The target at each position is the very input at that position, and the model sees no "
+            "later one: it learns to copy.",
+            {"targets_that_are_inputs": same},
+            "loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())",
+        )  # fmt: skip
+
+
+def _likeness(inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+    """Share of targets that are the input at their position, and at the next."""
+    if inputs.numel() != targets.numel() or inputs.is_floating_point() != (
+        targets.is_floating_point()
+    ):
+        return 0.0, 0.0
+    meant = targets.reshape(inputs.shape).to(inputs.device)
+    counted = torch.ones_like(meant, dtype=torch.bool)
+    if not meant.is_floating_point():
+        counted = meant >= 0
+    if int(counted.sum()) < LEAST_TOKENS or inputs.unique().numel() < 4:
+        return 0.0, 0.0
+    same = (meant == inputs)[counted].float().mean()
+    ahead = counted[:, :-1]
+    shifted = (meant[:, :-1] == inputs[:, 1:])[ahead].float().mean()
+    return float(same), float(shifted)
+
+
+def padding(session: Session) -> Iterator[Finding]:
+    """A batch costs the same without the padding behind its rows."""
+    program = program_of(session)
+    if any(isinstance(m, nn.modules.batchnorm._NormBase) for m in program.model.modules()):
+        raise NotChecked("batch norm reads the padding of a batch too")
+    batch = program.batches[0]
+    pads = _padding_of(batch)
+    if pads is None:
+        raise NotChecked("no padding is seen behind the rows")
+    count = pads.sum(1)
+    rows = count.argsort(descending=True)[: max(2, len(pads) // 2)]
+    cut = int(count[rows].min())
+    if cut < 1:
+        raise NotChecked("fewer than two rows of a batch are padded")
+    size, length = pads.shape
+
+    def fewer(t: Tensor, *, shorter: bool) -> Tensor:
+        if not t.dim() or len(t) != size:
+            return t
+        t = t[rows]
+        long = shorter and t.dim() > 1 and t.shape[1] == length
+        return t[:, : length - cut] if long else t
+
+    def sharpen() -> None:
+        for p in program.model.parameters():
+            if p.dim() > 1:
+                p.mul_(SHARPER)
+
+    def long(t: Tensor) -> Tensor:
+        return fewer(t, shorter=False)
+
+    def short(t: Tensor) -> Tensor:
+        return fewer(t, shorter=True)
+
+    moved = _pooled_change(program, long, short)
+    try:
+        whole, less = (program.steady_loss(changed(batch, c), sharpen) for c in (long, short))
+    except NotChecked:
+        if moved <= PADDING_SHOWS:
+            raise
+        whole = less = math.nan
+    change = 0.0 if math.isnan(whole) else abs(less - whole) / max(abs(whole), 1e-6)
+    if change > PADDING_COSTS or moved > PADDING_SHOWS:
+        yield Finding(
+            "padding-not-masked", "warning",
+            f"The same rows without {cut} positions of padding behind them "
+            + (f"cost {less:.4g} instead of {whole:.4g}" if change > PADDING_COSTS else
+               f"have outputs that differ by {moved:.2g} standard deviations")
+            + ": padding is read by the model or counted by the loss.",
+            {"loss_with_padding": whole, "loss_without": less, "outputs_over_std": moved,
+             "positions": cut},
+            "F.cross_entropy(logits, targets.masked_fill(~mask, -100))  # in the loss\n"
+            "h = (h * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)  # in a mean",
+        )  # fmt: skip
+
+
+def _pooled_change(program: Program, whole: Change, short: Change) -> float:
+    """How much outputs with one row per example change without the padding, in deviations."""
+    try:
+        call = program.call()
+        before = program.replay(Call(*changed((call.args, call.kwargs), whole)))
+        after = program.replay(Call(*changed((call.args, call.kwargs), short)))
+    except NotChecked:
+        return 0.0
+    pooled = [(a, b) for a, b in zip(before, after, strict=False) if a.shape == b.shape]
+    return far([a for a, _ in pooled], [b for _, b in pooled])
+
+
+def _padding_of(batch: Any) -> Tensor | None:
+    """Where rows are padded [B, T]: by a mask in the batch, or by one value behind the ids."""
+    found = [t for t in tensors_in(batch) if t.dim() == 2 and t.shape[1] >= 4 and len(t) >= 4]
+    whole = [t for t in found if not t.is_floating_point() or set(t.unique().tolist()) <= {0, 1}]
+    for t in whole:
+        if set(t.unique().tolist()) == {0, 1}:
+            behind = ~t.bool() if t[:, 0].all() else t.bool() if not t[:, 0].any() else None
+            if behind is not None and _only_behind(behind):
+                return behind
+    for t in whole:
+        ends = t[:, -1]
+        value, counts = ends.unique(return_counts=True)
+        padding = t == value[counts.argmax()]
+        if float(counts.max()) > 0.3 * len(t) and t.unique().numel() > 4 and _only_behind(padding):
+            return padding
+    return None
+
+
+def _only_behind(padding: Tensor) -> bool:
+    behind = padding.flip(1).int().cumprod(1).flip(1).bool()
+    return torch.equal(behind, padding) and not bool(behind.all(1).any()) and bool(behind.any())
+
+
+def _shapes(batch: Any) -> list[tuple[int, ...]]:
+    return [tuple(t.shape) for t in tensors_in(batch)]

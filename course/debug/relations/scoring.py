@@ -1,0 +1,82 @@
+"""Relations on scoring: a metric equals one that is computed again from the same outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from course.debug.probes.modes import evaluation_of
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session, pair
+
+OFF = 0.05
+"""Distance of an accuracy from every way of averaging it that we know: further away it counts
+something else. Top-k and balanced accuracies are not judged: their names say so."""
+SAME_RATE = 0.002
+"""Distance of two accuracies that print alike; a tenth of it is rounding."""
+RIGHT = {"cross_entropy", "bce_with_logits", "binary_cross_entropy"}
+OTHER_WORDS = ("top", "balanced", "macro", "class", "train", "f1", "iou", "seq", "exact")
+
+
+def accuracy(session: Session) -> Iterator[Finding]:
+    """An accuracy is a share of the answers that the loss of the same evaluation met."""
+    targets = _targets_of_a_pair(session)
+    in_pairs = targets is not None
+    if in_pairs and targets.dim() == 1 and not targets.is_floating_point():
+        raise NotChecked("asked of (inputs, targets) already")  # metric.accuracy evaluates these
+    seen = evaluation_of(session)
+    named = {k: v for k, v in seen.first.items()
+             if "acc" in k.lower() and not any(w in k.lower() for w in OTHER_WORDS)}  # fmt: skip
+    losses = [e for e in seen.tape.of("loss") if e.call == 0 and e.name in RIGHT]
+    if not named or not losses:
+        raise NotChecked("no accuracy next to a loss of classes in evaluate()")
+    hits = [_hits(event.name, event.inputs, event.targets) for event in losses]
+    if any(h is None or not h.numel() for h in hits):
+        raise NotChecked("targets are not class indices")
+    known = _ways(hits)
+    logits = [e for e in losses if e.name == "bce_with_logits"]
+    halves = _ways([(e.inputs > 0.5) == (e.targets > 0.5) for e in logits]) if logits else []
+    for name, value in named.items():
+        value = value / 100 if value > 1.0001 else value
+        near = min(abs(value - k) for k in known)
+        taken = near > SAME_RATE and any(abs(value - k) < SAME_RATE / 10 for k in halves)
+        if (near > OFF and value > 0 and not in_pairs) or taken:
+            yield Finding(
+                "metric-wrong", "warning",
+                f"{name} = {value:.4g}, but the outputs and targets that the loss met in the same "
+                f"evaluation give {known[0]:.4g}"
+                + (": logits are compared with 0.5, which is for probabilities." if taken else "."),
+                {name: value, "recomputed": known[0], "answers": sum(h.numel() for h in hits)},
+                "hits = (logits > 0) == targets  # logits of several labels" if taken else
+                "hits = (logits.argmax(dim=-1) == targets)[mask]  # the axis of the classes",
+            )  # fmt: skip
+
+
+def _targets_of_a_pair(session: Session) -> Tensor | None:
+    """Targets where batches are pairs: what is scored of several per row is then the author's."""
+    try:
+        return pair(session.val_epoch.batches[0] if session.val_epoch.batches else None)[1]
+    except NotChecked:
+        return None
+
+
+def _ways(hits: list[Tensor]) -> list[float]:
+    """The mean over all answers, over batches, and of rows that are right in every answer."""
+    by_batch = [float(h.float().mean()) for h in hits]
+    whole = torch.cat([h.flatten(1).all(1) if h.dim() > 1 else h for h in hits])
+    every = torch.cat([h.flatten() for h in hits])
+    return [float(every.float().mean()), sum(by_batch) / len(by_batch), float(whole.float().mean())]
+
+
+def _hits(name: str, outputs: Tensor, targets: Tensor) -> Tensor | None:
+    """Which counted targets are answered right; None where there are no classes."""
+    if name != "cross_entropy":
+        limit = 0.0 if name == "bce_with_logits" else 0.5
+        same = outputs.shape == targets.shape
+        return (outputs > limit) == (targets > 0.5) if same else None
+    if targets.is_floating_point() or outputs.dim() != targets.dim() + 1:
+        return None
+    counted = targets >= 0
+    return (outputs.argmax(1) == targets)[counted]
