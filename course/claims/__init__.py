@@ -1,5 +1,6 @@
 """Every testable assertion of the lecture, tried. `course claims` prints them all."""
 
-from course.claims.registry import Measured, Trial, catalogue, claim, compute, compute_all, judge
+from course.claims.registry import catalogue, claim, compute, compute_all
+from course.claims.trial import Measured, Trial, judge
 
 __all__ = ["Measured", "Trial", "catalogue", "claim", "compute", "compute_all", "judge"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from course.claims.lab import error_of
-from course.claims.registry import Measured, claim, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, weigh
 
 
 def _leaf(*values: float) -> torch.Tensor:
@@ -15,7 +16,6 @@ def _leaf(*values: float) -> torch.Tensor:
 @claim(
     "F26",
     title="backward adds into .grad",
-    source="All: Lecture 3, engineering module §2, training-loop chapter c3, annotated-loop essay",
     expected="holds",
     says="backward() adds to .grad what it computes, and overwrites nothing.",
 )
@@ -35,7 +35,6 @@ def backward_adds() -> Measured:
 @claim(
     "F34",
     title="backward on a non-scalar needs an argument",
-    source="Engineering module, §2",
     expected="holds",
     says="backward() on a tensor of several numbers needs a gradient argument.",
 )
@@ -59,7 +58,6 @@ def non_scalar_backward() -> Measured:
 @claim(
     "F35",
     title="backward frees the graph; retain_graph to repeat it",
-    source="Annotated-loop essay",
     expected="holds if",
     says="After backward() the graph is gone, and a second backward needs retain_graph=True.",
     condition="if the graph saved tensors for backward; one of sums alone can be run again",
@@ -90,7 +88,6 @@ def graph_is_freed() -> Measured:
 @claim(
     "F36",
     title="create_graph gives higher derivatives",
-    source="Annotated-loop essay",
     expected="holds",
     says="With create_graph=True a gradient can itself be differentiated.",
 )
@@ -107,7 +104,6 @@ def higher_derivatives() -> Measured:
 @claim(
     "F37",
     title="Reverse mode needs one pass, forward mode one an input",
-    source="Annotated-loop essay",
     expected="holds",
     says="For one output, reverse mode takes one pass, and forward mode one for every input.",
 )
@@ -129,7 +125,6 @@ def reverse_against_forward(seed: int) -> Measured:
 @claim(
     "F131",
     title="Lab step 2 needs retain_graph",
-    source="Engineering module, lab step 2",
     expected="does not hold",
     says="The four backward calls of the lab need retain_graph=True.",
 )
@@ -152,5 +147,5 @@ def lab_needs_retain_graph() -> Measured:
         "calls that raise without it, of 4",
         evidence,
         stated=failed > 0,
-        note="Each output is computed anew, so each has a graph of its own.",
+        note="Each output is computed again, so each has a graph of its own.",
     )

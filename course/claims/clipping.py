@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from course.claims.lab import error_of, flat, flat_grad, mlp
-from course.claims.registry import Measured, claim, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, weigh
 
 
 def _parameter(grad: list[float]) -> nn.Parameter:
@@ -23,7 +24,6 @@ def _parameter(grad: list[float]) -> nn.Parameter:
 @claim(
     "F39",
     title="Clipping before backward or after step does nothing",
-    source="Annotated-loop essay",
     expected="holds",
     says="Clipping before backward() is a no-op, and after step() it has no effect.",
 )
@@ -75,7 +75,6 @@ def _adam_spike(max_norm: float) -> float:
 @claim(
     "F40",
     title="Clipping keeps the direction and caps the step",
-    source='Lecture 3, "How gradient clipping works"',
     expected="holds if",
     says="Clipping by norm keeps the gradient's direction and caps the size of the step.",
     condition="if the optimizer is plain SGD; it caps the gradient, and Adam divides by its size",
@@ -120,7 +119,6 @@ def clipping_caps_the_step() -> Measured:
 @claim(
     "F41",
     title="Clipping keeps one bad batch from wrecking the run",
-    source='Lecture 3, "How gradient clipping works"',
     expected="does not hold",
     says="With clipping, one bad batch cannot wreck the run.",
 )
@@ -152,7 +150,6 @@ def clipping_a_bad_batch() -> Measured:
 @claim(
     "F42",
     title="The printed grad_norm is the gradient norm",
-    source="Engineering module, §2 loop",
     expected="does not hold",
     says="The grad_norm that the loop prints is the norm of the gradient.",
 )
@@ -173,7 +170,6 @@ def printed_norm(seed: int) -> Measured:
 @claim(
     "F136",
     title="clip_grad_value_ changes the direction",
-    source="Annotated-loop essay",
     expected="holds",
     says="Clipping every number by value changes the direction of the gradient.",
 )
@@ -195,7 +191,6 @@ def clip_by_value() -> Measured:
 @claim(
     "F129",
     title="The GPT-2 paper used max_norm 1.0",
-    source="Annotated-loop essay",
     expected="not decidable",
     says="The GPT-2 paper clipped gradients at norm 1.0.",
 )

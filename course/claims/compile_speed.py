@@ -1,4 +1,4 @@
-"""torch.compile and the GPU: what the first call costs, and where speed is to be had."""
+"""torch.compile and the GPU: what the first call costs, and where speed is available."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from course.claims.lab import interleaved, mlp, seconds
-from course.claims.registry import Measured, claim, needs_gpu, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, needs_gpu, weigh
 
 
 @claim(
     "F119",
     title="torch.compile is 10 to 30 % faster after a slow first call",
-    source="Annotated-loop essay; engineering module, §5",
     expected="needs GPU",
     says="A compiled model is slow in its first call and 10 to 30 % faster afterwards.",
     gpu=True,
@@ -32,7 +32,7 @@ def compile_gain(seed: int, device: torch.device) -> Measured:
     with torch.no_grad():
         try:
             first = seconds(lambda: compiled(inputs), device=device)
-        except Exception as fault:  # no compiler to be had: any of several errors
+        except Exception as fault:  # no compiler available: any of several errors
             evidence = {"first calls that worked": 0, "raises": type(fault).__name__}
             return needs_gpu("first calls that worked", evidence, "torch.compile fails here.")
         steady = statistics.median(
@@ -68,7 +68,6 @@ def compile_gain(seed: int, device: torch.device) -> Measured:
 @claim(
     "F120",
     title="Small matrix products gain little from a GPU",
-    source="Engineering module, §5 and lab step 5",
     expected="needs GPU",
     says="Small matrix products gain little from a GPU, large ones a lot.",
     gpu=True,

@@ -16,10 +16,10 @@ class Contradiction:
     """Two or more positions of the sources on one topic."""
 
     id: str
-    """The ledger's id, as `K01`."""
+    """The ledger's id, e.g. `K01`."""
     topic: str
     positions: tuple[str, ...]
-    """Each source's position, as `source: position`."""
+    """Each source's position, e.g. `source: position`."""
     decided_by: tuple[str, ...]
     """Ids of the claims and worked numerics that decide; empty where it is a choice."""
     uses: str
@@ -98,8 +98,9 @@ _ROWS = (
         f"{_LECTURE}: BF16",
         f"{_ESSAY}: FP16",
         f"{_CHAPTER}: FP32 updates",
-        by="F112",
-        uses=".grad of parameters is FP32; only activations and their gradients are 16 bit.",
+        by="F112 F139",
+        uses=".grad of parameters is FP32; the products of backward and the gradients of "
+        "activations are 16 bit.",
     ),
     _row(
         "K06",
@@ -140,8 +141,9 @@ _ROWS = (
         f"{_MODULE}: NaN",
         f"{_CHAPTER}: subtle, and also explodes",
         f"{_LECTURE}: a random direction",
-        by="F32 F74 N58",
-        uses="It fails silently: the norm grows, the loss stalls; NaN is rare.",
+        by="F32 F74 F145 N58",
+        uses="All of it, by setting: squared error ends in NaN, momentum explodes, and "
+        "cross-entropy with plain SGD or Adam stalls in silence, its direction lost.",
     ),
     _row(
         "K11",
@@ -247,7 +249,7 @@ _ROWS = (
         f"{_CHAPTER}: the largest power of two that fits",
         f"{_MODULE}: a comfortable one, then measure",
         f"{_ESSAY}: small ones regularise",
-        by="F33 F83",
+        by="F33 F83 F146 F151",
         uses="A choice: a comfortable one, with the learning rate tuned to it.",
     ),
     _row(
@@ -271,7 +273,7 @@ _ROWS = (
         "What the LR finder picks",
         f"{_LECTURE}, text: a decade before the minimum; 100 steps, and ×1.05",
         f"{_LECTURE}, figure: just before it diverges",
-        by="N21 N22 F30",
+        by="N21 N22 F30 F147",
         uses="The range and the steps give the ratio; every suggestion names its rule.",
     ),
     _row(

@@ -18,9 +18,12 @@ from course.claims.lab import (
     full_loss,
     interleaved,
     mlp,
+    saved_bytes,
     spirals,
 )
-from course.claims.registry import Measured, claim, weigh
+from course.claims.registry import claim
+from course.claims.settings import CONV, DIGITS, SPIRAL, conv
+from course.claims.trial import Measured, weigh, weigh_settings
 
 
 def _changes(layer: nn.Module, *inputs: Tensor) -> bool:
@@ -37,7 +40,6 @@ def _changes(layer: nn.Module, *inputs: Tensor) -> bool:
 @claim(
     "F23",
     title="eval() changes only dropout and BatchNorm",
-    source="Training-loop chapter, c4; annotated-loop essay",
     expected="does not hold",
     says="eval() changes dropout and BatchNorm only; attention and the rest behave the same.",
 )
@@ -74,7 +76,6 @@ def what_eval_changes() -> Measured:
 @claim(
     "F134",
     title="LayerNorm and its kin do not depend on the mode",
-    source="Annotated-loop essay",
     expected="holds",
     says="LayerNorm, GroupNorm and RMSNorm give the same output in train and eval mode.",
 )
@@ -95,7 +96,6 @@ def layer_norm_and_mode() -> Measured:
 @claim(
     "F25",
     title="no_grad leaves the behaviour of layers alone",
-    source="All: Lecture 3, engineering module §2, training-loop chapter c4, annotated-loop essay",
     expected="holds",
     says="no_grad switches off the graph and nothing else: dropout and BatchNorm go on training.",
 )
@@ -117,7 +117,6 @@ def no_grad_and_layers() -> Measured:
 @claim(
     "F52",
     title="inference_mode is about 10 % faster than no_grad",
-    source="Annotated-loop essay",
     expected="holds if",
     says="inference_mode is about 10 % faster than no_grad.",
     condition="if the work is many small operators; where one operator takes long, it is the same",
@@ -163,7 +162,6 @@ def inference_mode_speed(device: torch.device) -> Measured:
 @claim(
     "F53",
     title="inference_mode forbids changing views, and backward",
-    source="Training-loop chapter, c4 (views); annotated-loop essay (backward)",
     expected="holds if",
     says="Inference tensors forbid in-place changes of views, and cannot enter backward.",
     condition="if changed outside the block, or if backward must save them; inside, views may be "
@@ -201,45 +199,141 @@ def inference_mode_forbids() -> Measured:
 @claim(
     "F79",
     title="Validation in train mode is noisy and lower",
-    source="All: Lecture 3, engineering module opening, training-loop chapter c4, annotated-loop "
-    "essay",
     expected="holds",
     says="Validation with dropout on gives a lower accuracy, and another one every time.",
 )
 def validation_in_train_mode(seed: int) -> Measured:
-    inputs, targets, val_inputs, val_targets = spirals(seed)
-    model = mlp(2, 128, 128, 3, dropout=0.3, seed=seed)
-    fit(model, torch.optim.Adam(model.parameters(), 0.01), inputs, targets, steps=400)
-
-    @torch.no_grad()
-    def measured_in(training: bool) -> list[float]:
-        model.train(training)
-        passes = [(model(val_inputs).argmax(1) == val_targets).float().mean() for _ in range(50)]
-        return [right.item() for right in passes]
-
-    noisy, steady = measured_in(True), measured_in(False)
+    found, held = {}, {}
+    for one in (
+        SPIRAL.but(optimizer="Adam", rate=0.01, model="MLP with dropout 0.3", make_model=_dropped),
+        CONV.but(model="conv net with dropout 0.5", make_model=_dropped_conv),
+    ):
+        _, _, inputs, targets = one.make_data(seed)
+        model = one.train(100 * seed).model
+        noisy, steady = ([], [])
+        for passes, training in ((noisy, True), (steady, False)):
+            model.train(training)
+            with torch.no_grad():
+                for _ in range(50):
+                    passes.append((model(inputs).argmax(1) == targets).float().mean().item())
+        found[one.data] = {
+            "spread in train mode": statistics.stdev(noisy),
+            "spread in eval mode": statistics.pstdev(steady),
+            "mean accuracy in both": [statistics.fmean(noisy), statistics.fmean(steady)],
+        }
+        held[one] = (
+            statistics.stdev(noisy) > 0
+            and statistics.pstdev(steady) < 1e-9
+            and statistics.fmean(noisy) < statistics.fmean(steady)
+        )
     evidence = {
-        "spread of 50 passes in train mode": statistics.stdev(noisy),
-        "spread of 50 passes in eval mode": statistics.stdev(steady),
-        "mean accuracy in train and eval mode": [
-            statistics.fmean(noisy), statistics.fmean(steady),
-        ],
-    }  # fmt: skip
-    stated = (
-        statistics.stdev(noisy) > 0
-        and statistics.pstdev(steady) < 1e-9
-        and statistics.fmean(noisy) < statistics.fmean(steady)
+        "spirals: spread of 50 passes in train mode": found["spirals"]["spread in train mode"],
+        "by data": found,
+    }
+    return weigh_settings(
+        "spirals: spread of 50 passes in train mode",
+        evidence,
+        held,
+        criterion="50 passes scatter in train mode and not in eval mode, and are lower on average",
     )
-    return weigh("spread of 50 passes in train mode", evidence, stated=stated)
+
+
+def _dropped(seed: int) -> nn.Module:
+    return mlp(2, 128, 128, 3, dropout=0.3, seed=seed)
+
+
+def _dropped_conv(seed: int) -> nn.Module:
+    return conv(dropout=0.5, seed=seed)
+
+
+@claim(
+    "F154",
+    title="Validation without no_grad gives the same numbers",
+    expected="holds",
+    says="Forgetting no_grad in validation wastes memory and does not affect the result.",
+)
+def without_no_grad(seed: int) -> Measured:
+    apart, kept, held = {}, {}, {}
+    for one in (SPIRAL.but(steps=20), CONV.but(steps=20)):
+        _, _, inputs, _ = one.make_data(seed)
+        model = one.train(100 * seed).model.eval()
+        with torch.no_grad():
+            free = model(inputs)
+        tracked = model(inputs)
+        apart[one.data] = (tracked - free).abs().max().item()
+        kept[one.data] = saved_bytes(lambda m=model, x=inputs: m(x), without=model.parameters())
+        held[one] = apart[one.data] == 0 and kept[one.data] > 0
+    evidence = {
+        "outputs differ by": max(apart.values()),
+        "bytes kept for a backward that never comes": kept,
+    }
+    return weigh_settings(
+        "outputs differ by",
+        evidence,
+        held,
+        criterion="the outputs are equal in every bit, and memory is held without need",
+    )
+
+
+@claim(
+    "F144",
+    title="Training in eval mode lets BatchNorm use stale statistics",
+    expected="holds",
+    says="A model trained in eval mode normalises by old running statistics, without an error.",
+)
+def stale_batch_norm(seed: int) -> Measured:
+    found, held = {}, {}
+    for one in (
+        SPIRAL.but(model="MLP with BatchNorm", make_model=_normed(2, 3), rate=0.1),
+        DIGITS.but(model="MLP with BatchNorm", make_model=_normed(64, 10)),
+    ):
+        x, y, *rest = one.make_data(seed)
+        data = (x * 3 + 2, y, *rest)  # inputs off the fresh layer's mean 0 and variance 1
+        off = {}
+        for training in (True, False):
+            model = one.make_model(100 * seed).train(training)
+            one.train(100 * seed, model=model, data=data)
+            with torch.no_grad():
+                hidden = model[0](data[0])
+            norm = model[1]
+            off[training] = {
+                "running mean off by": (norm.running_mean - hidden.mean(0)).abs().max().item(),
+                "batches counted": int(norm.num_batches_tracked),
+            }
+        found[one.data] = {"train mode": off[True], "eval mode": off[False]}
+        stale = off[False]["running mean off by"] > 3 * off[True]["running mean off by"]
+        held[one] = off[False]["batches counted"] == 0 and stale
+    evidence = {
+        "spirals: running mean off by, in eval mode": found["spirals"]["eval mode"][
+            "running mean off by"
+        ],
+        "by data": found,
+    }
+    return weigh_settings(
+        "spirals: running mean off by, in eval mode",
+        evidence,
+        held,
+        criterion="no batch is counted, and the running mean ends 3 times as far off as in train "
+        "mode",
+    )
+
+
+def _normed(width: int, classes: int):
+    def make(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Linear(width, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, classes)
+        )
+
+    return make
 
 
 @claim(
     "F80",
     title="Forgetting model.train() lowers training loss and worsens validation",
-    source="Training-loop chapter, c5",
     expected="holds if",
     says="Training on in eval mode lowers the training loss and worsens validation.",
-    condition="if there are wrong labels to learn by heart; on clean data everything improves",
+    condition="if there are wrong labels to memorise; on clean data everything improves",
 )
 def training_in_eval_mode(seed: int) -> Measured:
     def trained(training: bool, data: tuple[Tensor, ...], sizes: tuple[int, ...], lr: float):
@@ -283,7 +377,6 @@ def training_in_eval_mode(seed: int) -> Measured:
 @claim(
     "F127",
     title="evaluate() must end in train mode",
-    source="Training-loop chapter, c4",
     expected="holds if",
     says="evaluate() must end with model.train().",
     condition="if every module came in train mode; else it wakes what was frozen in eval mode",
@@ -318,7 +411,6 @@ def ends_in_train_mode() -> Measured:
 @claim(
     "F24",
     title="eval() neither stops gradients nor freezes",
-    source="Training-loop chapter, c4; annotated-loop essay",
     expected="holds",
     says="A model in eval mode still builds graphs, and its weights can still be trained.",
 )

@@ -92,24 +92,17 @@ def fit(
     *,
     steps: int,
     batch_size: int = 32,
-    clear: bool = True,
-    shuffle: bool = True,
-    reduction: str = "mean",
-    scheduler: Any = None,
     watch: Callable[[int], bool] | None = None,
 ) -> Run:
     """Train for `steps` updates; `watch(step)` after each may end the run by returning True."""
     losses, norms = [], []
-    batches = cycle_batches(len(targets), batch_size, shuffle=shuffle)
+    batches = cycle_batches(len(targets), batch_size)
     for step, rows in zip(range(steps), batches, strict=False):
-        loss = F.cross_entropy(model(inputs[rows]), targets[rows], reduction=reduction)
-        if clear:
-            optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs[rows]), targets[rows])
+        optimizer.zero_grad()
         loss.backward()
         norms.append(grad_norm(model))
         optimizer.step()
-        if scheduler is not None:
-            scheduler.step()
         losses.append(loss.item())
         if not math.isfinite(losses[-1]) or (watch is not None and watch(step)):
             break

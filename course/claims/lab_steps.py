@@ -7,13 +7,13 @@ import subprocess
 import sys
 import tempfile
 
-from course.claims.registry import Measured, claim, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, weigh
 
 
 @claim(
     "F130",
     title="The lab's first command works",
-    source="Engineering module, lab step 1",
     expected="does not hold",
     says="The first command of the lab runs the virtual environment's python in a new folder.",
 )
@@ -22,18 +22,19 @@ def lab_first_command() -> Measured:
         shell = shutil.which("sh") or "/bin/sh"
         return subprocess.run([shell, "-c", command], cwd=folder, capture_output=True).returncode
 
+    make = "-m venv --without-pip .venv"  # pip is not what is tried, and takes seconds
     with tempfile.TemporaryDirectory() as folder:
-        as_printed = exit_code(".venv/bin/python --version", folder)
-        made = exit_code(f'"{sys.executable}" -m venv --without-pip .venv', folder)
+        as_printed = exit_code(f".venv/bin/python {make}", folder)
+        with_another = exit_code(f'"{sys.executable}" {make}', folder)
         afterwards = exit_code(".venv/bin/python --version", folder)
     evidence = {
-        "exit code as printed": as_printed,
-        "exit code of making the environment first": made,
-        "exit code afterwards": afterwards,
+        "exit code as printed, in a new folder": as_printed,
+        "exit code with a python that exists": with_another,
+        "exit code of its python, afterwards": afterwards,
     }
     return weigh(
-        "exit code as printed",
+        "exit code as printed, in a new folder",
         evidence,
         stated=as_printed == 0,
-        note="127: the shell finds no such program. The environment must be made first.",
+        note="127: the environment is to be made by the python inside it. Make it with python3.",
     )

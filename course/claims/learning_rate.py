@@ -1,26 +1,35 @@
-"""The learning rate: finding it, and what too large a one does."""
+"""The learning rate: finding it, what too large a one does, and what a larger batch asks for."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from functools import lru_cache
 
-import torch
-from torch.nn import functional as F
+from course.claims.lab import cycle_batches
+from course.claims.registry import claim
+from course.claims.settings import CONV, DIABETES, DIGITS, SPIRAL, Setting
+from course.claims.trial import Measured, weigh_settings
 
-from course.claims.lab import accuracy, cycle_batches, fit, full_loss, mlp, spirals
-from course.claims.registry import Measured, claim, weigh
+PLAIN_DIGITS = DIGITS.but(options=(), rate=0.1)
+"""Digits with plain SGD."""
 
 
-def _range_test(ratio: float, steps: int, seed: int) -> tuple[list[float], list[float]]:
-    """Learning rates and smoothed losses of a range test from 1e-7, stopped when it diverges."""
-    inputs, targets, _, _ = spirals(seed)
-    model = mlp(seed=seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+@lru_cache
+def _range_test(
+    one: Setting, ratio: float, steps: int, seed: int, start: float = 1e-7
+) -> tuple[list[float], list[float], float]:
+    """Learning rates and smoothed losses of a range test, stopped when it diverges.
+
+    The third is the loss over all data at its end, over that at its beginning.
+    """
+    inputs, targets, *_ = one.make_data(seed)
+    model = one.make_model(100 * seed)
+    optimizer, first = one.make_optimizer(model), one.full_loss(model, 100 * seed)
     lrs, losses, average = [], [], 0.0
     for step, rows in zip(range(steps), cycle_batches(len(targets), 64), strict=False):
-        optimizer.param_groups[0]["lr"] = lr = 1e-7 * ratio**step
-        loss = F.cross_entropy(model(inputs[rows]), targets[rows])
+        optimizer.param_groups[0]["lr"] = lr = start * ratio**step
+        loss = one.loss_fn(model(inputs[rows]), targets[rows])
         average = 0.9 * average + 0.1 * loss.item()
         lrs.append(lr)
         losses.append(average / (1 - 0.9 ** (step + 1)))
@@ -29,166 +38,224 @@ def _range_test(ratio: float, steps: int, seed: int) -> tuple[list[float], list[
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return lrs, losses
+    return lrs, losses, one.full_loss(model, 100 * seed) / first
 
 
 @claim(
     "F30",
     title="About 100 steps at ×1.05 from 1e-7 find the learning rate",
-    source='Lecture 3, "LR finder"',
     expected="does not hold",
     says="A range test from 1e-7, times 1.05 a step, finds the learning rate in about 100 steps.",
 )
 def range_test_of_100_steps(seed: int) -> Measured:
-    evidence = {}
-    for ratio, steps in ((1.05, 100), (1.2045, 100), (1.05, 378)):
-        lrs, losses = _range_test(ratio, steps, seed)
-        low = min(range(len(losses)), key=losses.__getitem__)
-        evidence[f"×{ratio}, {steps} steps"] = {
-            "last lr": lrs[-1],
-            "loss first, lowest": [losses[0], losses[low]],
-            "lr at the lowest loss": lrs[low],
+    settings, found, held = (SPIRAL, PLAIN_DIGITS, DIABETES), {}, {}
+    for one in settings:
+        lrs, _, fell_to = _range_test(one, 1.05, 100, seed)
+        wide_lrs, wide, _ = _range_test(one, 1.2045, 100, seed)
+        low = min(range(len(wide)), key=wide.__getitem__)
+        found[one.data] = {
+            "×1.05: last lr": lrs[-1],
+            "loss over all data, end / beginning": fell_to,
+            "×1.2045: lr at the lowest loss": wide_lrs[low],
+            "its loss / first": wide[low] / wide[0],
         }
-    as_printed = evidence["×1.05, 100 steps"]
-    evidence = {"last lr reached": as_printed["last lr"]} | evidence
-    first, lowest = as_printed["loss first, lowest"]
-    found = lowest < 0.9 * first
-    return weigh(
+        held[one] = fell_to < 0.9
+    evidence = {"last lr reached": found["spirals"]["×1.05: last lr"], "by data": found}
+    return weigh_settings(
         "last lr reached",
         evidence,
-        stated=found,
+        held,
+        criterion="the loss over all data falls by a tenth within the 100 steps",
         note="100 steps at ×1.05 climb 2.1 decades; the range to 10 needs ×1.2045 or 378 steps.",
     )
 
 
 @claim(
+    "F147",
+    title="A tenth of the rate at the minimum is a good start",
+    expected="holds",
+    says="The rate one order of magnitude below the minimum of the range test is a good start.",
+)
+def tenth_of_the_minimum(seed: int) -> Measured:
+    found, held = {}, {}
+    for one in (SPIRAL, PLAIN_DIGITS, DIABETES):
+        lrs, losses, _ = _range_test(one, 1.2045, 100, seed)
+        rate = lrs[min(range(len(losses)), key=losses.__getitem__)]
+        final = {}
+        for factor in (0.001, 0.1, 1.0, 10.0):
+            there = one.but(rate=rate * factor, options=(), steps=200)
+            final[factor] = _end(there, 100 * seed)
+        found[one.data] = {"rate at the minimum": rate, "late loss by factor": final}
+        held[one] = final[0.1] < 0.8 and final[0.1] < min(final[0.001], final[10.0])
+    evidence = {
+        "spirals: late loss / first at a tenth of the minimum": found["spirals"][
+            "late loss by factor"
+        ][0.1],
+        "by data": found,
+    }
+    return weigh_settings(
+        "spirals: late loss / first at a tenth of the minimum",
+        evidence,
+        held,
+        criterion="200 steps at a tenth end below 0.8 of the first loss, and lower than at 0.001 "
+        "or 10 times the rate at the minimum",
+        note="It is a safe start, not always the fastest rate.",
+    )
+
+
+def _end(one: Setting, seed: int) -> float:
+    """Mean of the last twenty losses over the first; inf where the run is not finite."""
+    run = one.train(seed).run
+    return statistics.fmean(run.losses[-20:]) / run.losses[0] if run.finite else math.inf
+
+
+@lru_cache
+def _larger_batch(seed: int) -> dict[Setting, dict[str, float]]:
+    """Loss after as many epochs at batch 32, and at 256 with the same, 8 and √8 times the rate."""
+    found = {}
+    for one in (
+        SPIRAL.but(rate=0.5, steps=450),
+        PLAIN_DIGITS.but(rate=0.02, steps=225),
+        PLAIN_DIGITS.but(rate=0.5, steps=225),
+        DIABETES.but(rate=0.02, steps=220),
+        DIABETES.but(rate=0.1, steps=220),
+    ):
+        small = one.but(batch_size=32)
+        per_epoch = [math.ceil(len(one.make_data(seed)[1]) / size) for size in (32, 256)]
+        large = one.but(batch_size=256, steps=small.steps // per_epoch[0] * per_epoch[1])
+        runs = {
+            "batch 32": small,
+            "batch 256": large,
+            "batch 256, as many updates": small.but(batch_size=256),
+            "batch 256, rate × 8": large.but(rate=8 * one.rate),
+            "batch 256, rate × √8": large.but(rate=math.sqrt(8) * one.rate),
+        }
+        found[small] = {"first": small.train(100 * seed).run.losses[0]}
+        for name, run in runs.items():
+            trained = run.train(100 * seed)
+            loss = run.full_loss(trained.model, 100 * seed)
+            found[small][name] = loss if math.isfinite(loss) else math.inf
+    return found
+
+
+def _by_name(found: dict[Setting, dict[str, float]]) -> dict[str, dict[str, float]]:
+    return {f"{one.data} {one.rate:g}": losses for one, losses in found.items()}
+
+
+@claim(
     "F33",
     title="Batch 32 to 256 at the same lr diverges",
-    source="Lecture 3, P1",
     expected="does not hold",
     says="Going from batch 32 to 256 at the same learning rate makes training diverge.",
 )
 def larger_batch_same_lr(seed: int) -> Measured:
-    inputs, targets, _, _ = spirals(seed)
-
-    def final(batch_size: int, lr: float, updates: int, **options) -> float:
-        model = mlp(seed=seed)
-        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-        fit(model, optimizer, inputs, targets, steps=updates, batch_size=batch_size, **options)
-        return full_loss(model, inputs, targets)
-
-    epochs, rates, chance = 60, (0.1, 0.5, 1.0), math.log(3)
-    small, large = (epochs * math.ceil(len(targets) / size) for size in (32, 256))
-    by_epochs = {lr: final(256, lr, large) for lr in rates}
-    by_updates = {lr: final(256, lr, small) for lr in rates}
-    diverged = sum(
-        not (by_epochs[lr] < 1.5 * chance and by_updates[lr] < 1.5 * chance) for lr in rates
-    )
-    evidence = {
-        "learning rates at which batch 256 diverges, of 3": diverged,
-        f"loss of batch 32 by lr, {epochs} epochs": {lr: final(32, lr, small) for lr in rates},
-        f"loss of batch 256 by lr, {epochs} epochs": by_epochs,
-        "updates, batch 32 and 256": [small, large],
-        f"loss of batch 256 by lr, {small} updates": by_updates,
-        f"loss with reduction='sum', lr 0.5/32, {epochs} epochs, batch 32 and 256": [
-            final(32, 0.5 / 32, small, reduction="sum"),
-            final(256, 0.5 / 32, large, reduction="sum"),
-        ],
+    found = _larger_batch(seed)
+    held = {
+        one: max(losses["batch 256"], losses["batch 256, as many updates"]) > losses["first"]
+        for one, losses in found.items()
     }
-    return weigh(
-        "learning rates at which batch 256 diverges, of 3",
+    evidence = {
+        "settings in which batch 256 diverges, of 5": sum(held.values()),
+        "loss, by data and rate": _by_name(found),
+    }
+    return weigh_settings(
+        "settings in which batch 256 diverges, of 5",
         evidence,
-        stated=diverged >= 2,
-        note="With a mean loss it is slower by the epoch, which holds fewer updates, and no worse "
-        "by the update. A summed loss is another matter, since its gradient grows with the batch.",
+        held,
+        criterion="the loss ends above the first, after as many epochs or as many updates",
+        note="With a mean loss a larger batch is slower by the epoch, which holds fewer updates.",
     )
 
 
-def _spiral_runs(optimizer_type, lr: float, seed: int, steps: int = 300) -> list[dict[str, float]]:
-    inputs, targets, _, _ = spirals(seed)
-    runs = []
-    for index in range(6):
-        model = mlp(seed=100 * seed + index)
-        optimizer = optimizer_type(model.parameters(), lr=lr)
-        run = fit(model, optimizer, inputs, targets, steps=steps)
-        runs.append(
-            {
-                "finite": run.finite,
-                "highest loss": max(run.losses),
-                "last loss": statistics.fmean(run.losses[-20:]),
-                "accuracy": accuracy(model, inputs, targets),
-            }
-        )
-    return runs
+@claim(
+    "F146",
+    title="The linear scaling rule restores the loss",
+    expected="holds if",
+    says="With the batch eight times as large, eight times the rate gives back the same training.",
+    condition="if eight times the rate is still a stable one",
+)
+def linear_scaling(seed: int) -> Measured:
+    found = _larger_batch(seed)
+    held = {
+        one: losses["batch 256, rate × 8"] < 1.25 * losses["batch 32"] + 0.02
+        for one, losses in found.items()
+    }
+    evidence = {
+        "settings in which × 8 restores the loss, of 5": sum(held.values()),
+        "loss, by data and rate": _by_name(found),
+    }
+    return weigh_settings(
+        "settings in which × 8 restores the loss, of 5",
+        evidence,
+        held,
+        criterion="after as many epochs the loss is within 1.25 times that of batch 32",
+    )
 
 
 @claim(
     "F31",
     title="Too large a learning rate gives NaN: divide it by 10",
-    source='Lecture 3, "LR finder"',
     expected="holds if",
     says="Too large a learning rate makes the loss NaN; divide it by 10.",
-    condition="if the optimizer is plain SGD and the loss unbounded, as MSE; Adam stays finite, "
-    "and a ReLU classifier mostly dies first",
+    condition="if the loss is unbounded (squared error) and the optimizer plain SGD; a classifier "
+    "dies at a finite loss first, and Adam stays finite. A tenth of the rate is the remedy in all",
 )
 def too_large_lr(seed: int) -> Measured:
-    inputs = torch.randn(64, 8)
-    targets = inputs @ torch.randn(8, 1) + 0.1 * torch.randn(64, 1)
-
-    def nonfinite(optimizer_type, lr: float) -> int:
-        """Of six regressions with MSE, how many lose their finite loss within 200 steps."""
-        count = 0
-        for index in range(6):
-            model = mlp(8, 32, 1, seed=100 * seed + index)
-            optimizer = optimizer_type(model.parameters(), lr=lr)
-            for _ in range(200):
-                loss = F.mse_loss(model(inputs), targets)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            count += not math.isfinite(loss.item())
-        return count
-
-    sgd, adam = torch.optim.SGD, torch.optim.Adam
-    mse = {
-        "SGD 1": nonfinite(sgd, 1.0),
-        "SGD 0.1": nonfinite(sgd, 0.1),
-        "Adam 1": nonfinite(adam, 1.0),
-        "Adam 10": nonfinite(adam, 10.0),
-    }
-    classifier = sum(not run["finite"] for run in _spiral_runs(sgd, 10.0, seed, steps=150))
+    found, held = {}, {}
+    for one in (SPIRAL, PLAIN_DIGITS, CONV, DIABETES):
+        one = one.but(steps=100)
+        ends = {rate: _end(one.but(rate=rate), 100 * seed) for rate in (0.01, 0.1, 1.0, 10.0)}
+        broken = next((rate for rate, end in ends.items() if end > 0.98), None)
+        rates = list(ends)
+        below = ends.get(rates[rates.index(broken) - 1]) if broken in rates[1:] else None
+        found[f"{one.data}, {one.optimizer}"] = {
+            "late loss / first by rate": ends,
+            "lowest rate that fails": broken,
+            "at a tenth of it": below,
+        }
+        held[one] = broken is not None and math.isinf(ends[broken]) and (below or 1) < 0.98
+    squared = found["diabetes, SGD"]["late loss / first by rate"]
     evidence = {
-        "regression, SGD 1: runs that end in NaN, of 6": mse["SGD 1"],
-        "regression": mse,
-        "spiral classifier, SGD 10": classifier,
+        "squared error: rates of 4 that end non-finite": sum(map(math.isinf, squared.values())),
+        "by data": found,
     }
-    return weigh(
-        "regression, SGD 1: runs that end in NaN, of 6",
+    return weigh_settings(
+        "squared error: rates of 4 that end non-finite",
         evidence,
-        stated=min(mse["SGD 1"], mse["Adam 10"], classifier) >= 3,
-        conditioned=mse["SGD 1"] >= 4 and mse["SGD 0.1"] == 0,
+        held,
+        criterion="the lowest rate of 0.01, 0.1, 1 and 10 that does not train ends non-finite, and "
+        "a tenth of it trains",
     )
 
 
 @claim(
     "F72",
     title="Adam at learning rate 1.0 gives NaN at once",
-    source="Training-loop chapter, c6 experiment 1",
     expected="does not hold",
     says="Adam at a learning rate of 1.0 makes the loss NaN immediately.",
 )
 def experiment_1(seed: int) -> Measured:
-    runs = _spiral_runs(torch.optim.Adam, 1.0, seed)
-    nonfinite = sum(not run["finite"] for run in runs)
+    found, held = {}, {}
+    for one in (SPIRAL, CONV, DIABETES):
+        one = one.but(optimizer="Adam", rate=1.0, options=(), steps=150)
+        runs = [one.train(100 * seed + index) for index in range(3)]
+        finite = [trained.run.finite for trained in runs]
+        found[one.data] = {
+            "non-finite, of 3": finite.count(False),
+            "highest loss": max(max(trained.run.losses) for trained in runs),
+            "late loss / first": [
+                statistics.fmean(t.run.losses[-20:]) / t.run.losses[0] for t in runs
+            ],
+        }
+        held[one] = finite.count(False) >= 2
     evidence = {
-        "runs that become non-finite, of 6": nonfinite,
-        "highest loss, median": statistics.median(run["highest loss"] for run in runs),
-        "late loss, median": statistics.median(run["last loss"] for run in runs),
-        "accuracy, median": statistics.median(run["accuracy"] for run in runs),
+        "runs that become non-finite, of 9": sum(f["non-finite, of 3"] for f in found.values()),
+        "by data": found,
     }
-    return weigh(
-        "runs that become non-finite, of 6",
+    return weigh_settings(
+        "runs that become non-finite, of 9",
         evidence,
-        stated=nonfinite >= 3,
+        held,
+        criterion="at least two of three runs become non-finite",
         note="Each Adam step is about lr long whatever the gradient: it jumps, and stays finite.",
     )

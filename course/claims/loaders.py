@@ -16,7 +16,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from course.claims.lab import error_of, seconds, warnings_of
-from course.claims.registry import Measured, claim, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, weigh
 
 
 class Numbers(Dataset):
@@ -59,7 +60,6 @@ def reseed_42(worker_id: int) -> None:
 @claim(
     "F85",
     title="Each example comes once an epoch",
-    source="Training-loop chapter, c1",
     expected="holds if",
     says="A loader yields each example exactly once an epoch.",
     condition="if it neither drops the last batch nor samples with replacement nor pads shards",
@@ -95,7 +95,6 @@ def once_an_epoch(seed: int) -> Measured:
 @claim(
     "F89",
     title="Default collation stacks equal shapes",
-    source="Training-loop chapter, c2",
     expected="holds",
     says="The default collate function stacks items of equal shape, and raises for ragged ones.",
 )
@@ -118,7 +117,6 @@ def default_collation() -> Measured:
 @claim(
     "F90",
     title="Workers do not always help",
-    source="Training-loop chapter, c1",
     expected="holds",
     says="More workers do not always make loading faster.",
 )
@@ -141,7 +139,6 @@ def workers_do_not_always_help() -> Measured:
 @claim(
     "F91",
     title="persistent_workers removes the slow first batch",
-    source='Lecture 3, "DataLoader flags"; annotated-loop essay',
     expected="holds",
     says="persistent_workers=True removes the wait at the start of every epoch but the first.",
 )
@@ -175,7 +172,6 @@ class _Pinnable:
 @claim(
     "F92",
     title="pin_memory helps only with workers",
-    source="Annotated-loop essay",
     expected="does not hold",
     says="pin_memory=True has an effect only with num_workers > 0.",
     gpu=True,
@@ -213,7 +209,6 @@ def pinning_without_workers(device: torch.device) -> Measured:
 @claim(
     "F93",
     title="prefetch_factor defaults to 2",
-    source="Annotated-loop essay",
     expected="holds if",
     says="prefetch_factor is 2 unless set.",
     condition="if there are workers; without, it is None and must not be set",
@@ -247,7 +242,6 @@ def _worker_draws(seed: int, *, epochs: int = 2, others: int = 0, **options) -> 
 @claim(
     "F94",
     title="Workers draw from the OS and need a worker_init_fn",
-    source="Annotated-loop essay",
     expected="does not hold",
     says="Workers seed their generators from the operating system, so runs differ without a "
     "worker_init_fn.",
@@ -277,7 +271,6 @@ def worker_seeds(seed: int) -> Measured:
 @claim(
     "F95",
     title="Reseeding NumPy with 42 + id is the fix",
-    source="Annotated-loop essay",
     expected="does not hold",
     says="A worker_init_fn that seeds NumPy with 42 + worker id gives workers good random numbers.",
 )
@@ -305,7 +298,6 @@ def reseeding_with_42(seed: int) -> Measured:
 @claim(
     "F97",
     title="The loader benchmark prints batches a second",
-    source='Lecture 3, "Is the GPU waiting?"',
     expected="holds if",
     says="Timing the first 100 batches and dividing 100 by it gives batches a second.",
     condition="if the loader has 100 batches; with fewer it still divides 100",
@@ -340,7 +332,6 @@ def loader_benchmark() -> Measured:
 @claim(
     "F98",
     title="The loader's defaults are as listed",
-    source="Training-loop chapter, c1",
     expected="holds",
     says="batch_size 1, no shuffling, no workers, no pinning, no dropping, no persistence.",
 )
@@ -368,7 +359,6 @@ def loader_defaults() -> Measured:
 @claim(
     "F137",
     title="A map-style dataset needs two methods",
-    source="All: Lecture 3, training-loop chapter c1, annotated-loop essay",
     expected="holds",
     says="A map-style dataset needs __len__ and __getitem__, and nothing else.",
 )
@@ -410,7 +400,6 @@ def two_methods() -> Measured:
 @claim(
     "F96",
     title="A short last batch hurts BatchNorm; drop_last avoids it",
-    source="Training-loop chapter, c1; annotated-loop essay",
     expected="holds",
     says="BatchNorm's statistics of a short last batch are noisy, and drop_last avoids that.",
 )

@@ -20,7 +20,8 @@ from course.claims.lab import (
     peak_bytes,
     saved_bytes,
 )
-from course.claims.registry import Measured, claim, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, weigh, weigh_settings
 
 
 def _live_over_validation(
@@ -52,7 +53,6 @@ def _growth(live_after: list[int]) -> float:
 @claim(
     "F46",
     title="Validation without no_grad grows until memory is out",
-    source="Engineering module, §4; training-loop chapter, c4-c5; annotated-loop essay",
     expected="does not hold",
     says="Validation without no_grad holds more memory with every batch, until it is out.",
 )
@@ -78,7 +78,6 @@ def validation_without_no_grad(seed: int) -> Measured:
 @claim(
     "F75",
     title="Without no_grad memory climbs at every evaluation",
-    source="Training-loop chapter, c6 experiment 4",
     expected="does not hold",
     says="Every evaluation without no_grad leaves more memory occupied than the one before.",
 )
@@ -116,7 +115,6 @@ def experiment_4(seed: int) -> Measured:
 @claim(
     "F47",
     title="Keeping loss tensors in training leaks graphs",
-    source="Engineering module, §4; annotated-loop essay",
     expected="holds if",
     says="Appending loss tensors instead of numbers keeps every step's graph in memory.",
     condition="if they are kept before backward, or in validation; after backward only the nodes "
@@ -163,7 +161,6 @@ def keeping_losses(seed: int) -> Measured:
 @claim(
     "F48",
     title="Storing outputs runs out of memory; detach fixes it",
-    source="Training-loop chapter, c5",
     expected="holds if",
     says="Stored outputs fill the memory with graphs, and detach() avoids it.",
     condition="if there was no backward, as in validation without no_grad; after backward the "
@@ -221,7 +218,6 @@ def _peak_ratio(depth: int, device: torch.device) -> float:
 @claim(
     "F49",
     title="no_grad roughly halves memory",
-    source="Annotated-loop essay",
     expected="holds if",
     says="no_grad roughly halves the memory of a forward pass.",
     condition="if the network is of the right depth; it saves nothing at depth 1 and nearly all "
@@ -246,7 +242,6 @@ def no_grad_memory(device: torch.device) -> Measured:
 @claim(
     "F50",
     title="Activations grow with batch and depth",
-    source="Training-loop chapter, c4; annotated-loop essay",
     expected="holds",
     says="The memory of activations is proportional to batch size times depth.",
 )
@@ -272,7 +267,6 @@ def activation_memory() -> Measured:
 @claim(
     "F51",
     title="Activation checkpointing: less memory, one more forward",
-    source="Annotated-loop essay",
     expected="holds",
     says="Activation checkpointing lowers the peak, at the price of a second forward.",
 )
@@ -311,7 +305,6 @@ def activation_checkpointing(seed: int, device: torch.device) -> Measured:
 @claim(
     "F55",
     title="16-bit halves memory",
-    source='Lecture 3, "Mixed precision"; training-loop chapter c7',
     expected="holds if",
     says="Mixed precision halves the memory of training.",
     condition="if one counts saved activations; weights, gradients and optimizer state stay FP32",
@@ -357,7 +350,6 @@ def half_precision_memory(seed: int, device: torch.device) -> Measured:
 @claim(
     "F57",
     title="Adam's state for 7 B parameters is 56 GB",
-    source="Annotated-loop essay",
     expected="holds",
     says="Adam keeps 56 GB of state for a model of 7 billion parameters.",
 )
@@ -376,7 +368,6 @@ def adam_state() -> Measured:
 @claim(
     "F58",
     title="no_grad takes 7 B parameters from 28 to 14 GB",
-    source="Training-loop chapter, c4",
     expected="does not hold",
     says="Under no_grad a model of 7 billion parameters takes 14 GB instead of 28.",
 )
@@ -403,4 +394,38 @@ def no_grad_and_weights() -> Measured:
         evidence,
         stated=without <= 0.6 * with_graph,
         note="28 and 14 GB are FP32 and 16-bit weights; a graph adds to them what the batch needs.",
+    )
+
+
+@claim(
+    "F155",
+    title="A transformer's activations take two to three times its weights",
+    expected="holds if",
+    says="The activations that a 12-layer transformer keeps for backward take 2 to 3 times its "
+    "weights.",
+    condition="if the batch holds some two and a half times as many tokens as the model is wide; "
+    "activations grow with the tokens, weights do not",
+)
+def activations_of_a_transformer(seed: int) -> Measured:
+    ratios, held = {}, {}
+    for width, heads in ((64, 4), (128, 8)):
+        torch.manual_seed(seed)
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, batch_first=True)
+        model = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
+        weights = sum(p.nbytes for p in model.parameters())
+        for tokens in (16, 5 * width // 2, 16 * width):
+            inputs = torch.randn(tokens // 16, 16, width)
+            kept = saved_bytes(lambda m=model, x=inputs: m(x), without=model.parameters())
+            name = f"12 layers of width {width}, {tokens} tokens"
+            ratios[name] = kept / weights
+            held[name] = 2 <= ratios[name] <= 3
+    evidence = {
+        "width 64: activations / weights at 16 tokens": next(iter(ratios.values())),
+        "activations / weights": ratios,
+    }
+    return weigh_settings(
+        "width 64: activations / weights at 16 tokens",
+        evidence,
+        held,
+        criterion="what backward needs takes 2 to 3 times the bytes of the weights",
     )

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from course.claims.lab import error_of, flat
-from course.claims.registry import Measured, claim, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, weigh, weigh_settings
 
 
 class _Scaled(nn.Module):
@@ -30,7 +31,6 @@ def _reached(model: nn.Module) -> dict[str, bool]:
 @claim(
     "F01",
     title="A tensor as plain attribute is not trained, moved or saved",
-    source='Lecture 3, "nn.Module"',
     expected="holds",
     says="A tensor assigned as a plain attribute is not trained, not moved and not saved.",
 )
@@ -49,7 +49,6 @@ def plain_tensor_attribute() -> Measured:
 @claim(
     "F02",
     title="Buffers move and are saved, but are not trained",
-    source='Lecture 3, "nn.Module"; engineering module, §3; annotated-loop essay',
     expected="holds if",
     says="A registered buffer moves and is saved with the model, and is not trained.",
     condition="if the buffer is persistent; persistent=False moves and is not saved",
@@ -79,7 +78,7 @@ def buffers() -> Measured:
 
 
 class _ListNet(nn.Module):
-    """Layers in a plain Python list, with or without one registered layer beside it."""
+    """Layers in a plain Python list, with or without one registered layer next to it."""
 
     def __init__(self, *, head: bool) -> None:
         super().__init__()
@@ -96,7 +95,6 @@ class _ListNet(nn.Module):
 @claim(
     "F03",
     title="Layers in a plain list are invisible",
-    source="Engineering module, §3",
     expected="holds",
     says="parameters(), .to(), state_dict() and eval() do not see layers in a plain Python list.",
 )
@@ -116,7 +114,6 @@ def list_layers_invisible() -> Measured:
 @claim(
     "F04",
     title="With list layers the optimizer errors, or training misses them",
-    source="Engineering module, §3",
     expected="holds",
     says="With all layers in a list the optimizer raises; with one real layer they stay untrained.",
 )
@@ -142,7 +139,6 @@ def list_layers_untrained() -> Measured:
 @claim(
     "F18",
     title="parameters() returns only what requires a gradient",
-    source="Annotated-loop essay",
     expected="does not hold",
     says="model.parameters() returns only the leaves that require a gradient.",
 )
@@ -168,38 +164,59 @@ class _NoInit(nn.Module):
 
 @claim(
     "F19",
-    title="Without super().__init__() layers are silently dropped",
-    source="Engineering module, §3",
-    expected="does not hold",
-    says="Without super().__init__() forward may still run, and layers are silently dropped.",
+    title="Without super().__init__(), or with layers in a list, layers are silently dropped",
+    expected="holds if",
+    says="Without the parent's constructor, or with layers in a list, forward may still run, and "
+    "the optimizer fails or layers are silently left out.",
+    condition="if layers are in a list; where the constructor is missing, assigning a layer or "
+    "calling the model raises at once",
 )
 def missing_super_init() -> Measured:
-    listed = _NoInit(listed=True)
-    inputs = torch.randn(1, 2)
+    listed, inputs = _NoInit(listed=True), torch.randn(1, 2)
     errors = {
-        "self.layer = Linear": error_of(_NoInit, listed=False),
-        "model(x)": error_of(listed, inputs),
-        "parameters()": error_of(lambda: list(listed.parameters())),
-        "eval()": error_of(listed.eval),
+        "no constructor: self.layer = Linear": error_of(_NoInit, listed=False),
+        "no constructor, list: model(x)": error_of(listed, inputs),
+        "no constructor, list: parameters()": error_of(lambda: list(listed.parameters())),
+        "no constructor, list: model.forward(x) by name": error_of(listed.forward, inputs),
+        "list: model(x)": error_of(_InList(), inputs),
     }
-    silent = sum(not error for error in errors.values())
+    some = _InList(with_layer=True)
+    reached = sum(1 for _ in some.parameters())
+    everything = sum(1 for layer in (some.head, *some.layers) for _ in layer.parameters())
+    optimizer = error_of(lambda: torch.optim.SGD(_InList().parameters(), lr=0.1))
     evidence = {
-        "calls that pass silently, of 4": silent,
-        "raises": errors,
-        "model.forward(x), called by name, raises": error_of(listed.forward, inputs) or "nothing",
+        "parameters of 4 that the optimizer sees, list beside a layer": reached,
+        "raises": {name: error or "nothing" for name, error in errors.items()},
+        "optimizer of a model with all layers in a list raises": optimizer or "nothing",
     }
-    return weigh(
-        "calls that pass silently, of 4",
+    runs = not errors["list: model(x)"]
+    return weigh_settings(
+        "parameters of 4 that the optimizer sees, list beside a layer",
         evidence,
-        stated=silent > 0,
-        note="Assigning a module raises at once; with a list the first model(x) raises.",
+        {
+            "constructor missing": not errors["no constructor, list: model(x)"],
+            "all layers in a list": runs and bool(optimizer),
+            "a layer, and others in a list": runs and reached < everything,
+        },
+        criterion="the forward pass runs, and the optimizer fails or leaves layers out",
     )
+
+
+class _InList(nn.Module):
+    """Layers in a Python list, with a registered one beside them or not."""
+
+    def __init__(self, *, with_layer: bool = False) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(2, 2)]
+        self.head = nn.Linear(2, 2) if with_layer else nn.Identity()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers[0](inputs))
 
 
 @claim(
     "F22",
     title="model(x) runs forward hooks, computation, backward hooks",
-    source="Annotated-loop essay",
     expected="does not hold",
     says="model(x) runs forward hooks, then the computation, then backward hooks.",
 )
@@ -234,7 +251,6 @@ def order_of_hooks() -> Measured:
 @claim(
     "F66",
     title="The optimizer does not see parameters added later",
-    source="Training-loop chapter",
     expected="holds",
     says="Parameters added to the model after the optimizer was built are not updated.",
 )
@@ -254,7 +270,6 @@ def parameters_added_later() -> Measured:
 @claim(
     "F135",
     title="state_dict holds parameters and buffers, and no class",
-    source="Annotated-loop essay",
     expected="holds if",
     says="state_dict() holds all parameters and buffers, and nothing of the class.",
     condition="if no buffer is persistent=False",

@@ -3,59 +3,171 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from course.claims.lab import error_of, flat_grad, interleaved, mlp, warnings_of
-from course.claims.registry import Measured, claim, needs_gpu, weigh
+from course.claims.lab import digits, error_of, flat_grad, interleaved, mlp, warnings_of
+from course.claims.registry import claim
+from course.claims.settings import conv
+from course.claims.trial import Measured, needs_gpu, weigh, weigh_settings
 
 
 @claim(
     "F112",
-    title="Gradients are BF16 under autocast, backward runs in FP16",
-    source='Lecture 3, "Mixed precision" (BF16); annotated-loop essay (FP16)',
+    title="Gradients are BF16 under autocast",
     expected="does not hold",
-    says="Under autocast the gradients are 16-bit numbers.",
+    says="Under autocast the gradients that backward leaves are 16-bit numbers.",
     gpu=True,
 )
 def gradients_under_autocast(seed: int, device: torch.device) -> Measured:
-    dtypes = {}
-    for dtype in (torch.bfloat16, torch.float16):
-        model = mlp(8, 16, 3, seed=seed).to(device)
-        with torch.autocast(device.type, dtype):
-            logits = model(torch.randn(4, 8, device=device))
-            logits.retain_grad()
-            loss = F.cross_entropy(logits, torch.arange(4, device=device) % 3)
-        loss.backward()
-        dtypes[str(dtype)] = {
-            "logits": str(logits.dtype),
-            "logits.grad": str(logits.grad.dtype),
-            "loss": str(loss.dtype),
-            ".grad of parameters": sorted({str(p.grad.dtype) for p in model.parameters()}),
-        }
-    in_16_bit = sum(found[".grad of parameters"] != ["torch.float32"] for found in dtypes.values())
+    found = _under_autocast(seed, device)
+    held = {name: seen[".grad of parameters"] != ["torch.float32"] for name, seen in found.items()}
     whole = mlp(8, 16, 3).to(device, torch.bfloat16)
     whole(torch.randn(4, 8, device=device, dtype=torch.bfloat16)).sum().backward()
     evidence = {
-        "16-bit types whose .grad is not FP32, of 2": in_16_bit,
-        "under autocast to": dtypes,
+        "networks and types whose .grad is not FP32, of 4": sum(held.values()),
+        "under autocast": found,
         "a model that is BF16 itself has .grad": str(next(whole.parameters()).grad.dtype),
     }
-    return weigh(
-        "16-bit types whose .grad is not FP32, of 2",
+    return weigh_settings(
+        "networks and types whose .grad is not FP32, of 4",
         evidence,
-        stated=in_16_bit == 2,
-        note="Activations and their gradients are 16 bit; parameters and .grad stay FP32.",
+        held,
+        criterion="the .grad of a parameter is a 16-bit number",
+        note="Products and the gradients of activations are 16 bit (F139); .grad is FP32.",
+    )
+
+
+@claim(
+    "F139",
+    title="Under autocast backward multiplies matrices in 16 bits",
+    expected="holds",
+    says="Mixed precision runs the backward pass in 16 bits, like the forward pass.",
+    gpu=True,
+)
+def backward_products(seed: int, device: torch.device) -> Measured:
+    found = _under_autocast(seed, device)
+    products = {name: seen["products in backward"] for name, seen in found.items()}
+    sixteen = {
+        name: sum(n for dtype, n in by.items() if dtype != "torch.float32")
+        for name, by in products.items()
+    }
+    evidence = {
+        "products of backward in 16 bits, all cases": sum(sixteen.values()),
+        "by dtype": products,
+    }
+    return weigh_settings(
+        "products of backward in 16 bits, all cases",
+        evidence,
+        {name: sixteen[name] == sum(by.values()) > 0 for name, by in products.items()},
+        criterion="all matrix products and convolutions of backward have 16-bit operands",
+        note="What is added into .grad is cast to FP32 at the end (F112).",
+    )
+
+
+_PRODUCTS = ("mm", "addmm", "bmm", "convolution", "mkldnn")
+
+
+class _Operands(TorchDispatchMode):
+    """Counts operators by name and by the dtype of their first floating-point operand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[tuple[str, str]] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in args:
+            if isinstance(value, Tensor) and value.is_floating_point():
+                self.seen[func.overloadpacket.__name__, str(value.dtype)] += 1
+                break
+        return result
+
+    def products(self) -> dict[str, int]:
+        """Matrix products and convolutions, by dtype."""
+        found: Counter[str] = Counter()
+        for (name, dtype), count in self.seen.items():
+            if name.startswith(_PRODUCTS):
+                found[dtype] += count
+        return dict(found)
+
+
+def _under_autocast(seed: int, device: torch.device) -> dict[str, dict[str, Any]]:
+    """What is 16 bit in a step of two networks with either 16-bit type."""
+    found = {}
+    for dtype in (torch.bfloat16, torch.float16):
+        for name, make in (("MLP", lambda: mlp(64, 32, 3)), ("conv net", conv)):
+            torch.manual_seed(seed)
+            model, inputs = make().to(device), torch.randn(8, 64, device=device)
+            with torch.autocast(device.type, dtype):
+                logits = model(inputs)
+                logits.retain_grad()
+                loss = F.cross_entropy(logits, torch.arange(8, device=device) % 3)
+            with _Operands() as backward:
+                loss.backward()
+            found[f"{name}, {str(dtype).removeprefix('torch.')}"] = {
+                "logits": str(logits.dtype),
+                "logits.grad": str(logits.grad.dtype),
+                "loss": str(loss.dtype),
+                ".grad of parameters": sorted({str(p.grad.dtype) for p in model.parameters()}),
+                "products in backward": backward.products(),
+            }
+    return found
+
+
+_MOVES = ("_to_copy", "t", "view", "detach", "_unsafe_view", "transpose", "permute", "unsqueeze")
+"""Operators that compute nothing."""
+
+
+@claim(
+    "F148",
+    title="Under autocast most operations run in BF16",
+    expected="holds",
+    says="Under autocast most operations run in BF16.",
+)
+def most_in_bf16(seed: int) -> Measured:
+    torch.manual_seed(seed)
+    shares, held = {}, {}
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    for name, model, inputs in (
+        ("MLP", mlp(64, 32, 10), torch.randn(16, 64)),
+        ("conv net", conv(), torch.randn(16, 64)),
+        ("transformer layer", layer, torch.randn(4, 8, 32)),
+    ):
+        with torch.autocast("cpu", torch.bfloat16), _Operands() as forward:
+            outputs = model(inputs)
+            F.cross_entropy(outputs.flatten(1)[:, :10], torch.arange(len(inputs)) % 10)
+        calls: Counter[str] = Counter()
+        for (operator, dtype), count in forward.seen.items():
+            calls[dtype] += count * (operator not in _MOVES)
+        products = forward.products()
+        for kind, by in (("products", products), ("operations", calls)):
+            share = by.get("torch.bfloat16", 0) / sum(by.values())
+            shares[f"{name}, {kind}"] = share
+            held[f"{name}, {kind}"] = share > 0.5
+    evidence = {
+        "transformer layer: share of its operations": shares["transformer layer, operations"],
+        "share in BF16, forward and loss": shares,
+    }
+    return weigh_settings(
+        "transformer layer: share of its operations",
+        evidence,
+        held,
+        criterion="more than half is in BF16",
+        note="Softmax, normalisation and the loss stay in FP32 by torch's lists.",
     )
 
 
 @claim(
     "F113",
     title="BF16 never overflows and never underflows",
-    source='Lecture 3, "Mixed precision" (overflow); annotated-loop essay (underflow)',
     expected="does not hold",
     says="BF16 never overflows and never underflows.",
 )
@@ -90,40 +202,61 @@ def _small_product(scale: float, dtype: torch.dtype = torch.float16) -> float:
 @claim(
     "F114",
     title="FP16 underflows and overflows; scaling helps",
-    source='Lecture 3, "Mixed precision"; annotated-loop essay',
     expected="holds",
     says="In FP16 small gradients become 0 and large ones inf; scaling the loss brings them back.",
 )
-def fp16_and_scaling() -> Measured:
-    a = torch.tensor(1.0, dtype=torch.float16, requires_grad=True)
-    b = torch.tensor(1e-4, dtype=torch.float16)
-
-    def gradient(scale: float) -> float:
-        a.grad = None
-        ((a * b).float() * 1e-4 * scale).backward()
-        return a.grad.float().item() / scale
-
-    plain, scaled, direct = gradient(1.0), gradient(1024.0), _small_product(1024.0)
+def fp16_and_scaling(seed: int) -> Measured:
+    lost, held = {}, {}
+    inputs, targets, *_ = digits(seed)
+    for name, make in (("MLP 64-32-10", lambda: mlp(64, 32, 10)), ("small conv net", conv)):
+        found = {}
+        for scale in (1.0, 2.0**16):
+            torch.manual_seed(seed)
+            model = make()
+            with torch.autocast("cpu", torch.float16):
+                outputs = model(inputs[:64])
+            (1e-6 * scale * F.cross_entropy(outputs.float(), targets[:64])).backward()
+            grads = flat_grad(model) / scale
+            model.zero_grad()
+            (1e-6 * F.cross_entropy(model(inputs[:64]), targets[:64])).backward()
+            whole = flat_grad(model)
+            zeros = (grads == 0) & (whole != 0)
+            found[f"scale {scale:,g}"] = {
+                "share lost": (zeros.sum() / (whole != 0).sum()).item(),
+                "apart from FP32": ((grads - whole).norm() / whole.norm()).item(),
+            }
+        lost[name] = found
+        plain, scaled = found.values()
+        held[f"{name} on digits, a loss that counts 1e-6, FP16 autocast"] = (
+            plain["share lost"] > 0.3 and scaled["apart from FP32"] < 0.05
+        )
     overflow = torch.tensor(65_520.0).half().isinf().item()
+    held["the number 65,520, which becomes inf"] = overflow
     evidence = {
-        "gradient 1e-8 in FP16, unscaled": plain,
-        "gradient 1e-8 in FP16, scale 1,024": scaled,
-        "same product without autograd": direct,
-        "65,520 becomes inf": overflow,
+        "MLP: share of gradients lost unscaled": lost["MLP 64-32-10"]["scale 1"]["share lost"],
+        "by scale": lost,
         "a gradient of 1 at scale 65,536": str(torch.tensor(1.0 * 65_536).half().item()),
     }
-    stated = plain == 0 and abs(scaled / 1e-8 - 1) < 0.01 and overflow
-    return weigh("gradient 1e-8 in FP16, unscaled", evidence, stated=stated)
+    return weigh_settings(
+        "MLP: share of gradients lost unscaled",
+        evidence,
+        held,
+        criterion="more than 0.3 of the gradients vanish unscaled, and scaled by 65,536 they are "
+        "within 5 % of FP32; or the number overflows",
+    )
 
 
-def _scaled_gradient(enabled: bool, seed: int) -> Tensor:
-    """Unscaled gradient of one BF16 autocast step, with a GradScaler or without."""
+def _scaled_gradient(
+    make: Callable[[], nn.Module], enabled: bool, seed: int, dtype: torch.dtype
+) -> Tensor:
+    """Unscaled gradient of one autocast step, with a GradScaler or without."""
     torch.manual_seed(seed)
-    model, inputs = mlp(8, 16, 3), torch.randn(16, 8)
+    model, inputs = make(), torch.randn(16, 64)
     scaler = torch.amp.GradScaler("cpu", enabled=enabled)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = F.cross_entropy(model(inputs), torch.arange(16) % 3)
+    with torch.autocast("cpu", dtype):
+        outputs = model(inputs)
+    loss = F.cross_entropy(outputs.float(), torch.arange(16) % 10) * 1e-6  # small: it matters
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
     return flat_grad(model)
@@ -131,31 +264,37 @@ def _scaled_gradient(enabled: bool, seed: int) -> Tensor:
 
 @claim(
     "F115",
-    title="Use a GradScaler with BF16",
-    source="Training-loop chapter, c7 and c9",
-    expected="holds if",
-    says="BF16 training uses a GradScaler, as FP16 does.",
-    condition="if harmless is enough: it changes no bit of the gradients",
+    title="BF16 is trained with a GradScaler",
+    expected="does not hold",
+    says="Training in BF16 needs a GradScaler, as FP16 does.",
 )
 def scaler_with_bf16(seed: int) -> Measured:
-    gap = (_scaled_gradient(True, seed) - _scaled_gradient(False, seed)).abs().max().item()
-    smallest = _small_product(1.0, torch.bfloat16)
+    gaps, held = {}, {}
+    for name, make in (("MLP 64-32-10", lambda: mlp(64, 32, 10)), ("small conv net", conv)):
+        for dtype in (torch.bfloat16, torch.float16):
+            with_it, without = (
+                _scaled_gradient(make, enabled, seed, dtype) for enabled in (True, False)
+            )
+            kind = str(dtype).removeprefix("torch.")
+            gaps[f"{name}, {kind}"] = ((with_it - without).norm() / with_it.norm()).item()
+        held[f"{name}, bfloat16"] = gaps[f"{name}, bfloat16"] > 0.01
     evidence = {
-        "unscaled gradients differ with a scaler by": gap,
-        "gradient 1e-8 in BF16 without scaling": smallest,
+        "MLP: gradient changed by the scaler in BF16, relative": gaps["MLP 64-32-10, bfloat16"],
+        "relative change": gaps,
+        "gradient 1e-8 in BF16 without scaling": _small_product(1.0, torch.bfloat16),
     }
-    return weigh(
-        "unscaled gradients differ with a scaler by",
+    return weigh_settings(
+        "MLP: gradient changed by the scaler in BF16, relative",
         evidence,
-        stated=gap > 1e-4 or smallest == 0,
-        conditioned=gap == 0,
+        held,
+        criterion="the unscaled gradient changes by more than 1 %, the loss being 1e-6 of its size",
+        note="In FP16 the same loss loses most of its gradient. In BF16 a scaler is harmless.",
     )
 
 
 @claim(
     "F116",
     title="After inf the step is skipped and the scale halved",
-    source="Annotated-loop essay",
     expected="holds",
     says="When a gradient is inf the GradScaler skips the step and halves the scale.",
 )
@@ -198,7 +337,6 @@ _SINCE = {"autocast": (1, 10), "GradScaler": (2, 3)}
 @claim(
     "F117",
     title="torch.amp is the API from torch 2.0 on",
-    source="Annotated-loop essay",
     expected="holds if",
     says="torch.amp.autocast and torch.amp.GradScaler exist from torch 2.0 on.",
     condition="if only autocast is meant; torch.amp.GradScaler came with 2.3",
@@ -241,7 +379,6 @@ def _step_time_ratio(width: int, dtype: torch.dtype, device: torch.device):
 @claim(
     "F118",
     title="16-bit training is 2 to 8 times faster",
-    source="Lecture 3 (2×); training-loop chapter c7 (2-4×); annotated-loop essay (4-8×)",
     expected="needs GPU",
     says="Training in 16 bit is 2 times (or 2 to 4, or 4 to 8 times) faster than in FP32.",
     gpu=True,
@@ -278,7 +415,6 @@ def half_precision_speed(device: torch.device) -> Measured:
 @claim(
     "F123",
     title="Multiples of 8 or 16 suit tensor cores",
-    source="Annotated-loop essay",
     expected="needs GPU",
     says="Sizes that are multiples of 8 (or 16) run faster on tensor cores.",
     gpu=True,

@@ -8,7 +8,8 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 
 from course.claims.lab import error_of
-from course.claims.registry import Measured, claim, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, weigh
 
 
 def _order(loader: DataLoader) -> list[int]:
@@ -18,7 +19,6 @@ def _order(loader: DataLoader) -> list[int]:
 @claim(
     "F86",
     title="Reshuffled every epoch, reproducible by the seed",
-    source="Training-loop chapter, c2; annotated-loop essay",
     expected="holds",
     says="With shuffle=True every epoch has another order, and a seed makes the orders repeatable.",
 )
@@ -54,7 +54,6 @@ def reshuffled(seed: int) -> Measured:
 @claim(
     "F87",
     title="Weighted sampling balances; replacement must be True",
-    source="Training-loop chapter, c2",
     expected="holds if",
     says="Weights of 1 / class frequency balance the batches, and replacement must be True.",
     condition="if drawn with replacement; replacement=False is accepted, and N draws are then a "
@@ -91,7 +90,6 @@ def weighted_sampling(seed: int) -> Measured:
 @claim(
     "F88",
     title="DistributedSampler: unique, non-overlapping, strided shards",
-    source="Training-loop chapter, c2",
     expected="holds if",
     says="DistributedSampler gives every process unique, non-overlapping, strided examples.",
     condition="if the number of examples divides evenly and shuffle is False; otherwise shards "

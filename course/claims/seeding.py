@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course.claims.lab import flat, interleaved, mlp, spirals
-from course.claims.registry import Measured, claim, needs_gpu, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, needs_gpu, weigh
 
 
 def set_seed(seed: int) -> None:
@@ -24,7 +25,6 @@ def set_seed(seed: int) -> None:
 @claim(
     "F102",
     title="The same seed gives the same result",
-    source="All: Lecture 3, engineering module §4, training-loop chapter c7, annotated-loop essay",
     expected="holds",
     says="Two runs under the same seed give the same result.",
     gpu=True,
@@ -60,7 +60,6 @@ def same_seed_same_result(seed: int, device: torch.device) -> Measured:
 @claim(
     "F103",
     title="set_seed covers all random number generators",
-    source="All: Lecture 3, engineering module §4, training-loop chapter c7, annotated-loop essay",
     expected="holds if",
     says="After set_seed every random draw of a run can be repeated.",
     condition="if nobody draws from numpy.random.default_rng(), which has a seed of its own",
@@ -89,8 +88,6 @@ def set_seed_covers_all(seed: int) -> Measured:
 @claim(
     "F104",
     title="The cuDNN flags give the same bits, at a cost of 10 to 30 %",
-    source="Lecture 3, five layers (bit-exact); training-loop chapter c7 (10-30 %); annotated-loop "
-    "essay (slight)",
     expected="needs GPU",
     says="With deterministic=True and benchmark=False a GPU repeats its bits, 10 to 30 % slower.",
     gpu=True,

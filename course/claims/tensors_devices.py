@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from course.claims.lab import error_of, flat, interleaved
-from course.claims.registry import Measured, claim, needs_gpu, weigh
+from course.claims.registry import claim
+from course.claims.trial import Measured, needs_gpu, weigh, weigh_settings
 
 
 def _other(device: torch.device) -> torch.device:
@@ -23,33 +24,39 @@ def _other(device: torch.device) -> torch.device:
 @claim(
     "F15",
     title="Mixed devices raise; nothing is copied silently",
-    source="Engineering module, §1",
-    expected="holds",
+    expected="holds if",
     says="An operation on tensors of two devices raises, and copies nothing behind one's back.",
+    condition="if numbers (tensors without dimensions) and tensors used as an index are set aside, "
+    "which are copied without a word",
     gpu=True,
 )
 def mixed_devices_raise(device: torch.device) -> Measured:
     other = _other(device)
     layer = nn.Linear(3, 2, device=other)
     logits, targets = torch.randn(4, 2), torch.zeros(4, dtype=torch.long)
+    there = logits.to(other)
     errors = {
         "Linear": error_of(layer, torch.randn(4, 3)),
-        "cross-entropy": error_of(F.cross_entropy, logits.to(other), targets),
-        "sum": error_of(torch.add, logits.to(other), logits),
+        "cross-entropy": error_of(F.cross_entropy, there, targets),
+        "sum": error_of(torch.add, there, logits),
+        "sum with a number": error_of(torch.add, there, torch.tensor(1.0)),
+        "index on the CPU": error_of(lambda: there[targets]),
     }
-    scalar = error_of(torch.add, logits.to(other), torch.tensor(1.0))
-    silent = sum(not error for error in errors.values())
+    if other.type != "meta":  # which does not check where these operands are
+        conv = nn.Conv2d(1, 2, 3, device=other)
+        errors["Conv2d"] = error_of(conv, torch.randn(1, 1, 4, 4))
+        errors["matrix product"] = error_of(torch.mm, there, logits.T)
     evidence = {
-        "operations that pass silently, of 3": silent,
-        "raises": errors,
-        "CPU tensor without dimensions raises": scalar or "nothing",
+        "operations that pass silently": list(errors.values()).count(""),
+        "raises": {name: error or "nothing" for name, error in errors.items()},
         "other device": str(other),
     }
-    return weigh(
-        "operations that pass silently, of 3",
+    return weigh_settings(
+        "operations that pass silently",
         evidence,
-        stated=silent == 0,
-        note="One exception: a CPU tensor without dimensions counts as a number.",
+        {name: bool(error) for name, error in errors.items()},
+        criterion="the operation raises",
+        note="Without a GPU the meta device stands in: no numbers, and the same checks here.",
     )
 
 
@@ -61,7 +68,6 @@ def _optimizer_holds(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
 @claim(
     "F16",
     title="Converting the dtype leaves the optimizer with dead tensors",
-    source="Annotated-loop essay",
     expected="does not hold",
     says="After .half() the optimizer built before updates tensors that left the model.",
 )
@@ -96,7 +102,6 @@ def dtype_after_optimizer() -> Measured:
 @claim(
     "F17",
     title="The model must move before the optimizer is built",
-    source="Engineering module, §3; annotated-loop essay",
     expected="holds if",
     says="Moving the model after building the optimizer breaks training, so the order matters.",
     condition="if Adam has already stepped and the dtype changes, or a layer is replaced; moving a "
@@ -140,7 +145,6 @@ def move_before_optimizer(device: torch.device) -> Measured:
 @claim(
     "F20",
     title="from_numpy shares memory, torch.tensor copies",
-    source="Engineering module, §1",
     expected="holds",
     says="torch.from_numpy shares memory with the array, torch.tensor copies it.",
 )
@@ -162,7 +166,6 @@ def numpy_sharing() -> Measured:
 @claim(
     "F21",
     title="tensor.to() returns a new tensor",
-    source="Annotated-loop essay",
     expected="holds if",
     says="tensor.to(...) returns a new tensor and leaves the old one where it is.",
     condition="if something changes; otherwise it returns the very same object",
@@ -188,7 +191,6 @@ def to_returns_new() -> Measured:
 @claim(
     "F121",
     title="Targets left on the CPU train silently, ten times slower",
-    source="Training-loop chapter",
     expected="does not hold",
     says="With targets left on the CPU training runs on, silently and ten times slower.",
     gpu=True,
@@ -223,7 +225,6 @@ def targets_on_the_cpu(device: torch.device) -> Measured:
 @claim(
     "F122",
     title="non_blocking needs pinned memory",
-    source="Annotated-loop essay",
     expected="needs GPU",
     says="A copy with non_blocking=True overlaps with computation only from pinned memory.",
     gpu=True,

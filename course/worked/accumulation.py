@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 def _loss(weight: torch.Tensor, x: float, y: float) -> torch.Tensor:
@@ -14,7 +15,6 @@ def _loss(weight: torch.Tensor, x: float, y: float) -> torch.Tensor:
 @worked(
     "N19",
     title="Gradient accumulation by hand",
-    source='Lecture 3, "Worked numeric · gradient accumulation"',
     perturb={"lr": 0.05},
     reconstructed=(
         "Only the gradients −2, −6 and −8 are left of the lecture's numbers; (wx − y)², lr 0.1, "
@@ -47,16 +47,15 @@ def gradient_accumulation(
     yield Step("each gradient", contributions, [-2.0, -6.0], formula="2(w·x − y)·x / K")
     yield Step(".grad after all micro-batches", accumulated, -8.0, formula="sum of the gradients")
     updated = w - lr * accumulated
-    yield Step("w after the step", updated, 0.8, formula="w − lr · .grad")
+    yield Step("w after the step", updated, rebuilt=0.8, formula="w − lr · .grad")
 
     joined = torch.tensor(w, dtype=torch.float64, requires_grad=True)
     big_loss = torch.stack([_loss(joined, x, y) for x, y in examples]).mean()
     big_loss.backward()
     yield Step("big batch: loss", big_loss, formula="mean of (w·x − y)²")
-    yield Step("big batch: gradient", joined.grad, -8.0)
-    yield Step(
-        "big batch: w after the step", w - lr * joined.grad.item(), 0.8, formula="w − lr · grad"
-    )
+    yield Step("big batch: gradient", joined.grad)
+    from_joined = w - lr * joined.grad.item()
+    yield Step("big batch: w after the step", from_joined, rebuilt=0.8, formula="w − lr · grad")
 
     def mean_loss(weight: float) -> float:
         return sum((weight * x - y) ** 2 for x, y in examples) / accum_steps

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from course.data.arithmetic import TrainingArithmetic, training_arithmetic
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 __all__ = ["TrainingArithmetic", "training_arithmetic"]
 
@@ -15,7 +16,6 @@ __all__ = ["TrainingArithmetic", "training_arithmetic"]
 @worked(
     "N01",
     title="10,000 examples in batches of 32",
-    source="Training-loop chapter, c0",
     perturb={"batch_size": 64},
 )
 def epochs_and_iterations(
@@ -25,19 +25,19 @@ def epochs_and_iterations(
     run = training_arithmetic(num_examples, batch_size, epochs)
     yield Step("batches, exactly", num_examples / batch_size, 312.5, formula="N / B")
     yield Step("iterations an epoch", run.iterations_per_epoch, 313, formula="⌈N / B⌉")
-    yield Step("last batch", run.last_batch, 16, formula="N − (⌈N / B⌉ − 1) · B")
+    rest = "N − (⌈N / B⌉ − 1) · B"
+    yield Step("last batch", run.last_batch, 16, formula=rest, as_printed="only 16 examples")
     yield Step("updates", run.updates, 939, formula="E · ⌈N / B⌉")
-    yield Step("examples seen", run.examples_seen, 30_000, formula="E · N")
+    yield Step("examples seen", run.examples_seen, 30_000, formula="E · N", as_printed="30000")
     cut = training_arithmetic(num_examples, batch_size, epochs, drop_last=True)
-    yield Step("drop_last: iterations an epoch", cut.iterations_per_epoch, 312, formula="⌊N / B⌋")
-    yield Step("drop_last: updates", cut.updates, 936, formula="E · ⌊N / B⌋")
-    yield Step("drop_last: examples seen", cut.examples_seen, 29_952, formula="E · ⌊N / B⌋ · B")
+    yield Step("drop_last: iterations an epoch", cut.iterations_per_epoch, formula="⌊N / B⌋")
+    yield Step("drop_last: updates", cut.updates, formula="E · ⌊N / B⌋")
+    yield Step("drop_last: examples seen", cut.examples_seen, formula="E · ⌊N / B⌋ · B")
 
 
 @worked(
     "N02",
     title="The hand calculation: 1,000 / 64, 5 epochs",
-    source="Training-loop chapter, c0, hand calculation",
     perturb={"num_examples": 1_001},
 )
 def hand_calculation(
@@ -53,17 +53,16 @@ def hand_calculation(
     yield Step("updates", run.updates, 80, formula=f"{epochs} · {run.iterations_per_epoch}")
     again = epochs * full * batch_size + epochs * run.last_batch
     added = f"{epochs * full} · {batch_size} + {epochs} · {run.last_batch}"
-    yield Step("examples seen, batch by batch", again, 5_000, formula=added)
+    yield Step("examples seen, batch by batch", again, 5_000, formula=added, as_printed="5000")
 
 
 @worked(
     "N03",
     title="Accumulation: the formula's updates and the loop's",
-    source="Training-loop chapter, c0, gradient accumulation and its code",
     perturb={"accum_steps": 3},
     reconstructed=(
-        "The list below the heading is lost. Arithmetic leaves one possibility: 313 micro-batches "
-        "and 79 updates an epoch, 78 of four micro-batches and 1 of one."
+        "The chapter's list below the heading is lost: 79 updates per epoch is what arithmetic "
+        "leaves. Its 237 is a formula's; the loop counted below is printed in another chapter (c7)."
     ),
 )
 def accumulation_updates(
@@ -72,8 +71,10 @@ def accumulation_updates(
     """The formula's count, then the printed loop walked micro-batch by micro-batch."""
     run = training_arithmetic(num_examples, batch_size, epochs, accum_steps=accum_steps)
     yield Step("effective batch", run.effective_batch, 128, formula="B · K")
-    yield Step("micro-batches an epoch", run.iterations_per_epoch, formula="⌈N / B⌉")
-    yield Step("updates an epoch, flushing", run.updates_per_epoch, formula="⌈N / (B·K)⌉")
+    yield Step("micro-batches an epoch", run.iterations_per_epoch, 313, formula="⌈N / B⌉")
+    yield Step(
+        "updates an epoch, flushing", run.updates_per_epoch, rebuilt=79, formula="⌈N / (B·K)⌉"
+    )
     full, left = divmod(run.iterations_per_epoch, accum_steps)
     yield Step(
         "of them full, and micro-batches in the short one", [full, left], formula="M divmod K"
@@ -82,14 +83,9 @@ def accumulation_updates(
 
     windows = _printed_loop(run.iterations_per_epoch, accum_steps, epochs)
     yield Step(
-        "updates the printed loop makes",
+        "updates of a loop that steps on every K-th micro-batch only",
         len(windows),
-        237,
-        formula="steps when (i + 1) mod K = 0: E · ⌊M / K⌋",
-        correction=(
-            "The formula is right for a loop that also steps at the end of an epoch. The chapter's "
-            "own loop does not: it makes 234, and each epoch's leftover leaks into the next."
-        ),
+        formula="steps when (i + 1) mod K = 0: E · ⌊M / K⌋, and leftovers leak",
     )
     yield Step("most micro-batches in one of its updates", max(windows), formula="K + M mod K")
     for name, options in {
@@ -120,7 +116,7 @@ def _printed_loop(micro_batches: int, accum_steps: int, epochs: int) -> list[int
 @worked(
     "N04",
     title="Quiz: iterations for 50,000 / 256",
-    source="Training-loop chapter, c0, quiz",
+    tells="iterations",
     perturb={"num_examples": 50_100},
 )
 def iterations_quiz(num_examples: int = 50_000, batch_size: int = 256) -> Iterator[Step]:
@@ -136,7 +132,7 @@ def iterations_quiz(num_examples: int = 50_000, batch_size: int = 256) -> Iterat
 @worked(
     "N05",
     title="Quiz: updates for 20,000 / 64, K = 4, 10 epochs",
-    source="Training-loop chapter, c9, quiz",
+    tells="updates by the formula",
     perturb={"epochs": 9},
 )
 def updates_quiz(
@@ -161,7 +157,7 @@ def updates_quiz(
 @worked(
     "N44",
     title="MNIST: batches, updates and the range of a pixel",
-    source="Engineering module, §4",
+    tells="updates",
     perturb={"batch_size": 64},
 )
 def mnist(
@@ -186,7 +182,7 @@ def mnist(
 @worked(
     "N45",
     title="The annotated script: 2,000 / 64, 100 epochs",
-    source="Annotated-loop essay",
+    tells="updates",
     perturb={"epochs": 10},
 )
 def annotated_script(
@@ -203,7 +199,7 @@ def annotated_script(
 @worked(
     "N46",
     title="The simulator: 500 / 16",
-    source="Training-loop chapter, c6",
+    tells="updates an epoch",
     perturb={"batch_size": 15},
 )
 def simulator(num_examples: int = 500, batch_size: int = 16) -> Iterator[Step]:
@@ -217,19 +213,26 @@ def simulator(num_examples: int = 500, batch_size: int = 16) -> Iterator[Step]:
 @worked(
     "N47",
     title="Accumulation steps for a wanted batch",
-    source='Lecture 3, "Simulating a big batch"; training-loop chapter, c7',
     perturb={"wanted": (512, 64)},
     reconstructed=(
-        "The lecture's K is lost and stands as 4 in an earlier public revision of the slide; "
-        "256 = 64 · K leaves no other. The chapter's 64 = 8 · 8 is printed."
+        "The lecture's K is lost; 256 = 64 · K leaves no other than 4, which an earlier public "
+        "revision of the slide has. The chapter's 8 is printed."
     ),
 )
 def accumulation_steps(
     wanted: tuple[int, int] = (256, 64), fits: tuple[int, int] = (64, 8)
 ) -> Iterator[Step]:
     """K = wanted batch / what fits in memory, checked by the effective batch it gives."""
-    for name, big, small, k in zip(("lecture", "chapter"), wanted, fits, (4, 8), strict=True):
+    known = (
+        {"rebuilt": 4},
+        {
+            "printed": 8,
+            "as_printed": "8 forward passes",
+            "at": "chapter c7, component 3",
+        },
+    )
+    for name, big, small, k in zip(("lecture", "chapter"), wanted, fits, known, strict=True):
         accum_steps = big // small
-        yield Step(f"{name}: K", accum_steps, k, formula=f"{big} / {small}")
+        yield Step(f"{name}: K", accum_steps, formula=f"{big} / {small}", **k)
         run = training_arithmetic(big, small, 1, accum_steps=accum_steps)
         yield Step(f"{name}: updates for one wanted batch", run.updates, formula="one step")

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from course.worked import figures
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 def _leaf(value: float | tuple[float, ...]) -> Tensor:
@@ -16,7 +17,6 @@ def _leaf(value: float | tuple[float, ...]) -> Tensor:
 @worked(
     "N14",
     title="A graph by hand: L = a·x + b",
-    source='Lecture 3, "Autograd by hand"',
     perturb={"x": 4.0},
     reconstructed=(
         "All numbers of the slide are lost; a = 2, x = 3, b = 1 stand in an earlier public revision"
@@ -29,17 +29,16 @@ def graph_by_hand(a: float = 2.0, x: float = 3.0, b: float = 1.0) -> Iterator[St
     c = leaf_a * leaf_x
     loss = c + leaf_b
     loss.backward()
-    yield Step("c", c, 6.0, formula="a · x")
-    yield Step("L", loss, 7.0, formula="c + b")
-    yield Step("dL/da", leaf_a.grad, 3.0, formula="dL/dc · dc/da = 1 · x")
-    yield Step("dL/db", leaf_b.grad, 1.0, formula="1")
+    yield Step("c", c, rebuilt=6.0, formula="a · x")
+    yield Step("L", loss, rebuilt=7.0, formula="c + b")
+    yield Step("dL/da", leaf_a.grad, rebuilt=3.0, formula="dL/dc · dc/da = 1 · x")
+    yield Step("dL/db", leaf_b.grad, rebuilt=1.0, formula="1")
     yield Step("dL/dx", leaf_x.grad, formula="1 · a")
 
 
 @worked(
     "N15",
     title="The tape of (w·x + b)²",
-    source='Lecture 3, figure "Dynamic tape"',
     perturb={"b": 2.0},
     reconstructed=(
         "Only the figure's title is left; the numbers stand in the figure of an earlier public "
@@ -54,18 +53,17 @@ def tape(x: float = 2.0, w: float = 3.0, b: float = 1.0) -> Iterator[Step]:
     h = z + leaf_b
     loss = h**2
     loss.backward()
-    yield Step("z", z, 6.0, formula="w · x")
-    yield Step("h", h, 7.0, formula="z + b")
-    yield Step("L", loss, 49.0, formula="h²")
-    yield Step("dL/dw", leaf_w.grad, 28.0, formula="2h · x")
-    yield Step("dL/dx", leaf_x.grad, 42.0, formula="2h · w")
-    yield Step("dL/db", leaf_b.grad, 14.0, formula="2h · 1")
+    yield Step("z", z, rebuilt=6.0, formula="w · x")
+    yield Step("h", h, rebuilt=7.0, formula="z + b")
+    yield Step("L", loss, rebuilt=49.0, formula="h²")
+    yield Step("dL/dw", leaf_w.grad, rebuilt=28.0, formula="2h · x")
+    yield Step("dL/dx", leaf_x.grad, rebuilt=42.0, formula="2h · w")
+    yield Step("dL/db", leaf_b.grad, rebuilt=14.0, formula="2h · 1")
 
 
 @worked(
     "N16",
     title="Backward through two layers",
-    source='Lecture 3, "Backward through two layers"',
     perturb={"w1": 1.0},
     reconstructed=(
         "Of the slide only “both gates open” is left; the numbers stand in an earlier public "
@@ -80,19 +78,20 @@ def two_layers(x: float = 2.0, y: float = 1.0, w1: float = 0.5, w2: float = 0.5)
     prediction.retain_grad()
     loss = (prediction - y) ** 2
     loss.backward()
-    yield Step("h", h, 1.0, formula="relu(w1 · x)")
-    yield Step("ŷ", prediction, 0.5, formula="relu(w2 · h)")
-    yield Step("L", loss, 0.25, formula="(ŷ − y)²")
-    yield Step("both gates open", bool(h > 0) and bool(prediction > 0), True)
-    yield Step("dL/dŷ", prediction.grad, -1.0, formula="2 (ŷ − y)")
-    yield Step("dL/dw2", leaf_2.grad, -1.0, formula="dL/dŷ · h")
-    yield Step("dL/dw1", leaf_1.grad, -1.0, formula="dL/dŷ · w2 · x")
+    yield Step("h", h, rebuilt=1.0, formula="relu(w1 · x)")
+    yield Step("ŷ", prediction, rebuilt=0.5, formula="relu(w2 · h)")
+    yield Step("L", loss, rebuilt=0.25, formula="(ŷ − y)²")
+    gates = ["both", "one", "none"][2 - int(h > 0) - int(prediction > 0)]
+    yield Step("gates open", gates, "both", as_printed="both gates open")
+    yield Step("dL/dŷ", prediction.grad, rebuilt=-1.0, formula="2 (ŷ − y)")
+    yield Step("dL/dw2", leaf_2.grad, rebuilt=-1.0, formula="dL/dŷ · h")
+    yield Step("dL/dw1", leaf_1.grad, rebuilt=-1.0, formula="dL/dŷ · w2 · x")
 
 
 @worked(
     "N17",
     title="backward() adds to .grad",
-    source="Engineering module, §2",
+    tells="then after 5x",
     perturb={"factors": (3.0, 4.0, 7.0)},
 )
 def accumulating_grad(
@@ -113,7 +112,7 @@ def accumulating_grad(
 @worked(
     "N18",
     title="Four gradients to predict",
-    source="Engineering module, lab step 2",
+    tells="max",
     perturb={"x": (1.0, 2.0, 4.0)},
 )
 def four_gradients(
@@ -147,14 +146,18 @@ def _grad(function: Callable[[Tensor], Tensor], values: tuple[float, ...]) -> Te
 @worked(
     "N58",
     title="No clearing: the gradient of step N",
-    source="Training-loop chapter, c5, bug 1",
     perturb={"steps": 50},
 )
 def never_cleared(steps: int = 100, lr: float = 0.01, slope: float = 1.0) -> Iterator[Step]:
     """SGD without zero_grad on a straight line, where every gradient is the same, and on a bowl."""
     used, travelled = _train_uncleared(lambda w: slope * w, steps, lr, start=0.0)
     yield Step(
-        "gradient used at the last step, in g", used[-1] / used[0], 100.0, 1e-6, formula="N · g"
+        "gradient used at the last step, in g",
+        used[-1] / used[0],
+        100.0,
+        1e-6,
+        formula="N · g",
+        as_printed="100x",
     )
     yield Step("distance travelled, in lr · g", travelled / (lr * slope), formula="N (N + 1) / 2")
     bowl, _ = _train_uncleared(lambda w: 0.5 * w**2, steps, lr, start=1.0)

@@ -6,7 +6,8 @@ from fractions import Fraction
 from itertools import chain, repeat
 
 from course.worked import figures
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 def _exact(value: float) -> Fraction:
@@ -17,7 +18,7 @@ def _exact(value: float) -> Fraction:
 @worked(
     "N23",
     title="An ablation of two changes",
-    source='Lecture 3, "Ablation"',
+    tells="interaction",
     perturb={"both": 85.0},
 )
 def ablation(
@@ -25,9 +26,9 @@ def ablation(
 ) -> Iterator[Step]:
     """Each change alone, both, the one given the other, and their interaction."""
     base, aug, big, two = (_exact(v) for v in (baseline, augmented, bigger, both))
-    yield Step("augmentation", float(aug - base), 2.1, formula=f"{augmented} − {baseline}")
-    yield Step("bigger model", float(big - base), 0.4, formula=f"{bigger} − {baseline}")
-    yield Step("both", float(two - base), 2.0, formula=f"{both} − {baseline}")
+    yield Step("augmentation", float(aug - base), formula=f"{augmented} − {baseline}")
+    yield Step("bigger model", float(big - base), formula=f"{bigger} − {baseline}")
+    yield Step("both", float(two - base), formula=f"{both} − {baseline}")
     yield Step(
         "bigger model, given augmentation", float(two - aug), formula=f"{both} − {augmented}"
     )
@@ -48,7 +49,6 @@ BUCKETS = (
 @worked(
     "N24",
     title="A hundred mistakes in five buckets",
-    source='Lecture 3, figure "Error buckets"',
     perturb={"accuracy": 90.0},
     reconstructed=(
         "Only the figure's title is left; the counts stand in the figure of an earlier public "
@@ -61,7 +61,7 @@ def error_buckets(
 ) -> Iterator[Step]:
     """What each bucket could win at most, and how sure its share is."""
     total = sum(count for _, count in buckets)
-    yield Step("mistakes sorted", total, 100, formula="Σ counts")
+    yield Step("mistakes sorted", total, rebuilt=100, formula="Σ counts")
     gains = ceiling_gains(buckets, accuracy)
     yield Step("points to win at most", gains, formula="(100 − accuracy) · share")
     two = buckets[0][1] + buckets[2][1]
@@ -85,7 +85,6 @@ STAGES = (("detector", 83.0), ("character classifier", 91.0), ("spell-correct", 
 @worked(
     "N25",
     title="The ceiling of each stage",
-    source='Lecture 3, figure "Ceiling analysis"',
     perturb={"baseline": 81.0},
     reconstructed=(
         "Only the figure's title is left; the numbers stand in the figure of an earlier public "
@@ -98,9 +97,9 @@ def ceiling_analysis(
 ) -> Iterator[Step]:
     """Accuracy with one stage replaced by the truth, and what no single stage explains."""
     gains = [_exact(accuracy) - _exact(baseline) for _, accuracy in stages]
-    printed_gains = chain((1.0, 9.0, 1.0), repeat(None))
-    for (name, _), gain, printed in zip(stages, gains, printed_gains, strict=False):
-        yield Step(f"{name} perfect", float(gain), printed, formula="accuracy − baseline")
+    known_gains = chain((1.0, 9.0, 1.0), repeat(None))
+    for (name, _), gain, known in zip(stages, gains, known_gains, strict=False):
+        yield Step(f"{name} perfect", float(gain), rebuilt=known, formula="accuracy − baseline")
     together = _exact(all_true) - _exact(baseline)
     added = " + ".join(f"{float(gain):g}" for gain in gains)
     yield Step("singles together", float(sum(gains)), formula=added)

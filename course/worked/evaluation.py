@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import torch
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 @worked(
     "N55",
     title="Mean of batch means against the mean",
-    source="Engineering module, §4; annotated-loop essay",
+    tells="mean of the batch means",
     perturb={"sizes": (16, 16, 8)},
 )
 def running_loss(
@@ -31,7 +32,7 @@ def running_loss(
 @worked(
     "N60",
     title="Always the majority: accuracy and F1",
-    source='Lecture 3, "Loss and metric"',
+    tells="F1 of the minority",
     perturb={"class_sizes": (800, 200)},
 )
 def majority_vote(class_sizes: tuple[int, int] = (900, 100)) -> Iterator[Step]:

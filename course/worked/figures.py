@@ -1,4 +1,4 @@
-"""The lecture's figures, drawn from the same computations as the steps beside them.
+"""The lecture's figures, drawn from the same computations as the steps next to them.
 
 Each function takes its example's inputs and returns a matplotlib Figure; matplotlib is imported
 when the first one is drawn.

@@ -70,13 +70,13 @@ def check_seed(seed: int) -> None:
     """A seed that torch takes.
 
     Raises:
-        ValueError: It is no whole number from 0 to 2**63 - 1.
+        ValueError: It is not a whole number from 0 to 2**63 - 1.
     """
     _checked(seed, int, "seed", "seed")
 
 
 def _checked(value: Any, hint: Any, title: str, name: str) -> Any:
-    from course.worked.registry import plain
+    from course.report import plain
 
     value = plain(value)
     if get_origin(hint) is tuple:

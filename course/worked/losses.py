@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import torch
 from torch.nn import functional as F
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 @worked(
     "N36",
     title="Log-sum-exp and its overflow",
-    source="Annotated-loop essay",
     perturb={"logits": (1000.0, 1001.0, 1003.0)},
 )
 def log_sum_exp(
@@ -38,7 +38,7 @@ def log_sum_exp(
 @worked(
     "N37",
     title="Label smoothing",
-    source="Annotated-loop essay",
+    tells="smoothed, torch",
     perturb={"smoothing": 0.2},
 )
 def label_smoothing(
@@ -72,7 +72,7 @@ def _smoothed(num_classes: int, smoothing: float) -> tuple[float, float]:
 @worked(
     "N38",
     title="Softmax twice: the loss that cannot fall",
-    source="Lecture 3, won't-learn list; engineering module, §3; training-loop chapter",
+    tells="smallest loss with a second softmax",
     perturb={"num_classes": (2, 4, 10, 1000)},
 )
 def softmax_twice(num_classes: tuple[int, ...] = (2, 3, 10, 1000)) -> Iterator[Step]:

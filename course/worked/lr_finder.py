@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import torch
 
 from course.worked import figures
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 @worked(
     "N21",
     title="Reading the learning-rate finder's plot",
-    source='Lecture 3, "LR finder"',
     perturb={"losses": (3.2, 1.9, 1.1, 0.9, 2.8)},
     reconstructed=(
         "The losses are printed; the row of learning rates is lost and stands as 1e-4 ... 1 in an "
@@ -27,12 +27,16 @@ def finder_table(
     """Three rules on five points, and three answers; so a grader must name its rule."""
     loss = torch.tensor(losses, dtype=torch.float64)
     lowest = rates[loss.argmin()]
-    yield Step("lr of the smallest loss", lowest, 0.1)
+    yield Step("smallest loss", loss.min(), 0.9, formula="min")
+    yield Step("lr of the smallest loss", lowest, rebuilt=0.1)
     falls = loss[:-1] - loss[1:]
     steepest = int(falls.argmax())
     yield Step("biggest fall", falls[steepest], formula="lossᵢ − lossᵢ₊₁")
-    yield Step("it arrives at lr", rates[steepest + 1])
-    yield Step("a tenth of the smallest loss's lr", lowest / 10, 0.01, formula=f"{lowest:g} / 10")
+    yield Step("it arrives at the loss", loss[steepest + 1], 1.1, formula="after the steepest drop")
+    yield Step("and at lr", rates[steepest + 1])
+    yield Step(
+        "a tenth of the smallest loss's lr", lowest / 10, rebuilt=0.01, formula=f"{lowest:g} / 10"
+    )
     decades = torch.tensor(rates, dtype=torch.float64).log10()
     (slope,) = torch.gradient(loss, spacing=(decades,))
     yield Step("central slope most negative at lr", rates[slope.argmin()])
@@ -44,11 +48,12 @@ def finder_table(
 @worked(
     "N22",
     title="How far 100 steps of ×1.05 get",
-    source='Lecture 3, "LR finder"',
+    tells="decades of 100 factors",
     perturb={"factor": 1.1},
     reconstructed=(
-        "Start, factor and number of steps stand in an earlier public revision of the slide, and "
-        "the end of the range is the last learning rate of the plot in N21, itself rebuilt."
+        "About 1.05 and about 100 steps are printed. The start is lost and stands as 1e-7 in an "
+        "earlier public revision; the end is the last rate of N21, itself rebuilt. So the steps "
+        "that are needed are ours: F30 tries the claim."
     ),
     figure=figures.finder_reach,
 )
@@ -64,14 +69,9 @@ def finder_reach(
     decades = f"{steps} · log₁₀ {factor:g}"
     yield Step(f"decades of {steps} factors", steps * math.log10(factor), formula=decades)
     yield Step(
-        "steps to the last lr of the lecture's plot",
+        "steps to the last lr of the rebuilt plot",
         _steps_to(start, factor, end),
-        100,
         formula=f"⌈ln({end:g} / {start:g}) / ln {factor:g}⌉",
-        correction=(
-            "About 100 steps and ×1.05 do not go together: 100 of them end near 1e-5, where the "
-            "loss has not moved. Take 331 steps, or a factor of 1.177, to reach 1."
-        ),
     )
     ends = (1e-2, 1e-1, 1.0, 10.0)
     needed = [_steps_to(start, factor, end) for end in ends]
@@ -95,7 +95,6 @@ def _steps_to(start: float, factor: float, end: float) -> int:
 @worked(
     "N50",
     title="From batch 32 to 256: two scaling rules",
-    source="Lecture 3, P1",
     perturb={"larger": 128},
 )
 def scaling_rules(batch_size: int = 32, larger: int = 256) -> Iterator[Step]:

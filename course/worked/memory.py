@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import mm_flop
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 GB, MB, GIB, MIB = 10**9, 10**6, 2**30, 2**20
 
@@ -34,7 +35,6 @@ def _adam_state(num: int, measured: int = 64) -> dict[str, int]:
 @worked(
     "N13",
     title="Memory of 100 million and of 7 billion weights",
-    source="Training-loop chapter, c4, memory",
     perturb={"small": 200_000_000},
 )
 def weight_memory(
@@ -43,7 +43,11 @@ def weight_memory(
     """Weights, the chapter's 2-3 times for the graph, and what training with Adam holds."""
     weights = _bytes(small)
     yield Step(
-        f"{small / 1e6:g} M weights in FP32, MB", weights / MB, 400.0, formula="4 bytes each"
+        f"{small / 1e6:g} M weights in FP32, MB",
+        weights / MB,
+        400.0,
+        formula="4 bytes each",
+        as_printed="400 MB",
     )
     yield Step("the same in MiB", weights / MIB, formula="bytes / 2²⁰")
     with_graph = [times * weights / MB for times in graph]
@@ -51,6 +55,7 @@ def weight_memory(
         f"with a graph of {'-'.join(map(str, graph))} times, MB",
         with_graph,
         [800.0, 1200.0],
+        as_printed="800 MB; 1.2 GB",
         formula=f"{' or '.join(map(str, graph))} · {weights / MB:g}",
     )
     full, half = _bytes(large), _bytes(large, torch.bfloat16)
@@ -60,6 +65,7 @@ def weight_memory(
         "the same without any graph, GB",
         full / GB,
         14.0,
+        as_printed="14 GB",
         formula="no_grad changes no weight",
         correction=(
             "28 and 14 GB are the weights in FP32 and in 16 bits, not with and without a graph. "
@@ -77,43 +83,47 @@ def weight_memory(
 @worked(
     "N48",
     title="Adam's state for 7 billion weights",
-    source="Annotated-loop essay",
     perturb={"num_parameters": 13_000_000_000},
 )
 def adam_memory(num_parameters: int = 7_000_000_000) -> Iterator[Step]:
     """What a real Adam step leaves behind for a weight, times the weights."""
     state = _adam_state(num_parameters)
-    yield Step("m, GB", state["exp_avg"] / GB, 28.0, formula="4 bytes each")
-    yield Step("v, GB", state["exp_avg_sq"] / GB, 28.0, formula="4 bytes each")
-    yield Step("both, GB", sum(state.values()) / GB, 56.0, formula="m + v")
+    yield Step("m, GB", state["exp_avg"] / GB, formula="4 bytes each")
+    yield Step("v, GB", state["exp_avg_sq"] / GB, formula="4 bytes each")
+    yield Step("both, GB", sum(state.values()) / GB, 56.0, formula="m + v", as_printed="56GB")
     yield Step("both, GiB", sum(state.values()) / GIB, formula="bytes / 2³⁰")
 
 
 @worked(
     "N49",
     title="Size of a checkpoint in weights",
-    source="Training-loop chapter, c7, cost table",
     perturb={"width": 16},
 )
 def checkpoint_size(width: int = 400) -> Iterator[Step]:
-    """Model and optimizer saved after one step, over the model alone."""
-    only_momentum = (
-        "Twice the weights is right for momentum only, which keeps one number a weight; plain SGD "
-        "keeps none (1.0) and Adam two (3.0)."
-    )
+    """Model and optimizer saved after one step, over the model alone.
+
+    The chapter's table says twice the model's size, and not whether the weights are counted in. For
+    Adam, which its script uses, what is saved besides the weights is twice their size.
+    """
     for name, optimizer, options in (
         ("SGD", torch.optim.SGD, {}),
         ("SGD with momentum", torch.optim.SGD, {"momentum": 0.9}),
         ("Adam", torch.optim.Adam, {}),
     ):
+        ratio = _size_ratio(optimizer, options, width)
         yield Step(
             f"{name}: checkpoint / weights",
-            _size_ratio(optimizer, options, width),
-            2.0,
-            0.05,
+            ratio,
             formula="saved bytes of model and optimizer / of the model",
-            correction=only_momentum if "momentum" not in name else "",
         )
+    yield Step(
+        "Adam: saved besides the weights / weights",
+        ratio - 1,
+        2.0,
+        0.05,
+        formula="m and v",
+        as_printed="x2",
+    )
 
 
 def _size_ratio(optimizer_class: type, options: dict, width: int) -> float:
@@ -134,7 +144,7 @@ def _saved_bytes(state: object) -> int:
 @worked(
     "N57",
     title="FLOPs of a square matrix product",
-    source="Engineering module, lab step 5",
+    tells="per doubling",
     perturb={"sizes": (256, 512, 1024)},
 )
 def matmul_flops(sizes: tuple[int, ...] = (512, 1024, 2048)) -> Iterator[Step]:

@@ -7,14 +7,14 @@ from itertools import chain, product, repeat
 import torch
 from torch import nn
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
 from course.worked.seeded import seeded
+from course.worked.step import Step
 
 
 @worked(
     "N12",
     title="Dropout 0.5 on four activations",
-    source="Training-loop chapter, c4",
     perturb={"p": 0.25},
 )
 def dropout_masks(
@@ -41,19 +41,17 @@ def dropout_masks(
     yield Step("different outputs in train mode", len({tuple(row) for row in outputs.tolist()}))
     yield Step("possible masks", 2 ** len(activations), formula=f"2^{len(activations)}")
     layer.eval()
-    yield Step("eval mode changes", (layer(x) - x).abs().max(), 0.0)
+    yield Step("eval mode", layer(x), [0.8, 1.2, 0.3, 0.9], formula="x")
     masks = torch.tensor(list(product((0.0, 1.0), repeat=len(x))), dtype=torch.float64)
     chance = (masks * (1 - p) + (1 - masks) * p).prod(dim=1, keepdim=True)
     mean = (chance * masks * x / (1 - p)).sum(dim=0)
-    yield Step(
-        "mean over all masks", mean, [0.8, 1.2, 0.3, 0.9], formula="Σ P(mask) · x · mask / (1 − p)"
-    )
+    yield Step("mean over all masks", mean, formula="Σ P(mask) · x · mask / (1 − p)")
 
 
 @worked(
     "N39",
     title="BatchNorm on the column 1, 2, 3, 4",
-    source="Engineering module, §3; training-loop chapter, c4; annotated-loop essay",
+    tells="running var",
     perturb={"momentum": 0.2},
 )
 def batch_norm(
@@ -75,26 +73,28 @@ def batch_norm(
     yield Step("eval output", layer(x).flatten(), formula="(x − running mean) / √(running var + ε)")
 
 
+_PRINTED_SCALE = {"as_printed": "1/(1-p) = 2", "at": "chapter c4, dropout"}
+
+
 @worked(
     "N40",
     title="Dropout's scale",
-    source="Engineering module, §3; annotated-loop essay",
     perturb={"rates": (0.1, 0.5)},
 )
 def dropout_scale(rates: tuple[float, ...] = (0.2, 0.5), seed: int = 0) -> Iterator[Step]:
     """What a surviving 1 becomes."""
     with seeded(seed):
         ones = torch.ones(1000, dtype=torch.float64)
-        kept = [nn.functional.dropout(ones, p).max() for p in rates]
-    yield Step(
-        "a kept 1 becomes", [value.item() for value in kept], [1.25, 2.0], formula="1 / (1 − p)"
-    )
+        kept = {p: nn.functional.dropout(ones, p).max().item() for p in rates}
+    for p, value in kept.items():
+        known = {"printed": 2.0, **_PRINTED_SCALE} if p == 0.5 else {}
+        yield Step(f"p = {p:g}: a kept 1 becomes", value, formula="1 / (1 − p)", **known)
 
 
 @worked(
     "N61",
     title="How much a batch's mean and variance scatter",
-    source="Training-loop chapter, c1; annotated-loop essay",
+    tells="batch mean",
     perturb={"batch_sizes": (2, 8, 32)},
 )
 def batch_statistics(

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 W = ((0.5, -0.3), (0.2, 0.8))
 X, T = (1.0, 2.0), (1.0, 0.0)
@@ -31,10 +32,9 @@ def _layer(w: tuple[tuple[float, ...], ...], dtype: torch.dtype) -> nn.Linear:
 @worked(
     "N09",
     title="One complete training step",
-    source='Training-loop chapter, "Anatomy of one step"',
     perturb={"lr": 0.02},
     reconstructed=(
-        "The outputs' sums, the loss and the updated W are lost; only one value fits each."
+        "The second row of the updated W is lost; lr times the printed gradient leaves no other."
     ),
 )
 def one_training_step(
@@ -53,12 +53,11 @@ def one_training_step(
     yield Step("dL/dy", residual, [-1.1, 1.8], formula="y − t")
     grad = torch.outer(residual, inputs)
     yield Step("dL/dW", grad, [[-1.1, -2.2], [1.8, 3.6]], formula="(y − t) xᵀ")
-    yield Step(
-        "W after the step",
-        weight - lr * grad,
-        [[0.511, -0.278], [0.182, 0.764]],
-        formula="W − lr · dL/dW",
-    )
+    updated = weight - lr * grad
+    yield Step("W after the step, row 1", updated[0], [0.511, -0.278], formula="W − lr · dL/dW")
+    for number, row in enumerate(updated[1:], start=2):
+        known = [0.182, 0.764] if number == 2 else None
+        yield Step(f"W after the step, row {number}", row, rebuilt=known, formula="W − lr · dL/dW")
     yield Step("b after the step", -lr * residual, [0.011, -0.018], formula="b − lr · dL/db")
 
     layer = _layer(w, torch.float32)
@@ -68,10 +67,53 @@ def one_training_step(
     yield Step("torch, float32: loss", loss32, formula="MSELoss of two outputs is ½ Σ")
 
 
+def on_paper(
+    a: float,
+    b: float,
+    c: float,
+    d: float,
+    x: float,
+    z: float,
+    t: float,
+    u: float,
+    lr: float,
+    *,
+    of: float = 1.0,
+    sign: float = -1.0,
+    bias: float = 1.0,
+    power: int = 2,
+    turned: bool = False,
+    rate: float = 0.0,
+    goal: float = 1.0,
+) -> dict[str, float]:
+    """The step of N09 and N10 for W = [[a, b], [c, d]], input [x, z], target [t, u], by arithmetic.
+
+    Args:
+        a, b, c, d, x, z, t, u, lr: The layer, whose bias is 0, the example, and the rate.
+        of, sign, bias, power, turned, rate, goal: Usual slips, each as a switch: the loss times
+            `of`; uphill; a bias that stays; the second loss by the factor instead of its square;
+            the wrong input in the gradient; another rate for the weight; the target times `goal`.
+
+    Returns:
+        `loss`, `grad` (of b), `weight` (b after the step), `second` (the loss after it).
+
+    >>> {name: round(value, 5) for name, value in
+    ...  on_paper(0.5, -0.3, 0.2, 0.8, 1, 2, 1, 0, 0.01).items()}
+    {'loss': 2.225, 'grad': -2.2, 'weight': -0.278, 'second': 1.96601}
+
+    Source: Training-loop chapter, c3; ledger X37.
+    """
+    residuals = a * x + b * z - goal * t, c * x + d * z - goal * u
+    loss = of * 0.5 * (residuals[0] ** 2 + residuals[1] ** 2)
+    grad = of * residuals[0] * (x if turned else z)
+    shrink = 1 + sign * lr * of * (x**2 + z**2 + bias)
+    weight = b + sign * (rate or lr) * grad
+    return {"loss": loss, "grad": grad, "weight": weight, "second": loss * shrink**power}
+
+
 @worked(
     "N10",
     title="Compute it yourself: the second loss",
-    source='Training-loop chapter, "Anatomy of one step", compute it yourself',
     perturb={"lr": 0.02},
 )
 def second_loss(
@@ -84,7 +126,7 @@ def second_loss(
     _check_sizes(w, x, t)
     losses, outputs = _train(w, x, t, lr, torch.float64, steps=100)
     yield Step("y after one step", outputs[1], formula="W′ x + b′")
-    yield Step("y₁ after one step", outputs[1][0], -0.034, 5e-4)
+    yield Step("y[0] after one step", outputs[1][0], -0.034, formula="the first output")
     yield Step("loss after one step", losses[1], formula="½ Σ (y′ − t)²")
     yield Step("torch, float32: loss", _train(w, x, t, lr, torch.float32, steps=1)[0][1])
 
@@ -123,7 +165,6 @@ def _train(
 @worked(
     "N11",
     title="½ Σ or the mean: why they agree here",
-    source='Training-loop chapter, "Anatomy of one step"',
     perturb={"x": (1.0, 3.0)},
 )
 def half_sum_or_mean(

@@ -1,17 +1,18 @@
-"""Optimizers by hand: momentum, Adam, AdamW, and torch's own beside each."""
+"""Optimizers by hand: momentum, Adam, AdamW, and torch's own next to each."""
 
 import math
 from collections.abc import Iterator
 
 import torch
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 @worked(
     "N30",
     title="SGD with momentum under a constant gradient",
-    source="Annotated-loop essay",
+    tells="θ",
     perturb={"momentum": 0.5},
 )
 def momentum_sgd(
@@ -37,7 +38,6 @@ GRADS = (0.5, -0.2, 0.1)
 @worked(
     "N31",
     title="Three steps of Adam",
-    source="Annotated-loop essay",
     perturb={"lr": 0.01},
 )
 def adam(theta: float = 1.0, lr: float = 0.1, grads: tuple[float, ...] = GRADS) -> Iterator[Step]:
@@ -55,7 +55,6 @@ def adam(theta: float = 1.0, lr: float = 0.1, grads: tuple[float, ...] = GRADS) 
 @worked(
     "N32",
     title="AdamW against Adam with L2",
-    source="Annotated-loop essay",
     perturb={"decay": 0.2},
 )
 def adamw_and_l2(
@@ -75,7 +74,7 @@ def adamw_and_l2(
 @worked(
     "N33",
     title="Adam's first step for gradients from 1e-6 to 1e3",
-    source="Annotated-loop essay",
+    tells="size of the step, in lr",
     perturb={"lr": 0.01},
 )
 def adam_first_step(

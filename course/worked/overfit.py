@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
 from course.worked.seeded import seeded
+from course.worked.step import Step
 
 
 @worked(
     "N62",
     title="Overfit one batch of 12: the threshold",
-    source="Engineering module, §5, probe",
+    tells="median loss",
     perturb={"steps": 100},
 )
 def overfit_one_batch(

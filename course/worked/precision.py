@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import torch
 
 from course.worked import figures
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 FORMATS = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 
@@ -14,19 +15,20 @@ FORMATS = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 @worked(
     "N34",
     title="The gradient scaler's numbers",
-    source="Annotated-loop essay",
     perturb={"init_scale": 2.0**15},
 )
 def gradient_scaler(init_scale: float = 2.0**16, growth_interval: int = 2000) -> Iterator[Step]:
     """A real scaler: its start, a full interval of good steps, one infinite gradient."""
     defaults = torch.amp.GradScaler("cpu")
-    yield Step("torch's first scale", defaults.get_scale(), 65_536.0, formula="2¹⁶")
-    yield Step("its good steps for a growth", defaults.get_growth_interval(), 2000)
+    yield Step(
+        "torch's first scale", defaults.get_scale(), 65_536.0, formula="2¹⁶", as_printed="2^{16}"
+    )
+    yield Step("its good steps for a growth", defaults.get_growth_interval())
     scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, growth_interval=growth_interval)
     early, grown = (_scale_after(scaler, 1.0, steps) for steps in (growth_interval - 1, 1))
     yield Step("factor one good step before", early / init_scale)
-    yield Step("factor after the last of them", grown / init_scale, 2.0)
-    yield Step("then after one inf, factor", _scale_after(scaler, math.inf, 1) / grown, 0.5)
+    yield Step("factor after the last of them", grown / init_scale)
+    yield Step("then after one inf, factor", _scale_after(scaler, math.inf, 1) / grown)
 
     half = torch.finfo(torch.float16)
     tiny = half.smallest_normal * half.eps
@@ -62,7 +64,6 @@ def _scale_after(scaler: torch.amp.GradScaler, grad: float, steps: int) -> float
 @worked(
     "N35",
     title="FP32, FP16 and BF16",
-    source='Lecture 3, "FP32, FP16, BF16"',
     perturb={"small": 0.01},
     figure=figures.formats,
 )
@@ -72,16 +73,23 @@ def number_formats(
     large: float = 70_000.0,
 ) -> Iterator[Step]:
     """Bits, range and precision as torch knows them; then what rounding swallows."""
-    printed_bits = {"FP32": [1, 8, 23], "FP16": [1, 5, 10], "BF16": [1, 8, 7]}
     infos = [torch.finfo(getattr(torch, FORMATS[name])) for name in formats]
     for name in formats:
-        yield Step(f"{name}: sign, exponent, mantissa", bit_fields(name), printed_bits[name])
-    printed_largest = {"FP32": (3.4e38, 5e36), "FP16": (65_504.0, 0.0), "BF16": (3.4e38, 5e36)}
+        bits = bit_fields(name)
+        yield Step(f"{name}: bits", sum(bits), formula="sign + exponent + mantissa", **_BITS[name])
+        yield Step(f"{name}: sign, exponent, mantissa", bits)
     for name, info in zip(formats, infos, strict=True):
-        yield Step(f"{name}: largest", info.max, *printed_largest[name])
+        yield Step(f"{name}: largest", info.max, 65_504.0 if name == "FP16" else None)
+        if name != "FP16":
+            ten = math.floor(math.log10(info.max))
+            known = {"printed": 38, "as_printed": "10³⁸"} if name == "BF16" else {}
+            yield Step(f"{name}: largest, power of ten", ten, formula="⌊log₁₀ largest⌋", **known)
     yield Step("eps", [info.eps for info in infos], formula="2^−mantissa")
-    digits = [-math.log10(info.eps) for info in infos]
-    yield Step("decimal digits", digits, [7.0, 3.0, 2.0], 0.5, formula="−log₁₀ eps")
+    for name, info in zip(formats, infos, strict=True):
+        digits = -math.log10(info.eps)
+        between = [math.floor(digits), math.ceil(digits)]
+        yield Step(f"{name}: decimal digits", digits, formula="−log₁₀ eps")
+        yield Step(f"{name}: between so many digits", between, **_DIGITS.get(name, {}))
     yield Step("smallest normal", [info.smallest_normal for info in infos])
     subnormal = [info.smallest_normal * info.eps for info in infos]
     yield Step("smallest subnormal", subnormal, formula="smallest normal · eps")
@@ -99,6 +107,20 @@ def number_formats(
         dtype = getattr(torch, FORMATS[what[:4]])
         total = torch.tensor(value, dtype=dtype) + torch.tensor(addend, dtype=dtype)
         yield Step(what, total.item())
+
+
+_BITS = {
+    name: {"printed": bits, "as_printed": f"{bits} bits", "at": place} if place else {}
+    for name, bits, place in (
+        ("FP32", 32, 'lecture "Why not just use full precision (FP32)?"'),
+        ("FP16", 16, 'lecture "Why not just use full precision (FP32)?"'),
+        ("BF16", 16, ""),
+    )
+}
+_DIGITS = {
+    "FP16": {"printed": [3, 4], "as_printed": "3-4 decimal digits"},
+    "BF16": {"printed": [2, 3], "as_printed": "2-3 decimal digits"},
+}
 
 
 def bit_fields(name: str) -> list[int]:

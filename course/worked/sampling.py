@@ -7,19 +7,15 @@ import torch
 from torch.utils.data import WeightedRandomSampler
 
 from course.worked import figures
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
 from course.worked.seeded import seeded
+from course.worked.step import Step
 
 
 @worked(
     "N07",
     title="900 against 100: plain and weighted batches",
-    source="Training-loop chapter, c2",
     perturb={"class_sizes": (800, 200)},
-    reconstructed=(
-        "The list of weights is lost; one over the size of the class is the only one for which "
-        "both classes weigh 1.0 and a batch of 32 holds 16 of each."
-    ),
     figure=figures.sampled_classes,
 )
 def weighted_sampling(
@@ -28,10 +24,12 @@ def weighted_sampling(
     epochs: int = 20,
     seed: int = 0,
 ) -> Iterator[Step]:
-    """Who stands in a batch, and who is never drawn although the sampler is balanced."""
+    """Which examples are in a batch, and which are never drawn although the sampler is balanced."""
     total, minority = sum(class_sizes), class_sizes[1]
     shares = [batch_size * size / total for size in class_sizes]
-    yield Step("unweighted batch", shares, [29.0, 3.0], 0.5, formula="B · class size / N")
+    animals = "29 dogs; 3 cats"
+    formula = "B · class size / N"
+    yield Step("unweighted batch", shares, [29.0, 3.0], 0.5, formula, as_printed=animals)
     p = minority / total
     spread = math.sqrt(batch_size * p * (1 - p) * (total - batch_size) / (total - 1))
     yield Step("sd of the minority's count", spread, formula="√(B p (1 − p) (N − B) / (N − 1))")
@@ -42,11 +40,13 @@ def weighted_sampling(
     weights = [1 / size for size in class_sizes]
     yield Step("weight of an example", weights, [0.00111, 0.01], 5e-6, formula="1 / class size")
     sizes = f"{class_sizes[0]} / {class_sizes[1]}"
-    yield Step("ratio of the weights", weights[1] / weights[0], formula=sizes)
+    yield Step("ratio of the weights", weights[1] / weights[0], 9.0, formula=sizes, as_printed="9×")
     mass = [weight * size for weight, size in zip(weights, class_sizes, strict=True)]
-    yield Step("mass of a class", mass, [1.0, 1.0], formula="class size · weight")
+    yield Step("mass of a class", mass, formula="class size · weight")
     drawn = [batch_size * part / sum(mass) for part in mass]
-    yield Step("weighted batch", drawn, [16.0, 16.0], formula="B · mass / Σ mass")
+    animals = "16 dogs; 16 cats"
+    formula = "B · mass / Σ mass"
+    yield Step("weighted batch", drawn, [16.0, 16.0], formula=formula, as_printed=animals)
     half = mass[1] / sum(mass)
     binomial = math.sqrt(batch_size * half * (1 - half))
     yield Step("sd of the minority's count, weighted", binomial, formula="√(B q (1 − q))")

@@ -1,4 +1,4 @@
-"""Schedules: torch's learning rates beside the closed forms, in the right unit and in the wrong."""
+"""Schedules: torch's learning rates next to closed forms, in the right unit and the wrong one."""
 
 import math
 import warnings
@@ -9,7 +9,8 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau, StepLR
 
 from course.worked import figures
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 def learning_rates(
@@ -38,7 +39,6 @@ def _cosine(t: float, lr: float, t_max: int, eta_min: float) -> float:
 @worked(
     "N26",
     title="Cosine annealing over 100 epochs",
-    source="Annotated-loop essay",
     perturb={"eta_min": 1e-5},
     figure=figures.cosine,
 )
@@ -67,7 +67,7 @@ def cosine(
 @worked(
     "N27",
     title="The same cosine, stepped once a batch",
-    source="Annotated-loop essay, common mistake",
+    tells="over the run the learning rate",
     perturb={"num_batches": 30},
     figure=figures.cosine_per_batch,
 )
@@ -83,12 +83,8 @@ def cosine_per_batch(
     climbs = any(later > earlier for earlier, later in pairwise(rates))
     yield Step(
         "over the run the learning rate",
-        "oscillates" if climbs else "decays faster",
-        "decays faster",
-        correction=(
-            "It falls faster for three epochs only, then climbs again: the cosine has period "
-            "2 · T_max calls, 16 periods in 3,200 calls, and ends where it began."
-        ),
+        "falls and climbs again" if climbs else "only falls",
+        formula="the cosine has period 2 · T_max calls",
     )
     yield Step("lr after all batches", rates[-1], formula=f"cosine at t = {epochs * num_batches:,}")
     yield Step("periods", epochs * num_batches / (2 * t_max), formula="calls / (2 · T_max)")
@@ -97,7 +93,7 @@ def cosine_per_batch(
 @worked(
     "N28",
     title="Linear warmup, then cosine",
-    source="Annotated-loop essay",
+    tells="the first step moves the weight by",
     perturb={"warmup": 200},
     figure=figures.warmup,
 )
@@ -138,7 +134,6 @@ def warmup_factor(warmup: int, total: int) -> Callable[[int], float]:
 @worked(
     "N29",
     title="StepLR of 100, stepped once a batch",
-    source="Training-loop chapter, c3, code",
     perturb={"steps": 250},
 )
 def step_lr(
@@ -152,7 +147,6 @@ def step_lr(
 @worked(
     "N54",
     title="ReduceLROnPlateau with patience 2",
-    source="Annotated-loop essay",
     perturb={"patience": 1},
 )
 def plateau(

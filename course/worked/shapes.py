@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
@@ -20,7 +21,6 @@ def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
 @worked(
     "N41",
     title="An array shared with a tensor",
-    source="Engineering module, §1",
     perturb={"first": 98},
 )
 def shared_memory(
@@ -40,7 +40,6 @@ def shared_memory(
 @worked(
     "N42",
     title="From a batch of images to logits",
-    source="Engineering module, §1 and §3",
     perturb={"batch_size": 32},
 )
 def image_shapes(
@@ -53,23 +52,26 @@ def image_shapes(
     """Flattened, through two layers, and the pair that cross-entropy takes."""
     images = torch.zeros(batch_size, *image)
     flat = images.flatten(1)
-    yield Step("images", list(images.shape), [64, 1, 28, 28])
-    yield Step("flattened", list(flat.shape), [64, 784], formula=" · ".join(map(str, image)))
+    diagram = {"at": "module §3"}
+    shape, flattened = list(images.shape), list(flat.shape)
+    yield Step("images", shape, [64, 1, 28, 28], as_printed="64 x 1 x 28 x 28", **diagram)
+    formula = " · ".join(map(str, image))
+    yield Step("flattened", flattened, [64, 784], as_printed="64 x 784", formula=formula, **diagram)
     model = _mlp((flat.shape[1], hidden, num_classes))
     widths = [flat.shape[1]] + [m.out_features for m in model if isinstance(m, nn.Linear)]
-    yield Step("widths", widths, [784, 128, 10])
+    words = "784 to 128; 128 to 10"
+    yield Step("widths", widths, [784, 128, 10], as_printed=words, **diagram)
     yield Step("logits", list(model(flat).shape), formula="[B, classes]")
     logits = model(flat[:1].expand(loss_batch, -1))
     labels = torch.zeros(loss_batch, dtype=torch.long)
     nn.functional.cross_entropy(logits, labels)  # takes this pair
-    yield Step("the loss's logits", list(logits.shape), [32, 10])
-    yield Step("the loss's labels", list(labels.shape), [32])
+    yield Step("the loss's logits", list(logits.shape), formula="as the module draws them")
+    yield Step("the loss's labels", list(labels.shape))
 
 
 @worked(
     "N43",
     title="Parameters of seven networks",
-    source="Engineering module, §3; training-loop chapter; annotated-loop essay",
     perturb={"networks": ((784, 128, 64, 10), (784, 10))},
 )
 def parameter_counts(

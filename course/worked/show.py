@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from course.worked.registry import Step, Worked
+from course.ledger import same_place
+from course.pages import page, verdict_cell
+from course.report import markdown_table, short, wrapped
+from course.tables import Markup, code, folded, html_table
+from course.view import StudentView, view
 
-LEFT = "<td style='text-align:left'>"
-"""A notebook sets the cells of a table to the right, as for numbers; these hold sentences."""
-NOT_COMPARED = "so none of its numbers stands beside these."
+if TYPE_CHECKING:
+    from course.worked.step import Step, Worked
+
+EXACT = 10
+"""Digits of a step's values, which a reader may want to check by hand."""
+LONG = 60
+"""Letters of a value that a student's table shows before it is opened."""
+NOT_COMPARED = "so none of its numbers is compared with these."
 """What is said where the inputs are others than the lecture's."""
 
 
@@ -30,53 +38,122 @@ def _text_lines(worked: Worked) -> Iterator[str]:
         yield from _wrapped("rebuilt", worked.reconstructed)
     width = max(len(step.what) for step in worked.steps)
     for step in worked.steps:
-        printed = f"   lecture {short(step.printed)}: {step.verdict}" if has_printed(step) else ""
-        yield f"  {step.what:<{width}}  {short(step.computed)}{printed}"
+        yield f"  {step.what:<{width}}  {short(step.computed, EXACT)}{_from_the_lecture(step)}"
         if step.formula:
             yield f"  {'':<{width}}    = {step.formula}"
         if step.correction:
             yield from _wrapped("which is right", step.correction)
+    if others := same_place(worked.entry.id):
+        yield from _wrapped("in the same place", ", ".join(others))
+    yield from _wrapped("computed by", worked.code)
+
+
+def _from_the_lecture(step: Step) -> str:
+    if has_printed(step):
+        words = f" ({step.as_printed})" if step.as_printed else ""
+        return f"   printed {short(step.printed, EXACT)}{words}: {step.verdict}"
+    return f"   rebuilt {short(step.rebuilt, EXACT)}" if step.rebuilt is not None else ""
 
 
 def _listed(inputs: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {short(value)}" for name, value in inputs.items())
+    return ", ".join(f"{name} = {short(value, EXACT)}" for name, value in inputs.items())
 
 
 def _wrapped(label: str, text: str) -> list[str]:
-    indent = " " * 5
-    return textwrap.wrap(
-        f"{label}: {text}", 100, initial_indent=indent, subsequent_indent=indent + "  "
-    )
+    return wrapped(f"{label}: {text}", start=" " * 5)
 
 
 def as_html(worked: Worked) -> str:
-    """The same as a table; everything escaped."""
-    rows = "".join(
-        f"<tr>{LEFT}{escape(step.what)}</td>{LEFT}{_code(step.formula)}</td>"
-        f"{LEFT}{escape(short(step.computed))}</td>"
-        f"{LEFT}{escape(short(step.printed)) if has_printed(step) else '–'}</td>"
-        f"{LEFT}{escape(': '.join(filter(None, (step.verdict, step.correction))))}</td></tr>"
-        for step in worked.steps
-    )
-    heads = "".join(
-        f"<th style='text-align:left'>{head}</th>"
-        for head in ("what", "formula", "computed", "lecture", "verdict")
-    )
-    note = f"<p><em>Given:</em> {escape(_listed(worked.inputs))}</p>" if worked.inputs else ""
+    """The same as a table, for a reader or for a student (`course.view`)."""
+    head = f"<h4>{escape(worked.entry.id)} · {escape(worked.entry.title)}</h4>"
+    given = f"<p><em>Given:</em> {escape(_listed(worked.inputs))}</p>" if worked.inputs else ""
     if worked.lecture_inputs:
         other = f"{_listed(worked.lecture_inputs)}; {NOT_COMPARED}"
-        note += f"<p><em>The lecture has:</em> {escape(other)}</p>"
-    note += (
-        f"<p><em>Rebuilt:</em> {escape(worked.reconstructed)}</p>" if worked.reconstructed else ""
+        given += f"<p><em>The lecture has:</em> {escape(other)}</p>"
+    student = view()
+    if student is not None:
+        return head + given + _students_table(worked, student)
+    rebuilt = f"<p><em>Rebuilt:</em> {escape(worked.reconstructed)}</p>"
+    rows = (
+        (
+            step.what,
+            code(step.formula),
+            short(step.computed, EXACT),
+            _printed_or_rebuilt(step),
+            ": ".join(filter(None, (step.verdict, step.correction))),
+        )
+        for step in worked.steps
     )
     return (
-        f"<h4>{escape(worked.entry.id)} · {escape(worked.entry.title)}</h4>"
-        f"<p>{escape(worked.entry.source)}</p>{note}<table><thead><tr>{heads}</tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
+        f"{head}<p>{escape(worked.entry.source)}</p>{given}"
+        f"{rebuilt if worked.reconstructed else ''}"
+        f"{html_table(('what', 'formula', 'computed', 'lecture', 'verdict'), rows)}"
     )
 
 
-HEADS = ("id", "title", "shown here", "lecture prints", "computed here", "verdict")
+def _printed_or_rebuilt(step: Step) -> str:
+    if has_printed(step):
+        return step.as_printed or short(step.printed, EXACT)
+    return "–" if step.rebuilt is None else f"{short(step.rebuilt, EXACT)} (rebuilt)"
+
+
+def _students_table(worked: Worked, student: StudentView) -> str:
+    """Four digits, provenance folded; the numbers behind a curtain until a guess was made."""
+    compared = any(has_printed(step) for step in worked.steps)
+    heads = ("what", "formula", "computed", *(("lecture",) if compared else ()))
+    rows = [
+        (step.what, code(step.formula), _rounded(step.computed), _lectures(step))[: len(heads)]
+        for step in worked.steps
+    ]
+    shown = html_table(heads, rows)
+    if question := student.curtain(worked):
+        covered = html_table(("what", "formula"), (row[:2] for row in rows))
+        return f"{covered}<p>{escape(question)}</p>{_provenance(worked)}"
+    said = student.afterword(worked)
+    return f"{shown}{f'<p>{escape(said)}</p>' if said else ''}{_provenance(worked)}"
+
+
+def _rounded(value: Any) -> Markup:
+    """Four digits; all of them when pointed at; a long list folded."""
+    text, exact = short(value), short(value, EXACT)
+    if len(text) > LONG:
+        return folded(f"{text[:LONG]} …", exact)
+    return Markup(escape(text) if text == exact else f'<span title="{exact}">{text}</span>')
+
+
+def _lectures(step: Step) -> Markup:
+    """The lecture's value, and where it is wrong, why."""
+    if not has_printed(step):
+        return Markup("")
+    return Markup(f"{_rounded(step.printed)}{folded('which is right?', step.correction)}")
+
+
+def _provenance(worked: Worked) -> Markup:
+    """Where the numbers come from, behind a click."""
+    silent = [step.what for step in worked.steps if not has_printed(step)]
+    said = [f"{worked.entry.source}."]
+    if worked.reconstructed:
+        said.append(f"Rebuilt: {worked.reconstructed}")
+    if silent and not worked.lecture_inputs:
+        said.append(f"The lecture prints no value for: {', '.join(silent)}.")
+    return folded("Where the numbers come from", " ".join(said))
+
+
+HEADS = ("id", "title", "shown here", "the lecture has", "computed here", "verdict")
+GROUPS = {
+    "printed": "Numbers that the sources print: look them up.",
+    "rebuilt": "Numbers that the sources' text has lost, rebuilt from what is left.",
+    "derived": "Numbers that the sources ask for or imply: computed here.",
+}
+"""The order of the overview: first what a reader can find in the lecture."""
+
+
+def grouped(all_worked: Iterable[Worked]) -> dict[str, list[Worked]]:
+    """The numerics by the provenance of the step that is shown of each."""
+    found: dict[str, list[Worked]] = {group: [] for group in GROUPS}
+    for worked in all_worked:
+        found[telling_step(worked).provenance].append(worked)
+    return found
 
 
 def overview(all_worked: Iterable[Worked]) -> Any:
@@ -85,51 +162,61 @@ def overview(all_worked: Iterable[Worked]) -> Any:
 
     style = {"agrees": "green", "differs": "bold red", "lecture differs": "yellow"}
     table = Table(*HEADS)
-    for worked in all_worked:
-        table.add_row(*_row(worked), style=style.get(worked.verdict))
+    for group, members in grouped(all_worked).items():
+        table.add_section()
+        table.add_row("", f"[bold]{GROUPS[group]}[/bold]")
+        for worked in members:
+            table.add_row(*_row(worked), style=style.get(worked.verdict))
     return table
 
 
 def as_markdown(all_worked: Iterable[Worked]) -> str:
-    """The same rows as a Markdown table, for the README."""
-    rows = [HEADS, ["---"] * len(HEADS), *map(_row, all_worked)]
-    cells = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+    """The same rows as Markdown tables, for the README."""
+    parts = []
+    for group, members in grouped(all_worked).items():
+        parts += [GROUPS[group], "", markdown_table(HEADS, map(_row, members)), ""]
+    return "\n".join(parts).rstrip()
+
+
+def as_page(all_worked: Iterable[Worked]) -> str:
+    """All of them as one offline HTML page, each with its steps behind a click."""
+    body = ""
+    for group, members in grouped(all_worked).items():
+        rows = "".join(
+            f"<tr id='{worked.entry.id}'><td>{worked.entry.id}</td>{verdict_cell(worked.verdict)}"
+            f"<td>{escape(worked.entry.title)}<details><summary>steps</summary>{as_html(worked)}"
+            f"<p>Computed by <code>{escape(worked.code)}</code></p></details></td>"
+            + "".join(f"<td>{escape(cell)}</td>" for cell in _row(worked)[2:5])
+            + "</tr>"
+            for worked in members
+        )
+        heads = "".join(f"<th>{head}</th>" for head in ("id", "verdict", *HEADS[1:5]))
+        body += (
+            f"<h2>{escape(GROUPS[group])}</h2><table class='rows'><thead><tr>{heads}</tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
+    return page("The lecture's numbers, recomputed", body)
 
 
 def _row(worked: Worked) -> list[str]:
     step = telling_step(worked)
-    lecture = short(step.printed, 5) if has_printed(step) else "–"
+    lecture = step.as_printed or short(step.printed if has_printed(step) else step.rebuilt, 5)
     computed = short(step.computed, 5)
     return [worked.entry.id, worked.entry.title, step.what, lecture, computed, worked.verdict]
 
 
 def telling_step(worked: Worked) -> Step:
-    """The step to show when only one can be: the last of the gravest verdict.
+    """The step to show when only one can be.
 
-    Where the lecture prints nothing, the first: what follows it are consequences.
+    The last that is of the gravest verdict and so in the lecture; where it prints nothing, the one
+    that the example names as the one that matters, else the first.
     """
     graves = [step for step in worked.steps if step.verdict == worked.verdict]
-    return graves[0] if worked.verdict == "lecture silent" else graves[-1]
-
-
-def _code(formula: str) -> str:
-    return f"<code>{escape(formula)}</code>" if formula else ""
+    if worked.verdict != "lecture silent":
+        return graves[-1]
+    return next((step for step in graves if step.what == worked.tells), graves[0])
 
 
 def has_printed(step: Step) -> bool:
     """Whether the lecture prints a value for this step."""
     return step.printed is not None
-
-
-def short(value: Any, digits: int = 10) -> str:
-    """A value in at most so many significant digits, thousands apart."""
-    if isinstance(value, bool) or value is None:
-        return str(value)
-    if isinstance(value, float):
-        return f"{value:.{digits}g}" if abs(value) < 1e6 else f"{value:.6g}"
-    if isinstance(value, int):
-        return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(short(item, digits) for item in value) + "]"
-    return str(value)

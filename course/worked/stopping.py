@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from course.worked.registry import Step, worked
+from course.worked.registry import worked
+from course.worked.step import Step
 
 
 def stop_index(losses: Iterable[float], patience: int, min_delta: float) -> int | None:
@@ -26,7 +27,6 @@ def stop_index(losses: Iterable[float], patience: int, min_delta: float) -> int 
 @worked(
     "N53",
     title="Where early stopping stops",
-    source="Training-loop chapter, c7",
     perturb={"patience": 4},
 )
 def early_stopping(
