@@ -15,7 +15,7 @@ LOOK = {
     "within noise": ("o", GREY),
     "undecided": ("s", PURPLE),
 }
-"""Marker and colour of a verdict, which is also written beside it."""
+"""Marker and colour of a verdict, which is also written next to it."""
 
 
 def plot_ablation(ablation: Any) -> Figure:

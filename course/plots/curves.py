@@ -15,16 +15,16 @@ APART = {"epoch", "train_loss", "val_loss", "lr", "grad_norm", "num_examples", "
 
 
 def plot_history(epochs: Sequence[Mapping[str, Any]], *, title: str = "") -> Figure:
-    """Losses, and beside them whatever else the epochs hold.
+    """Losses, and next to them whatever else the epochs hold.
 
-    A loss that is no finite number cannot be drawn: its first epoch is marked with words.
+    A loss that is not finite cannot be drawn: its first epoch is marked with words.
 
     Args:
-        epochs: A dictionary an epoch, as `History.epochs`.
+        epochs: A dictionary per epoch, as `History.epochs`.
         title: Above the losses.
 
     Raises:
-        ValueError: Epochs that are no dictionaries.
+        ValueError: Epochs that are not dictionaries.
 
     Source: Lecture 3, figure "Training curves"; ledger S15.
     """
@@ -49,7 +49,7 @@ def _dictionaries(epochs: Any) -> list[Mapping[str, Any]]:
     for epoch in epochs:
         if not isinstance(epoch, Mapping):
             raise ValueError(
-                f"an epoch is {epoch!r}: expected a dictionary an epoch, as History.epochs holds."
+                f"an epoch is {epoch!r}: expected a dictionary per epoch, as History.epochs holds."
             )
     return epochs
 
@@ -62,7 +62,7 @@ def _losses(ax: Any, epochs: Sequence[Mapping[str, Any]], title: str) -> None:
         if points:
             x, y = zip(*points, strict=True)
             ax.plot(x, y, style, color=colour, label=label, markersize=3)
-    if val and not _broken(epochs):  # the best epoch before an explosion is no result
+    if val and not _broken(epochs):  # the best epoch before an explosion is not a result
         x, _ = min(val, key=lambda point: point[1])
         ax.axvline(x, color=GREY, linestyle=":", label=f"best epoch: {x:g}")
     whole_numbers(ax)

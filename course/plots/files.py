@@ -14,7 +14,7 @@ def check_figure_file(file: Path, *, example: str) -> None:
 
     Raises:
         ValueError: A directory, in a directory that does not exist, or of no kind that matplotlib
-            draws. (A name without an ending would silently get one, beside the file asked for.)
+            draws. (A name without an ending would silently get one, next to the file asked for.)
     """
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""A bug beside the healthy run: curves over the steps, and two bars for what one number shows."""
+"""A bug next to the healthy run: curves over the steps, and two bars for what one number shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Curves:
     healthy: Sequence[float]
     bug: Sequence[float]
     stopped: str = ""
-    """What stopped the run with the bug, as `RuntimeError`; empty where it ran to the end."""
+    """What stopped the run with the bug, e.g. `RuntimeError`; empty where it ran to the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Bars:
 
 
 def bug_beside_healthy(panels: Sequence[Curves | Bars], *, title: str, caption: str = "") -> Figure:
-    """One panel beside the other, the healthy run blue and the one with the bug red.
+    """Panels side by side, the healthy run blue and the one with the bug red.
 
     Args:
         panels: Curves [steps] of any two lengths, non-finite values included, or bars.

@@ -6,7 +6,7 @@ Source: Lecture 3, "Splits and shift"; ledger T24, F99.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from course.plots.style import BLUE, GREY, ORANGE, RED
 from course.plots.style import axes as row_of_axes
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from course.data.splits import SplitReport
 
 SHARED = {
     "copies": ("exact copies", "leak-overlap"),
@@ -28,7 +27,7 @@ SHARED = {
 MOST_TICKS = 10
 
 
-def split_figure(report: SplitReport) -> Figure:
+def split_figure(report: Any) -> Figure:
     """The report's panels, as far as it measured something for them.
 
     Left, the share of validation that training reaches into (red where it is a fault). Then the
@@ -41,7 +40,7 @@ def split_figure(report: SplitReport) -> Figure:
     Returns:
         A Figure that belongs to no window; `figure.savefig(path)` writes it.
     """
-    panels: list[Callable[[Axes, SplitReport], None]] = []
+    panels: list[Callable[[Axes, Any], None]] = []
     if any(name in report.figures for name in SHARED):
         panels.append(_draw_shared)
     if "label_counts" in report.series:
@@ -59,7 +58,7 @@ def split_figure(report: SplitReport) -> Figure:
     return figure
 
 
-def _draw_shared(axes: Axes, report: SplitReport) -> None:
+def _draw_shared(axes: Axes, report: Any) -> None:
     found = {finding.id for finding in report.findings}
     shown = [(name, *SHARED[name]) for name in SHARED if name in report.figures]
     words = [word for _, word, _ in shown]
@@ -76,7 +75,7 @@ def _draw_shared(axes: Axes, report: SplitReport) -> None:
     axes.invert_yaxis()
 
 
-def _draw_labels(axes: Axes, report: SplitReport) -> None:
+def _draw_labels(axes: Axes, report: Any) -> None:
     counts = report.series["label_counts"]
     labels = counts["labels"]
     width = 0.4
@@ -90,13 +89,13 @@ def _draw_labels(axes: Axes, report: SplitReport) -> None:
     _name_sides(axes, report, "label_shift_p", "labels")
 
 
-def _draw_targets(axes: Axes, report: SplitReport) -> None:
+def _draw_targets(axes: Axes, report: Any) -> None:
     _draw_heaps(axes, report.series["targets"])
     axes.set(xlabel="target", ylabel="density")
     _name_sides(axes, report, "label_shift_p", "targets")
 
 
-def _draw_scores(axes: Axes, report: SplitReport) -> None:
+def _draw_scores(axes: Axes, report: Any) -> None:
     _draw_heaps(axes, report.series["shift_scores"])
     axes.set(xlabel="score of 'is validation'", ylabel="density")
     auc = report.figures["covariate_shift_auc"]
@@ -111,7 +110,7 @@ def _draw_heaps(axes: Axes, sides: dict[str, list]) -> None:
         axes.hist(sides[side], edges, color=colour, alpha=0.55, density=True)
 
 
-def _name_sides(axes: Axes, report: SplitReport, p: str, what: str) -> None:
+def _name_sides(axes: Axes, report: Any, p: str, what: str) -> None:
     """Title with the p-value, and the colours' legend."""
     from matplotlib.patches import Patch
 

@@ -19,7 +19,7 @@ def axes(width: float = 6.4, height: float = 3.6, columns: int = 1) -> tuple[Fig
     Args:
         width: Inches.
         height: Inches.
-        columns: Axes beside each other; more than 1 gives an array of them.
+        columns: Axes side by side; more than 1 gives an array of them.
     """
     from matplotlib.figure import Figure
 
