@@ -1,9 +1,9 @@
 """What a folder registers, read from its source text without importing it.
 
 A worked numeric, a claim and an exercise are registered where they are written, by a decorator or a
-constructor whose `id`, `title` and `source` are literals:
+constructor whose `id` and `title` are literals:
 
-    @worked("N19", title="Gradient accumulation by hand", source="Lecture 3, ...")
+    @worked("N19", title="Gradient accumulation by hand", perturb={...})
     def gradient_accumulation(...): ...
 
 `read_catalogue` parses the modules (`ast`, some milliseconds) and finds those calls, so that
@@ -28,15 +28,21 @@ class Entry:
     """One registered thing: enough to list it and to import it."""
 
     id: str
-    """The ledger's id, as `N19`, or the exercise's, as `03a.accumulate`."""
+    """The ledger's id, e.g. `N19`, or the exercise's, e.g. `03a.accumulate`."""
     title: str
     """One line for tables."""
     source: str
-    """Where the lecture says it."""
+    """Where the sources say it; empty until the ledger says so (`course.ledger.with_sources`)."""
+    marker: str
+    """What registers it, e.g. `worked` or `Exercise`."""
     module: str
     """Dotted name of the module that holds it."""
     name: str
     """Name of the function or object inside the module."""
+    ledger: tuple[str, ...] = ()
+    """The ledger's ids that it covers, where its own id is not one."""
+    order: int = 0
+    """Its place in the lecture, for what is not ordered by id."""
 
     def load(self) -> Any:
         """Import the module and return the registered object."""
@@ -44,47 +50,55 @@ class Entry:
 
 
 @lru_cache
-def read_catalogue(package: str, folder: Path, marker: str) -> dict[str, Entry]:
-    """Entries of all modules in `folder` registered by calls of `marker`, by id, in natural order.
+def read_catalogue(
+    package: str, folder: Path, marker: str | tuple[str, ...], files: str = "*.py"
+) -> dict[str, Entry]:
+    """Entries of all modules in `folder` registered by calls of `marker`, by order, then by id.
 
     Args:
-        package: Dotted name of the folder, as `course.worked`.
+        package: Dotted name of the folder, e.g. `course.worked`.
         folder: Where its modules lie.
-        marker: Name of the decorator (`worked`, `claim`) or class (`Exercise`) that registers.
+        marker: Name of the decorator (`worked`, `claim`) or class (`Exercise`) that registers, or
+            several of them.
+        files: Which files of the folder are read, e.g. `*/widget.py`.
 
     Raises:
-        ValueError: An id is registered twice, or id, title or source is not a literal.
+        ValueError: An id is registered twice, or id, title or a source is not a literal.
     """
+    markers = (marker,) if isinstance(marker, str) else marker
     found: dict[str, Entry] = {}
-    for path in sorted(folder.glob("*.py")):
-        for name, call in _marked_calls(ast.parse(path.read_text("utf-8")), marker):
+    for path in sorted(folder.glob(files)):
+        for name, call in _marked_calls(ast.parse(path.read_text("utf-8")), markers):
             words = {keyword.arg: keyword.value for keyword in call.keywords}
             words |= {"id": call.args[0]} if call.args else {}
             try:
-                id_, title, source = (ast.literal_eval(words[k]) for k in ("id", "title", "source"))
+                id_, title = (ast.literal_eval(words[key]) for key in ("id", "title"))
+                source = ast.literal_eval(words["source"]) if "source" in words else ""
             except (KeyError, ValueError) as fault:
                 raise ValueError(
-                    f"{path.name}, line {call.lineno}: {marker}(...) needs id, title and source "
-                    "as plain strings, since they are read without importing the module."
+                    f"{path.name}, line {call.lineno}: {call.func.id}(...) needs id and title (and "
+                    "source) as plain strings, since they are read without importing the module."
                 ) from fault
             if id_ in found:
                 raise ValueError(f"{id_} is registered twice: {found[id_].module} and {path.stem}.")
-            module = f"{package}.{path.stem}"
-            found[id_] = Entry(id=id_, title=title, source=source, module=module, name=name)
-    return dict(sorted(found.items(), key=lambda item: natural_order(item[0])))
+            dotted = ".".join(path.relative_to(folder).with_suffix("").parts)
+            more = {k: ast.literal_eval(words[k]) for k in ("ledger", "order") if k in words}
+            more |= {"module": f"{package}.{dotted}", "name": name, "marker": call.func.id}
+            found[id_] = Entry(id=id_, title=title, source=source, **more)
+    return dict(sorted(found.items(), key=lambda item: (item[1].order, natural_order(item[0]))))
 
 
-def _marked_calls(tree: ast.Module, marker: str) -> Iterable[tuple[str, ast.Call]]:
-    """Top-level `@marker(...) def name` and `name = marker(...)`, with the name they bind."""
+def _marked_calls(tree: ast.Module, markers: tuple[str, ...]) -> Iterable[tuple[str, ast.Call]]:
+    """Top-level `@marker(...)` over a function or class, and `name = marker(...)`."""
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
             calls, name = node.decorator_list, node.name
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             calls, name = [node.value], node.targets[0].id
         else:
             continue
         for call in calls:
-            if isinstance(call, ast.Call) and getattr(call.func, "id", None) == marker:
+            if isinstance(call, ast.Call) and getattr(call.func, "id", None) in markers:
                 yield name, call
 
 
@@ -103,8 +117,8 @@ def find_entry(catalogue: dict[str, Entry], wanted: str, *, kind: str) -> Entry:
     Raises:
         UnknownIdError: No such id; the message names the nearest ones.
     """
-    by_key = {_loose_key(id_): entry for id_, entry in catalogue.items()}
-    if (entry := by_key.get(_loose_key(wanted))) is not None:
+    by_key = {loose_key(id_): entry for id_, entry in catalogue.items()}
+    if (entry := by_key.get(loose_key(wanted))) is not None:
         return entry
     by_name = {entry.name: id_ for id_, entry in catalogue.items()}
     near = difflib.get_close_matches(wanted, [*catalogue, *by_name], n=3, cutoff=0.5)
@@ -125,5 +139,5 @@ class UnknownIdError(KeyError):
         return self.args[0]
 
 
-def _loose_key(id_: str) -> str:
+def loose_key(id_: str) -> str:
     return re.sub(r"(?<!\d)0+(?=\d)", "", re.sub(r"[-_\s]", "", id_).lower())

@@ -34,6 +34,7 @@ def worked(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="The table of all as Markdown.")
     ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write one offline page as well.")] = None,
     device: Annotated[str, typer.Option(help="Where torch computes: cpu or cuda.")] = "cpu",
     seed: Annotated[
         int | None, typer.Option(help="For the rows that draw at random; none: their own.")
@@ -51,6 +52,10 @@ def worked(
             print("\n".join(f"{entry.id:<4} {entry.title}" for entry in entries))
         return
     use_device(device)
+    if html is not None:
+        from course.pages import check_page
+
+        check_page(html)
     if seed is not None:
         from course.worked.inputs import check_seed
 
@@ -67,6 +72,11 @@ def worked(
         print(as_markdown(found))
     else:
         print_overview(found)
+    if html is not None:
+        from course.worked.show import as_page
+
+        html.write_text(as_page(found), "utf-8")
+        print(f"page written to {html}", file=sys.stderr)
     raise typer.Exit(any(numeric.verdict == "differs" for numeric in found))
 
 
@@ -83,18 +93,44 @@ def claims(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="The verdicts on record as Markdown.")
     ] = False,
+    verdict: Annotated[
+        str | None, typer.Option(help="Only this verdict on record, e.g. 'does not hold'.")
+    ] = None,
+    part: Annotated[
+        str | None, typer.Option(help="Only from there, e.g. 'lecture' or 'chapter c5'.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every experiment.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; none: as each needs.")] = None,
 ) -> None:
     """Try what the lecture asserts. Exit 1: a verdict is not the one on record."""
-    from course.claims.show import markdown_record, run_command
+    from course.claims.command import run_command
+    from course.claims.page import markdown_record
 
     one_way_to_show(id, "claims", list_=list_, json=as_json and not list_, markdown=markdown)
     if markdown:
         print(markdown_record())
         return
-    code = run_command(id, list_only=list_, as_json=as_json, html=html, seed=seed, device=device)
+    code = run_command(
+        id, list_only=list_, as_json=as_json, html=html, verdict=verdict, part=part, seed=seed,
+        device=device,
+    )  # fmt: skip
     raise typer.Exit(code)
+
+
+@app.command()
+def ledger(
+    id: Annotated[
+        str | None, typer.Argument(help="An id, e.g. N20, or a series, e.g. F. None: all of them.")
+    ] = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Only ids that nothing here covers yet.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
+) -> None:
+    """Say what an id of the sources stands for, where they have it, and where it lives here."""
+    from course.ledger.show import answer
+
+    print(answer(id, only_missing=missing, as_json=as_json))
 
 
 @app.command()
@@ -104,10 +140,31 @@ def museum(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw both runs into this file.")] = None,
 ) -> None:
-    """Show a bug beside the healthy run: symptom, evidence, diagnosis, fix."""
+    """Show a bug next to the healthy run: symptom, evidence, diagnosis, fix."""
     from course.debug.museum_cli import museum as show
 
     show(bug, plot)
+
+
+@app.command()
+def widgets(
+    as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
+) -> None:
+    """List the interactive views in the lecture's order: id, what it shows, where it is from."""
+    from course.widgets import catalogue
+
+    entries = catalogue().values()
+    if as_json:
+        listed = [
+            {"id": e.id, "ledger": [*e.ledger], "class": e.name, "title": e.title,
+             "source": e.source} for e in entries
+        ]  # fmt: skip
+        print(json.dumps(listed, indent=2, ensure_ascii=False))
+        return
+    wide = max(len(entry.id) for entry in entries)
+    for entry in entries:
+        print(f"{entry.id:<{wide}}  {entry.title} ({', '.join(entry.ledger)}; {entry.source})")
+    print("In a notebook: from course.widgets import", next(iter(entries)).name)
 
 
 @app.command(
@@ -131,6 +188,26 @@ def curves(
     from course.analysis.curves_cli import show
 
     print(show(run_dir, as_json=as_json, plot=plot))
+
+
+@app.command()
+def lab(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Yours; made if need be. None: deep-training, at home.")
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option(help="Open a browser, or only print the address.")
+    ] = True,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Of the server; none: a free one.")
+    ] = None,
+) -> None:
+    """Open JupyterLab on your own copies of the notebooks. What you wrote is never overwritten."""
+    from course.desk import lay_out, open_lab
+
+    folder = (folder or Path.home() / "deep-training").expanduser()
+    print(f"Your notebooks are in {lay_out(folder)}", flush=True)
+    raise typer.Exit(open_lab(folder, browser=browser, port=port))
 
 
 def one_way_to_show(id: str | None, command: str, *, markdown: bool, **ways: bool) -> None:

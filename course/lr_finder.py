@@ -34,12 +34,14 @@ from torch.utils.data import DataLoader
 
 from course.engine.errors import EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
-from course.engine.keeping import Keeper
-from course.engine.placement import as_pair, check_device
+from course.engine.loss_of import LossOf, OwnLoss, PairLoss, as_loss_of
+from course.engine.placement import check_device
 from course.engine.precision import Precision
-from course.engine.preflight import check_accum_steps
-from course.engine.trainer import enter_train_mode, train_step
+from course.engine.preflight import check_accum_steps, check_is_optimizer, check_loader, check_model
+from course.engine.step import train_step
 from course.engine.window import Batch, Criterion
+from course.state import Snapshot, train_mode_
+from course.tables import Markup, html_table
 
 RULES = ("trials", "decade", "halfway", "steepest", "valley")
 DECADE = 10.0
@@ -177,25 +179,26 @@ class LRCurve:
         return "\n".join([head, str(self.suggestion), *self.notes])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{f'<b>{rule}</b>' if rule == self.rule else rule}</td>"
-            f"<td>{'none' if s.lr is None else f'{s.lr:.2e}'}</td>"
-            f"<td>{escape(s.reason)}</td></tr>"
+        rows = (
+            (
+                Markup(f"<b>{rule}</b>") if rule == self.rule else rule,
+                "none" if s.lr is None else f"{s.lr:.2e}",
+                s.reason,
+            )
             for rule in self._rules
             for s in [self.suggest(rule)]
         )
-        return (
-            f"<table><thead><tr><th>rule</th><th>lr</th><th>reason</th></tr></thead>"
-            f"<tbody>{rows}</tbody></table><p>{escape(' '.join(self.notes))}</p>"
-        )
+        table = html_table(("rule", "lr", "reason"), rows)
+        return f"{table}<p>{escape(' '.join(self.notes))}</p>"
 
 
 def lr_find(
     model: nn.Module,
-    criterion: Criterion,
-    optimizer: Optimizer,
-    loader: Iterable[Batch],
+    criterion: Criterion | None = None,
+    optimizer: Optimizer | None = None,
+    loader: Iterable[Batch] | None = None,
     *,
+    loss_of: LossOf | None = None,
     start: float = 1e-7,
     end: float = 10.0,
     steps: int = 100,
@@ -220,7 +223,9 @@ def lr_find(
         criterion: Mean- or sum-reduced loss of outputs and targets.
         optimizer: Any whose step needs no closure. Its groups keep the ratios of their rates; where
             a schedule drives them, of the rates that it started from.
-        loader: Pairs of inputs [B, ...] and targets; begun again whenever it ends.
+        loader: Pairs of inputs [B, ...] and targets, or what `loss_of` takes; begun again whenever
+            it ends.
+        loss_of: In place of `criterion`: a function of (model, batch) that gives a `Loss`.
         start: First rate.
         end: Last rate; the sweep usually diverges before.
         steps: Updates between the two.
@@ -250,13 +255,15 @@ def lr_find(
     _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, trial_steps, optimizer)
     check_accum_steps(accum_steps)
     _check_parts(model, loader, val_loader)
+    own = criterion if loss_of is None else loss_of
+    loss_of = as_loss_of(criterion, loss_of)
     data = [getattr(part, "dataset", None) for part in (loader, val_loader)]
-    keeper = Keeper(model, criterion, optimizer, loader, val_loader, only_read=data)  # 1
-    between = Keeper(model, criterion, optimizer, rng=False)
+    snapshot = Snapshot(model, own, optimizer, loader, val_loader, only_read=data)  # 1
+    between = Snapshot(model, own, optimizer, rng=False)
     try:
         sweep = _Sweep(
             model,
-            criterion,
+            loss_of,
             optimizer,
             _own_workers(loader),
             _own_workers(val_loader),
@@ -273,11 +280,11 @@ def lr_find(
         if rule == "trials" and (centre := curve.suggest("decade").lr) is not None:
             tried = []
             for lr in _around(centre / curve.peak, start, end):
-                keeper.restore()  # each from the same weights, on the same batches
+                snapshot.restore()  # each from the same weights, on the same batches
                 tried.append((lr, sweep.trial(lr, trial_steps)))
             curve = replace(curve, trials=tuple(tried))
     finally:
-        keeper.restore()  # 5
+        snapshot.restore()  # 5
     return curve
 
 
@@ -302,7 +309,7 @@ class _Sweep:
     def __init__(
         self,
         model: nn.Module,
-        criterion: Criterion,
+        loss_of: PairLoss | OwnLoss,
         optimizer: Optimizer,
         loader: Iterable[Batch],
         val_loader: Iterable[Batch] | None,
@@ -310,7 +317,7 @@ class _Sweep:
         precision: str,
         device: torch.device | str | None,
     ) -> None:
-        self.model, self.criterion, self.optimizer = model, criterion, optimizer
+        self.model, self.loss_of, self.optimizer = model, loss_of, optimizer
         self.val_loader = val_loader
         self.device = check_device(model, device)
         self.precision = precision
@@ -329,7 +336,7 @@ class _Sweep:
         """
         precision = Precision(self.precision, self.device)  # a scaler of its own
         losses: list[float] = []
-        enter_train_mode(self.model)
+        train_mode_(self.model)
         start_loss = math.nan
         for position, lr in enumerate([*rates, rates[-1]]):  # 2, 3
             before = []
@@ -356,7 +363,7 @@ class _Sweep:
         """The loss to which a constant rate leads: on validation, or over the last quarter."""
         precision = Precision(self.precision, self.device)
         self.windows = _Windows(self.windows.loader, self.windows.accum_steps)
-        enter_train_mode(self.model)
+        train_mode_(self.model)
         try:
             losses = [self._update(lr, precision) for _ in range(steps)]
         except NonFiniteError:
@@ -375,13 +382,14 @@ class _Sweep:
     def _update(self, lr: float, precision: Precision) -> float:
         self._set_rate(lr)  # before each: a schedule in a hook of the optimizer sets its own after
         report = train_step(
-            self.model, next(self.windows), self.criterion, self.optimizer,
+            self.model, next(self.windows), optimizer=self.optimizer, loss_of=self.loss_of,
             precision=precision, device=self.device, measure_norm=False,
         )  # fmt: skip
         return report.loss
 
     def _val_loss(self) -> float:
-        return evaluate(self.model, self.val_loader, self.criterion, device=self.device)["loss"]
+        found = evaluate(self.model, self.val_loader, loss_of=self.loss_of, device=self.device)
+        return found["loss"]
 
 
 def _own_rate(group: dict[str, Any]) -> float:
@@ -409,7 +417,7 @@ class _Windows:
             count = 0
             for batch in self.loader:
                 count += 1
-                yield as_pair(batch)
+                yield batch
             passes += 1
             if not count:
                 raise LRFinderError(
@@ -419,7 +427,7 @@ class _Windows:
             if count == 1 and passes == 1:
                 self.notes.append(
                     "The loader holds one batch, which was used for every update: the curve tells "
-                    "how fast it is learned by heart."
+                    "how fast it is memorised."
                 )
 
 
@@ -570,7 +578,7 @@ def _check(
 ) -> None:  # fmt: skip
     if not 0 < start < end or not math.isfinite(end):
         raise LRFinderError(
-            f"start = {start:g}, end = {end:g}: expected 0 < start < end, as 1e-7 and 10."
+            f"start = {start:g}, end = {end:g}: expected 0 < start < end, e.g. 1e-7 and 10."
         )
     if steps < 2:
         raise LRFinderError(f"steps = {steps}: a sweep needs at least 2, and 100 to be readable.")
@@ -581,16 +589,19 @@ def _check(
     if not 0 <= smoothing < 1:
         raise LRFinderError(f"smoothing = {smoothing}: expected 0 (none) up to below 1.")
     if not diverge_at > 1:
-        raise LRFinderError(f"diverge_at = {diverge_at}: expected more than 1, as 4.")
+        raise LRFinderError(f"diverge_at = {diverge_at}: expected more than 1, e.g. 4.")
     if rule not in RULES:
         raise LRFinderError(f"rule = {rule!r}: expected one of {', '.join(RULES)}.")
     if type(optimizer).__name__ == "LBFGS":
         raise LRFinderError(
             "LBFGS searches its own step length and needs a closure: there is no rate to sweep."
         )
+    check_is_optimizer(optimizer)
 
 
 def _check_parts(model: nn.Module, loader: object, val_loader: object) -> None:
+    check_model(model)
+    check_loader("loader", loader)
     for name, batches in (("loader", loader), ("val_loader", val_loader)):
         if hasattr(batches, "__next__"):  # before a batch is drawn: nobody could put it back
             raise LRFinderError(

@@ -1,0 +1,1 @@
+"""S01: how many forward passes, updates and examples a run has, counted."""

@@ -1,0 +1,1 @@
+"""What all widgets stand on. Read widget.py first: it shows the smallest whole example."""
