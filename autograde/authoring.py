@@ -1,6 +1,8 @@
 """From what an author edits to what students open: `make notebooks`.
 
-notebooks/source/NAME.py (jupytext percent text with nbgrader metadata, solutions, hidden checks)
+notebooks/source/NAME.py (jupytext percent text with `# %% exercise ID` cells and solutions)
+    -> expand: each exercise's cell as head, answer, check and hidden check
+    -> add_frame: the cells that every notebook begins with
     -> read_source: the same as a notebook, cells named, checks compared with the bank
     -> nbgrader's own generate_assignment, in a class directory made for the moment
     -> notebooks/NAME.ipynb: no solutions, no outputs; committed, and held in step by a test
@@ -25,7 +27,7 @@ SOURCES = NOTEBOOKS / "source"
 
 
 class SourceError(ValueError):
-    """A notebook source breaks a rule of the house; the message names file, cell and mending."""
+    """A notebook source breaks a rule of the house; the message names file, cell and fix."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +46,18 @@ def source_paths() -> dict[str, Path]:
 
 
 def read_source(path: Path) -> NotebookNode:
-    """A source as a notebook with stable cell ids, checked against the bank.
+    """A source as a notebook with exercises written out and stable cell ids, held to the bank.
 
     Raises:
         SourceError: Duplicate grade_id, a graded code cell that is not a check, points that are not
-            the bank's, or code that starts with the cell marker.
+            the bank's, or an exercise's cell that lacks something.
     """
-    notebook = jupytext.read(path, fmt="py:percent")
+    from autograde.frame import add_frame
+
+    notebook = jupytext.reads(expanded(path), fmt="py:percent")
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
     notebook.metadata["language_info"] = {"name": "python"}
+    add_frame(path.stem, notebook)
     seen: set[str] = set()
     for cell in notebook.cells:
         cell.metadata.pop("lines_to_next_cell", None)
@@ -60,6 +65,20 @@ def read_source(path: Path) -> NotebookNode:
         seen.add(cell["id"])
         _check_cell(path, cell)
     return notebook
+
+
+def expanded(path: Path) -> str:
+    """A source's text with every exercise's cell written out.
+
+    Raises:
+        SourceError: An exercise's cell lacks something.
+    """
+    from autograde.expand import ExpandError, expand  # torch: only who writes notebooks needs it
+
+    try:
+        return expand(path.read_text("utf-8"))
+    except ExpandError as fault:
+        raise SourceError(f"{path.name}: {fault}") from fault
 
 
 def _cell_id(cell: NotebookNode, seen: set[str]) -> str:
@@ -142,7 +161,10 @@ def student_notebook(name: str) -> str:
 
 
 def main() -> int:
-    """Write every student notebook; prints what changed."""
+    """Write every student notebook; prints what changed, and what prose breaks a rule."""
+    from autograde.prose_lint import lint
+
+    faults: list[str] = []
     for name in source_paths():
         target = NOTEBOOKS / f"{name}.ipynb"
         text = student_notebook(name)
@@ -150,7 +172,10 @@ def main() -> int:
         if changed:
             target.write_text(text, "utf-8")
         print(f"{'wrote' if changed else 'unchanged'}  notebooks/{target.name}")
-    return 0
+        faults += [f"{name}: {fault}" for fault in lint(name, read_source(source_paths()[name]))]
+    for fault in faults:
+        print(f"prose: {fault}")
+    return int(bool(faults))
 
 
 if __name__ == "__main__":

@@ -104,12 +104,20 @@ def reached_by(function: Callable[..., Any]) -> set[FunctionType]:
 
 
 def _named_in(function: FunctionType) -> list[Any]:
-    """Functions and classes of ours whose names stand in a function's code."""
+    """Functions and classes of ours whose names stand in a function's code, or which such a
+    name's dictionary, list or tuple holds."""
     values = [function.__globals__.get(name) for name in _names(function.__code__)]
+    values += [inside for value in values for inside in _held(value)]
     return [v for v in values if str(getattr(v, "__module__", "")).startswith(OURS)]
 
 
 OURS = ("course.", "autograde.bank.")
+
+
+def _held(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def _names(code: CodeType) -> set[str]:

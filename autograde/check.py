@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autograde.exercise import Exercise
+    from autograde.compare import Difference
+    from autograde.exercise import Exercise, Part
     from autograde.referee import PartResult, PartsAsked, Verdict
 
 WIDTH = 78
@@ -38,7 +39,7 @@ class Result:
 
 def check(
     id: str,
-    function: Callable[..., Any],
+    function: Any,
     *,
     parts: PartsAsked = "shown",
     device: str = "cpu",
@@ -47,8 +48,9 @@ def check(
     """Check an answer to an exercise on cases nobody has seen before.
 
     Args:
-        id: The exercise, as `03a.accumulate`.
-        function: The student's function, with the signature that the exercise asks for.
+        id: The exercise, e.g. `03a.accumulate`.
+        function: The student's function, with the signature that the exercise asks for; the answer
+            itself where a number, an option or an order is asked for.
         parts: `shown` to students, `hidden` in hidden checks of an instructor's notebook, or `all`.
         device: Where to compute: `cpu` or `cuda`.
         seed: Of the cases; None draws a fresh one. A verdict names its seed, to be repeated.
@@ -58,19 +60,31 @@ def check(
 
     Raises:
         UnknownIdError: No exercise has this id; the message names the nearest.
-        TypeError: `function` cannot be called.
+        TypeError: `function` is a result or a class instead of a function.
     """
     import torch
 
     from autograde import bank
+    from autograde.kinds import ValueExercise
+    from autograde.kit.failing import remember
+    from autograde.kit.record import keep_verdict
     from autograde.referee import answer_of, judge, written_by_hand
     from autograde.seeds import new_seed
 
     exercise = bank.load(id)
+    if isinstance(exercise, ValueExercise):
+        verdict = exercise.judge_given(function)
+        keep_verdict(verdict)
+        return Result(verdict, exercise)
     if not callable(function):
         raise TypeError(
             f"check('{id}', ...) was given a {type(function).__name__}; it needs your function "
             f"{exercise.name}, without calling it: check('{id}', {exercise.name})."
+        )
+    if isinstance(function, type) and exercise.kind != "class":
+        raise TypeError(
+            f"check('{id}', ...) was given the class {function.__name__}; it needs a function: "
+            f"def {exercise.signature}."
         )
     where = torch.device(device)
 
@@ -79,7 +93,11 @@ def check(
             return answer_of(exercise, function, case, device=where)
 
     seed = new_seed() if seed is None else seed
-    return Result(judge(exercise, ask, seed=seed, parts=parts, device=where), exercise)
+    verdict = judge(exercise, ask, seed=seed, parts=parts, device=where)
+    if parts != "hidden":
+        keep_verdict(verdict)
+        remember(exercise, function, verdict)
+    return Result(verdict, exercise)
 
 
 class quiet:
@@ -103,8 +121,9 @@ class quiet:
 
 
 def message(verdict: Verdict, exercise: Exercise) -> str:
-    """The verdict in words: a line a part, then what differs and what to do next."""
-    return "\n".join(_lines(verdict, exercise))
+    """The verdict in words: a line per part, then what differs and what to do next."""
+    lines = getattr(exercise, "lines", None)  # a value's exercise has words of its own
+    return "\n".join(lines(verdict) if lines else _lines(verdict, exercise))
 
 
 def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
@@ -114,16 +133,19 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
         yield f"  Not answered yet: write {exercise.name} in the cell above, then run both."
         return
     reasons = {_reason(result, exercise) for result in verdict.parts}
-    if len(reasons) == 1 and verdict.parts[0].raised:  # the same everywhere: said once
+    if len(reasons) == 1 and not verdict.passed and "" not in reasons:  # said once
         yield from _wrapped(reasons.pop(), first="  ✘ ")
     else:
+        said = set()
         for result in verdict.parts:
             yield f"  {'✔' if result.passed else '✘'} {result.part.title}"
-            yield from _wrapped(_reason(result, exercise))
+            reason = _reason(result, exercise)
+            yield from _wrapped("The same." if reason and reason in said else reason)
+            said.add(reason)
     for wrong in verdict.misconceptions:
         yield from _wrapped(wrong.message, first="  → ")
     if not verdict.misconceptions and not verdict.passed:
-        yield from _wrapped(_next_step(verdict), first="  → ")
+        yield from _wrapped(_next_step(verdict, exercise), first="  → ")
     shown = all(not result.part.hidden for result in verdict.parts)
     hidden = sum(part.points for part in exercise.parts if part.hidden)
     if shown and hidden and verdict.passed:
@@ -135,22 +157,36 @@ def _reason(result: PartResult, exercise: Exercise) -> str:
         if result.raised.kind in OUR_OWN:
             return result.raised.text
         return f"Your function raised {result.raised.kind}: {result.raised.text}"
-    if result.difference is None:
-        return ""
-    difference = result.difference
+    return difference_in_words(result.difference, exercise) if result.difference else ""
+
+
+def difference_in_words(difference: Difference, exercise: Exercise) -> str:
+    """What was expected and what came, in one sentence."""
+    if difference.reason:
+        return difference.reason
     what = exercise.says.get(difference.field, difference.field)
     at = f" {difference.where}" if difference.where else ""
     return f"{what}{at} should be {difference.expected} and yours is {difference.got}."
+
+
+def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[str]:
+    """What is wrong with the answer to one case, as indented lines."""
+    from autograde.referee import PartResult, difference_in
+
+    if not isinstance(got, dict):
+        return _wrapped(_reason(PartResult(part, False, raised=got), exercise), first="  ✘ ")
+    found = difference_in(exercise, part, case, got)
+    return _wrapped(difference_in_words(found, exercise), first="  ✘ ") if found else []
 
 
 OUR_OWN = ("AnswerError", "NotAllowedError", "NameError", "Timeout", "ProcessEnded", "NotAsked")
 """What is raised about an answer rather than by it; the text speaks for itself."""
 
 
-def _next_step(verdict: Verdict) -> str:
+def _next_step(verdict: Verdict, exercise: Exercise) -> str:
     kinds = {result.raised.kind for result in verdict.parts if result.raised}
     if "AnswerError" in kinds:
-        return "Mend what it returns first; the numbers are compared after that."
+        return "Fix that first; only then are the numbers compared."
     if "NotAllowedError" in kinds:
         return "Write the steps out yourself: the lecture's formula is all you need."
     if "Timeout" in kinds:
@@ -158,17 +194,19 @@ def _next_step(verdict: Verdict) -> str:
             "Find the loop and what should end it: call your function yourself, with a print() of "
             "its counter. check() shows no prints."
         )
-    if kinds:
-        return "Call your function yourself on one small case and read the whole traceback."
-    wrong = {result.difference.field for result in verdict.parts if result.difference}
-    for result in verdict.parts:
-        fields = result.part.fields  # none named: all are looked at
-        if result.passed and (not fields or wrong & set(fields)):
-            title = result.part.title
-            return f"Right for {title}: ask what the failing case has that this one has not."
+    differences = [result.difference for result in verdict.parts if result.difference]
+    if not kinds and all(difference.reason for difference in differences):
+        return "Fix that first, then check again."
+    if not kinds and {difference.field for difference in differences} == {"changed"}:
+        return (
+            "Begin again from the code as it was given, and change only what a bug needs: a line "
+            "that is moved, split or written in another way counts too."
+        )
+    name = exercise.name
+    call = f"case.run({name})" if exercise.kind == "class" else f"{name}(**case.inputs)"
     return (
-        "Make one tiny case, compute it by hand, and call your function on it yourself, with a "
-        "print() of every step: check() shows no prints."
+        f'case = failing("{exercise.id}") gives you a small case that fails: print case, and call '
+        f"{call} to see your own prints and the whole traceback."
     )
 
 
@@ -182,5 +220,5 @@ def as_html(message: str, passed: bool) -> str:
     colour = "#0072b2" if passed else "#d55e00"
     return (
         f'<pre style="border-left: 4px solid {colour}; padding: .5em 1em; margin: 0; '
-        f'white-space: pre-wrap">{escape(message)}</pre>'
+        f'white-space: pre-wrap; word-break: normal">{escape(message)}</pre>'
     )

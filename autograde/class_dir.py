@@ -27,12 +27,38 @@ CONFIG = """\
 c = get_config()  # noqa: F821
 c.CourseDirectory.course_id = {course_id!r}
 c.ExecutePreprocessor.timeout = 120
+c.ClearMarkScheme.enforce_metadata = False  # rubrics and blank answers may stand in any cell
 c.Exchange.root = "/dev/null"  # no exchange: copy submissions to submitted/STUDENT/ASSIGNMENT/
+"""
+STEP = "autograde.classroom.clean_steps.CleanWork"
+PROTECTION = f"""\
+
+# Nothing that a student wrote may run in a page that you open: keep these lines.
+c.HTMLExporter.sanitize_html = True
+c.HTMLExporter.preprocessors = ["{STEP}"]  # what formgrader shows
+c.GenerateFeedback.preprocessors = [
+    "{STEP}",
+    "nbgrader.preprocessors.GetGrades",
+    "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",
+]
+c.Autograde.sanitize_preprocessors = ["nbgrader.preprocessors." + name for name in (
+    "ClearOutput", "DeduplicateIds", "OverwriteKernelspec", "OverwriteCells", "CheckCellMetadata",
+)] + ["{STEP}"]
+c.Autograde.autograde_preprocessors = [
+    "nbgrader.preprocessors.Execute",
+    "nbgrader.preprocessors.IgnorePattern",
+    "nbconvert.preprocessors.ClearMetadataPreprocessor",
+    "nbgrader.preprocessors.LimitOutput",
+    "nbgrader.preprocessors.SaveAutoGrades",
+    "nbgrader.preprocessors.AssignLatePenalties",
+    "nbgrader.preprocessors.CheckCellMetadata",
+    "{STEP}",
+]
 """
 
 
 class ClassDirError(ValueError):
-    """The directory is no class directory, or cannot become one; the message says what to do."""
+    """The directory is not a class directory, or cannot become one; the message says what to do."""
 
 
 def init(
@@ -79,7 +105,10 @@ def init(
         )
     folder.mkdir(parents=True, exist_ok=True)
     if not config.exists():
-        config.write_text(CONFIG.format(course_id=folder.resolve().name), "utf-8")
+        config.write_text(CONFIG.format(course_id=folder.resolve().name) + PROTECTION, "utf-8")
+    elif not is_protected(folder):
+        config.write_text(f"{config.read_text('utf-8').rstrip()}\n{PROTECTION}", "utf-8")
+        say(f"{config}: added the lines that keep students' HTML from running in formgrader")
     written = []
     for name in assignments or known:
         path = folder / "source" / name / f"{name}.ipynb"
@@ -145,13 +174,19 @@ def check_assignment(folder: Path, assignment: str | None) -> str:
     )
 
 
+def unknown_students(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Names that are nobody's id, however accents are written; in order."""
+    spelled = {unicodedata.normalize("NFC", id) for id in known}
+    return [name for name in names if unicodedata.normalize("NFC", name) not in spelled]
+
+
 def check_students(names: list[str] | None, known: Iterable[str], what: str) -> list[str] | None:
     """The students' ids as the class directory spells them; None stands for everybody.
 
     Args:
         names: As given on the command line.
         known: Ids that there are.
-        what: About an unknown one, for the message, as `handed in nothing`.
+        what: About an unknown one, for the message, e.g. `handed in nothing`.
 
     Raises:
         ClassDirError: No name was given, or some are unknown; all of these are named.
@@ -190,6 +225,11 @@ def _plain(name: str) -> str:
     """A name without case and accents."""
     letters = unicodedata.normalize("NFKD", name.casefold())
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+def is_protected(folder: Path) -> bool:
+    """Whether formgrader, in this class directory, shows students' work cleaned."""
+    return STEP in nbgrader_config(folder).HTMLExporter.get("preprocessors", [])
 
 
 def nbgrader_config(folder: Path) -> Config:

@@ -1,6 +1,6 @@
 """The `autograde` command: from the notebooks' sources to a graded class.
 
-Exit 0: done. 2: something needs you, said in one line each; everything else was done all the same.
+Exit 0: done. 2: something needs you, said in one line each; everything else was done.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -24,11 +25,15 @@ with parent.without_address_grammar():
         check_assignment,
         check_class_dir,
         check_students,
+        did_you_mean,
         few,
+        unknown_students,
     )
+    from autograde.classroom.names import shown
     from autograde.classroom.release import NbgraderFault
 
 if TYPE_CHECKING:
+    from autograde.classroom.collect.collecting import Collected
     from autograde.classroom.grading import Outcome
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0])
@@ -58,6 +63,26 @@ def init(
 
 
 @app.command()
+def notebooks(
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
+) -> None:
+    """The notebooks that come with the course: exercises, points, minutes."""
+    from autograde.kit.overview import as_markdown, overviews
+
+    rows = overviews()
+    if markdown:
+        print(as_markdown(rows), end="")
+        return
+    from rich.table import Table
+
+    table = Table("notebook", "exercises", "guesses", "points", "minutes", "kinds")
+    for row in rows:
+        numbers = (row.exercises, row.guesses, f"{row.points:g}", row.minutes)
+        table.add_row(row.name, *map(str, numbers), ", ".join(row.kinds))
+    print_table(table)
+
+
+@app.command()
 def release(assignment: Assignment = None, folder: Dir = Path(".")) -> None:
     """Make the student version: no solutions, no hidden checks. (nbgrader generate_assignment)
 
@@ -73,6 +98,68 @@ def release(assignment: Assignment = None, folder: Dir = Path(".")) -> None:
         print(f"released {make(folder, name)}")
     name = wanted[0] if len(wanted) == 1 else "ASSIGNMENT"
     print(f"Submissions go to {folder}/submitted/STUDENT/{name}/{name}.ipynb")
+
+
+@app.command()
+def collect(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="The zip of Canvas or Moodle, the same unpacked, or nbgrader's inbound/"
+        ),
+    ],
+    assignment: Annotated[str, typer.Argument(help="e.g. 03b-debug-ladder")],
+    folder: Dir = Path("."),
+    listed: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--list", help="Canvas's gradebook export or Moodle's grading worksheet; may repeat."
+        ),
+    ] = None,
+    replaces: Annotated[
+        bool, typer.Option("--replace", help="Take what differs; the old one goes to replaced/.")
+    ] = False,
+    take_new: Annotated[
+        bool, typer.Option("--new", help="Take students the gradebook does not know, too.")
+    ] = False,
+    file_times: Annotated[
+        bool, typer.Option("--file-times", help="The files' own times say when they came.")
+    ] = False,
+) -> None:
+    """Take submissions out of an archive into submitted/, and say who was matched, and how.
+
+    Nothing that is there is overwritten unless you say --replace.
+    """
+    from autograde.classroom.collect.collecting import collect as take
+    from autograde.classroom.collect.entries import RefusedError
+    from autograde.classroom.collect.people import read_list
+
+    folder = check_class_dir(folder)
+    assignment = check_assignment(folder, assignment)
+    rows = [row for path in listed or [] for row in read_list(path)]
+    how = {"replaces": replaces, "take_new": take_new, "file_times": file_times}
+    try:
+        became = _say_collected(take(folder, assignment, source, listed=rows, **how))
+    except RefusedError as fault:
+        raise ValueError(str(fault)) from None
+    lines = became.pop("lines", 0)
+    print(", ".join(f"{number} {word}" for word, number in became.items()) or "nothing was found")
+    print(f"Next: autograde grade {assignment} --dir {folder}")
+    raise typer.Exit(2 if lines or not became else 0)
+
+
+def _say_collected(found: Iterable[Collected]) -> Counter[str]:
+    """Print what was taken and what needs you; returns how many became what, and the lines."""
+    became: Counter[str] = Counter()
+    for one in found:
+        became[one.became] += 1
+        if one.became in ("new", "replaced"):
+            when = " ".join(filter(None, (one.time, "late" if one.late else "")))
+            print(f"{one.became:<9} {one.student:<20} by {one.how}: {shown(one.handed)}  {when}")
+        if one.needs_you:
+            became["lines"] += 1
+            print(f"autograde: {one.words}", file=sys.stderr)
+    return became
 
 
 @app.command()
@@ -95,7 +182,7 @@ def grade(
         bool, typer.Option("--trust-submissions", help="Run them with your own rights. Dangerous.")
     ] = False,
 ) -> None:
-    """Grade submissions into nbgrader's gradebook, with the reasons kept beside it.
+    """Grade submissions into nbgrader's gradebook, with the reasons kept next to it.
 
     Only what is new or changed is graded; a run that was stopped goes on where it was.
     """
@@ -108,9 +195,14 @@ def grade(
             )
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
-    names = check_students(
-        _names(students), _handed_in(folder, assignment), f"handed in nothing for {assignment}"
-    )
+    asked, needs_you = _names(students), []
+    known = _handed_in(folder, assignment)
+    what = f"handed in nothing for {assignment}"
+    if strangers := unknown_students(asked or [], known):
+        asked = [name for name in asked or [] if name not in strangers] or asked
+        named = few([f"'{name}'{did_you_mean(name, known)}" for name in strangers])
+        needs_you = [f"--students: {named} {what}; the others were looked at"]
+    names = check_students(asked, known, what)
     if not scheduler:
         parent.start()  # it warms up while we load what we need ourselves
 
@@ -141,11 +233,16 @@ def grade(
     except KeyboardInterrupt:
         print(f"\nStopped after {len(outcomes)} of {len(wanted)}; run it again to go on.")
         raise typer.Exit(130) from None
-    needs_you = [line for o in outcomes for line in (*o.notes, o.reason) if line]
-    looked_at = [outcome.student for outcome in outcomes]
+    new = [outcome for outcome in outcomes if not outcome.unchanged]  # others were said before
+    needs_you += [line for o in new for line in (*o.notes, o.reason) if line]
+    looked_at = [outcome.student for outcome in new]
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
-    for line in (*_doubtful_times(folder, assignment, looked_at), *_off_roster(folder, looked_at)):
+    for line in (
+        *_unprotected(folder),
+        *_doubtful_times(folder, assignment, looked_at),
+        *_off_roster(folder, looked_at),
+    ):
         print(f"autograde: {line}", file=sys.stderr)
         needs_you.append(line)
     graded = sum(outcome.graded for outcome in outcomes)
@@ -154,6 +251,64 @@ def grade(
     print(f"{graded} of {len(outcomes)} submissions graded{before}.")
     print(f"Next: autograde report --dir {folder}")
     raise typer.Exit(2 if needs_you else 0)
+
+
+@app.command()
+def regrade(
+    assignment: Assignment = None,
+    folder: Dir = Path("."),
+    since: Annotated[
+        str, typer.Option(help="A version as listed without it, or a day: 2026-03-01. Since then.")
+    ] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="Change the points, too.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at the same time.")] = None,
+    trust_submissions: Annotated[
+        bool, typer.Option("--trust-submissions", help="Run them with your own rights. Dangerous.")
+    ] = False,
+) -> None:
+    """Say whose points change, and how, since the exercises changed; change them with --apply.
+
+    Work graded under an older version is graded again on the same cases, and compared.
+    """
+    from autograde.classroom import grading, regrade
+    from autograde.classroom.assignment import read_assignment
+    from autograde.sandbox.limits import Limits
+
+    folder = check_class_dir(folder)
+    assignment = check_assignment(folder, assignment)
+    about = read_assignment(folder, assignment)
+    grading.check_release(folder, about)
+    for line in regrade.describe_versions(folder, about):
+        print(line)
+    if not trust_submissions:
+        _refuse_without_isolation()
+    limits = Limits()
+    found = list(
+        regrade.preview(folder, about, limits, since=since, jobs=jobs, trusted=trust_submissions)
+    )
+    for line in regrade.sentences(found):
+        print(line)
+    students = [one.student for one in found]
+    if apply and students:
+        for outcome in grading.grade(
+            folder, assignment, students, limits, jobs=jobs, force=True, trusted=trust_submissions
+        ):
+            if outcome.reason:
+                print(f"autograde: {outcome.reason}", file=sys.stderr)
+        print(f"{len(students)} graded again. Next: autograde report --dir {folder}")
+    elif students:
+        print("Nothing was changed. To change it: the same with --apply.")
+    raise typer.Exit(2 if any(one.reason for one in found) else 0)
+
+
+def _unprotected(folder: Path) -> Iterator[str]:
+    from autograde.class_dir import is_protected
+
+    if not is_protected(folder):
+        yield (
+            f"{folder}/nbgrader_config.py lacks the lines that keep students' HTML from running in "
+            f"formgrader. Add them: autograde init {folder}"
+        )
 
 
 def _doubtful_times(folder: Path, assignment: str, looked_at: list[str]) -> Iterator[str]:
@@ -240,7 +395,7 @@ def feedback(
 ) -> None:
     """Write the feedback pages. (nbgrader generate_feedback, and a page for what was not graded)"""
     from autograde.classroom.feedback import write_feedback
-    from autograde.classroom.verdicts import read_verdicts
+    from autograde.classroom.reasons import read_verdicts
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
@@ -258,12 +413,28 @@ def report(
     html: Annotated[
         Path | None, typer.Option(help="Where the page goes; report/ASSIGNMENT.html unless named.")
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="The whole course on one page: report/course.html")
+    ] = False,
 ) -> None:
-    """Print the class table, and write the class page: plots, misconceptions, who needs you."""
+    """Print the class table, and write the class page: plots, misconceptions, who needs you.
+
+    With --all: every assignment on one page, who falls behind, misconceptions that come back.
+    """
     from autograde.classroom.export import nothing_handed_in
     from autograde.classroom.report import as_table, read_rows
 
     folder = check_class_dir(folder)
+    if everything:
+        from autograde.classroom.course_page import write_course_page
+
+        if assignment or as_json:
+            raise ValueError(
+                "--all is the whole course as a page: without an assignment or --json."
+            )
+        for sentence in write_course_page(folder, html):
+            print(sentence)
+        return
     assignment = check_assignment(folder, assignment)
     rows = read_rows(folder, assignment)
     if as_json:
@@ -301,7 +472,7 @@ def export(
 ) -> None:
     """Write the marks as Canvas or Moodle imports them, or as a plain table (CSV).
 
-    What is not final is said on stderr, and the file is written all the same.
+    What is not final is said on stderr, and the file is still written.
     """
     from autograde.classroom import export
     from autograde.classroom.names import shown
@@ -331,6 +502,30 @@ def exercises() -> None:
         print(f"{entry.id:<22} {entry.title}")
 
 
+@app.command()
+def new_exercise(
+    id: Annotated[str, typer.Argument(help="e.g. 03a.windows")],
+    kind: Annotated[
+        str,
+        typer.Option(help="function, class, fix, number, choice, choices, order, tune or write."),
+    ] = "function",
+) -> None:
+    """Write a small exercise that works into the bank, to be replaced line by line."""
+    from autograde import new
+
+    print(f"wrote {new.new_exercise(id, kind)}")
+    print(f"Next: # %% exercise {id} in a notebook's source, then make notebooks")
+
+
+@app.command()
+def new_notebook(name: Annotated[str, typer.Argument(help="e.g. 03c-precision")]) -> None:
+    """Write a small source of a notebook, to be replaced line by line."""
+    from autograde import new
+
+    print(f"wrote {new.new_notebook(name)}")
+    print("Next: make notebooks")
+
+
 def print_table(table: object) -> None:
     """A rich table, as wide as the terminal, or 140 columns where there is none."""
     from rich.console import Console
@@ -354,7 +549,7 @@ def main() -> None:
         app()
     except OSError as fault:
         words = f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
-        hint = ". Nothing more was done; mend that, then run it again." if fault.filename else ""
+        hint = ". Nothing more was done; fix that, then run it again." if fault.filename else ""
         print(f"autograde: {words}{hint}", file=sys.stderr)
         raise SystemExit(2) from None
     except NbgraderFault as fault:

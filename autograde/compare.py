@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autograde.exercise import UNFIT
+
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float64: (1e-7, 1e-9),
     torch.float32: (1e-4, 1e-6),
@@ -29,9 +31,13 @@ class Difference:
 
     field: str
     where: str
-    """Position inside the field, as `0.weight[1, 0]`; empty for a single number."""
+    """Position inside the field, e.g. `0.weight[1, 0]`; empty for a single number."""
     expected: str
     got: str
+    reason: str = ""
+    """What to say instead of the two values, where the field is not what was asked for at all."""
+    trivial: bool = False
+    """Whether the value that came is one that many mistakes give: 0, 1, nan, nothing."""
 
 
 def first_difference(
@@ -52,13 +58,36 @@ def first_difference(
         on_gpu: The answer was computed on a GPU.
     """
     for field in fields or tuple(expected):
-        if field not in got:
-            return Difference(field, "", _short(expected[field]), "nothing")
+        if field not in expected and field not in got:  # a case of a part that has none
+            continue
+        if field not in got or field not in expected:
+            known = _short(expected[field]) if field in expected else "nothing"
+            return Difference(field, "", known, "nothing" if field not in got else "something")
+        reason, known = (_not_an_answer(field, answer[field]) for answer in (got, expected))
+        if reason != known:
+            return Difference(field, "", _short(expected[field]), "", reason)
+        if reason:  # the same fault in both, as of two wrong answers
+            continue
         factor = ON_GPU if on_gpu else 1.0
         found = _walk(expected[field], got[field], "", {**TOLERANCE, **tolerance}, factor)
         if found is not None:
-            return Difference(field, *found)
+            return Difference(field, *found, trivial=found[2] in TRIVIAL)
     return None
+
+
+TRIVIAL = ("0", "1", "-1", "nan", "inf", "-inf", "[]", "", "None", "100")
+"""What a value looks like that is no evidence for any particular mistake."""
+CHANGED = "disturbed"
+"""Field of what a function changed that should have stayed as it was: a list of texts."""
+
+
+def _not_an_answer(field: str, got: Any) -> str:
+    """Why a field is not an answer at all; empty where it can be compared."""
+    if isinstance(got, Mapping) and UNFIT in got:
+        return str(got[UNFIT])
+    if field == CHANGED and isinstance(got, (list, tuple)) and got:
+        return f"Your function changed {', '.join(map(str, got))}; leave that as it was."
+    return ""
 
 
 Found = tuple[str, str, str] | None
@@ -87,7 +116,7 @@ def _walk(expected: Any, got: Any, where: str, tolerance: Mapping, factor: float
         agree = _close(float(expected), float(got), rtol * factor, atol * factor)
     else:
         agree = type(expected) is type(got) and expected == got
-    return None if agree else (where, _short(expected), _short(got))
+    return None if agree else (where, *_apart(expected, got))
 
 
 def _first(pairs: list[tuple[str, Any, Any]], tolerance: Mapping, factor: float) -> Found:
@@ -117,23 +146,38 @@ def _compare_tensors(
         return None
     index = tuple(wrong.nonzero()[0].tolist())
     place = f"{where}{list(index)}" if index else where
-    return place, _short(expected[index].item()), _short(got[index].item())
+    return place, *_apart(expected[index].item(), got[index].item())
 
 
 def _close(a: float, b: float, rtol: float, atol: float) -> bool:
     if math.isnan(a) or math.isnan(b):
         return math.isnan(a) and math.isnan(b)
+    if math.isinf(a) or math.isinf(b):  # or else anything were close to inf
+        return a == b
     return a == b or abs(a - b) <= atol + rtol * abs(a)
 
 
-def _short(value: Any) -> str:
-    text = _plainly(value)
+DIGITS = (5, 9, 17)
+"""Digits of two floats in a message: as few as tell them apart."""
+
+
+def _apart(expected: Any, got: Any) -> tuple[str, str]:
+    """Both values in words, floats with as many digits as differ."""
+    for digits in DIGITS:
+        texts = _short(expected, digits), _short(got, digits)
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
+def _short(value: Any, digits: int = DIGITS[0]) -> str:
+    text = _plainly(value, digits)
     return text if len(text) < SHORT else text[: SHORT - 1] + "…"
 
 
-def _plainly(value: Any) -> str:
+def _plainly(value: Any, digits: int = DIGITS[0]) -> str:
     if isinstance(value, float):
-        return f"{value:.5g}"
+        return f"{value:.{digits}g}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_quoted, value))}]"
     return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else str(value)

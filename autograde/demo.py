@@ -21,7 +21,7 @@ LIMITS = Limits(cell_s=20.0, answer_s=4.0)
 
 
 def main(folder: Path) -> int:
-    """Run the whole road in a class directory made anew.
+    """Run the whole road in a new class directory.
 
     Args:
         folder: Where the class directory is made; one that a demo made before is replaced.

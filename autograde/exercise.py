@@ -1,7 +1,8 @@
 """What an exercise is: one object that says everything about it, so that seventy read alike.
 
     EXERCISE = Exercise(
-        id="03a.clip", title=..., source=..., minutes=10,
+        id="03a.clip", title=..., source=..., ledger=("N20",), minutes=10, difficulty=2,
+        read=("course.engine.clip_by_global_norm",), hints=(..., ..., ...),
         signature="clip_by_global_norm(parameters, max_norm)",
         parts=(Part("above", "a norm above the ceiling", points=1), ...),
         reference=..., draw=..., run=..., wrong=(Wrong(...), ...), right=(...),
@@ -26,6 +27,8 @@ from torch import Tensor
 
 Case = dict[str, Any]
 """A case as plain data: tensors on the CPU, numbers, strings, and lists and dicts of them."""
+KINDS = ("function", "class", "fix", "number", "choice", "choices", "order", "tune", "write")
+"""What an exercise can ask for."""
 Answer = dict[str, Any]
 """What a function did with a case, by field: again plain data."""
 
@@ -45,7 +48,7 @@ class Part:
     key: str
     """Handed to `draw`, which makes cases that test this property."""
     title: str
-    """In the student's words, as `a shorter last micro-batch`."""
+    """In the student's words, e.g. `a shorter last micro-batch`."""
     points: float
     """Paid when every case of the part is answered right."""
     hidden: bool = False
@@ -58,26 +61,53 @@ class Part:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A known misconception: a function that shows it, and what to say to who has it."""
+    """A wrong answer that was met: a function that makes the mistake, and what to say about it."""
 
     name: str
-    """Short and stable, for the class table: `last-micro-batch-only`."""
+    """Short and stable, for the class table: `last-micro-batch-only`.
+
+    Several functions may share a name, if what it says is true of all of them: `never-moves`.
+    """
     function: Callable[..., Any]
-    message: str
-    """Names what happened and what to do instead, in the lecture's words."""
+    message: str = ""
+    """What was observed and what to do instead, in the lecture's words.
+
+    Empty: the mistake is refused, and never named, since others leave the same trace.
+    """
+    raises: str = ""
+    """Regular expression for `Type: text` of the exception that this mistake alone raises.
+
+    Without one an exception names no misconception: many mistakes raise the same.
+    """
+    sure: bool = False
+    """Whether its trace is proof in a single case, and where the values are 0, nan or nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
-    """One exercise. `id`, `title` and `source` are literals: they are listed without an import."""
+    """One exercise.
+
+    `id`, `title`, `source`, `kind` and `ledger` are literals: they are listed without an import.
+    """
 
     id: str
     title: str
     source: str
+    """Where the lecture says it."""
+    kind: str = "function"
+    """One of KINDS."""
+    ledger: tuple[str, ...]
+    """Ids of the lecture's ledger that the exercise covers."""
     minutes: int
     """How long a student needs."""
+    difficulty: int
+    """1, 2 or 3, shown as dots."""
+    read: tuple[str, ...]
+    """What to read: a lecture part, a `course` name, the id of a claim or a worked numeric."""
+    hints: tuple[str, str, str]
+    """From where to look to nearly there; none is a misconception's message."""
     signature: str
-    """What the student writes, as `accumulate(model, micro_batches, criterion, optimizer)`."""
+    """What the student writes, e.g. `accumulate(model, micro_batches, criterion, optimizer)`."""
     parts: tuple[Part, ...]
     reference: Callable[..., Any]
     """The right answer: a function of `course`, adapted to the student's signature."""
@@ -101,13 +131,22 @@ class Exercise:
         return self.signature.partition("(")[0]
 
     @property
+    def arguments(self) -> list[str]:
+        """Names of what the student's function is handed, in order."""
+        inside = self.signature.partition("(")[2].rpartition(")")[0]
+        return [name.strip() for name in inside.split(",") if name.strip()]
+
+    @property
     def points(self) -> float:
         """Full marks."""
         return sum(part.points for part in self.parts)
 
-    def cases(self, part: Part, seed: int) -> list[Case]:
-        """The part's cases for a seed; the same seed gives the same cases on every machine."""
-        source = Draw(seed, f"{self.id}/{part.key}")
+    def cases(self, part: Part, seed: int, *, slack: int | None = None) -> list[Case]:
+        """The part's cases for a seed; the same seed gives the same cases on every machine.
+
+        `slack` asks for small ones, see `Draw`.
+        """
+        source = Draw(seed, f"{self.id}/{part.key}", slack=slack)
         cases = []
         for source.index in range(part.cases):
             cases.append(self.draw(source, part.key))
@@ -115,42 +154,73 @@ class Exercise:
 
 
 class Draw:
-    """A seeded source of plain numbers for cases: on the CPU, so that a GPU draws the same."""
+    """A seeded source of plain numbers for cases: on the CPU, so that a GPU draws the same.
 
-    def __init__(self, seed: int, stream: str) -> None:
+    Args:
+        seed: The same seed gives the same numbers on every machine.
+        stream: Keeps exercises and parts apart.
+        slack: None for cases of the usual size. A whole number asks for a small case to be read by
+            a student: sizes at most `slack` above their lower end, values of one decimal.
+    """
+
+    def __init__(self, seed: int, stream: str, *, slack: int | None = None) -> None:
         mixed = seed
         for letter in stream.encode():  # no hash(): it differs from process to process
             mixed = (mixed * 1_000_003 + letter) % (2**63 - 1)
         self.generator = torch.Generator().manual_seed(mixed)
+        self.slack = slack
         self.index = 0
         """Number of the case in its part, for parts whose cases alternate."""
 
     def normal(self, *shape: int, scale: float = 1.0) -> Tensor:
         """Standard normal float32 numbers times `scale`."""
-        return scale * torch.randn(shape, generator=self.generator)
+        drawn = scale * torch.randn(shape, generator=self.generator)
+        return drawn if self.slack is None else (10 * drawn).round() / 10
 
     def integers(self, high: int, *shape: int) -> Tensor:
         """Integers from 0 up to, not including, `high`; long."""
         return torch.randint(high, shape, generator=self.generator)
 
     def integer(self, low: int, high: int) -> int:
-        """One integer from `low` to `high`, both included."""
+        """A size: one integer from `low` to `high`, both included; near `low` in a small case."""
+        if self.slack is not None:
+            high = min(high, low + self.slack)
         return int(torch.randint(low, high + 1, (), generator=self.generator))
 
     def choice(self, options: Sequence[Any]) -> Any:
         """One of the options."""
-        return options[self.integer(0, len(options) - 1)]
+        return options[int(self.integers(len(options)))]
+
+    def shuffled(self, items: Sequence[Any]) -> list[Any]:
+        """The items in another order."""
+        return [items[i] for i in torch.randperm(len(items), generator=self.generator).tolist()]
 
     def uniform(self, low: float, high: float) -> float:
         """One number between `low` and `high`."""
-        return low + (high - low) * float(torch.rand((), generator=self.generator))
+        number = low + (high - low) * float(torch.rand((), generator=self.generator))
+        return number if self.slack is None else max(low, min(round(number, 2), high))
+
+
+UNFIT = "__unfit__"
+"""Key of a field of an answer that has the wrong kind; its value says why."""
+
+
+def kept(read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A field of an answer, or what is wrong with it: one bad field costs only its own parts.
+
+    `kept(as_number, returned, "the mean loss")` is the number, or `{UNFIT: "It returned ..."}`.
+    """
+    try:
+        return read(*args, **kwargs)
+    except AnswerError as fault:
+        return {UNFIT: str(fault)}
 
 
 def as_number(value: Any, what: str) -> float:
-    """A number that a student's function returned, also as a one-element tensor.
+    """A number that a student's function returned: a float, an int, or one element of a tensor.
 
     Raises:
-        AnswerError: It is None, or nothing that stands for one number.
+        AnswerError: It is None, not one number, or a tensor that still holds a graph.
     """
     if value is None:
         raise AnswerError(f"It returned None where {what} was expected: is there a return?")
@@ -158,17 +228,58 @@ def as_number(value: Any, what: str) -> float:
         if value.numel() != 1:
             shape = list(value.shape)
             raise AnswerError(f"It returned a tensor of shape {shape}; {what} is one number.")
-        return value.item()
+        if value.requires_grad:
+            raise AnswerError(
+                f"It returned a tensor that still holds its graph, and the memory of it; {what} is "
+                "a number: use .item() or .detach()."
+            )
+        value = value.item()
+    elif isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
     if isinstance(value, (str, bytes)):  # float() would read one
         text = f"{value!r}"[:40]
         raise AnswerError(
             f"It returned the text {text}; {what} is a number: return it unformatted."
         )
     try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
         return float(value)
     except (TypeError, ValueError):
         kind = type(value).__name__
         raise AnswerError(f"It returned a {kind}; {what} is a number.") from None
+
+
+def as_attribute(owner: Any, name: str) -> float:
+    """A number that a student's object holds under a name.
+
+    Raises:
+        AnswerError: There is no such attribute, or it is not a number.
+    """
+    value = getattr(owner, name, None)
+    if value is None:
+        has = f"the attribute {name} of your object is None"
+        has = has if hasattr(owner, name) else f"your object has no attribute {name}"
+        raise AnswerError(f"{has[0].upper()}{has[1:]}; set self.{name} to a number.")
+    try:
+        return as_number(value, f"self.{name}")
+    except AnswerError as fault:
+        text = str(fault).replace("It returned", f"self.{name} is", 1)
+        raise AnswerError(text) from None
+
+
+def as_index(value: Any, what: str) -> int:
+    """A whole number that a student's function returned: an int, or one element of a tensor.
+
+    Raises:
+        AnswerError: It is not a number, or a float.
+    """
+    number = as_number(value, what)
+    if isinstance(value, (float, np.floating)) or (
+        isinstance(value, Tensor) and value.is_floating_point()
+    ):
+        raise AnswerError(f"It returned {number:g}, a float; {what} is a whole number, an int.")
+    return int(number)
 
 
 def as_numbers(value: Any, name: str, what: str, *, hint: str = "") -> list[float]:
@@ -176,17 +287,19 @@ def as_numbers(value: Any, name: str, what: str, *, hint: str = "") -> list[floa
 
     Args:
         value: What came back.
-        name: How the exercise calls the list, as `lrs`.
-        what: What is in it, as `the losses, one a step`.
+        name: How the exercise calls the list, e.g. `lrs`.
+        what: What is in it, e.g. `the losses, one per step`.
         hint: How a list may come to be in the list.
 
     Raises:
-        AnswerError: It is no such list, or an entry is no number.
+        AnswerError: It is not such a list, or an entry is not a number.
     """
     if isinstance(value, (Tensor, np.ndarray)):
         if value.ndim != 1:
             shape = list(value.shape)
             raise AnswerError(f"Return the list of {what}; what came back has the shape {shape}.")
+        if getattr(value, "requires_grad", False):
+            raise AnswerError(f"Return the list of {what}; what came back still holds a graph.")
         value = value.tolist()
     if not isinstance(value, (list, tuple)):
         kind = type(value).__name__
@@ -197,14 +310,67 @@ def as_numbers(value: Any, name: str, what: str, *, hint: str = "") -> list[floa
 def _entry(entry: Any, where: str, hint: str) -> float:
     try:
         return as_number(entry, where)
-    except AnswerError:
-        hint = f"; {hint}" if hint and isinstance(entry, list) else ""
+    except AnswerError as fault:
+        if isinstance(entry, Tensor) and entry.requires_grad:
+            raise AnswerError(f"{where} still holds its graph: use .item() or .detach().") from None
+        if not isinstance(entry, (list, tuple)):
+            raise AnswerError(f"{where}: {fault}") from None
+        hint = f"; {hint}" if hint else ""
         kind = type(entry).__name__
         raise AnswerError(f"{where} is a {kind}, and should be a number{hint}.") from None
 
 
+def kept_entries(
+    returned: Any, wanted: Mapping[str, tuple[Callable[..., Any], str]]
+) -> dict[str, Any]:
+    """The entries of a dictionary that a student's function returned, each read and kept.
+
+    `kept_entries(returned, {"loss": (as_number, "the mean loss")})`: one missing or of the wrong
+    kind costs only its own parts.
+    """
+    return {
+        key: kept(
+            lambda key=key, read=read, what=what: read(_entry_of(returned, key, wanted), what)
+        )
+        for key, (read, what) in wanted.items()
+    }
+
+
+def _entry_of(returned: Any, key: str, wanted: Mapping[str, Any]) -> Any:
+    if isinstance(returned, dict) and key in returned:
+        return returned[key]
+    *most, last = (repr(name) for name in wanted)
+    named = f"{', '.join(most)} and {last}" if most else last
+    raise AnswerError(f"Return a dictionary with the keys {named}; {seen(returned)}")
+
+
+def as_text(value: Any, what: str) -> str:
+    """A text that a student's function returned.
+
+    Raises:
+        AnswerError: It is something else.
+    """
+    if isinstance(value, str):
+        return value
+    raise AnswerError(f"It returned a {type(value).__name__}; {what} is a text.")
+
+
+def pair(returned: Any, what: str) -> tuple[Any, Any]:
+    """The two things that a student's function returned.
+
+    Raises:
+        AnswerError: It did not return two things.
+    """
+    if isinstance(returned, (tuple, list)) and len(returned) == 2:
+        return returned[0], returned[1]
+    kind = type(returned).__name__
+    if isinstance(returned, (tuple, list)):
+        kind = f"{kind} of {len(returned)}"
+    raise AnswerError(f"Return two things, {what}; what came back was a {kind}.")
+
+
 def seen(value: Any) -> str:
-    """What came back in place of a dictionary with certain keys, as the end of a message."""
+    """What came back instead of a dictionary with certain keys, to end a message."""
     if isinstance(value, dict):
         keys = ", ".join(f"{key!r}"[:30] for key in list(value)[:6])
         return f"what came back has the keys {keys}." if keys else "what came back was empty."

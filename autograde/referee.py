@@ -8,22 +8,43 @@ claims about its own score is not believed.
 
 from __future__ import annotations
 
+import inspect
+import linecache
+import random
+import re
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from autograde.by_hand import written_by_hand as written_by_hand
-from autograde.compare import Difference, first_difference
-from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError, Part, Wrong
+from autograde.compare import CHANGED, Difference, first_difference
+from autograde.exercise import (
+    UNFIT,
+    Answer,
+    AnswerError,
+    Case,
+    Exercise,
+    NotAllowedError,
+    Part,
+    Wrong,
+)
+from course.state import fresh_settings, undisturbed
 
 CPU = torch.device("cpu")
-OUR_OWN = ("NotImplementedError", "AnswerError", "NotAllowedError")
-"""Exceptions that mean the same whoever raises them, and so show no misconception."""
+EVIDENCE = 2
+"""Cases in which a misconception must show before it is named: one may be a coincidence."""
+
+
+Scope = list[tuple[Part, tuple[str, ...]]]
+"""Parts, and the fields in them that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +129,10 @@ def judge(
         ask: Hands a case to the student's function, wherever it runs, and returns its answer.
         seed: Of the cases; recorded, so that a regrade repeats exactly.
         parts: Which parts count: those students see, the hidden ones, or all. Hidden ones are
-            asked beside the shown ones, by which a misconception is recognised.
+            asked with the shown ones, by which a misconception is recognised.
         device: Where the reference computes; the answers must come from the same kind.
     """
-    with _usual_torch(device):
+    with usual_torch(device):
         return _judge(exercise, ask, seed, parts, device)
 
 
@@ -119,9 +140,9 @@ def _judge(exercise: Exercise, ask: Ask, seed: int, parts: PartsAsked, device: A
     to_ask = [part for part in exercise.parts if parts != "shown" or not part.hidden]
     asked = {part.key: exercise.cases(part, seed) for part in to_ask}
     answers = {part.key: [ask(case) for case in asked[part.key]] for part in to_ask}
-    right = _Oracle(exercise, exercise.reference, device)
+    right = _Reference(exercise, exercise.reference, device)
     results = [_judge_part(exercise, part, asked, answers, right, device) for part in to_ask]
-    results = _recognised(exercise, results, asked, answers, device)
+    results = _recognised(exercise, results, asked, answers, right, device)
     results = [result for result in results if parts != "hidden" or result.part.hidden]
     return Verdict(
         exercise_id=exercise.id,
@@ -133,7 +154,7 @@ def _judge(exercise: Exercise, ask: Ask, seed: int, parts: PartsAsked, device: A
 
 
 class _Oracle:
-    """Answers of one of our own functions, computed once a case."""
+    """Answers of one of our own functions, computed once per case."""
 
     def __init__(self, exercise: Exercise, function: Callable[..., Any], device: Any) -> None:
         self.answer = partial(answer_of, exercise, function, device=device)
@@ -147,34 +168,93 @@ class _Oracle:
         return self.known[id(case)]
 
 
+class _Reference(_Oracle):
+    """The reference's answers; what it may change itself counts for nobody else."""
+
+    def __call__(self, case: Case) -> Answer | Raised:
+        answer = super().__call__(case)
+        known = not isinstance(answer, Raised) and CHANGED in answer
+        return {**answer, CHANGED: []} if known else answer
+
+
 def answer_of(
     exercise: Exercise, function: Callable[..., Any], case: Case, *, device: Any = CPU
 ) -> Answer | Raised:
     """Call a function on a case: its answer, or what it raised. Same random numbers each time."""
     try:
-        with _usual_torch(device):
+        with usual_torch(device):
+            _look_at_arguments(exercise, function)
             return exercise.run(function, copy_of(case), device)
     except NotImplementedError as fault:
         return Raised("NotImplementedError", str(fault))
     except (AnswerError, NotAllowedError) as fault:
         return Raised(type(fault).__name__, str(fault))
     except Exception as fault:
-        return Raised(type(fault).__name__, " ".join(str(fault).split())[:300])
+        text = " ".join(str(fault).split())[:300]
+        if _in_our_own_code(fault, function):
+            return Raised("AnswerError", _not_understood(exercise, type(fault).__name__, text))
+        return Raised(type(fault).__name__, text + _line_of(fault, function))
+
+
+def _look_at_arguments(exercise: Exercise, function: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be called with as many arguments as it will be given."""
+    names = exercise.arguments
+    try:
+        inspect.signature(function).bind(*names)
+    except TypeError:
+        takes = inspect.signature(function)
+        name = getattr(function, "__name__", "Your function")
+        raise AnswerError(
+            f"{name}{takes} cannot be called as {exercise.signature}: it is given "
+            f"{len(names)} arguments, in this order. Their names are yours to choose."
+        ) from None
+    except ValueError:  # a built-in function, which has no signature to look at
+        pass
+
+
+def _not_understood(exercise: Exercise, kind: str, text: str) -> str:
+    what = f"what {exercise.name} gave back or left behind"
+    return f"The check could not read {what} ({kind}: {text}), though your own code raised nothing."
+
+
+HERE = str(Path(__file__).parent)
+
+
+def _in_our_own_code(fault: BaseException, function: Callable[..., Any]) -> bool:
+    """Whether an exception came through our own files alone: the student's code raised nothing."""
+    files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)}
+    own = _file_of(function)
+    return own is not None and own not in files and all(name.startswith(HERE) for name in files)
+
+
+def _line_of(fault: BaseException, function: Callable[..., Any]) -> str:
+    """The innermost line of the student's own file that an exception came through."""
+    own, line = _file_of(function), ""
+    for frame, number in traceback.walk_tb(fault.__traceback__):
+        if frame.f_code.co_filename == own:
+            line = linecache.getline(own, number).strip()
+    return f", at the line: {line[:100]}" if line else ""
+
+
+def _file_of(function: Callable[..., Any]) -> str | None:
+    """The file that a function, or a class's first method, was written in."""
+    codes = [function, *vars(function).values()] if isinstance(function, type) else [function]
+    found = (getattr(inspect.unwrap(one), "__code__", None) for one in codes)
+    return next((code.co_filename for code in found if code is not None), None)
 
 
 @contextmanager
-def _usual_torch(device: Any) -> Iterator[None]:
-    """torch as it is when fresh, whatever a notebook has set: seed, default dtype, grad mode."""
-    dtype = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-        with forked, torch.enable_grad(), _usual_device():
-            generator = torch if device.type == "cuda" else torch.default_generator
-            generator.manual_seed(0)  # torch's own also notes down the stack, for CUDA
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
+def usual_torch(device: Any) -> Iterator[None]:
+    """Everything as it is when fresh, whatever a notebook has set, and given back afterwards.
+
+    The seeds of torch, NumPy and Python, torch's default dtype, grad and inference mode, autocast.
+    """
+    with undisturbed(torch.device(device)), fresh_settings(), _usual_device():
+        generator = torch if device.type == "cuda" else torch.default_generator
+        generator.manual_seed(0)  # torch's own also notes down the stack, for CUDA
+        random.seed(0)
+        np.random.seed(0)
+        yield
 
 
 def _usual_device() -> AbstractContextManager[Any]:
@@ -183,7 +263,7 @@ def _usual_device() -> AbstractContextManager[Any]:
 
 
 def copy_of(case: Any) -> Any:
-    """Plain data anew, so that what one function changes in place no other sees."""
+    """A copy of plain data, so that what one function changes in place no other sees."""
     if isinstance(case, torch.Tensor):
         return case.clone()
     if isinstance(case, dict):
@@ -205,7 +285,9 @@ def _judge_part(
         if isinstance(answer, Raised):
             return PartResult(part, False, raised=answer)
         expected = right(case)
-        if isinstance(expected, Raised):
+        if isinstance(expected, Raised) or _unfit(expected):
+            if not isinstance(expected, Raised):
+                expected = Raised("AnswerError", _unfit(expected))
             raise RefereeFault(
                 f"The reference of {exercise.id} raised {expected.kind} on a case of part "
                 f"'{part.key}': {expected.text}"
@@ -219,57 +301,163 @@ class RefereeFault(Exception):
     """The referee itself failed: nobody's grade may change for it."""
 
 
+def _unfit(answer: Answer) -> str:
+    """What is wrong with the kind of a field; empty if every field is fit."""
+    texts = (str(v[UNFIT]) for v in answer.values() if isinstance(v, dict) and UNFIT in v)
+    return next(texts, "")
+
+
 def _recognised(
     exercise: Exercise,
     results: list[PartResult],
     asked: dict[str, list[Case]],
     answers: dict[str, list[Any]],
+    right: _Oracle,
     device: Any,
 ) -> list[PartResult]:
-    """Say of each failed part which misconception its answers show.
-
-    One that answers alike on every case explains all; else one that does so on every case of the
-    failed parts; else each failed part is looked at by itself, in the field that differs, since
-    answers often show two mistakes at once.
-    """
+    """Say of each failed part which misconception its answers show, where that is certain."""
     failed = [result for result in results if not result.passed]
-    oracles = {wrong.name: _Oracle(exercise, wrong.function, device) for wrong in exercise.wrong}
-
-    def shown_by(looked_at: list[PartResult], *, one_field: bool = False) -> Wrong | None:
-        def alike(wrong: Wrong, result: PartResult) -> bool:
-            fields = result.part.fields
-            if one_field and result.difference:
-                fields = (result.difference.field,)
-            pairs = zip(asked[result.part.key], answers[result.part.key], strict=True)
-            oracle = oracles[wrong.name]
-            return all(
-                _alike(exercise, fields, oracle(case), answer, device) for case, answer in pairs
-            )
-
-        candidates = (w for w in exercise.wrong if all(alike(w, result) for result in looked_at))
-        return next(candidates, None)
-
     if not failed:
         return results
-    whole = shown_by(results) or shown_by(failed)
+    look = _Recogniser(exercise, results, asked, answers, right, device)
+    whole = look.shown_by([(result.part, result.part.fields) for result in failed])
     return [
-        result
-        if result.passed
-        else replace(result, shows=whole or shown_by([result], one_field=True))
+        result if result.passed else replace(result, shows=whole or look.by_itself(result))
         for result in results
     ]
 
 
-def _alike(
-    exercise: Exercise, fields: tuple[str, ...], known: Any, answer: Any, device: Any
-) -> bool:
-    """Whether an answer is a wrong function's: equal fields, or the same kind of exception."""
-    if isinstance(known, Raised) or isinstance(answer, Raised):
-        same = (
-            isinstance(known, Raised) and isinstance(answer, Raised) and known.kind == answer.kind
+class _Recogniser:
+    """Looks for the wrong function of the bank that answers as a student did.
+
+    A misconception is named if its wrong function answers alike, in at least `EVIDENCE` cases in a
+    way that is neither right nor trivial, and no other wrong function of the bank does. One that
+    answers alike in every case explains all of it. Otherwise each failed part is looked at by
+    itself, in the field that differs, since answers often show two mistakes at once. Nothing else
+    in the same answers may then deny the name: it explains that field in every part, and it would
+    not have failed in a field that came out right.
+    """
+
+    def __init__(
+        self,
+        exercise: Exercise,
+        results: list[PartResult],
+        asked: dict[str, list[Case]],
+        answers: dict[str, list[Any]],
+        right: _Oracle,
+        device: Any,
+    ) -> None:
+        self.exercise, self.right, self.device = exercise, right, device
+        self.parts = [result.part for result in results]
+        self.passed = [result.part for result in results if result.passed]
+        self.pairs = {
+            key: list(zip(asked[key], given, strict=True)) for key, given in answers.items()
+        }
+        self.bank = [(wrong, _Oracle(exercise, wrong.function, device)) for wrong in exercise.wrong]
+
+    def by_itself(self, result: PartResult) -> Wrong | None:
+        """What a failed part shows in the field that differs, if nothing else denies it."""
+        if result.difference is None:
+            return self.shown_by([(result.part, result.part.fields)], deniable=True)
+        field = result.difference.field
+        looks_at = [part for part in self.parts if field in (part.fields or (field,))]
+        return self.shown_by([(part, (field,)) for part in looks_at], deniable=True)
+
+    def shown_by(self, scope: Scope, *, deniable: bool = False) -> Wrong | None:
+        """The one misconception that the answers show in a scope, or None."""
+        candidates = [
+            (wrong, oracle)
+            for wrong, oracle in self.bank
+            if all(self.alike(wrong, oracle, *where, skip_raised=deniable) for where in scope)
+            and all(self.alike(wrong, oracle, part, part.fields) for part in self.passed)
+            and not (deniable and self.denied(oracle))
+        ]
+        names = {wrong.name for wrong, _ in candidates}
+        if len(names) != 1 or not any(self.evident(*one, scope) for one in candidates):
+            return None
+        return next((wrong for wrong in self.exercise.wrong
+                     if wrong.name in names and wrong.message), None)  # fmt: skip
+
+    def alike(
+        self,
+        wrong: Wrong,
+        oracle: _Oracle,
+        part: Part,
+        fields: tuple[str, ...],
+        *,
+        skip_raised: bool = False,
+    ) -> bool:
+        """Whether it answers alike in all cases of a part, apart from those without a value."""
+        valued = [
+            (case, answer)
+            for case, answer in self.pairs[part.key]
+            if not (skip_raised and fields != part.fields and isinstance(answer, Raised))
+        ]
+        return all(
+            _alike(self.exercise, wrong, fields, oracle(case), answer, self.device)
+            for case, answer in valued
         )
-        return same and known.kind not in OUR_OWN
+
+    def denied(self, oracle: _Oracle) -> bool:
+        """Whether an answer came, and is right, where the wrong function's is not."""
+        return any(
+            not isinstance(answer, Raised)
+            and (isinstance(oracle(case), Raised) or self.right_where_not(oracle, case, answer, f))
+            for part in self.parts
+            for case, answer in self.pairs[part.key]
+            for f in part.fields or self.right(case)
+        )
+
+    def right_where_not(self, oracle: _Oracle, case: Case, answer: Answer, field: str) -> bool:
+        """Whether a field of an answer is right, and not that of the wrong function."""
+        known, given = (
+            _difference(self.exercise, (field,), self.right(case), one, self.device)
+            for one in (oracle(case), answer)
+        )
+        return known is not None and given is None
+
+    def evident(self, wrong: Wrong, oracle: _Oracle, scope: Scope) -> bool:
+        """Whether the wrong function shows in enough cases for more than a coincidence."""
+        shown = 0
+        for part, fields in scope:
+            for case, _ in self.pairs[part.key]:
+                known = oracle(case)
+                if isinstance(known, Raised):
+                    shown += bool(wrong.raises)
+                elif any(
+                    (found := _difference(
+                        self.exercise, (field,), self.right(case), known, self.device
+                    ))
+                    and not found.trivial
+                    for field in fields or self.right(case)
+                ):  # fmt: skip
+                    shown += 1
+        return wrong.sure or shown >= EVIDENCE
+
+
+def _alike(
+    exercise: Exercise,
+    wrong: Wrong,
+    fields: tuple[str, ...],
+    known: Any,
+    answer: Any,
+    device: Any,
+) -> bool:
+    """Whether an answer is a wrong function's: equal fields, or an exception known to be its."""
+    if isinstance(known, Raised) or isinstance(answer, Raised):
+        both = isinstance(known, Raised) and isinstance(answer, Raised)
+        return both and bool(wrong.raises) and all(_told(wrong, r) for r in (known, answer))
     return _difference(exercise, fields, known, answer, device) is None
+
+
+def _told(wrong: Wrong, raised: Raised) -> bool:
+    return re.search(wrong.raises, f"{raised.kind}: {raised.text}") is not None
+
+
+def difference_in(exercise: Exercise, part: Part, case: Case, answer: Answer) -> Difference | None:
+    """Where an answer to one case of a part differs from the reference's, on the CPU."""
+    right = _Reference(exercise, exercise.reference, CPU)(case)
+    return _difference(exercise, part.fields, right, answer, CPU)
 
 
 def _difference(

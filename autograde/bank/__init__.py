@@ -11,9 +11,25 @@ if TYPE_CHECKING:
     from autograde.exercise import Exercise
 
 
+VALUES = ("Number", "Choice", "Choices", "Order", "Tune", "Write")
+"""Classes of exercises answered by a value."""
+CODE = ("Exercise",)
+"""Classes of exercises answered by a function or a class, which a referee calls."""
+
+
 def catalogue() -> dict[str, Entry]:
     """All exercises by id, without importing torch."""
-    return read_catalogue("autograde.bank", Path(__file__).parent, "Exercise")
+    return read_catalogue("autograde.bank", Path(__file__).parent, (*CODE, *VALUES))
+
+
+def asks_for_code() -> dict[str, Entry]:
+    """Those answered by a function or a class."""
+    return {id: entry for id, entry in catalogue().items() if entry.marker in CODE}
+
+
+def asks_for_value() -> dict[str, Entry]:
+    """Those answered by a number, an option, an order: see `autograde.kinds`."""
+    return {id: entry for id, entry in catalogue().items() if entry.marker in VALUES}
 
 
 def load(id: str) -> Exercise:

@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
 
 import torch
-from torch import nn
 
-from autograde.bank.harness import build_batches, draw_batches, draw_state, load_state, state_of
-from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number
+from autograde.bank.common_wrong import TRAINS, common
+from autograde.bank.harness import TRAINED, Training, draw_training
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept
 from course.engine import train_one_epoch, train_step
-
-FEATURES, CLASSES = 4, 3
-
-
-def _model() -> nn.Module:
-    return nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), nn.Linear(6, CLASSES))
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Micro-batches as the part asks for, weights and a learning rate."""
+    """Micro-batches as the part asks for, one more of them in the second case."""
     size = source.integer(3, 5)
+    more = [size] * source.index
     sizes = {
-        "equal": [size] * source.integer(2, 4),
-        "short": [size, size, source.integer(1, 2)],
+        "equal": [size, size, *more[:2]],
+        "short": [size, *more, source.integer(1, 2)],
         "stale": [size, size],
-        "many": [source.integer(1, 6) for _ in range(4)] + [7],
+        "loss": [size, *more, source.integer(1, 2)],
+        "memory": [size, size, size],
+        "many": [source.integer(1, 6), 1, source.integer(2, 6), 7],
     }[part]
-    model = _model()
-    return {
-        "state": draw_state(source, model),
-        "micro_batches": draw_batches(source, sizes, FEATURES, CLASSES),
-        "lr": source.uniform(0.1, 0.5),
-        "stale": [source.normal(*p.shape) for p in model.parameters()] if part == "stale" else [],
-    }
+    case = draw_training(source, sizes, vary=part == "equal", stale=part == "stale")
+    groups = part == "stale" and source.index == 1  # only the second of the two has a gradient
+    if groups:
+        case["stale"] = [None, None, *case["stale"][2:]]
+    return {**case, "optimizer": "groups"} if groups else case
 
 
 class _Graph:
@@ -44,36 +42,60 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """Weights after the call, the returned loss, and the sizes of the batches the model saw.
 
     `piled_up` tells whether a forward pass began while two earlier graphs waited for their
-    backward(). One may wait: it does no harm before the next.
+    backward(), or were kept by one that retains them. One may: it does no harm before the next.
     """
-    model = load_state(_model(), case["state"], device)
-    for parameter, grad in zip(model.parameters(), case["stale"], strict=False):
-        parameter.grad = grad.to(device)
-    sizes: list[int] = []
+    t = Training(case, device)
+    retaining = [False]
     waiting: weakref.WeakSet[_Graph] = weakref.WeakSet()  # a graph that is dropped leaves by itself
     piled_up = []
 
-    def before(_model, args):
-        sizes.append(len(args[0]))
+    def before(_model, _args):
         piled_up.append(len(waiting) > 1)
 
     def after(_model, _args, logits):
         if logits.grad_fn is not None:
             graph = _Graph()
             waiting.add(graph)
-            logits.grad_fn.register_hook(lambda *_: waiting.discard(graph))
+            logits.grad_fn.register_hook(
+                lambda *_: None if retaining[0] else waiting.discard(graph)
+            )
 
-    model.register_forward_pre_hook(before)
-    model.register_forward_hook(after)
-    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"])
-    micro_batches = build_batches(case["micro_batches"], device)
-    returned = function(model, micro_batches, nn.CrossEntropyLoss(), optimizer)
+    hooks = (t.model.register_forward_pre_hook(before), t.model.register_forward_hook(after))
+    with _noting_retained(retaining):
+        returned = function(t.model, t.batches, t.criterion, t.optimizer)
+    for hook in hooks:
+        hook.remove()
     return {
-        "weights": state_of(model),
-        "loss": as_number(returned, "the mean loss of all examples"),
-        "sizes": sorted(sizes),
+        "weights": t.state(),
+        "disturbed": t.changed(TRAINED),
+        "loss": kept(as_number, returned, "the mean loss of all examples"),
+        "sizes": sorted(size for size, _ in t.forwards),
         "piled_up": any(piled_up),
+        "moved": t.moved(),
     }
+
+
+@contextmanager
+def _noting_retained(retaining: list[bool]) -> Iterator[None]:
+    """Holds True in `retaining` during a backward pass that keeps its graph."""
+
+    def noting(function):
+        def call(*args, **kwargs):
+            at_third = len(args) > 2 and args[2]
+            retaining[0] = bool(kwargs.get("retain_graph", at_third) or kwargs.get("create_graph"))
+            try:
+                return function(*args, **kwargs)
+            finally:
+                retaining[0] = False
+
+        return call
+
+    autograd = torch.autograd
+    with (
+        mock.patch.object(autograd, "backward", noting(autograd.backward)),
+        mock.patch.object(autograd, "grad", noting(autograd.grad)),
+    ):
+        yield
 
 
 def reference(model, micro_batches, criterion, optimizer) -> float:
@@ -81,84 +103,85 @@ def reference(model, micro_batches, criterion, optimizer) -> float:
     return train_step(model, micro_batches, criterion, optimizer).loss
 
 
-def _accumulate(model, micro_batches, criterion, optimizer, scale, *, clear_inside=False) -> float:
-    """The right order with another factor on each loss; the wrong ones below vary it."""
-    total = 0.0
-    optimizer.zero_grad()
-    for inputs, targets in micro_batches:
-        if clear_inside:
-            optimizer.zero_grad()
-        loss = criterion(model(inputs), targets) * scale(targets)
-        loss.backward()
-        total += loss.item()
-    return total
-
-
 def _share(micro_batches):
     num_examples = sum(len(targets) for _, targets in micro_batches)
     return lambda targets: len(targets) / num_examples
 
 
-def _mean_loss(model, micro_batches, criterion) -> float:
-    with torch.no_grad():
-        share = _share(micro_batches)
-        return sum(criterion(model(x), y).item() * share(y) for x, y in micro_batches)
+def _by_share(targets, micro_batches):
+    return _share(micro_batches)(targets)
 
 
-def not_divided(model, micro_batches, criterion, optimizer):
-    total = _accumulate(model, micro_batches, criterion, optimizer, lambda _: 1.0)
-    optimizer.step()
-    return total / len(micro_batches)
+def _in_full(_targets, _micro_batches):
+    return 1.0
 
 
-def mean_of_means(model, micro_batches, criterion, optimizer):
+def _updating(scale=_by_share, *, clear="before", step="after"):
+    """The right mean loss with another update: what is wrong with the weights shows in them alone.
+
+    Args:
+        scale: The factor on a micro-batch's loss, from its targets and all micro-batches.
+        clear: Where zero_grad() stands: before the loop, inside it, or nowhere.
+        step: Where step() stands: after the loop, inside it, or nowhere.
+    """
+
+    def update(model, micro_batches, criterion, optimizer) -> float:
+        share, total = _share(micro_batches), 0.0
+        if clear == "before":
+            optimizer.zero_grad()
+        for inputs, targets in micro_batches:
+            if clear == "inside":
+                optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            (loss * scale(targets, micro_batches)).backward()
+            if step == "inside":
+                optimizer.step()
+            total += loss.item() * share(targets)
+        if step == "after":
+            optimizer.step()
+        return total
+
+    return update
+
+
+def _first_size(targets, micro_batches):
+    return len(targets) / (len(micro_batches) * len(micro_batches[0][1]))
+
+
+not_divided = _updating(_in_full)
+divided_by_k = _updating(lambda _, micro_batches: 1 / len(micro_batches))
+summed_over_examples = _updating(lambda targets, _: len(targets))
+weighed_by_first_size = _updating(_first_size)
+cleared_inside = _updating(clear="inside")
+stepped_inside = _updating(_in_full, clear="inside", step="inside")
+stepped_inside_by_share = _updating(clear="inside", step="inside")
+stepped_inside_adding_up = _updating(step="inside")
+stepped_inside_in_full = _updating(_in_full, step="inside")
+never_stepped = _updating(step="")
+not_cleared = _updating(clear="")
+
+
+def first_group_cleared(model, micro_batches, criterion, optimizer):
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.grad = None
+    return not_cleared(model, micro_batches, criterion, optimizer)
+
+
+def graphs_retained(model, micro_batches, criterion, optimizer):
+    share, losses = _share(micro_batches), []
     optimizer.zero_grad()
-    share, total = _share(micro_batches), 0.0
-    for inputs, targets in micro_batches:
-        loss = criterion(model(inputs), targets)
-        (loss * share(targets)).backward()
-        total += loss.item()
-    optimizer.step()
-    return total / len(micro_batches)
-
-
-def divided_by_k(model, micro_batches, criterion, optimizer):
-    accum_steps = len(micro_batches)
-    total = _accumulate(model, micro_batches, criterion, optimizer, lambda _: 1 / accum_steps)
-    optimizer.step()
-    return total
-
-
-def cleared_inside(model, micro_batches, criterion, optimizer):
-    share = _share(micro_batches)
-    total = _accumulate(model, micro_batches, criterion, optimizer, share, clear_inside=True)
-    optimizer.step()
-    return total
-
-
-def stepped_inside(model, micro_batches, criterion, optimizer):
-    share, total = _share(micro_batches), 0.0
-    for inputs, targets in micro_batches:
-        optimizer.zero_grad()
-        loss = criterion(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        total += loss.item() * share(targets)
-    return total
-
-
-def never_stepped(model, micro_batches, criterion, optimizer):
-    return _accumulate(model, micro_batches, criterion, optimizer, _share(micro_batches))
-
-
-def not_cleared(model, micro_batches, criterion, optimizer):
-    share, total = _share(micro_batches), 0.0
     for inputs, targets in micro_batches:
         loss = criterion(model(inputs), targets) * share(targets)
-        loss.backward()
-        total += loss.item()
+        loss.backward(retain_graph=True)
+        losses.append(loss)
     optimizer.step()
-    return total
+    return sum(losses).item()
+
+
+def empties_the_list(model, micro_batches, criterion, optimizer):
+    result = weighted_losses(model, list(micro_batches), criterion, optimizer)
+    micro_batches.clear()
+    return result
 
 
 def joined(model, micro_batches, criterion, optimizer):
@@ -179,28 +202,29 @@ def one_backward(model, micro_batches, criterion, optimizer):
     return loss.item()
 
 
-def last_loss(model, micro_batches, criterion, optimizer):
-    optimizer.zero_grad()
-    share = _share(micro_batches)
-    for inputs, targets in micro_batches:
-        loss = criterion(model(inputs), targets)
-        (loss * share(targets)).backward()
-    optimizer.step()
-    return loss.item()
+def _returning(what):
+    """The right update; `what(losses, shares)` is returned."""
 
+    def wrong(model, micro_batches, criterion, optimizer):
+        share, losses = _share(micro_batches), []
+        optimizer.zero_grad()
+        for inputs, targets in micro_batches:
+            loss = criterion(model(inputs), targets)
+            (loss * share(targets)).backward()
+            losses.append(loss.item())
+        optimizer.step()
+        return what(losses, [share(targets) for _, targets in micro_batches])
 
-def last_share(model, micro_batches, criterion, optimizer):
-    optimizer.zero_grad()
-    share = _share(micro_batches)
-    for inputs, targets in micro_batches:
-        loss = criterion(model(inputs), targets) * share(targets)
-        loss.backward()
-    optimizer.step()
-    return loss.item()
+    return wrong
 
 
 def weighted_losses(model, micro_batches, criterion, optimizer):
-    total = _accumulate(model, micro_batches, criterion, optimizer, _share(micro_batches))
+    share, total = _share(micro_batches), 0.0
+    optimizer.zero_grad()
+    for inputs, targets in micro_batches:
+        loss = criterion(model(inputs), targets) * share(targets)
+        loss.backward()
+        total += loss.item()
     optimizer.step()
     return total
 
@@ -239,14 +263,40 @@ def gradients_added_by_hand(model, micro_batches, criterion, optimizer):
 EXERCISE = Exercise(
     id="03a.accumulate",
     title="accumulate gradients over micro-batches",
-    source='Lecture 3, "Simulating a big batch"; ledger X05, C06, N19, F43',
+    source='Lecture 3, "Simulating a big batch"',
+    ledger=("X05", "C06", "N19", "F43"),
     minutes=15,
+    difficulty=2,
+    read=("course.engine.train_step", "N19", "F43"),
+    hints=(
+        "backward() adds to .grad. What has to be done once, and what once per micro- batch?",
+        "A mean over all examples is a weighted mean of the micro-batches' means. What is "
+        "the weight of a short one?",
+        "Count all examples first. In the loop: loss = criterion(model(inputs), targets) "
+        "* len(targets) / num_examples, loss.backward(), total += loss.item(). "
+        "zero_grad() before the loop, step() after it.",
+    ),
     signature="accumulate(model, micro_batches, criterion, optimizer)",
     parts=(
-        Part("equal", "micro-batches of equal size", points=1),
-        Part("short", "a shorter last micro-batch", points=1),
-        Part("stale", "gradients left over from before", points=1),
-        Part("many", "micro-batches of any sizes", points=1, hidden=True),
+        Part(
+            "equal",
+            "the update from equal micro-batches, with any criterion and optimizer",
+            points=1,
+            cases=3,
+            fields=("weights", "disturbed"),
+        ),
+        Part(
+            "short", "the update with a shorter last micro-batch", points=0.5, fields=("weights",)
+        ),
+        Part("stale", "gradients left over from before", points=0.5, fields=("weights",)),
+        Part("loss", "the mean loss of all examples", points=0.5, cases=3, fields=("loss",)),
+        Part(
+            "memory",
+            "one micro-batch at a time, and its graph",
+            points=0.5,
+            fields=("sizes", "piled_up", "moved"),
+        ),
+        Part("many", "micro-batches of any sizes", points=1, fields=("weights",), hidden=True),
     ),
     reference=reference,
     draw=draw,
@@ -254,23 +304,18 @@ EXERCISE = Exercise(
     says={
         "weights": "after the step",
         "loss": "the returned loss",
-        "sizes": "the model saw batches of other sizes:",
+        "sizes": "the sizes of the batches that the model was called on",
         "piled_up": "whether the graphs of several micro-batches were held at once",
+        "moved": "whether the weights moved",
     },
     by_hand=(train_step, train_one_epoch),
     wrong=(
         Wrong(
-            "mean-of-means",
-            mean_of_means,
-            "The update is right; the returned loss is the mean of the micro-batches' means, in "
-            "which a short one counts as much as a full one. Weigh each by len(targets) / "
-            "num_examples here too.",
-        ),
-        Wrong(
             "not-divided",
             not_divided,
-            "Each loss counts in full, so the gradient is K times too long. Multiply each loss by "
-            "its share of the examples before backward().",
+            "The weights moved as if each loss counted in full: with K equal micro-batches the "
+            "gradient is K times too long. Multiply each loss by its share of the examples before "
+            "backward().",
         ),
         Wrong(
             "divided-by-k",
@@ -279,10 +324,22 @@ EXERCISE = Exercise(
             "by its number of examples: len(targets) / num_examples.",
         ),
         Wrong(
+            "summed-over-examples",
+            summed_over_examples,
+            "The weights moved by the sum over the examples, not by their mean. Divide by the "
+            "number of all examples before step().",
+        ),
+        Wrong(
+            "weighed-by-first-size",
+            weighed_by_first_size,
+            "The gradient was divided by K times the length of the first micro-batch. Count the "
+            "examples of all of them instead.",
+        ),
+        Wrong(
             "cleared-inside",
             cleared_inside,
-            "Only the last micro-batch arrived: zero_grad() inside the loop erases the others. "
-            "Call it once, before the loop.",
+            "The weights moved by the last micro-batch's gradient alone. zero_grad() inside the "
+            "loop erases the others: call it once, before the loop.",
         ),
         Wrong(
             "stepped-inside",
@@ -290,6 +347,9 @@ EXERCISE = Exercise(
             "That is one update for each micro-batch. Let the gradients add up in the loop and "
             "call optimizer.step() once, after it.",
         ),
+        Wrong("stepped-inside", stepped_inside_by_share),
+        Wrong("stepped-inside", stepped_inside_adding_up),
+        Wrong("stepped-inside", stepped_inside_in_full),
         Wrong(
             "never-stepped",
             never_stepped,
@@ -305,27 +365,52 @@ EXERCISE = Exercise(
         Wrong(
             "joined",
             joined,
-            "Right numbers, but the model saw the big batch that does not fit in memory. Send "
-            "each micro-batch through on its own.",
+            "The model was called on the big batch, which does not fit in memory. Send each "
+            "micro-batch through on its own.",
         ),
         Wrong(
             "one-backward",
             one_backward,
-            "Right numbers, but one backward() at the end keeps the graphs of all micro-batches "
-            "until then, as much memory as the big batch. Call backward() on each loss in the "
-            "loop: it frees its graph.",
+            "The graphs of several micro-batches were held at once, as much memory as the big "
+            "batch. Call backward() on each loss in the loop: it frees its graph, unless told to "
+            "retain it.",
+        ),
+        Wrong("one-backward", graphs_retained),
+        Wrong(
+            "first-group-cleared",
+            first_group_cleared,
+            "Gradients of an earlier step are mixed in, in the second of the optimizer's groups. "
+            "optimizer.zero_grad() clears all of them.",
+            sure=True,
+        ),
+        Wrong("empties-the-list", empties_the_list),
+        Wrong(
+            "mean-of-means",
+            _returning(lambda losses, _: sum(losses) / len(losses)),
+            "The returned loss is the mean of the micro-batches' means, in which a short one "
+            "counts as much as a full one. Weigh each by len(targets) / num_examples here too.",
         ),
         Wrong(
             "last-loss",
-            last_loss,
-            "The update is right; the returned loss is the last micro-batch's alone. Add up the "
-            "weighted losses of all of them.",
+            _returning(lambda losses, _: losses[-1]),
+            "The returned loss is the last micro-batch's alone. Add up the weighted losses.",
         ),
         Wrong(
             "last-share",
-            last_share,
-            "The update is right; the returned loss is the last micro-batch's share of it. Add "
-            "the shares up over the loop.",
+            _returning(lambda losses, shares: losses[-1] * shares[-1]),
+            "The returned loss is the last micro-batch's share of it. Add up the shares.",
+        ),
+        Wrong(
+            "sum-of-losses",
+            _returning(lambda losses, _: sum(losses)),
+            "The returned loss is the sum of the micro-batches' means. Multiply each by its share "
+            "of the examples first.",
+        ),
+        *common(
+            weighted_losses,
+            *TRAINS,
+            *("returns-graph", "first-batch-only", "last-batch-missing", "first-batch-missing"),
+            alike={"global-optimizer": "never-stepped"},
         ),
     ),
     right=(weighted_losses, sums_then_scaled_gradients, gradients_added_by_hand),

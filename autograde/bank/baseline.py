@@ -1,4 +1,4 @@
-"""03b.baseline: what the best answer without looking is worth on validation."""
+"""03b.baseline: how good the best answer is that ignores the input, on validation."""
 
 from __future__ import annotations
 
@@ -8,43 +8,53 @@ import numpy as np
 import torch
 from sklearn.dummy import DummyClassifier
 
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_number
-
-CLASSES = 5
+from autograde.bank.common_wrong import LOOKS, common
+from autograde.bank.harness import Watch
+from autograde.exercise import (
+    Answer,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_index,
+    as_number,
+    kept,
+    pair,
+)
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Training and validation targets whose most common classes differ; one has gaps.
+    """Training and validation targets whose most common classes differ; some have gaps.
 
     The most common class has no majority, and is the smallest of three first, then the middle one:
-    so neither the median nor the smallest class is right by luck.
+    so neither the median nor the smallest class is right by luck. In the third case validation
+    lacks it.
     """
-    order = torch.randperm(CLASSES, generator=source.generator).tolist()
+    order = source.shuffled(range(5))
+    if source.index:  # one of them is no digit, and is the most common
+        order = [source.integer(0, 9), *source.shuffled(range(10, 14))]
     if part == "gaps":
-        order = [label for label in order if label != 1]
+        order = [2 * label + 1 for label in order]
     low, middle, high = sorted(order[:3])
     most, second, third = (middle, high, low) if source.index else (low, middle, high)
     count = source.integer(7, 10)
     train = [most] * count + [second] * (count - 3) + [third] * 5
-    val = [most] * (count - 5) + [second] * count + [third] * 1
-    return {"train": _shuffled(source, train), "val": _shuffled(source, val)}
-
-
-def _shuffled(source: Draw, labels: list[int]) -> torch.Tensor:
-    return torch.tensor(labels)[torch.randperm(len(labels), generator=source.generator)]
+    val = [most] * (count - 5) * (source.index < 2) + [second] * count + [third]
+    return {key: torch.tensor(source.shuffled(v)) for key, v in (("train", train), ("val", val))}
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """The class that is always answered, and how often it is right."""
-    returned = function(case["train"].to(device), case["val"].to(device))
-    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
-        raise AnswerError(
-            "Return two things, the class and the accuracy; what came back was a "
-            f"{type(returned).__name__}."
-        )
+    train, val = case["train"].to(device), case["val"].to(device)
+    watch = Watch(data=[train, val])
+    returned = kept(pair, function(train, val), "the class and the accuracy")
+    label, accuracy = returned if isinstance(returned, tuple) else (None, None)
+    both = returned if isinstance(returned, dict) else None
     return {
-        "label": as_number(returned[0], "the class that is always answered"),
-        "accuracy": as_number(returned[1], "the accuracy"),
+        "label": both or kept(as_index, label, "the class that is always answered"),
+        "accuracy": both or kept(as_number, accuracy, "the accuracy"),
+        "disturbed": watch.changed(),
     }
 
 
@@ -75,6 +85,10 @@ def how_many_not_which(train_targets, val_targets):
     return label, (val_targets == label).float().mean()
 
 
+def count_for_label(train_targets, val_targets):
+    return train_targets.bincount().max(), with_bincount(train_targets, val_targets)[1]
+
+
 def position_not_label(train_targets, val_targets):
     _, counts = train_targets.unique(return_counts=True)
     label = counts.argmax()
@@ -91,9 +105,44 @@ def largest_label(train_targets, val_targets):
     return label, (val_targets == label).float().mean()
 
 
+def ten_classes(train_targets, val_targets):
+    label = max(range(10), key=lambda k: (train_targets == k).sum())
+    return label, (val_targets == label).double().mean()
+
+
+def first_label(train_targets, val_targets):
+    label = train_targets[0]
+    return label, (val_targets == label).double().mean()
+
+
+def least_common(train_targets, val_targets):
+    values, counts = train_targets.unique(return_counts=True)
+    label = values[counts.argmin()]
+    return label, (val_targets == label).double().mean()
+
+
+def validations_own(train_targets, val_targets):
+    return train_targets.mode().values, (val_targets == val_targets.mode().values).double().mean()
+
+
 def in_percent(train_targets, val_targets):
     label = train_targets.bincount().argmax()
     return label, 100 * (val_targets == label).float().mean()
+
+
+def hits_not_divided(train_targets, val_targets):
+    label = train_targets.bincount().argmax()
+    return label, (val_targets == label).sum()
+
+
+def divided_by_training(train_targets, val_targets):
+    label = train_targets.bincount().argmax()
+    return label, (val_targets == label).sum() / len(train_targets)
+
+
+def pair_swapped(train_targets, val_targets):
+    label, accuracy = with_bincount(train_targets, val_targets)
+    return accuracy, label
 
 
 def with_bincount(train_targets, val_targets):
@@ -115,12 +164,28 @@ def with_counter(train_targets, val_targets):
 EXERCISE = Exercise(
     id="03b.baseline",
     title="the dumb baseline",
-    source='Lecture 1, "The debug ladder", rung 2; ledger T21',
+    source='Lecture 1, "The debug ladder", rung 2',
+    ledger=("T21",),
     minutes=5,
+    difficulty=1,
+    read=("course.debug.climb",),
+    hints=(
+        "Two data sets come in. Which one may you learn from, and which one do you measure on?",
+        "Counting how often each class occurs is one call in torch, and so is finding the "
+        "largest count.",
+        "label = train_targets.bincount().argmax(); its accuracy is the mean of "
+        "(val_targets == label) as floats.",
+    ),
     signature="dumb_baseline(train_targets, val_targets)",
     parts=(
-        Part("label", "the class that is always answered", points=1, fields=("label",)),
-        Part("accuracy", "how often it is right on validation", points=1),
+        Part("label", "the class that is always answered", points=1, fields=("label", "disturbed")),
+        Part(
+            "accuracy",
+            "how often it is right on validation",
+            points=1,
+            cases=3,
+            fields=("accuracy",),
+        ),
         Part("gaps", "classes that are not 0, 1, 2, ... without a gap", points=1, hidden=True),
     ),
     reference=reference,
@@ -132,7 +197,7 @@ EXERCISE = Exercise(
             "from-validation",
             from_validation,
             "The class was chosen on validation: then validation is part of training, and the "
-            "baseline is better than any that could be had. Choose it on train_targets.",
+            "baseline looks better than it is. Choose it on train_targets.",
         ),
         Wrong(
             "how-many-not-which",
@@ -140,6 +205,7 @@ EXERCISE = Exercise(
             "That is how often the most common class comes, not which class it is: argmax() "
             "instead of max().",
         ),
+        Wrong("how-many-not-which", count_for_label),
         Wrong(
             "largest-label",
             largest_label,
@@ -160,7 +226,7 @@ EXERCISE = Exercise(
         Wrong(
             "one-over-classes",
             one_over_classes,
-            "1 / C is what guessing by dice gives. Classes are not equally common: count how often "
+            "1 / C is what random guessing gives. Classes are not equally common: count how often "
             "your class is right on validation.",
         ),
         Wrong(
@@ -171,9 +237,37 @@ EXERCISE = Exercise(
         Wrong(
             "position-not-label",
             position_not_label,
-            "unique() lists the classes that occur: the position of the largest count is no label "
-            "once a class is missing. Take values[counts.argmax()].",
+            "unique() lists the classes that occur: the position of the largest count is not a "
+            "label once a class is missing. Take values[counts.argmax()].",
+            sure=True,
         ),
+        Wrong(
+            "hits-not-divided",
+            hits_not_divided,
+            "That is the number of validation examples that the class gets right. Divide it by "
+            "len(val_targets).",
+        ),
+        Wrong(
+            "divided-by-training",
+            divided_by_training,
+            "The hits on validation were divided by the number of training examples. Divide them "
+            "by len(val_targets).",
+        ),
+        Wrong("pair-swapped", pair_swapped),
+        Wrong("ten-classes", ten_classes),
+        Wrong("first-label", first_label),
+        Wrong(
+            "least-common",
+            least_common,
+            "That is the rarest class of training. Take the one that comes most often.",
+        ),
+        Wrong(
+            "validations-own",
+            validations_own,
+            "The class is right; the accuracy is that of another class, the most common one of "
+            "validation. Count how often your class is right there.",
+        ),
+        *common(with_bincount, *LOOKS, "returns-graph"),
     ),
     right=(with_bincount, with_mode, with_counter),
 )

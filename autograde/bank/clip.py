@@ -7,44 +7,55 @@ import math
 import torch
 from torch import nn
 
-from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept
 from course.engine import clip_by_global_norm
-
-SHAPES = ((3, 2), (5,), (2, 2))
 
 
 def draw(source: Draw, part: str) -> Case:
     """Gradients whose joint norm lies above or below the ceiling; some None; or zero.
 
-    Zeros alternate between all gradients and one of them: `return 0.0` should earn nothing.
+    Zeros alternate between all gradients and one of them: `return 0.0` should earn nothing. The
+    norm is large in the second case, and of three tensors in the first, of one in the third.
     """
     max_norm = source.uniform(0.5, 2.0)
-    grads: list[torch.Tensor | None] = [source.normal(*shape) for shape in SHAPES]
+    shapes = [(source.integer(2, 3), 2), (source.integer(1, 5),), (2, source.integer(1, 2))]
+    if source.index == 2:
+        shapes = shapes[1:2]
+    grads: list[torch.Tensor | None] = [source.normal(*shape) + 0.05 for shape in shapes]
     if part == "zero":
-        grads[source.integer(0, 2)].zero_()
+        grads[source.choice(range(len(grads)))].zero_()
     norm = torch.cat([grad.flatten() for grad in grads]).norm().item()
-    below = part in ("below", "zero")
-    wanted = max_norm * source.uniform(0.3, 0.8) if below else max_norm * 5
+    below = part in ("below", "zero") or (part == "norm" and source.index == 0)
+    wanted = max_norm * (source.uniform(0.3, 0.8) if below else source.choice((3, 5, 8)))
+    if not below and source.index == 1:
+        wanted = 1e6
     if part == "zero" and source.index % 2 == 0:
         wanted = 0.0
     grads = [grad * (wanted / norm) for grad in grads]
     if part == "missing":
-        grads.insert(source.integer(0, 3), None)
-    return {"grads": grads, "max_norm": max_norm, "generator": part == "missing"}
+        grads.insert(source.choice(range(4)), None)
+    dtype = "float64" if source.index == 1 else "float32"
+    return {"grads": grads, "max_norm": max_norm, "generator": part == "missing", "dtype": dtype}
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """The gradients after the call and the norm that was returned."""
-    parameters = []
+    parameters, dtype = [], getattr(torch, case["dtype"])
     for grad in case["grads"]:
-        parameter = nn.Parameter(torch.ones(2 if grad is None else grad.shape, device=device))
-        parameter.grad = None if grad is None else grad.to(device)
+        shape = 2 if grad is None else grad.shape
+        parameter = nn.Parameter(torch.ones(shape, device=device, dtype=dtype))
+        parameter.grad = None if grad is None else grad.to(device, dtype)
         parameters.append(parameter)
     handed_over = (p for p in parameters) if case["generator"] else list(parameters)
+    watch = Watch(data=[parameters, *(p.data for p in parameters)])
     returned = function(handed_over, case["max_norm"])
+    grads = [None if p.grad is None else p.grad.detach().cpu() for p in parameters]
     return {
-        "norm": as_number(returned, "the norm before clipping"),
-        "grads": [None if p.grad is None else p.grad.detach().cpu() for p in parameters],
+        "norm": kept(as_number, returned, "the norm before clipping"),
+        "grads": grads,
+        "disturbed": watch.changed(),
     }
 
 
@@ -86,6 +97,38 @@ def always_scaled(parameters, max_norm):
     return norm
 
 
+def always_scaled_bare(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    for grad in grads:
+        grad.mul_(max_norm / norm)
+    return norm
+
+
+def always_scaled_but_zero(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    for grad in grads:
+        grad.mul_(max_norm / norm if norm > 0 else 1.0)
+    return norm
+
+
+def to_norm_one(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    if norm > max_norm:
+        for grad in grads:
+            grad.div_(norm)
+    return norm
+
+
+def ceiling_of_one(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    _scale(grads, norm, 1.0)
+    return norm
+
+
 def norm_after(parameters, max_norm):
     grads = _grads(parameters)
     _scale(grads, _norm(grads), max_norm)
@@ -95,6 +138,34 @@ def norm_after(parameters, max_norm):
 def sum_of_norms(parameters, max_norm):
     grads = _grads(parameters)
     norm = sum(grad.norm() for grad in grads)
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def largest_norm(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = max(grad.norm() for grad in grads)
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def mean_of_squares(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = torch.cat([grad.flatten() for grad in grads]).square().mean().sqrt()
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def factor_returned(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    _scale(grads, norm, max_norm)
+    return min(1.0, max_norm / (float(norm) + 1e-9))
+
+
+def biases_left_out(parameters, max_norm):
+    grads = [grad for grad in _grads(parameters) if grad.ndim > 1]
+    norm = _norm(grads) if grads else torch.zeros(())
     _scale(grads, norm, max_norm)
     return norm
 
@@ -166,13 +237,29 @@ def norm_of_norms(parameters, max_norm):
 EXERCISE = Exercise(
     id="03a.clip",
     title="clip by the global norm",
-    source='Lecture 3, "How gradient clipping works"; ledger X08, X51, C07, N20, N51',
+    source='Lecture 3, "How gradient clipping works"',
+    ledger=("X08", "X51", "C07", "N20", "N51"),
     minutes=10,
+    difficulty=2,
+    read=("course.engine.clip_by_global_norm", "N20", "N51"),
+    hints=(
+        "Think of all gradients as one long vector. What is its length?",
+        "Every entry is multiplied by the same number, and that number is never above 1.",
+        "grads = [p.grad for p in parameters if p.grad is not None]; norm = sqrt of the "
+        "sum of all squares; if norm > max_norm, multiply each grad in place by max_norm "
+        "/ norm; return norm.",
+    ),
     signature="clip_by_global_norm(parameters, max_norm)",
     parts=(
-        Part("above", "a norm above the ceiling", points=1),
-        Part("below", "a norm below the ceiling", points=1),
-        Part("missing", "parameters without a gradient, handed over as a generator", points=1),
+        Part("above", "a norm above the ceiling", points=1, cases=3, fields=("grads", "disturbed")),
+        Part("norm", "the returned norm", points=0.5, cases=3, fields=("norm",)),
+        Part("below", "a norm below the ceiling", points=0.5),
+        Part(
+            "missing",
+            "parameters without a gradient, handed over as a generator",
+            points=1,
+            fields=("grads",),
+        ),
         Part("zero", "gradients that are zero, all or one of them", points=1, hidden=True),
     ),
     reference=clip_by_global_norm,
@@ -199,6 +286,15 @@ EXERCISE = Exercise(
             "A norm below the ceiling was scaled up to it. The factor is at most 1: "
             "min(1, max_norm / norm).",
         ),
+        Wrong("always-scaled", always_scaled_bare),
+        Wrong("always-scaled", always_scaled_but_zero),
+        Wrong(
+            "to-norm-one",
+            to_norm_one,
+            "Gradients above the ceiling came out with norm 1 instead of max_norm. The factor is "
+            "max_norm / norm.",
+        ),
+        Wrong("to-norm-one", ceiling_of_one),
         Wrong(
             "norm-after",
             norm_after,
@@ -210,6 +306,29 @@ EXERCISE = Exercise(
             sum_of_norms,
             "The norms of the tensors were added up. The joint norm is the root of the sum of "
             "their squares, as for one long vector.",
+        ),
+        Wrong(
+            "largest-norm",
+            largest_norm,
+            "That is the norm of the one tensor whose norm is largest. The joint norm is that of "
+            "all numbers, as of one long vector.",
+        ),
+        Wrong(
+            "mean-of-squares",
+            mean_of_squares,
+            "The squares were averaged. The joint norm is the root of their sum.",
+        ),
+        Wrong(
+            "factor-returned",
+            factor_returned,
+            "The gradients are right; what was returned is the factor. Return the norm before "
+            "clipping.",
+        ),
+        Wrong(
+            "biases-left-out",
+            biases_left_out,
+            "Tensors of one dimension, the biases, were left out of the norm and not scaled. All "
+            "gradients count.",
         ),
         Wrong(
             "no-root",
@@ -232,12 +351,20 @@ EXERCISE = Exercise(
             "none-not-skipped",
             none_not_skipped,
             "A parameter that took no part in the loss has .grad = None. Skip those.",
+            raises="'NoneType' object has no attribute|must be Tensor, not NoneType",
         ),
         Wrong(
             "zero-over-zero",
             zero_over_zero,
-            "With gradients of zero the norm is 0, and 0 / 0 is nan. Divide by norm + 1e-6, or "
+            "Gradients that were all zero came back as nan: the norm is 0, and 0 / 0 is nan. "
+            "Divide by norm + 1e-6, or "
             "leave the gradients alone unless norm > max_norm.",
+            sure=True,
+        ),
+        *common(
+            norm_of_norms,
+            *("returns-none", "returns-text", "returns-graph", "changes-seed", "changes-dtype"),
+            *("changes-grad-mode", "global-data"),
         ),
     ),
     right=(loop_and_square_root, joined_vector, norm_of_norms),

@@ -1,49 +1,41 @@
-"""03b.early-freeze: a curve that falls and then stands still for ever; mend the schedule."""
+"""03b.early-freeze: a loss curve that falls and then stops for good; fix the schedule."""
 
 from __future__ import annotations
 
 import torch
-from torch import nn
 
-from autograde.bank.harness import build_batches, draw_batches, draw_state, load_state, state_of
-from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers
+from autograde.bank.common_wrong import TRAINS, common
+from autograde.bank.harness import TRAINED, Training, draw_training
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers, kept
 from course.engine import train_one_epoch
-
-FEATURES, CLASSES = 4, 3
-
-
-def _model() -> nn.Module:
-    return nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), nn.Linear(6, CLASSES))
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Some batches, a schedule that counts epochs, a number of epochs."""
-    sizes = [source.integer(4, 6) for _ in range(source.integer(3, 5))]
-    return {
-        "state": draw_state(source, _model()),
-        "batches": draw_batches(source, sizes, FEATURES, CLASSES),
-        "lr": source.uniform(0.1, 0.3),
-        "epochs": source.integer(4, 6),
-        "kind": "step" if part == "steps" else "cosine",
-    }
+    """Some batches, a schedule that counts epochs, and more epochs than the notebook's four."""
+    sizes = [source.integer(2, 4) for _ in range(source.integer(3, 4))]
+    case = draw_training(source, sizes, vary=part == "weights", across_batches=False)
+    kinds = {"steps": ("steps", "linear")}.get(part, ("cosine", "steps", "linear"))
+    return {**case, "epochs": source.integer(5, 6), "schedule": kinds[source.index % len(kinds)]}
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """The learning rate of each epoch, where the schedule ended, and the weights."""
-    model = load_state(_model(), case["state"], device).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"])
-    make = torch.optim.lr_scheduler
-    if case["kind"] == "step":
-        scheduler = make.StepLR(optimizer, step_size=2, gamma=0.3)
-    else:
-        scheduler = make.CosineAnnealingLR(optimizer, T_max=case["epochs"])
-    batches = build_batches(case["batches"], device)
-    returned = function(model, batches, nn.CrossEntropyLoss(), optimizer, scheduler, case["epochs"])
+    t, schedules = Training(case, device), torch.optim.lr_scheduler
+    make = {
+        "cosine": lambda o: schedules.CosineAnnealingLR(o, T_max=case["epochs"]),
+        "steps": lambda o: schedules.StepLR(o, step_size=2, gamma=0.3),
+        "linear": lambda o: schedules.LinearLR(o, 0.25, total_iters=case["epochs"] - 1),
+    }
+    scheduler = make[case["schedule"]](t.optimizer)
+    t.remember()
+    given = (t.model, t.batches, t.criterion, t.optimizer, scheduler, case["epochs"])
+    returned = function(*given)
     hint = "get_last_lr() gives a list: take [0]"
     return {
-        "lrs": as_numbers(returned, "lrs", "the learning rates, one an epoch", hint=hint),
-        "after": float(optimizer.param_groups[0]["lr"]),
-        "state": state_of(model),
+        "lrs": kept(as_numbers, returned, "lrs", "the learning rates, one per epoch", hint=hint),
+        "after": float(t.optimizer.param_groups[0]["lr"]),
+        "state": t.state(),
+        "disturbed": t.changed(TRAINED - {"modes"} | {"options"}),
     }
 
 
@@ -108,6 +100,75 @@ def after_the_run(model, loader, criterion, optimizer, scheduler, epochs):
     return lrs
 
 
+def every_fourth_epoch(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for epoch in range(epochs):
+        lrs += no_schedule(model, loader, criterion, optimizer, scheduler, 1)
+        if (epoch + 1) % 4 == 0:
+            scheduler.step()
+    return lrs
+
+
+def own_decay(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for epoch in range(epochs):
+        lrs += no_schedule(model, loader, criterion, optimizer, scheduler, 1)
+        if (epoch + 1) % 4 == 0:
+            for group in optimizer.param_groups:
+                group["lr"] *= 0.3
+    return lrs
+
+
+def from_the_first_on(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for epoch in range(epochs):
+        lrs += no_schedule(model, loader, criterion, optimizer, scheduler, 1)
+        if epoch % 4 == 0:
+            scheduler.step()
+    return lrs
+
+
+def every_fourth_batch(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for _ in range(epochs):
+        lrs.append(optimizer.param_groups[0]["lr"])
+        for number, (inputs, targets) in enumerate(loader):
+            _update(model, inputs, targets, criterion, optimizer)
+            if number % 4 == 3:
+                scheduler.step()
+    return lrs
+
+
+def not_after_the_last(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for epoch in range(epochs):
+        lrs += no_schedule(model, loader, criterion, optimizer, scheduler, 1)
+        if epoch < epochs - 1:
+            scheduler.step()
+    return lrs
+
+
+def noted_then_moved(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for _ in range(epochs):
+        lrs.append(optimizer.param_groups[0]["lr"])
+        for number, (inputs, targets) in enumerate(loader):
+            if number == 0:
+                scheduler.step()
+            _update(model, inputs, targets, criterion, optimizer)
+    return lrs
+
+
+def rate_of_each_batch(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            lrs.append(optimizer.param_groups[0]["lr"])
+            _update(model, inputs, targets, criterion, optimizer)
+        scheduler.step()
+    return lrs
+
+
 def clearing_lost(model, loader, criterion, optimizer, scheduler, epochs):
     lrs = []
     for _ in range(epochs):
@@ -116,6 +177,48 @@ def clearing_lost(model, loader, criterion, optimizer, scheduler, epochs):
             criterion(model(inputs), targets).backward()
             optimizer.step()
         scheduler.step()
+    return lrs
+
+
+def left_in_eval(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = with_the_group(model, loader, criterion, optimizer, scheduler, epochs)
+    model.eval()
+    return lrs
+
+
+def stepped_per_epoch(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for _ in range(epochs):
+        lrs.append(optimizer.param_groups[0]["lr"])
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            criterion(model(inputs), targets).backward()
+        optimizer.step()
+        scheduler.step()
+    return lrs
+
+
+def before_the_last_update(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for _ in range(epochs):
+        lrs.append(optimizer.param_groups[0]["lr"])
+        for number, (inputs, targets) in enumerate(loader):
+            optimizer.zero_grad()
+            criterion(model(inputs), targets).backward()
+            if number == len(loader) - 1:
+                scheduler.step()
+            optimizer.step()
+    return lrs
+
+
+def after_the_first_batch(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for _ in range(epochs):
+        lrs.append(optimizer.param_groups[0]["lr"])
+        for number, (inputs, targets) in enumerate(loader):
+            _update(model, inputs, targets, criterion, optimizer)
+            if number == 0:
+                scheduler.step()
     return lrs
 
 
@@ -157,17 +260,31 @@ def counting_updates(model, loader, criterion, optimizer, scheduler, epochs):
 
 EXERCISE = Exercise(
     id="03b.early-freeze",
-    title="mend the loop behind a curve that freezes",
-    source='Training-loop chapter, "Schedules"; ledger B06, C10, F35',
+    title="fix the loop behind a frozen curve",
+    source='Training-loop chapter, "Schedules"',
+    ledger=("B24", "F59", "N27", "C31"),
     minutes=10,
-    signature="mended_fit(model, loader, criterion, optimizer, scheduler, epochs)",
+    difficulty=1,
+    read=("F59", "N27"),
+    hints=(
+        "Print the learning rate after every batch of the first epoch, and compare it "
+        "with what the schedule was meant to do.",
+        "Two loops, two units: which of them does the schedule count?",
+        "Move scheduler.step() out of the loop over the batches, to the end of the loop "
+        "over the epochs; note the rate before the batches.",
+    ),
+    signature="fixed_fit(model, loader, criterion, optimizer, scheduler, epochs)",
     parts=(
-        Part("rates", "the learning rate of each epoch", points=1, fields=("lrs",)),
-        Part("weights", "the weights after the run", points=1, fields=("state",)),
-        Part("steps", "a schedule in steps", points=1),
+        Part("rates", "the learning rate of each epoch", points=1, cases=3, fields=("lrs",)),
         Part(
-            "end", "where the schedule stands at the end", points=1, fields=("after",), hidden=True
+            "weights",
+            "the weights after the run, with any criterion and optimizer",
+            points=1,
+            cases=3,
+            fields=("state", "disturbed"),
         ),
+        Part("steps", "other schedules", points=1, fields=("state",)),
+        Part("end", "where the schedule is at the end", points=1, fields=("after",), hidden=True),
     ),
     reference=reference,
     draw=draw,
@@ -183,7 +300,7 @@ EXERCISE = Exercise(
             "still-planted",
             still_planted,
             "The schedule still moves after every batch, and it counts epochs: after a few batches "
-            "the rate is 0, or comes back up again. One scheduler.step() an epoch, outside the "
+            "the rate is 0, or comes back up again. One scheduler.step() per epoch, outside the "
             "inner loop.",
         ),
         Wrong(
@@ -206,13 +323,76 @@ EXERCISE = Exercise(
         Wrong(
             "no-schedule",
             no_schedule,
-            "The rate stays where it began: scheduler.step() is never called inside the epochs' "
-            "loop. Once an epoch, after its batches.",
+            "The rate stays where it began. Is there a scheduler.step() inside the epochs' "
+            "loop, once per epoch, after its batches?",
         ),
         Wrong(
             "after-the-run",
             after_the_run,
-            "The schedule moved once, after all epochs. It wants one step after each.",
+            "The schedule moved once, after all epochs. Call scheduler.step() once after each.",
+        ),
+        Wrong(
+            "every-fourth-epoch",
+            every_fourth_epoch,
+            "The schedule stood still until the fourth epoch was over. A scheduler counts by "
+            "itself, StepLR up to its step_size: call scheduler.step() after every epoch.",
+        ),
+        Wrong(
+            "own-decay",
+            own_decay,
+            "The rate went to 0.3 of itself after the fourth epoch, and the schedules here have "
+            "other factors and lengths. Call step() of the scheduler that was handed over.",
+        ),
+        Wrong(
+            "not-after-the-last",
+            not_after_the_last,
+            "Only the step after the last epoch is missing: the next call would begin with a rate "
+            "that has been used already.",
+            sure=True,
+        ),
+        Wrong(
+            "noted-then-moved",
+            noted_then_moved,
+            "The rates returned are right, and the weights come from each epoch's next one: the "
+            "schedule moved before the first update of the epoch. Train first, then "
+            "scheduler.step().",
+        ),
+        Wrong(
+            "rate-of-each-batch",
+            rate_of_each_batch,
+            "There is a rate for every batch; the exercise asks for one per epoch. Note it before "
+            "the loop over the batches.",
+        ),
+        Wrong(
+            "from-the-first-on",
+            from_the_first_on,
+            "The schedule moved after the first epoch, and then stood still until the fifth was "
+            "over. Call scheduler.step() after every epoch, without an if.",
+        ),
+        Wrong("every-fourth-batch", every_fourth_batch),
+        Wrong("left-in-eval", left_in_eval),
+        Wrong(
+            "stepped-per-epoch",
+            stepped_per_epoch,
+            "The rates are right; the weights moved once per epoch, by the last batch's gradient. "
+            "optimizer.step() belongs to every batch, scheduler.step() to every epoch.",
+        ),
+        Wrong(
+            "before-the-last-update",
+            before_the_last_update,
+            "The rates returned are right; the last batch of each epoch had the next one's. Call "
+            "scheduler.step() after the loop over the batches.",
+        ),
+        Wrong(
+            "after-the-first-batch",
+            after_the_first_batch,
+            "The rates returned are right; all batches but the first of each epoch had the next "
+            "one's. Call scheduler.step() after the loop over the batches.",
+        ),
+        *common(
+            with_the_group,
+            *(name for name in TRAINS if name not in ("changes-lr", "own-optimizer")),
+            *("first-batch-only", "last-batch-missing", "first-batch-missing"),
         ),
     ),
     right=(with_the_group, with_last_lr, counting_updates),

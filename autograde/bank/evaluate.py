@@ -2,87 +2,65 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import nn
 
-from autograde.bank.harness import (
-    build_batches,
-    draw_batches,
-    draw_state,
-    load_state,
-    modes_of,
-    state_of,
-)
-from autograde.exercise import (
-    Answer,
-    AnswerError,
-    Case,
-    Draw,
-    Exercise,
-    Part,
-    Wrong,
-    as_number,
-    seen,
-)
+from autograde.bank.common_wrong import MEASURES, common
+from autograde.bank.harness import Training, build_model, draw_training
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept_entries
 from course.engine import evaluate as engine_evaluate
-
-FEATURES, CLASSES = 4, 3
-NORM = "1"
-"""Name of the BatchNorm in the model."""
-
-
-def _model() -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, CLASSES)
-    )
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Two full batches and a short one; the model in train or eval mode, or partly frozen."""
-    size = source.integer(6, 9)
-    state = draw_state(source, _model())
-    batches = draw_batches(source, [size, size, source.integer(2, 3)], FEATURES, CLASSES)
-    _make_accuracies_uneven(batches, state)
-    modes = {"train": True, "frozen": False}
-    if part == "mode" and source.index == 1:
-        modes["train"] = False
-    if part == "frozen":
-        modes["frozen"] = True
-    return {"state": state, "batches": batches, "modes": modes}
+    """Full batches and a short one; the model in train or eval mode, or partly frozen."""
+    size = source.integer(4, 8)
+    case = draw_training(
+        source,
+        [size, size, source.integer(2, 3)],  # BatchNorm takes no batch of one in train mode
+        vary=part == "numbers",
+        norm=True,
+        dropout=True,
+        stale=True,
+        held=part == "still",
+        loader="DataLoader" if source.index == 1 else "list",
+    )
+    _make_accuracies_uneven(case)
+    train = not (part == "mode" and source.index % 2)
+    off = part == "still" and source.index == 1
+    return {**case, "train": train, "frozen": part == "frozen", "no_grad": off}
 
 
-def _make_accuracies_uneven(batches, state) -> None:
+def _make_accuracies_uneven(case: Case) -> None:
     """Make the short batch all right, so that no mean of means is right by luck."""
-    model = load_state(_model(), state, torch.device("cpu")).eval()
+    model = build_model(case).eval()
+    model.load_state_dict(case["state"])
+    first, *_, last = case["batches"]
     with torch.no_grad():
-        best = model(batches[-1]["inputs"]).argmax(dim=1)
-        batches[-1]["targets"] = best
-        first = model(batches[0]["inputs"]).argmax(dim=1)
-        batches[0]["targets"][0] = (first[0] + 1) % CLASSES
-        batches[0]["targets"][1] = first[1]
+        last["targets"] = model(last["inputs"]).argmax(dim=1)
+        best = model(first["inputs"]).argmax(dim=1)
+    first["targets"][0] = (best[0] + 1) % case["layers"][-1]
+    first["targets"][1] = best[1]
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
-    """The returned numbers, and what the call left behind in the model."""
-    model = load_state(_model(), case["state"], device).train(case["modes"]["train"])
-    if case["modes"]["frozen"]:
-        model.get_submodule(NORM).eval()
-    graph = []
-    model.register_forward_hook(lambda _module, _args, output: graph.append(output.requires_grad))
-    batches = build_batches(case["batches"], device)
-    returned = function(model, batches, nn.CrossEntropyLoss())
-    if not isinstance(returned, dict) or not {"loss", "accuracy"} <= set(returned):
-        raise AnswerError(
-            "Return a dictionary with the keys 'loss' and 'accuracy'; " + seen(returned)
-        )
+    """The returned numbers, and what the call left behind."""
+    t = Training(case, device, train=case["train"])
+    if case["frozen"]:
+        next(m for m in t.model.modules() if isinstance(m, nn.BatchNorm1d)).eval()
+    with torch.set_grad_enabled(not case["no_grad"]):
+        t.remember()
+        returned = function(t.model, t.loader, t.criterion)
+        disturbed = t.changed(frozenset({"modes"}))
+    wanted = {"loss": (as_number, "the mean loss"), "accuracy": (as_number, "the accuracy")}
     return {
-        "loss": as_number(returned["loss"], "the mean loss"),
-        "accuracy": as_number(returned["accuracy"], "the accuracy"),
-        "state": state_of(model),
-        "graph": any(graph),
-        "grad_mode": torch.is_grad_enabled(),
-        "requires_grad": {name: p.requires_grad for name, p in model.named_parameters()},
-        "modes": modes_of(model),
+        **kept_entries(returned, wanted),
+        "seen": t.all_seen(),
+        "in_train": True in t.modes,
+        "graph": any(built for _, built in t.forwards),
+        "disturbed": disturbed,
+        "modes": {name or "the model": m.training for name, m in t.model.named_modules()},
     }
 
 
@@ -91,36 +69,14 @@ def reference(model, loader, criterion) -> dict[str, float]:
     return engine_evaluate(model, loader, criterion)
 
 
-def _tally(model, loader, criterion, *, weigh=True) -> dict[str, float]:
-    """Means over examples, or (`weigh=False`) over batches."""
+def _tally(model, loader, criterion) -> dict[str, float]:
     loss = correct = count = 0.0
     for inputs, targets in loader:
         logits = model(inputs)
-        weight = len(targets) if weigh else 1
-        loss += criterion(logits, targets).item() * weight
-        correct += (logits.argmax(dim=1) == targets).float().mean().item() * weight
-        count += weight
+        loss += criterion(logits, targets).item() * len(targets)
+        correct += (logits.argmax(dim=1) == targets).sum().item()
+        count += len(targets)
     return {"loss": loss / count, "accuracy": correct / count}
-
-
-def _restoring(model, measure):
-    """Evaluate with `measure`, every module's mode given back."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    with torch.no_grad():
-        result = measure()
-    for module, training in modes:
-        module.training = training
-    return result
-
-
-def batch_means(model, loader, criterion):
-    return _restoring(model, lambda: _tally(model, loader, criterion, weigh=False))
-
-
-def no_eval_mode(model, loader, criterion):
-    with torch.no_grad():
-        return _tally(model, loader, criterion)
 
 
 def graph_kept(model, loader, criterion):
@@ -132,14 +88,35 @@ def graph_kept(model, loader, criterion):
     return result
 
 
+def eval_forgotten(model, loader, criterion):
+    with torch.no_grad():
+        return _tally(model, loader, criterion)
+
+
+def means_over_examples(model, loader, criterion):
+    sizes = sum(len(targets) for _, targets in loader) / len(loader)
+    right = weighted_means(model, loader, criterion)
+    means = [weighted_means(model, [batch], criterion)["loss"] for batch in loader]
+    return {**right, "loss": sum(means) / (sizes * len(loader))}
+
+
 def grad_mode_left_off(model, loader, criterion):
     torch.set_grad_enabled(False)
     return weighted_means(model, loader, criterion)
 
 
-def parameters_left_frozen(model, loader, criterion):
+def grad_mode_left_on(model, loader, criterion):
+    torch.set_grad_enabled(False)
+    result = weighted_means(model, loader, criterion)
+    torch.set_grad_enabled(True)
+    return result
+
+
+def thaws_what_was_frozen(model, loader, criterion):
     model.requires_grad_(False)
-    return weighted_means(model, loader, criterion)
+    result = weighted_means(model, loader, criterion)
+    model.requires_grad_(True)
+    return result
 
 
 def left_in_eval(model, loader, criterion):
@@ -161,12 +138,12 @@ def top_flag_only(model, loader, criterion):
     return result
 
 
-def last_batch_only(model, loader, criterion):
-    return _restoring(model, lambda: _tally(model, loader[-1:], criterion))
-
-
-def first_batch_only(model, loader, criterion):
-    return _restoring(model, lambda: _tally(model, loader[:1], criterion))
+def modes_of_the_children(model, loader, criterion):
+    children = [(child, child.training) for child in (model, *model.children())]
+    result = left_in_eval(model, loader, criterion)
+    for child, training in children:
+        child.train(training)
+    return result
 
 
 def in_percent(model, loader, criterion):
@@ -180,25 +157,23 @@ def floor_division(model, loader, criterion):
 
 
 def not_divided(model, loader, criterion):
-    def measure():
-        means = _tally(model, loader, criterion)
-        count = sum(len(targets) for _, targets in loader)
-        return {name: value * count for name, value in means.items()}
-
-    return _restoring(model, measure)
+    count = sum(len(targets) for _, targets in loader)
+    return {key: n * count for key, n in weighted_means(model, loader, criterion).items()}
 
 
 def divided_by_batches(model, loader, criterion):
-    def measure():
-        means = _tally(model, loader, criterion)
-        count = sum(len(targets) for _, targets in loader) / len(loader)
-        return {name: value * count for name, value in means.items()}
-
-    return _restoring(model, measure)
+    count = sum(len(targets) for _, targets in loader) / len(loader)
+    return {key: n * count for key, n in weighted_means(model, loader, criterion).items()}
 
 
 def weighted_means(model, loader, criterion):
-    return _restoring(model, lambda: _tally(model, loader, criterion))
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    with torch.no_grad():
+        result = _tally(model, loader, criterion)
+    for module, training in modes:
+        module.training = training
+    return result
 
 
 def all_logits_at_once(model, loader, criterion):
@@ -214,6 +189,12 @@ def all_logits_at_once(model, loader, criterion):
     for module, mode in modes.items():
         module.train(mode) if not list(module.children()) else setattr(module, "training", mode)
     return result
+
+
+def on_a_copy(model, loader, criterion):
+    twin = copy.deepcopy(model).eval()
+    with torch.inference_mode():
+        return _tally(twin, loader, criterion)
 
 
 @torch.no_grad()
@@ -234,19 +215,45 @@ def tensors_until_the_end(model, loader, criterion):
 EXERCISE = Exercise(
     id="03a.evaluate",
     title="evaluate a model",
-    source='Training-loop chapter, "Evaluation"; ledger C03, C05, N55, F24, F25, F127, X07',
+    source='Training-loop chapter, "Evaluation"',
+    ledger=("C03", "C05", "N55", "F24", "F25", "F127", "X07"),
     minutes=15,
+    difficulty=2,
+    read=("course.engine.evaluate", "N55", "F24", "F25"),
+    hints=(
+        "Ask two things: what do the layers do while you measure, and what is different "
+        "about the model afterwards?",
+        "model.eval() and torch.no_grad() are two switches, and each module carries a "
+        "flag of its own: module.training.",
+        "Remember [(m, m.training) for m in model.modules()], call model.eval(), sum loss "
+        "* len(targets) and the number of right answers under torch.no_grad(), then set "
+        "each m.training back.",
+    ),
     signature="evaluate(model, loader, criterion)",
     parts=(
-        Part("numbers", "mean loss and accuracy", points=1, fields=("loss", "accuracy")),
+        Part(
+            "numbers",
+            "mean loss and accuracy, with any criterion",
+            points=1,
+            cases=3,
+            fields=("in_train", "loss", "accuracy"),
+        ),
         Part(
             "still",
-            "nothing moves and no graph is built",
+            "nothing changes and no graph is built",
             points=1,
-            fields=("state", "graph", "grad_mode", "requires_grad"),
+            fields=("graph", "disturbed", "seen"),
         ),
-        Part("mode", "the model comes back in its mode", points=1, fields=("modes",)),
-        Part("frozen", "a frozen BatchNorm stays frozen", points=1, fields=("modes",), hidden=True),
+        Part(
+            "mode", "the model comes back in its mode", points=1, cases=4, fields=("modes", "seen")
+        ),
+        Part(
+            "frozen",
+            "a frozen BatchNorm stays frozen",
+            points=1,
+            fields=("modes", "seen"),
+            hidden=True,
+        ),
     ),
     reference=reference,
     draw=draw,
@@ -254,43 +261,46 @@ EXERCISE = Exercise(
     says={
         "loss": "the mean loss",
         "accuracy": "the accuracy",
-        "state": "after evaluating,",
+        "in_train": "train mode of a module during a forward pass",
         "graph": "whether a graph was built",
-        "grad_mode": "after evaluating, torch.is_grad_enabled()",
-        "requires_grad": "after evaluating, requires_grad of",
         "modes": "after evaluating, train mode of",
+        "seen": "whether the model was called on every batch",
     },
     by_hand=(engine_evaluate,),
     wrong=(
         Wrong(
-            "batch-means",
-            batch_means,
-            "That is the mean of the batches' means, in which a short last batch counts as much "
-            "as a full one. Multiply each by its number of examples, divide by all examples.",
-        ),
-        Wrong(
-            "no-eval-mode",
-            no_eval_mode,
-            "Dropout was on and BatchNorm learned from validation data: call model.eval() first. "
-            "no_grad() does not do that.",
-        ),
-        Wrong(
             "graph-kept",
             graph_kept,
-            "A graph was built for a backward() that never comes. Put "
-            "the loop under torch.no_grad(); eval() does not do that.",
+            "Every forward pass built a graph, which nobody uses. Put the loop under "
+            "torch.no_grad(); eval() does not do that.",
+            sure=True,
         ),
         Wrong(
-            "grad-mode-left-off",
-            grad_mode_left_off,
-            "No graph was built, and none ever will be: set_grad_enabled(False) holds for all code "
-            "after it, training too. `with torch.no_grad():` ends with its block.",
+            "eval-forgotten",
+            eval_forgotten,
+            "The batches went through the model in train mode: dropout was on, and BatchNorm took "
+            "each batch's own statistics and moved its running ones. Call model.eval() first.",
         ),
         Wrong(
-            "parameters-left-frozen",
-            parameters_left_frozen,
-            "The parameters no longer ask for gradients, so the next epoch trains nothing. "
-            "`with torch.no_grad():` builds no graph and changes no parameter.",
+            "means-over-examples",
+            means_over_examples,
+            "Means of batches were added up and divided by the number of examples. Multiply each "
+            "batch's mean by its size first.",
+        ),
+        Wrong("grad-mode-left-off", grad_mode_left_off),
+        Wrong(
+            "grad-mode-left-on",
+            grad_mode_left_on,
+            "torch's grad mode was off before the call, and is on after it. Under "
+            "`with torch.no_grad():` it comes back as it was.",
+            sure=True,
+        ),
+        Wrong(
+            "thaws-what-was-frozen",
+            thaws_what_was_frozen,
+            "A parameter came with requires_grad False and has it True now. torch.no_grad() builds "
+            "no graph and touches no parameter.",
+            sure=True,
         ),
         Wrong(
             "left-in-eval",
@@ -301,8 +311,8 @@ EXERCISE = Exercise(
         Wrong(
             "always-train-after",
             always_train_after,
-            "The model always leaves in train mode, also when it came in eval. Remember the mode "
-            "it came in instead.",
+            "The model is always left in train mode, also when it came in eval mode. Remember "
+            "the mode it came in, and give it back.",
         ),
         Wrong(
             "top-flag-only",
@@ -310,27 +320,13 @@ EXERCISE = Exercise(
             "model.train(flag) sets every module, so a BatchNorm that was frozen in eval mode is "
             "thawed. Remember module.training for each of model.modules().",
         ),
-        Wrong(
-            "last-batch-only",
-            last_batch_only,
-            "Those are the last batch's numbers. Add up over the loop, divide after it.",
-        ),
-        Wrong(
-            "first-batch-only",
-            first_batch_only,
-            "Those are the first batch's numbers: `return` stands inside the loop and ends it. Put "
-            "it after the loop.",
-        ),
+        Wrong("top-flag-only", modes_of_the_children),
         Wrong(
             "in-percent",
             in_percent,
             "That is the accuracy in percent. Give the share, between 0 and 1.",
         ),
-        Wrong(
-            "floor-division",
-            floor_division,
-            "The accuracy was rounded down to 0: // gives whole numbers. Divide with /.",
-        ),
+        Wrong("floor-division", floor_division),
         Wrong(
             "not-divided",
             not_divided,
@@ -342,6 +338,12 @@ EXERCISE = Exercise(
             "Sums over examples were divided by the number of batches. What was multiplied by "
             "len(targets) must be divided by the number of examples.",
         ),
+        *common(
+            weighted_means,
+            *MEASURES,
+            *("own-criterion", "batch-means", "sum-of-means"),
+            *("first-batch-only", "last-batch-only", "last-batch-missing", "first-batch-missing"),
+        ),
     ),
-    right=(weighted_means, all_logits_at_once, tensors_until_the_end),
+    right=(weighted_means, all_logits_at_once, tensors_until_the_end, on_a_copy),
 )

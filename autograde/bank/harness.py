@@ -1,28 +1,138 @@
-"""What several exercises build from a case: models from plain weights, batches, answers."""
+"""What exercises about training share: cases that vary in everything, and what was left behind.
+
+`draw_training` draws a case, `Training` builds from it what a function is handed, and looks at what
+the call did to it. A whole exercise:
+
+    def draw(source: Draw, part: str) -> Case:
+        sizes = [source.integer(3, 5), source.integer(1, 2)]
+        return draw_training(source, sizes, vary=part == "weights")
+
+    def run(function, case: Case, device: torch.device) -> Answer:
+        t = Training(case, device)
+        returned = function(t.model, t.loader, t.criterion, t.optimizer)
+        return {
+            "weights": t.state(),
+            "loss": kept(as_number, returned, "the mean loss"),
+            "disturbed": t.changed(TRAINED),
+        }
+
+    def reference(model, loader, criterion, optimizer) -> float:
+        return engine.train_one_epoch(model, loader, criterion, optimizer)
+
+    EXERCISE = Exercise(
+        id="03x.example", signature="train(model, loader, criterion, optimizer)", ...,
+        parts=(
+            Part("weights", "the weights, with any loss and optimizer", points=1, cases=3,
+                 fields=("weights", "disturbed")),
+            Part("loss", "the mean loss", points=1, fields=("loss",)),
+        ),
+        wrong=(
+            Wrong("not-cleared", not_cleared, "Gradients of ... Call zero_grad() per batch."),
+            *common(plain_loop, "own-criterion", "own-optimizer", "batch-means"),
+        ),
+        right=(plain_loop, another_loop, a_third),
+    )
+
+With `vary`, each case of the part has another loss, optimizer, number of classes, depth and dtype,
+so that an answer which ignores what it is handed fails there, and only there. `kept` turns a
+returned value of the wrong kind into a mistake of its own field. `changed` is one complete list.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader
 
-from autograde.exercise import Draw
+from autograde.exercise import AnswerError, Case, Draw, NotAllowedError, as_number
 
-Batches = list[tuple[Tensor, Tensor]]
+Batch = tuple[Tensor, Tensor]
+
+PLAIN = {"criterion": "plain", "optimizer": "sgd", "classes": (2, 4), "dtype": "float32"}
+"""What a case is like that does not vary."""
+VARIED = (
+    {"criterion": "smoothing", "optimizer": "momentum", "classes": (3, 5), "dtype": "float32"},
+    {"criterion": "focal", "optimizer": "adam", "classes": (11, 13), "dtype": "float32"},
+    {"criterion": "function", "optimizer": "groups", "classes": (2, 4), "dtype": "float64"},
+)
+"""What the first, second, third case is like where everything varies."""
+UNEVEN = ("weights", "focal", "ignore")
+"""Losses in their place where nothing is averaged over batches: class weights, an index ignored."""
+
+
+def draw_training(
+    draw: Draw,
+    sizes: Sequence[int],
+    *,
+    vary: bool = False,
+    across_batches: bool = True,
+    norm: bool = False,
+    dropout: bool = False,
+    loader: str = "list",
+    stale: bool = False,
+    held: bool = False,
+) -> Case:
+    """A model with weights, batches, a loss function and an optimizer, as plain data.
+
+    Args:
+        draw: Where numbers come from.
+        sizes: Examples in each batch.
+        vary: Whether loss, optimizer, number of classes, depth and dtype go through `VARIED`.
+        across_batches: Whether the exercise averages losses over batches, which class weights and
+            ignored labels would make ambiguous.
+        norm: Whether the model has a BatchNorm.
+        dropout: Whether it has a dropout.
+        loader: `list` or `DataLoader` (then all sizes but the last are equal).
+        stale: Whether an earlier step has left gradients; half of the parameters have None.
+        held: Whether the first layer's bias is frozen, which nobody may thaw.
+    """
+    like = dict(VARIED[draw.index % len(VARIED)] if vary else PLAIN)
+    if vary and not across_batches:
+        like["criterion"] = UNEVEN[draw.index % len(UNEVEN)]
+    classes = draw.integer(*like.pop("classes"))
+    features = draw.integer(2, 4)
+    widths = [draw.integer(2, 6) for _ in range(1 + vary * draw.index % 2)]
+    case = {
+        **like,
+        "layers": [features, *widths, classes],
+        "norm": norm,
+        "dropout": dropout,
+        "loader": loader,
+        "held": held,
+        "batches": draw_batches(draw, sizes, features, classes),
+        "lr": draw.uniform(0.1, 0.4),
+        "class_weights": [0.5 + draw.integer(0, 4) / 2 for _ in range(classes)],
+    }
+    model = build_model(case)
+    case["state"] = draw_state(draw, model)
+    shapes = [p.shape for p in model.parameters()]
+    case["stale"] = [draw.normal(*s) if i % 2 == 0 else None for i, s in enumerate(shapes)]
+    if not stale:
+        case["stale"] = []
+    return case
 
 
 def draw_batches(
-    draw: Draw, sizes: list[int], features: int, classes: int
+    draw: Draw, sizes: Sequence[int], features: int, classes: int
 ) -> list[dict[str, Tensor]]:
-    """Batches of inputs [B, features] and class indices [B] as plain data."""
-    return [
-        {"inputs": draw.normal(size, features), "targets": draw.integers(classes, size)}
-        for size in sizes
-    ]
+    """Batches of inputs [B, features] and class indices [B] as plain data.
 
-
-def build_batches(plain: list[dict[str, Tensor]], device: torch.device) -> Batches:
-    """The same as pairs on a device: a list can stand for a loader."""
-    return [(batch["inputs"].to(device), batch["targets"].to(device)) for batch in plain]
+    The first holds two classes if it can, and not only class 0, which a loss may ignore.
+    """
+    batches = []
+    for size in sizes:
+        targets = draw.integers(classes, size)
+        targets[0] = classes - 1
+        batches.append({"inputs": draw.normal(size, features), "targets": targets})
+    return batches
 
 
 def draw_state(draw: Draw, model: nn.Module) -> dict[str, Tensor]:
@@ -37,17 +147,307 @@ def draw_state(draw: Draw, model: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def load_state(model: nn.Module, state: dict[str, Tensor], device: torch.device) -> nn.Module:
-    """The model with a case's weights, on a device."""
-    model.load_state_dict(state)
-    return model.to(device)
+class Training:
+    """What a function is handed, and what the call did to it.
+
+    Attributes:
+        model, criterion, optimizer: Built from the case; the model is in train mode.
+        batches: A list of pairs of inputs and targets.
+        loader: The same as the case's kind of loader.
+        forwards: Of each forward pass: the number of examples, and whether it built a graph.
+        modes: Of modules at forward passes: True if one was in train mode, False if one in eval.
+    """
+
+    def __init__(self, case: Case, device: torch.device, *, train: bool = True) -> None:
+        dtype = getattr(torch, case["dtype"])
+        self.model = build_model(case)
+        self.model.load_state_dict(case["state"])
+        self.model.to(device, dtype).train(train)
+        for parameter, grad in zip(self.model.parameters(), case["stale"], strict=False):
+            parameter.grad = None if grad is None else grad.to(device, dtype)
+        self.batches: list[Batch] = [
+            (batch["inputs"].to(device, dtype), batch["targets"].to(device))
+            for batch in case["batches"]
+        ]
+        if case["held"]:
+            next(p for p in self.model.parameters() if p.ndim == 1).requires_grad_(False)
+        self.loader = build_loader(case["loader"], self.batches)
+        self.criterion = build_criterion(case, device, dtype)
+        self.optimizer = build_optimizer(case["optimizer"], self.model, case["lr"])
+        self.forwards: list[tuple[int, bool]] = []
+        self.modes: set[bool] = set()
+        self.drawn_from = case["dropout"]
+        self._note_forwards()
+        self.remember()
+
+    def remember(self) -> None:
+        """Take things as they are now for what `changed` compares with: after a scheduler, say."""
+        data = [tensor for pair in self.batches for tensor in pair]
+        self.watch = Watch(self.model, self.optimizer, [*data, self.batches])
+
+    def _note_forwards(self) -> None:
+        """Note what the model is called on: a plain function, which also a copy of it keeps."""
+        forwards, modes = self.forwards, self.modes
+
+        def note(model: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+            forwards.append((len(args[0]), output.requires_grad))
+            modes.update(module.training for module in model.modules())
+
+        self.model.register_forward_hook(note)
+
+    def changed(self, may: frozenset[str] = frozenset()) -> list[str]:
+        """What the call changed, apart from what it may; random numbers only where some are due."""
+        return self.watch.changed(may if self.drawn_from else may - {"random"})
+
+    def moved(self) -> bool:
+        """Whether any weight is another than before."""
+        return "weights" in self.watch.kinds_changed()
+
+    def state(self) -> dict[str, Tensor]:
+        """The model's weights and buffers as an answer."""
+        return {name: value.detach().cpu().clone() for name, value in
+                self.model.state_dict().items()}  # fmt: skip
+
+    def all_seen(self) -> bool:
+        """Whether the model was called on at least as many examples as there are."""
+        return sum(size for size, _ in self.forwards) >= sum(len(y) for _, y in self.batches)
 
 
-def state_of(model: nn.Module) -> dict[str, Tensor]:
-    """The model's state as an answer: on the CPU, cut from the graph."""
-    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+def build_model(case: Case) -> nn.Module:
+    """Linear layers with tanh between them; BatchNorm and dropout where the case says so.
+
+    Those two make blocks, so that the children of the model are not all of its modules.
+    """
+    *widths, classes = case["layers"]
+    blocks: list[nn.Module] = []
+    for wide, narrow in pairwise(widths):
+        layers: list[nn.Module] = [nn.Linear(wide, narrow)]
+        layers += [nn.BatchNorm1d(narrow)] if case["norm"] else []
+        layers += [nn.Tanh()]
+        layers += [nn.Dropout(0.5)] if case["dropout"] else []
+        blocks += [nn.Sequential(*layers)] if case["norm"] or case["dropout"] else layers
+    return nn.Sequential(*blocks, nn.Linear(widths[-1], classes))
 
 
-def modes_of(model: nn.Module) -> dict[str, bool]:
-    """Which modules are in train mode, by name."""
-    return {name or "model": module.training for name, module in model.named_modules()}
+class Focal(nn.Module):
+    """A mean-reduced loss that is not in torch: sure answers count less."""
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        loss = F.cross_entropy(logits, targets, reduction="none")
+        return ((1 - torch.exp(-loss)).square() * loss).mean()
+
+
+def half_margin(logits: Tensor, targets: Tensor) -> Tensor:
+    """A mean-reduced loss that is a plain function."""
+    return 0.5 * F.multi_margin_loss(logits, targets, p=2)
+
+
+def build_criterion(
+    case: Case, device: torch.device, dtype: torch.dtype
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The case's loss of logits [B, C] and class indices [B], a mean over the batch."""
+    kind = case["criterion"]
+    if kind == "function":
+        return half_margin
+    if kind == "focal":
+        return Focal()
+    if kind == "smoothing":
+        return nn.CrossEntropyLoss(label_smoothing=0.2)
+    if kind == "weights":
+        weights = torch.tensor(case["class_weights"], device=device, dtype=dtype)
+        return nn.CrossEntropyLoss(weight=weights)
+    return nn.CrossEntropyLoss(ignore_index=0 if kind == "ignore" else -100)
+
+
+def build_optimizer(kind: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """An optimizer over the model's parameters.
+
+    Adam's eps is large: with the usual one a gradient of 1e-9, which another order of summation
+    makes of 0, would be a whole step.
+    """
+    parameters = list(model.parameters())
+    if kind == "groups":
+        half = len(parameters) // 2
+        rest = {"params": parameters[half:], "lr": lr / 4, "weight_decay": 0.1}
+        return torch.optim.SGD([{"params": parameters[:half]}, rest], lr=lr, momentum=0.5)
+    if kind == "adam":
+        return torch.optim.Adam(parameters, lr=lr / 4, eps=0.01)
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9 if kind == "momentum" else 0.0)
+
+
+def build_loader(kind: str, batches: list[Batch]) -> Any:
+    """The batches themselves, or a DataLoader, which has no positions, only an order."""
+    if kind == "list":
+        return batches
+    rows = [(x, y) for inputs, targets in batches for x, y in zip(inputs, targets, strict=True)]
+    own = torch.Generator()  # or else each pass would draw from the global one
+    return DataLoader(rows, batch_size=len(batches[0][1]), generator=own)
+
+
+MEASURED = frozenset[str]()
+"""What a measurement may change: nothing."""
+TRAINED = frozenset({"weights", "buffers", "grads", "modes", "moments", "random"})
+"""What training may change. Not: the learning rate, requires_grad, the data, hooks, torch."""
+
+
+class Watch:
+    """Remembers how things are; `changed` says what is different later. One complete list:
+
+        weights         parameters of the model             buffers    running means and the like
+        grads           .grad, None told from zeros         modes      train or eval, each module
+        requires_grad   of each parameter                   hooks      of each module
+        moments         the optimizer's state               options    its lr and all of its groups
+        data            tensors and lists handed over       random     torch, NumPy, Python
+        torch           grad mode, default dtype
+
+    Args:
+        model: None where an exercise has none.
+        optimizer: The same.
+        data: Tensors and lists that were handed over.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        data: Sequence[Any] = (),
+    ) -> None:
+        self.model, self.optimizer, self.data = model, optimizer, data
+        _seed_unusually()
+        self.before = dict(self._look())
+
+    def changed(self, may: frozenset[str] = frozenset()) -> list[str]:
+        """What differs from before, one text per kind of thing, apart from the kinds in `may`."""
+        return [text for kind, text in self.kinds_changed().items() if kind not in may]
+
+    def kinds_changed(self) -> dict[str, str]:
+        """The kinds of things that differ from before; the first of each kind in words."""
+        now, found = dict(self._look()), {}
+        for kind, name in dict.fromkeys((*self.before, *now)):
+            old, new = self.before.get((kind, name)), now.get((kind, name))
+            if kind not in found and not _same(old, new):
+                found[kind] = name + _from_to(old, new)
+        return found
+
+    def _look(self) -> Iterator[tuple[tuple[str, str], Any]]:
+        """((kind, name in words), value) of everything."""
+        if self.model is not None:
+            for name, parameter in self.model.named_parameters():
+                yield ("weights", f"the weights {name}"), parameter.detach().clone()
+                yield ("grads", f"the gradient of {name}"), _copied(parameter.grad)
+                yield ("requires_grad", f"requires_grad of {name}"), parameter.requires_grad
+            for name, buffer in self.model.named_buffers():
+                yield ("buffers", f"the buffer {name}"), buffer.clone()
+            for name, module in self.model.named_modules():
+                name = f"module {name}" if name else "the model"
+                mode = "train" if module.training else "eval"
+                yield ("modes", f"the mode of {name}"), mode
+                yield ("hooks", f"the hooks of {name}"), _number_of_hooks(module)
+        if self.optimizer is not None:
+            for number, group in enumerate(self.optimizer.param_groups):
+                for key, value in group.items():
+                    what = f"{key} of the optimizer's group {number}"
+                    value = [id(p) for p in value] if key == "params" else value
+                    yield ("options", what), value
+            for number, state in enumerate(self.optimizer.state.values()):
+                for key, value in state.items():
+                    yield ("moments", f"the optimizer's {key} {number}"), _copied(value)
+        for number, value in enumerate(self.data):
+            yield ("data", f"what it was handed ({_named(value)}, number {number})"), _copied(value)
+            if isinstance(value, Tensor) and value.is_floating_point():
+                marked = f"requires_grad of what it was handed ({_named(value)}, number {number})"
+                yield ("data", marked), value.requires_grad
+        yield ("random", "the state of torch's random numbers"), torch.get_rng_state()
+        yield ("random", "the state of Python's random numbers"), hash(random.getstate())
+        name, keys, *rest = np.random.get_state()
+        yield ("random", "the state of NumPy's random numbers"), hash((keys.tobytes(), *rest[:1]))
+        yield ("torch", "torch.is_grad_enabled()"), torch.is_grad_enabled()
+        yield ("torch", "torch.get_default_dtype()"), torch.get_default_dtype()
+
+
+UNUSUAL = 73_091
+"""A seed that nobody writes: a function that seeds by itself leaves another state."""
+
+
+def _seed_unusually() -> None:
+    torch.default_generator.manual_seed(UNUSUAL)
+    random.seed(UNUSUAL)
+    np.random.seed(UNUSUAL)
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    return f"a {type(value).__name__}"
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, list) and value and isinstance(value[0], (tuple, list)):
+        return [id(item) for item in value]  # pairs of tensors, which are looked at by themselves
+    return type(value)(value) if isinstance(value, (list, dict)) else value
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and bool(
+            ((a == b) | ((a != a) & (b != b))).all()
+        )  # fmt: skip
+    return type(a) is type(b) and a == b
+
+
+def _from_to(old: Any, new: Any) -> str:
+    """How a short value changed; empty for tensors and the like."""
+    if isinstance(old, (bool, float, str, torch.dtype)) and isinstance(new, type(old)):
+        old, new = (f"{v:.4g}" if isinstance(v, float) else v for v in (old, new))
+        return f" ({old}, now {new})"
+    if isinstance(old, Tensor) and new is None:
+        return " (None now)"
+    return ""
+
+
+def _number_of_hooks(module: nn.Module) -> int:
+    return sum(len(value) for name, value in vars(module).items() if name.endswith("_hooks"))
+
+
+class numpy_only(TorchFunctionMode):
+    """Within it torch refuses: an exercise that says "in NumPy" means it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "torch")
+        raise NotAllowedError(f"torch's {name} was called: write it in NumPy, without torch.")
+
+
+def numpy_loss(value: float, grad: np.ndarray, inputs: Tensor) -> Tensor:
+    """A loss computed in NumPy as a tensor, through which the gradient from NumPy flows back."""
+    slope = torch.as_tensor(grad, dtype=inputs.dtype, device=inputs.device)
+    at = torch.tensor(value, dtype=inputs.dtype, device=inputs.device)
+    return at + (slope * (inputs - inputs.detach())).sum()
+
+
+def as_loss(value: Any, what: str) -> float:
+    """A loss that was returned: a float, or one element of a tensor, with or without its graph.
+
+    Raises:
+        AnswerError: It is something else.
+    """
+    return as_number(value.detach() if isinstance(value, Tensor) else value, what)
+
+
+def slopes_of(returned: Any, inputs: Tensor) -> Tensor:
+    """What flows back from a returned loss into the inputs.
+
+    Raises:
+        AnswerError: The loss holds no graph, or the inputs are not on it.
+    """
+    if not isinstance(returned, Tensor):
+        raise AnswerError(f"It returned a {type(returned).__name__}: backward() needs a tensor.")
+    if returned.numel() != 1:
+        raise AnswerError(f"A tensor of shape {list(returned.shape)} came; a loss is one number.")
+    if not returned.requires_grad:
+        raise AnswerError("The loss has no graph: no gradient can flow back to the weights.")
+    (slopes,) = torch.autograd.grad(returned.sum(), inputs, allow_unused=True)
+    if slopes is None:
+        raise AnswerError("The loss does not depend on the logits: nothing flowed back to them.")
+    return slopes.detach().cpu()

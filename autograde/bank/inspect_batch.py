@@ -1,61 +1,84 @@
-"""03b.inspect-batch: hold one batch against the contract before any model sees it."""
+"""03b.inspect-batch: check one batch against the contract before any model sees it."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from autograde.bank.common_wrong import LOOKS, common
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
 from course.data.contract import check_batch
 
-CLASSES = 4
 FAULTS = ("sizes", "dtype", "non-finite", "labels")
-LARGE = 30.0
+CASES = {
+    "numbers": ("", "nan", "nan first", "nan all", "nan label", "large"),
+    "labels": ("", "label", "far", "label last", "label twice", "beyond"),
+    "form": (
+        "", "half", "float", "fewer", "int32", "more", "float label nan", "fewer int32 label nan",
+    ),
+    "negative": ("", "-1", "-3"),
+    "infinite": ("inf", "-inf", "large", "inf -inf"),
+}  # fmt: skip
+"""The faults of each case of a part: sound ones, one fault, several, values that are large only."""
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A sound batch first, then ones with the part's fault somewhere, alone or beside others."""
-    size = source.integer(5, 8)
-    inputs = source.normal(size, 3)
-    targets = source.integers(CLASSES - 2, size)  # few, so that counting them does not tell
-    targets[0], targets[1] = 0, CLASSES - 1
-    row, column = source.integer(1, size - 1), source.integer(0, 2)
-    if source.index == 1:
-        if part == "numbers":
-            inputs[row, column] = float("nan")
-        elif part == "infinite":
-            inputs[row, column] = source.choice([float("inf"), float("-inf")])
-        elif part == "labels":
-            targets[row] = CLASSES
-        elif part == "negative":
-            targets[row] = -1
-        elif part == "form":
-            targets = targets.float()
-    if source.index == 2:
-        if part == "form":
-            targets = targets[:-1]
-        elif part == "numbers":
-            targets[row], inputs[row, column] = CLASSES + 1, float("nan")
-    if source.index == 3:
+    """A batch with the faults that the part's case lists, away from the first row."""
+    faults = CASES[part][source.index].split()
+    size, classes = source.integer(4, 8), (4, 12, 5)[source.index % 3]
+    inputs = source.normal(size, source.integer(1, 3))
+    targets = source.integers(classes - 2, size)  # few, so that counting them does not tell
+    targets[0], targets[1] = 0, classes - 1
+    row, column = source.integer(1, size - 1), source.integer(0, inputs.shape[1] - 1)
+    if "first" in faults:
+        row = 0
+    for fault in faults:
+        if fault in ("nan", "inf", "-inf"):
+            inputs[row, column] = float(fault)
+            row = 1 + row % (size - 1)
+        elif fault == "large":
+            inputs[row - 1 : row + 1, column] = 3e38  # finite, and their sum is not
+        elif fault in ("label", "far", "-1", "-3"):
+            wrong = {"label": classes, "far": classes + 7}
+            targets[-1 if "last" in faults else row] = wrong.get(fault) or int(fault)
+    if "all" in faults:
+        inputs[:] = float("nan")
+    if "twice" in faults:
+        targets[1:3] = classes
+    if "beyond" in faults:  # more labels than inputs, and the last is the one that is wrong
+        targets = torch.cat([targets, torch.tensor([classes])])
+    if "half" in faults:
+        inputs = inputs.half()
+    if "fewer" in faults:
+        targets = targets[targets != 0]  # the first, so that a label that is out of range stays
+    if "more" in faults:
+        targets = torch.cat([targets, targets[:1]])
+    if "float" in faults:
+        targets = targets.float()
+    if "int32" in faults:
         targets = targets.int()
-    if source.index >= 4:  # three faults, then all four
-        targets[1], inputs[row, column] = CLASSES, float("nan")
-        targets = targets.float() if source.index == 4 else targets[:-1].int()
-    return {"inputs": inputs, "targets": targets}
+    return {"inputs": inputs, "targets": targets, "classes": classes}
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """The faults named, sorted."""
     inputs, targets = case["inputs"].to(device), case["targets"].to(device)
-    returned = function(inputs, targets, CLASSES)
-    if isinstance(returned, str) or not hasattr(returned, "__iter__"):
-        raise AnswerError(
-            f"Return a list of the faults' names; what came back was a {type(returned).__name__}."
-        )
-    named = [str(name) for name in returned]
-    if unknown := set(named) - set(FAULTS):
-        raise AnswerError(f"{sorted(unknown)[0]!r} is none of the four names: {', '.join(FAULTS)}.")
-    return {"faults": sorted(set(named))}
+    watch = Watch(data=[inputs, targets])
+    returned = function(inputs, targets, case["classes"])
+    return {"faults": kept(_named_faults, returned), "disturbed": watch.changed()}
+
+
+def _named_faults(returned: object) -> list[str]:
+    if isinstance(returned, str) or not isinstance(returned, (list, tuple, set, frozenset)):
+        came = "None" if returned is None else f"a {type(returned).__name__}"
+        raise AnswerError(f"Return a list of the faults' names; what came back was {came}.")
+    for name in returned:
+        if name not in FAULTS:
+            raise AnswerError(f"{name!r} is not one of the four names: {', '.join(FAULTS)}.")
+    if twice := [name for name in FAULTS if list(returned).count(name) > 1]:
+        raise AnswerError(f"{twice[0]!r} came more than once: name each kind of fault once.")
+    return sorted(returned)
 
 
 NAMES = {
@@ -66,7 +89,7 @@ NAMES = {
 def reference(inputs: Tensor, targets: Tensor, num_classes: int) -> list[str]:
     """The course's contract, in this exercise's four words.
 
-    It stops at sizes that differ, so the targets are looked at beside inputs of their number.
+    It stops at sizes that differ, so the targets are checked with as many inputs.
     """
     as_many = inputs.new_zeros(len(targets), *inputs.shape[1:])
     report = check_batch((as_many, targets), num_classes=num_classes)
@@ -118,6 +141,32 @@ def first_row_only(inputs, targets, num_classes):
     )
 
 
+def _finite_by(asked):
+    """The right answer, with another question about the inputs."""
+
+    def inspect(inputs, targets, num_classes):
+        found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
+        return found if asked(inputs.isfinite()) else [*found, "non-finite"]
+
+    return inspect
+
+
+finite_first_row = _finite_by(lambda finite: finite[0].all())
+finite_anywhere = _finite_by(lambda finite: finite.any())
+
+
+def as_many_labels_as_inputs(inputs, targets, num_classes):
+    found = no_labels(inputs, targets, num_classes)
+    first = targets[: len(inputs)]
+    return [*found, *(["labels"] if ((first < 0) | (first >= num_classes)).any() else [])]
+
+
+def float32_alone(inputs, targets, num_classes):
+    found = no_dtype(inputs, targets, num_classes)
+    wrong = targets.dtype != torch.long or inputs.dtype != torch.float32
+    return [*found, "dtype"] if wrong else found
+
+
 def first_fault_only(inputs, targets, num_classes):
     return reference_by_hand(inputs, targets, num_classes)[:1]
 
@@ -143,6 +192,37 @@ def always_sound(inputs, targets, num_classes):
     return []
 
 
+def finite_sum(inputs, targets, num_classes):
+    found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
+    return found if inputs.sum().isfinite() else [*found, "non-finite"]
+
+
+def no_minus_inf(inputs, targets, num_classes):
+    found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
+    bad = inputs.isnan().any() or inputs.max() == float("inf")
+    return [*found, "non-finite"] if bad else found
+
+
+def compared_with_nan(inputs, targets, num_classes):
+    found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
+    bad = (inputs == float("nan")).any() or (inputs.abs() == float("inf")).any()
+    return [*found, "non-finite"] if bad else found
+
+
+def whole_shapes(inputs, targets, num_classes):
+    found = no_sizes(inputs, targets, num_classes)
+    return ["sizes", *found] if inputs.shape != targets.shape else found
+
+
+def ten_classes(inputs, targets, num_classes):
+    return reference_by_hand(inputs, targets, 10)
+
+
+def each_value(inputs, targets, num_classes):
+    found = no_labels(inputs, targets, num_classes)
+    return found + ["labels" for t in targets.tolist() if not 0 <= t < num_classes]
+
+
 def reference_by_hand(inputs, targets, num_classes):
     return _named(
         len(inputs) != len(targets),
@@ -156,7 +236,7 @@ def with_a_set(inputs, targets, num_classes):
     found = set()
     if inputs.size(0) != targets.size(0):
         found.add("sizes")
-    if targets.type() not in ("torch.LongTensor", "torch.cuda.LongTensor"):
+    if not targets.type().endswith(".LongTensor"):  # of any device
         found.add("dtype")
     if (inputs - inputs).abs().sum() != 0:  # inf - inf and nan - nan are nan
         found.add("non-finite")
@@ -180,16 +260,33 @@ def row_by_row(inputs, targets, num_classes):
 
 EXERCISE = Exercise(
     id="03b.inspect-batch",
-    title="hold a batch against its contract",
-    source='Lecture 1, "The batch contract"; ledger C20, T04, T05, B09',
+    title="check a batch against its contract",
+    source='Lecture 1, "The batch contract"',
+    ledger=("C20", "T04", "T05", "B09"),
     minutes=10,
+    difficulty=1,
+    read=("course.data.check_batch",),
+    hints=(
+        "Four questions, four independent if statements; the answers are collected in a list.",
+        "Each question is about the whole batch, not about its first row: .all(), .min() "
+        "and .max() ask everybody.",
+        "Compare len(inputs) with len(targets), targets.dtype with torch.long, "
+        "torch.isfinite(inputs).all(), and both targets.min() and targets.max() with the "
+        "range of the classes.",
+    ),
     signature="inspect_batch(inputs, targets, num_classes)",
     parts=(
-        Part("numbers", "values that are not finite", points=1, cases=3),
-        Part("labels", "a label beyond the classes", points=1),
-        Part("form", "sizes that differ, labels of another dtype", points=1, cases=6),
-        Part("negative", "a label below zero", points=0.5),
-        Part("infinite", "inf and -inf", points=0.5, hidden=True),
+        Part("numbers", "a nan among the inputs", points=1, cases=6),
+        Part("labels", "labels beyond the classes", points=1, cases=6),
+        Part("form", "sizes that differ, labels of another dtype", points=1, cases=8),
+        Part("negative", "a label below zero", points=0.5, cases=3),
+        Part(
+            "infinite",
+            "inf and -inf, and values that are only large",
+            points=0.5,
+            cases=4,
+            hidden=True,
+        ),
     ),
     reference=reference,
     draw=draw,
@@ -209,11 +306,28 @@ EXERCISE = Exercise(
             "Only the first example was looked at, and one bad value anywhere makes the loss nan. "
             "Ask about all of them: .all(), .any(), .max().",
         ),
+        Wrong("first-row-only", finite_first_row, sure=True),
+        Wrong(
+            "all-for-any",
+            finite_anywhere,
+            "Inputs with some nan in them were let through, and only inputs of nothing but nan "
+            "were not. One value is enough: not isfinite().all().",
+            sure=True,
+        ),
+        Wrong("as-many-labels-as-inputs", as_many_labels_as_inputs),
+        Wrong(
+            "float32-alone",
+            float32_alone,
+            "'dtype' was named for inputs of float16. It is about the targets; inputs may be of "
+            "any float dtype.",
+            sure=True,
+        ),
         Wrong(
             "nan-only",
             nan_only,
-            "isnan() does not see inf, which becomes nan one operation later. torch.isfinite() "
-            "sees both.",
+            "nan was found and inf was not: isnan() does not see inf, which becomes nan one "
+            "operation later. torch.isfinite() sees both.",
+            sure=True,
         ),
         Wrong(
             "one-too-many",
@@ -223,8 +337,9 @@ EXERCISE = Exercise(
         Wrong(
             "no-lower-end",
             no_lower_end,
-            "A label of -1 slipped through: Python counts it from the end, cross_entropy fails "
-            "or, at -100, leaves it out without a word.",
+            "A label below 0 was let through. Compare every label with both ends, 0 and "
+            "num_classes - 1.",
+            sure=True,
         ),
         Wrong(
             "first-fault-only",
@@ -241,18 +356,53 @@ EXERCISE = Exercise(
             floats_only,
             "Labels of dtype int32 were let through: cross_entropy raises on them too. Compare "
             "targets.dtype with torch.long.",
+            sure=True,
         ),
         Wrong(
             "no-sizes",
             no_sizes,
-            "Inputs and targets were not as many, and nothing was said. Compare len() of both.",
+            "Inputs and targets had different lengths, unnoticed. Compare len() of both.",
+            sure=True,
         ),
+        Wrong(
+            "finite-sum",
+            finite_sum,
+            "Values that are large and finite were called non-finite; their sum overflows. Ask "
+            "each value: torch.isfinite(inputs).all().",
+        ),
+        Wrong(
+            "no-minus-inf",
+            no_minus_inf,
+            "-inf was let through; inf and nan were found. torch.isfinite() sees all three.",
+            sure=True,
+        ),
+        Wrong(
+            "compared-with-nan",
+            compared_with_nan,
+            "nan was let through. nan equals nothing, not even nan, so x == nan is always False: "
+            "torch.isfinite() sees nan and inf.",
+        ),
+        Wrong(
+            "whole-shapes",
+            whole_shapes,
+            "'sizes' was named for a batch with as many inputs as targets. Compare the lengths: "
+            "the shape of the inputs holds their features as well.",
+        ),
+        Wrong(
+            "ten-classes",
+            ten_classes,
+            "Labels were judged as if there were ten classes. Compare them with num_classes, which "
+            "is 4, 5 or 12 here.",
+        ),
+        Wrong("each-value", each_value),
         Wrong(  # last: a single part that was called sound shows one of the above
             "always-sound",
             always_sound,
             "Every batch was called sound. Look at sizes, dtype, finiteness and labels, and "
             "name what you find.",
+            sure=True,
         ),
+        *common(reference_by_hand, *LOOKS, alike={"global-data": "always-sound"}),
     ),
     right=(reference_by_hand, with_a_set, row_by_row),
 )

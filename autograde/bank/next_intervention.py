@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from typing import Any
 
 import torch
 
+from autograde.bank.common_wrong import LOOKS, common
+from autograde.bank.harness import Watch
 from autograde.exercise import (
     Answer,
-    AnswerError,
     Case,
     Draw,
     Exercise,
     Part,
     Wrong,
     as_number,
-    seen,
+    as_text,
+    kept_entries,
 )
 
 ACTIONS = {
@@ -25,35 +28,47 @@ ACTIONS = {
     "ambiguous label": "clean the labels",
     "background": "crop or mask",
     "threshold": "tune the threshold on validation",
+    "rotation": "augment with rotations",
 }
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A bucket for each mistake, no two buckets of one size, and how many examples there were."""
-    order = torch.randperm(len(ACTIONS), generator=source.generator).tolist()
-    names = [list(ACTIONS)[i] for i in order][: source.integer(3, 5)]
-    counts = [3 + 2 * i + source.integer(0, 1) for i in range(len(names))]
-    buckets = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
-    mixed = torch.randperm(len(buckets), generator=source.generator).tolist()
-    buckets = [buckets[i] for i in mixed]
-    if part == "unsorted":
-        buckets += ["?"] * (len(buckets) // 2 + 3)  # more than any bucket holds
-    return {"buckets": buckets, "examples": len(buckets) + source.integer(100, 400)}
+    """A bucket for each mistake, no two of one size, and how many examples there were.
+
+    The names that are first and last in the alphabet have neither the largest nor the smallest
+    bucket. What helps differs from case to case, and is known for more buckets than occur.
+    """
+    names = source.shuffled(list(ACTIONS))
+    kinds = names[: source.integer(4, 5)]
+    low, high = min(kinds), max(kinds)
+    others = [name for name in kinds if name not in (low, high)]
+    kinds = [others[0], *source.shuffled([low, high]), *others[1:]]
+    counts = [3 + 2 * i + source.choice((0, 1)) for i in range(len(kinds))]
+    buckets = [name for name, count in zip(kinds, counts, strict=True) for _ in range(count)]
+    if part == "unsorted":  # more than any bucket holds, twice; then second, and fewest
+        buckets += ["?"] * (len(buckets) // 2 + 3, len(buckets) // 2 + 3, counts[-1] - 1, 1)[
+            source.index
+        ]
+    buckets = source.shuffled(buckets)
+    weeks = source.integer(1, 9)
+    return {
+        "buckets": buckets,
+        "examples": len(buckets) + source.choice(range(100, 400)),
+        "actions": {name: f"{ACTIONS[name]} ({weeks} days)" for name in source.shuffled(names)},
+    }
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Bucket, gain in points, action."""
-    returned = function(list(case["buckets"]), case["examples"], dict(ACTIONS))
-    wanted = {"bucket", "gain", "action"}
-    if not isinstance(returned, dict) or not wanted <= set(returned):
-        raise AnswerError(
-            "Return a dictionary with the keys 'bucket', 'gain' and 'action'; " + seen(returned)
-        )
-    return {
-        "bucket": str(returned["bucket"]),
-        "gain": as_number(returned["gain"], "the gain in points"),
-        "action": str(returned["action"]),
+    buckets, actions = list(case["buckets"]), dict(case["actions"])
+    watch = Watch(data=[buckets, actions])
+    returned = function(buckets, case["examples"], actions)
+    wanted = {
+        "bucket": (as_text, "the bucket"),
+        "gain": (as_number, "the gain in points"),
+        "action": (as_text, "the action"),
     }
+    return {**kept_entries(returned, wanted), "disturbed": watch.changed()}
 
 
 def _largest(buckets: list[str]) -> tuple[str, int]:
@@ -65,7 +80,7 @@ def _answer(name: str, gain: float, actions: dict[str, str]) -> dict[str, Any]:
 
 
 def reference(buckets: list[str], num_examples: int, actions: dict[str, str]) -> dict[str, Any]:
-    """The largest bucket that has a name; what mending all of it would give."""
+    """The largest bucket that has a name; what fixing all of it would give."""
     name, count = _largest(buckets)
     return _answer(name, 100 * count / num_examples, actions)
 
@@ -73,6 +88,10 @@ def reference(buckets: list[str], num_examples: int, actions: dict[str, str]) ->
 def share_of_mistakes(buckets, num_examples, actions):
     name, count = _largest(buckets)
     return _answer(name, 100 * count / len(buckets), actions)
+
+
+def share_of_the_sorted(buckets, num_examples, actions):
+    return share_of_mistakes([name for name in buckets if name != "?"], num_examples, actions)
 
 
 def not_in_points(buckets, num_examples, actions):
@@ -95,6 +114,10 @@ def all_mistakes(buckets, num_examples, actions):
     return _answer(name, 100 * len(buckets) / num_examples, actions)
 
 
+def all_sorted_mistakes(buckets, num_examples, actions):
+    return all_mistakes([name for name in buckets if name != "?"], num_examples, actions)
+
+
 def count_itself(buckets, num_examples, actions):
     name, count = _largest(buckets)
     return _answer(name, count, actions)
@@ -105,9 +128,46 @@ def unsorted_counts(buckets, num_examples, actions):
     return _answer(name, 100 * count / num_examples, actions)
 
 
+def the_second(buckets, num_examples, actions):
+    ranked = Counter(buckets).most_common()
+    name, count = ranked["?" in buckets]
+    return _answer(name, 100 * count / num_examples, actions)
+
+
+def longest_run(buckets, num_examples, actions):
+    runs = [(len(list(run)), name) for name, run in groupby(b for b in buckets if b != "?")]
+    count, name = max(runs)
+    return _answer(name, 100 * count / num_examples, actions)
+
+
+def mistakes_added(buckets, num_examples, actions):
+    return reference(buckets, num_examples + len(buckets), actions)
+
+
 def bucket_as_action(buckets, num_examples, actions):
     name, count = _largest(buckets)
     return {"bucket": name, "gain": 100 * count / num_examples, "action": name}
+
+
+def last_in_the_alphabet(buckets, num_examples, actions):
+    name = max(name for name in buckets if name != "?")
+    return _answer(name, 100 * buckets.count(name) / num_examples, actions)
+
+
+def rounded(buckets, num_examples, actions):
+    name, count = _largest(buckets)
+    return _answer(name, round(100 * count / num_examples), actions)
+
+
+def without_the_unknown(buckets, num_examples, actions):
+    name, count = _largest(buckets)
+    return _answer(name, 100 * count / (num_examples - buckets.count("?")), actions)
+
+
+def unknown_shared_out(buckets, num_examples, actions):
+    name, count = _largest(buckets)
+    known = len(buckets) - buckets.count("?")
+    return _answer(name, 100 * count / known * len(buckets) / num_examples, actions)
 
 
 def with_counter(buckets, num_examples, actions):
@@ -137,14 +197,37 @@ def from_the_error_rate(buckets, num_examples, actions):
 EXERCISE = Exercise(
     id="03b.next-intervention",
     title="from error buckets to the next intervention",
-    source='Lecture 3, "Error analysis" and "Bucket to action"; ledger N24, T28, S19',
+    source='Lecture 3, "Error analysis" and "Bucket to action"',
+    ledger=("N24", "T28", "S19"),
     minutes=10,
+    difficulty=1,
+    read=("N24",),
+    hints=(
+        "Three answers, one after the other: which bucket, how much, what to do.",
+        "The gain is counted in points of accuracy, so compare the bucket with everything "
+        "that was evaluated.",
+        "Leave out '?', count the rest, take the most common name; gain = 100 * its count "
+        "/ num_examples; the action stands under the name in `actions`.",
+    ),
     signature="next_intervention(buckets, num_examples, actions)",
     parts=(
-        Part("bucket", "the bucket to look at first", points=1, fields=("bucket",)),
+        Part(
+            "bucket",
+            "the bucket to look at first",
+            points=1,
+            cases=3,
+            fields=("bucket", "disturbed"),
+        ),
         Part("gain", "the ceiling of the gain", points=1, fields=("gain",)),
-        Part("action", "what to do about it", points=1, fields=("action",)),
-        Part("unsorted", "mistakes that nobody has sorted yet", points=1, hidden=True),
+        Part("action", "what to do about it", points=1, cases=3, fields=("action",)),
+        Part(
+            "unsorted",
+            "mistakes that nobody has sorted yet",
+            points=1,
+            cases=4,
+            fields=("bucket", "gain"),
+            hidden=True,
+        ),
     ),
     reference=reference,
     draw=draw,
@@ -154,7 +237,7 @@ EXERCISE = Exercise(
         Wrong(
             "bucket-as-action",
             bucket_as_action,
-            "The bucket's name is no action. Look it up in `actions`.",
+            "The bucket's name is not an action. Look it up in `actions`.",
         ),
         Wrong(
             "smallest-bucket",
@@ -164,9 +247,10 @@ EXERCISE = Exercise(
         Wrong(
             "all-mistakes",
             all_mistakes,
-            "That is what mending every mistake would give. One intervention mends its own bucket "
+            "That is what fixing every bucket would give. One intervention fixes its own bucket "
             "at most.",
         ),
+        Wrong("all-mistakes", all_sorted_mistakes),
         Wrong(
             "count-itself",
             count_itself,
@@ -179,6 +263,7 @@ EXERCISE = Exercise(
             "That is the bucket's share of the mistakes. Accuracy is counted over all examples: "
             "divide by num_examples.",
         ),
+        Wrong("share-of-mistakes", share_of_the_sorted),
         Wrong(
             "not-in-points",
             not_in_points,
@@ -192,9 +277,43 @@ EXERCISE = Exercise(
         Wrong(
             "unsorted-counts",
             unsorted_counts,
-            "'?' marks mistakes that nobody has sorted: they are no bucket, and no action mends "
+            "'?' marks mistakes that nobody has sorted: they are not a bucket, and no action fixes "
             "them.",
         ),
+        Wrong(
+            "last-in-the-alphabet",
+            last_in_the_alphabet,
+            "That is the bucket whose name is last in the alphabet. Compare how often each comes: "
+            "max() of a Counter compares its names, unless it is given key=counts.get.",
+        ),
+        Wrong(
+            "rounded",
+            rounded,
+            "That is the gain rounded to whole points. Give it as it is.",
+        ),
+        Wrong(
+            "without-the-unknown",
+            without_the_unknown,
+            "The gain is right where every mistake was looked at; the '?' were left out of the "
+            "examples. Accuracy counts all of them: divide by num_examples.",
+            sure=True,
+        ),
+        Wrong(
+            "unknown-shared-out",
+            unknown_shared_out,
+            "The '?' were shared out among the buckets. Nobody has looked at them: count only "
+            "what is in the bucket.",
+            sure=True,
+        ),
+        Wrong("the-second", the_second),
+        Wrong("longest-run", longest_run),
+        Wrong(
+            "mistakes-added",
+            mistakes_added,
+            "The mistakes were added to num_examples, which counts them already: right ones and "
+            "wrong ones.",
+        ),
+        *common(with_counter, *LOOKS),
     ),
     right=(with_counter, with_a_loop, from_the_error_rate),
 )

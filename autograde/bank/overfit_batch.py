@@ -1,50 +1,59 @@
-"""03b.overfit-batch: learn one batch by heart, and one that proves something."""
+"""03b.overfit-batch: overfit one batch, and one that proves something."""
 
 from __future__ import annotations
 
 import torch
-from torch import nn
 
-from autograde.bank.harness import build_batches, draw_state, load_state, state_of
-from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers
+from autograde.bank.common_wrong import TRAINS, common
+from autograde.bank.harness import TRAINED, Training, draw_training
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers, kept
 from course.engine import train_step
-
-FEATURES, CLASSES, STEPS = 4, 3, 6
-
-
-def _model() -> nn.Module:
-    return nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), nn.Linear(6, CLASSES))
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Two batches of one class each, then mixed ones; in one part the first is mixed already.
+    """Batches of one class, two or three, then mixed ones; in one part the first is mixed already.
 
-    The first mixed one holds two classes, and a later one that is not the last all three.
+    The first mixed one holds two classes, and begins with two alike or ends as it begins. Two later
+    ones hold three classes, and more if there are so many; the last holds two again.
     """
-    sizes = [source.integer(4, 6) for _ in range(6)]
-    batches = []
-    for number, size in enumerate(sizes):
-        targets = source.integers(CLASSES - 1, size)
-        targets[0], targets[1] = 0, 1
-        if number == 4:
-            targets[2] = CLASSES - 1
-        if number < 2 and part != "mixed":
-            targets[:] = number
-        batches.append({"inputs": source.normal(size, FEATURES), "targets": targets})
+    sizes = [source.integer(4, 6) for _ in range(7)]
     if part == "small":  # one example cannot be told from one class
-        batches[2] = {"inputs": source.normal(1, FEATURES), "targets": source.integers(CLASSES, 1)}
-    return {"state": draw_state(source, _model()), "batches": batches,
-            "lr": source.uniform(0.2, 0.4)}  # fmt: skip
+        sizes[0] = 1
+    case = draw_training(source, sizes, vary=part == "weights", across_batches=False)
+    case["steps"] = source.integer(3, 6)
+    first = 0 if part == "mixed" else 2 + source.index % 2
+    for number, batch in enumerate(case["batches"]):
+        targets = batch["targets"]
+        targets[:] = number == 0  # not 0 alone first, which a loss may ignore
+        if number == first:
+            targets[1 if source.index % 2 else -1] = 1 - targets[0]
+        elif number > first:
+            targets[:] = source.choice((0, 1))
+            targets[0], targets[1] = 0, 1
+        if number == 4:
+            targets[-1] = case["layers"][-1] - 1
+        if number == 5:
+            targets[:] = torch.arange(len(targets)) % case["layers"][-1]
+    return case
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
-    """The losses, one a step, and the weights after the last."""
-    model = load_state(_model(), case["state"], device).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
-    batches = build_batches(case["batches"], device)
-    returned = function(model, batches, nn.CrossEntropyLoss(), optimizer, STEPS)
-    losses = as_numbers(returned, "losses", f"the {STEPS} losses, one a step")
-    return {"losses": losses, "state": state_of(model)}
+    """The losses, one per step, the weights after the last, and the mode they were trained in."""
+    t, modes = Training(case, device), set()
+    t.model.register_forward_pre_hook(
+        lambda model, _: (
+            modes.add("train" if model.training else "eval") if torch.is_grad_enabled() else None
+        )
+    )
+    t.remember()
+    returned = function(t.model, t.batches, t.criterion, t.optimizer, case["steps"])
+    what = f"the {case['steps']} losses, one per step"
+    return {
+        "losses": kept(as_numbers, returned, "losses", what),
+        "state": t.state(),
+        "modes": sorted(modes),
+        "disturbed": t.changed(TRAINED),
+    }
 
 
 def _first_mixed(batches):
@@ -78,8 +87,43 @@ def another_batch_each_step(model, batches, criterion, optimizer, steps):
 
 
 def more_than_two_classes(model, batches, criterion, optimizer, steps):
-    batch = next(batch for batch in batches if len(batch[1].unique()) > 2)
+    three = (batch for batch in batches if len(batch[1].unique()) > 2)
+    return _repeat(model, next(three, batches[-1]), criterion, optimizer, steps)
+
+
+def most_classes(model, batches, criterion, optimizer, steps):
+    batch = max(batches, key=lambda batch: len(batch[1].unique()))
     return _repeat(model, batch, criterion, optimizer, steps)
+
+
+def first_two_labels(model, batches, criterion, optimizer, steps):
+    batch = next(b for b in batches if len(b[1]) > 1 and b[1][0] != b[1][1])
+    return _repeat(model, batch, criterion, optimizer, steps)
+
+
+def first_and_last_label(model, batches, criterion, optimizer, steps):
+    batch = next(b for b in batches if b[1][0] != b[1][-1])
+    return _repeat(model, batch, criterion, optimizer, steps)
+
+
+def differs_from_the_first(model, batches, criterion, optimizer, steps):
+    batch = next(b for b in batches if (b[1] != batches[0][1][0]).any())
+    return _repeat(model, batch, criterion, optimizer, steps)
+
+
+def largest_mixed(model, batches, criterion, optimizer, steps):
+    mixed = [batch for batch in batches if len(batch[1].unique()) > 1]
+    return _repeat(model, max(mixed, key=lambda b: len(b[1])), criterion, optimizer, steps)
+
+
+def all_joined(model, batches, criterion, optimizer, steps):
+    joined = [torch.cat(side) for side in zip(*batches, strict=True)]
+    return _repeat(model, joined, criterion, optimizer, steps)
+
+
+def in_eval_mode(model, batches, criterion, optimizer, steps):
+    model.eval()
+    return _repeat(model, _first_mixed(batches), criterion, optimizer, steps)
 
 
 def the_last_mixed(model, batches, criterion, optimizer, steps):
@@ -121,6 +165,12 @@ def first_batch_of_two_rows(model, batches, criterion, optimizer, steps):
     return _repeat(model, batch, criterion, optimizer, steps)
 
 
+def empties_the_list(model, batches, criterion, optimizer, steps):
+    while len(batches[0][1].unique()) < 2:
+        batches.pop(0)
+    return _repeat(model, batches[0], criterion, optimizer, steps)
+
+
 def with_unique(model, batches, criterion, optimizer, steps):
     index = 0
     while batches[index][1].unique().numel() < 2:
@@ -159,19 +209,42 @@ def with_a_set(model, batches, criterion, optimizer, steps):
 EXERCISE = Exercise(
     id="03b.overfit-batch",
     title="overfit one batch that proves something",
-    source='Lecture 1, "The debug ladder", rung 3; ledger C25, S17, F78',
+    source='Lecture 1, "The debug ladder", rung 3',
+    ledger=("C25", "S17", "F78"),
     minutes=15,
+    difficulty=2,
+    read=("course.debug.climb", "F78"),
+    hints=(
+        "Two jobs: choose a batch, then repeat one training step on it.",
+        "Choose before the loop: how many different classes does a batch hold? Then it is "
+        "the loop of an epoch with the same batch every time.",
+        "inputs, targets = next(b for b in batches if len(b[1].unique()) > 1); then "
+        "`steps` times: zero_grad(), loss, backward(), step(), "
+        "losses.append(loss.item()).",
+    ),
     signature="overfit_one_batch(model, batches, criterion, optimizer, steps)",
     parts=(
         Part("losses", "the loss of each step", points=1, fields=("losses",)),
-        Part("weights", "the weights after the last step", points=1, fields=("state",)),
-        Part("mixed", "a first batch that is mixed already", points=1),
-        Part("small", "a batch of one example on the way", points=1, hidden=True),
+        Part(
+            "weights",
+            "the weights after the last step, with any criterion and optimizer",
+            points=1,
+            cases=3,
+            fields=("state", "modes", "disturbed"),
+        ),
+        Part("mixed", "a first batch that is mixed already", points=1, fields=("state",)),
+        Part(
+            "small", "a batch of one example on the way", points=1, fields=("state",), hidden=True
+        ),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"losses": "the losses", "state": "after the last step,"},
+    says={
+        "losses": "the losses",
+        "state": "after the last step,",
+        "modes": "the model's mode during the steps",
+    },
     by_hand=(train_step,),
     wrong=(
         Wrong(
@@ -195,8 +268,40 @@ EXERCISE = Exercise(
         Wrong(
             "more-than-two-classes",
             more_than_two_classes,
-            "That is the first batch with three classes. Two are enough: no single answer is right "
-            "for both. Ask for > 1, not for > 2.",
+            "A batch of two classes was passed over for one of three. Two are enough: no single "
+            "answer is right for both.",
+        ),
+        Wrong(
+            "most-classes",
+            most_classes,
+            "That is the batch with the most classes; the exercise asks for the first with at "
+            "least two.",
+        ),
+        Wrong(
+            "first-two-labels",
+            first_two_labels,
+            "A batch whose first two labels are equal was passed over, and it holds two classes. "
+            "Look at all labels of a batch: len(targets.unique()) > 1.",
+        ),
+        Wrong(
+            "first-and-last-label",
+            first_and_last_label,
+            "A batch that ends with the label it begins with was passed over, and it holds two "
+            "classes. Look at all labels of a batch: len(targets.unique()) > 1.",
+        ),
+        Wrong(
+            "in-eval-mode",
+            in_eval_mode,
+            "The model was in eval mode during the steps. It came in train mode: leave it so, or "
+            "dropout and BatchNorm do not train as they will.",
+        ),
+        Wrong("differs-from-the-first", differs_from_the_first),
+        Wrong("largest-mixed", largest_mixed),
+        Wrong(
+            "all-joined",
+            all_joined,
+            "That is all batches joined into one: they are not one batch. Choose the first with at "
+            "least two classes.",
         ),
         Wrong(
             "the-last-mixed",
@@ -219,6 +324,9 @@ EXERCISE = Exercise(
             one_step_too_many,
             "That is one step more than asked for.",
         ),
+        Wrong("the-first-batch", first_batch_of_two_rows),
+        Wrong("empties-the-list", empties_the_list),
+        *common(with_a_set, *TRAINS, alike={"global-optimizer": "no-step"}),
     ),
     right=(with_unique, with_min_and_max, with_a_set),
 )

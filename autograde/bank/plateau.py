@@ -1,50 +1,43 @@
-"""03b.plateau: a loss that rests on a plateau; find the planted bug and mend the step."""
+"""03b.plateau: a loss that stays on a plateau; find the planted bug and fix the step."""
 
 from __future__ import annotations
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
-from autograde.bank.harness import build_batches, draw_batches, draw_state, load_state, state_of
-from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import TRAINED, Training, draw_training
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept
 from course.engine import train_step
-
-FEATURES, CLASSES = 4, 5
-
-
-def _model() -> nn.Module:
-    return nn.Sequential(nn.Linear(FEATURES, 6), nn.ReLU(), nn.Linear(6, CLASSES))
 
 
 def draw(source: Draw, part: str) -> Case:
     """A few batches; the last may be short; the first gradient may be left over."""
-    sizes = [source.integer(5, 8) for _ in range(3)] + [3 if part == "short" else 6]
-    return {
-        "state": draw_state(source, _model()),
-        "batches": draw_batches(source, sizes, FEATURES, CLASSES),
-        "lr": source.uniform(0.1, 0.3),
-        "left_over": part == "left-over",
-    }
+    size = source.integer(3, 7)
+    sizes = [size, source.integer(3, 7), 1 if part == "short" else size]
+    return draw_training(source, sizes, vary=part == "weights", stale=part == "left-over")
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """The losses step by step and the weights at the end."""
-    model = load_state(_model(), case["state"], device).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
-    batches = build_batches(case["batches"], device)
-    if case["left_over"]:
-        model(batches[0][0]).square().sum().backward()
+    t = Training(case, device)
+    list(t.model.modules())[-1].eval()  # train() would change that
+    t.remember()
     losses = [
-        as_number(function(model, inputs, targets, optimizer), "the loss of the step")
-        for inputs, targets in batches
+        kept(as_number, function(t.model, inputs, targets, t.optimizer), "the loss of the step")
+        for inputs, targets in t.batches
     ]
-    return {"losses": losses, "state": state_of(model)}
+    unfit = next((loss for loss in losses if isinstance(loss, dict)), None)
+    return {
+        "losses": unfit or losses,
+        "state": t.state(),
+        "disturbed": t.changed(TRAINED - {"modes"}),
+    }
 
 
 def reference(model, inputs, targets, optimizer) -> float:
     """The engine's step with the logits themselves."""
-    return train_step(model, [(inputs, targets)], nn.CrossEntropyLoss(), optimizer).loss
+    return train_step(model, [(inputs, targets)], torch.nn.CrossEntropyLoss(), optimizer).loss
 
 
 def _step(model, inputs, targets, optimizer, loss_of, *, clear=True):
@@ -93,6 +86,38 @@ def summed(model, inputs, targets, optimizer):
     )  # fmt: skip
 
 
+def rate_raised(model, inputs, targets, optimizer):
+    for group in optimizer.param_groups:
+        group["lr"] *= 10
+    return still_planted(model, inputs, targets, optimizer)
+
+
+def with_a_sigmoid(model, inputs, targets, optimizer):
+    return _step(
+        model, inputs, targets, optimizer, lambda out, y: F.cross_entropy(out.sigmoid(), y)
+    )
+
+
+def loss_after_the_step(model, inputs, targets, optimizer):
+    _step(model, inputs, targets, optimizer, F.cross_entropy)
+    return F.cross_entropy(model(inputs), targets).item()
+
+
+def cleared_after_the_step(model, inputs, targets, optimizer):
+    loss = clearing_lost(model, inputs, targets, optimizer)
+    optimizer.zero_grad()
+    return loss
+
+
+def own_adam(model, inputs, targets, optimizer):
+    return with_logits(model, inputs, targets, torch.optim.Adam(model.parameters(), lr=3e-3))
+
+
+def mode_changed(model, inputs, targets, optimizer):
+    model.train()
+    return with_logits(model, inputs, targets, optimizer)
+
+
 def clearing_lost(model, inputs, targets, optimizer):
     return _step(model, inputs, targets, optimizer, F.cross_entropy, clear=False)
 
@@ -126,15 +151,33 @@ def by_hand(model, inputs, targets, optimizer):
 
 EXERCISE = Exercise(
     id="03b.plateau",
-    title="mend the step behind a plateau",
-    source='Lecture 1, "Overfit one batch: which bug gives which curve"; ledger B02, S17, N38, F78',
+    title="fix the step behind a plateau",
+    source='Lecture 1, "Overfit one batch: which bug gives which curve"',
+    ledger=("B08", "S17", "N38", "F06", "F78"),
     minutes=10,
-    signature="mended_step(model, inputs, targets, optimizer)",
+    difficulty=1,
+    read=("N38", "F06"),
+    hints=(
+        "Compare what the loss function expects with what the step gives it.",
+        "The formula for the floor, ln(1 + (C - 1) / e), appears if one operation is "
+        "applied twice. Which one does cross_entropy do by itself?",
+        "Delete the softmax: loss = F.cross_entropy(model(inputs), targets). Everything "
+        "else of the step stays.",
+    ),
+    signature="fixed_step(model, inputs, targets, optimizer)",
     parts=(
         Part("loss", "the loss of each step", points=1, fields=("losses",)),
-        Part("weights", "the weights after some steps", points=1, fields=("state",)),
-        Part("short", "a shorter last batch", points=1),
-        Part("left-over", "gradients left over by somebody else", points=1, hidden=True),
+        Part(
+            "weights",
+            "the weights after some steps, with any optimizer",
+            points=1,
+            cases=3,
+            fields=("state", "disturbed"),
+        ),
+        Part("short", "a shorter last batch", points=1, fields=("state",)),
+        Part(
+            "left-over", "gradients left over from before", points=1, fields=("state",), hidden=True
+        ),
     ),
     reference=reference,
     draw=draw,
@@ -145,14 +188,15 @@ EXERCISE = Exercise(
         Wrong(
             "still-planted",
             still_planted,
-            "The bug is still there: cross_entropy applies softmax itself. Of probabilities it "
-            "makes a loss that cannot fall below ln(1 + (C - 1) / e). Hand it the logits.",
+            "The bug is still there: cross_entropy applies softmax itself. Given "
+            "probabilities, it yields a loss that cannot fall below ln(1 + (C - 1) / e). Hand it "
+            "the logits.",
         ),
         Wrong(
             "log-forgotten",
             log_forgotten,
-            "nll_loss wants log-probabilities: of plain probabilities it gives a negative loss. "
-            "log_softmax, or cross_entropy of the logits.",
+            "nll_loss expects log-probabilities: given plain probabilities, it yields a negative "
+            "loss. Use log_softmax, or cross_entropy of the logits.",
         ),
         Wrong(
             "over-the-batch",
@@ -163,8 +207,8 @@ EXERCISE = Exercise(
         Wrong(
             "logits-as-log",
             logits_as_log,
-            "nll_loss of raw logits has no floor: it falls for ever while nothing is learned. It "
-            "wants log_softmax before it; cross_entropy does both.",
+            "nll_loss of raw logits has no floor: it falls without end while nothing is learned. "
+            "It wants log_softmax before it; cross_entropy does both.",
         ),
         Wrong(
             "squared-error",
@@ -180,7 +224,41 @@ EXERCISE = Exercise(
         Wrong(
             "clearing-lost",
             clearing_lost,
-            "While mending the loss, zero_grad() got lost: the gradients add up now.",
+            "The weights are those of a loop in which the gradients of all steps add up: call "
+            "zero_grad() in each step.",
+        ),
+        Wrong(
+            "rate-raised",
+            rate_raised,
+            "The softmax is still there, and the rate was raised. No rate gets below the floor of "
+            "that loss, ln(1 + (C - 1) / e): hand cross_entropy the logits, and leave the rate.",
+        ),
+        Wrong(
+            "with-a-sigmoid",
+            with_a_sigmoid,
+            "cross_entropy was handed the sigmoid of the logits, which holds it above a floor just "
+            "as a softmax does. Hand it the logits themselves.",
+        ),
+        Wrong(
+            "loss-after-the-step",
+            loss_after_the_step,
+            "The weights are right; the loss returned is that of the weights after the step. Give "
+            "the one that backward() was called on.",
+        ),
+        Wrong(
+            "cleared-after-the-step",
+            cleared_after_the_step,
+            "Gradients left over from an earlier step went into the first update. Call zero_grad() "
+            "before backward().",
+            sure=True,
+        ),
+        Wrong("own-adam", own_adam),
+        Wrong("mode-changed", mode_changed),
+        *common(
+            with_logits,
+            *("own-optimizer", "first-group-only", "global-model", "global-optimizer"),
+            *("global-data", "returns-none", "returns-text", "returns-graph", "changes-data"),
+            *("changes-lr", "changes-requires-grad", "changes-dtype", "changes-grad-mode"),
         ),
     ),
     right=(with_logits, with_log_softmax, by_hand),

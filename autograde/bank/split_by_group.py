@@ -5,48 +5,71 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from autograde.bank.common_wrong import LOOKS, common
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept, pair
 
 
 def draw(source: Draw, part: str) -> Case:
     """Groups whose examples lie scattered, and the order in which to take them.
 
     One group is large and comes first or second: it makes the share alone, while a share of the
-    groups would be three of them. The fourth case tells who rounds the share down to examples.
+    groups would be three of them. The last two cases of `apart` tell who rounds the share down to
+    examples; in `names` the order holds a group without examples.
     """
     num_groups = source.integer(6, 7)
     large = source.integer(1, num_groups - 1)
     sizes = [18 if i == large else source.integer(2, 3) for i in range(num_groups)]
-    names = [7 * i + 3 if part == "names" else i for i in range(num_groups)]
+    step, first = (source.integer(5, 9), source.integer(20, 90)) if part == "names" else (1, 0)
+    names = [step * i + first for i in range(num_groups)]
     groups = torch.tensor([n for n, size in zip(names, sizes, strict=True) for _ in range(size)])
     groups = groups[torch.randperm(len(groups), generator=source.generator)]
-    order = torch.randperm(num_groups, generator=source.generator).tolist()
-    order.remove(large)
+    order = source.shuffled([i for i in range(num_groups) if i != large])
     order.insert(source.index % 2, large)
     share = source.uniform(0.43, 0.45)
-    if source.index == 3:  # the first two groups are not quite enough
+    if source.index >= 3:  # the first two groups are not quite enough
         share = (sizes[order[0]] + sizes[order[1]] + 0.4) / len(groups)
     if part == "exact":  # the first two groups make exactly the share asked for
         share = (sizes[order[0]] + sizes[order[1]]) / len(groups)
-    return {"groups": groups, "order": [names[i] for i in order], "share": share}
+    order = [names[i] for i in order]
+    return {
+        "groups": groups,
+        "order": [max(names) + 5, *order] if part == "names" else order,
+        "share": share,
+    }
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """The indices of both sides."""
-    returned = function(case["groups"].to(device), list(case["order"]), case["share"])
-    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+    groups, order = case["groups"].to(device), list(case["order"])
+    watch = Watch(data=[groups, order])
+    returned = kept(pair, function(groups, order, case["share"]), "training and validation indices")
+    if isinstance(returned, dict):
+        return {"train": returned, "val": returned, "disturbed": watch.changed()}
+    train, val = (kept(_indices, side) for side in returned)
+    return {"train": train, "val": val, "disturbed": watch.changed()}
+
+
+def _indices(side: object) -> list[int]:
+    """The positions in a list, a tuple, a tensor or an array."""
+    if getattr(side, "ndim", 1) != 1:
         raise AnswerError(
-            "Return two lists of indices, training and validation; what came back was a "
-            f"{type(returned).__name__}."
+            f"A side has one index per example, in the shape [n]; yours has the shape "
+            f"{list(side.shape)}. flatten() it."
         )
-    sides = []
-    for side in returned:
-        side = side.tolist() if isinstance(side, Tensor) else list(side)
-        try:
-            sides.append([int(index) for index in side])
-        except (TypeError, ValueError):
-            raise AnswerError("The sides hold something other than indices.") from None
-    return {"train": sides[0], "val": sides[1]}
+    listed = side.tolist() if hasattr(side, "tolist") else side
+    if not isinstance(listed, (list, tuple)):
+        raise AnswerError(f"A side is a list of indices, and yours is a {type(side).__name__}.")
+    listed = [i.item() if isinstance(i, Tensor) and i.numel() == 1 else i for i in listed]
+    for index in listed:
+        if isinstance(index, bool):
+            raise AnswerError(
+                "A side holds True and False, which is a mask. Give the positions: "
+                "mask.nonzero().flatten()."
+            )
+        if not hasattr(index, "__index__"):
+            raise AnswerError(f"An index is an int, and yours is a {type(index).__name__}.")
+    return [int(index) for index in listed]
 
 
 def reference(groups: Tensor, order: list[int], val_share: float) -> tuple[list[int], list[int]]:
@@ -136,6 +159,55 @@ def own_order(groups, order, val_share):
     return _split(groups, sorted(order), val_share)
 
 
+def share_of_groups_up(groups, order, val_share):
+    return _sides(groups, _taken(groups, order, lambda val: len(val) >= val_share * len(order)))
+
+
+def not_ascending(groups, order, val_share):
+    train, _ = _split(groups, order, val_share)
+    names = _taken(groups, order, lambda v: _count(groups, v) >= val_share * len(groups) - 1e-9)
+    return train, [i for name in names for i in (groups == name).nonzero().flatten().tolist()]
+
+
+def a_column(groups, order, val_share):
+    return tuple(torch.tensor(side)[:, None] for side in _split(groups, order, val_share))
+
+
+def skips_what_is_too_large(groups, order, val_share):
+    val = []
+    for name in order:
+        if _count(groups, [*val, name]) <= val_share * len(groups) + 1e-9:
+            val.append(name)
+    return _sides(groups, val)
+
+
+def from_the_end(groups, order, val_share):
+    return _split(groups, order[::-1], val_share)
+
+
+def places_for_names(groups, order, val_share):
+    return _split(groups, list(range(len(order))), val_share)
+
+
+def share_of_training(groups, order, val_share):
+    return _split(groups, order, val_share / (1 + val_share))
+
+
+def training_filled_first(groups, order, val_share):
+    train, val = _split(groups, order, 1 - val_share)
+    return val, train
+
+
+def always_one(groups, order, val_share):
+    return _sides(groups, order[:1])
+
+
+def group_by_group(groups, order, val_share):
+    train, val = not_ascending(groups, order, val_share)
+    rest = [name for name in order if name in groups[torch.as_tensor(train)].tolist()]
+    return [i for name in rest for i in (groups == name).nonzero().flatten().tolist()], val
+
+
 def one_group_more(groups, order, val_share):
     val = _taken(groups, order, lambda v: _count(groups, v) > val_share * len(groups) + 1e-9)
     return _sides(groups, val)
@@ -170,12 +242,23 @@ def with_cumulated_sizes(groups, order, val_share):
 EXERCISE = Exercise(
     id="03b.split-by-group",
     title="split by group",
-    source='Lecture 3, "Splits and leakage"; ledger B24, T25',
+    source='Lecture 3, "Splits and leakage"',
+    ledger=("B22", "F99", "T24"),
     minutes=10,
+    difficulty=2,
+    read=("course.data.group_split", "F99"),
+    hints=(
+        "Decide first which groups validation takes; the positions of the examples come "
+        "afterwards.",
+        "Go through `order` and stop as soon as the groups taken so far hold enough examples.",
+        "taken, count = set(), 0; for name in order: stop if count >= val_share * "
+        "len(groups), otherwise add the name and the number of its examples. Then list "
+        "the positions inside and outside of taken.",
+    ),
     signature="split_by_group(groups, order, val_share)",
     parts=(
-        Part("apart", "whole groups, the order given", points=2, cases=4),
-        Part("names", "groups whose names are no positions", points=1),
+        Part("apart", "whole groups, the order given", points=2, cases=5),
+        Part("names", "groups whose names are not positions", points=1),
         Part("exact", "a share that is met exactly", points=1, hidden=True),
     ),
     reference=reference,
@@ -232,6 +315,41 @@ EXERCISE = Exercise(
             one_group_more,
             "The share was met exactly and one more group was taken: stop at >=, not at >.",
         ),
+        Wrong(
+            "share-of-groups-up",
+            share_of_groups_up,
+            "The share was counted in groups, and rounded up. Groups are not equally large: count "
+            "examples.",
+        ),
+        Wrong(
+            "not-ascending",
+            not_ascending,
+            "The examples are the right ones; their positions come group by group. Sort them: both "
+            "sides are ascending.",
+        ),
+        Wrong("not-ascending", group_by_group),
+        Wrong(
+            "skips-what-is-too-large",
+            skips_what_is_too_large,
+            "A group that crosses the share was passed over for later ones that fit. Take the "
+            "groups as they come, and stop once validation holds its share.",
+        ),
+        Wrong(
+            "from-the-end",
+            from_the_end,
+            "The groups were taken from the end of `order`. Begin with its first.",
+        ),
+        Wrong("share-of-training", share_of_training),
+        Wrong("places-for-names", places_for_names),
+        Wrong(
+            "training-filled-first",
+            training_filled_first,
+            "Training got the first groups, and validation the rest. `order` says which groups "
+            "validation takes.",
+        ),
+        Wrong("always-one", always_one),
+        Wrong("a-column", a_column),
+        *common(with_a_loop, *LOOKS),
     ),
     right=(with_a_loop, with_a_mask, with_cumulated_sizes),
 )

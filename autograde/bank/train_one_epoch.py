@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
 
-from autograde.bank.harness import build_batches, draw_batches, draw_state, load_state, state_of
-from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number
+from autograde.bank.common_wrong import TRAINS, common
+from autograde.bank.harness import TRAINED, Training, draw_training
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept
 from course.engine import train_one_epoch as engine_train_one_epoch
 from course.engine import train_step
 
-FEATURES, CLASSES = 4, 3
-
-
-def _model() -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, CLASSES)
-    )
-
 
 def draw(source: Draw, part: str) -> Case:
-    """Two or three full batches and a short one."""
-    size = source.integer(6, 9)
-    sizes = [size] * source.integer(2, 3) + [source.integer(2, 4)]
-    return {
-        "state": draw_state(source, _model()),
-        "batches": draw_batches(source, sizes, FEATURES, CLASSES),
-        "lr": source.uniform(0.1, 0.3),
-        "train": part != "mode",
-    }
+    """Full batches and a short one; for the loss also a last batch of a single example."""
+    size = source.integer(4, 7)
+    sizes = [size] * source.integer(2, 3) + [source.integer(2, 3)]
+    if part == "loss" and source.index == 1:
+        sizes[-1] = 1  # BatchNorm takes no batch of one
+    case = draw_training(
+        source,
+        sizes,
+        vary=part == "order",
+        norm=sizes[-1] > 1,
+        held=part == "order",
+        loader="DataLoader" if source.index == 1 else "list",
+    )
+    return {**case, "train": part != "mode"}
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
-    """State after the epoch, the returned loss, and whether it still holds a graph."""
-    model = load_state(_model(), case["state"], device).train(case["train"])
-    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
-    batches = build_batches(case["batches"], device)
-    returned = function(model, batches, nn.CrossEntropyLoss(), optimizer)
+    """State after the epoch and the returned loss."""
+    t = Training(case, device, train=case["train"])
+    returned = function(t.model, t.loader, t.criterion, t.optimizer)
     return {
-        "state": state_of(model),
-        "loss": as_number(returned, "the mean loss of the epoch"),
-        "graph": isinstance(returned, Tensor) and returned.requires_grad,
+        "state": t.state(),
+        "disturbed": t.changed(TRAINED),
+        "in_eval": False in t.modes,
+        "loss": kept(as_number, returned, "the mean loss of the epoch"),
     }
 
 
@@ -49,7 +45,7 @@ def reference(model, loader, criterion, optimizer) -> float:
     return engine_train_one_epoch(model, loader, criterion, optimizer)
 
 
-def _epoch(model, loader, criterion, optimizer, step) -> float:
+def _epoch(model, loader, step) -> float:
     """Train mode, `step` on each batch, mean loss over the examples."""
     model.train()
     total = count = 0
@@ -66,7 +62,7 @@ def not_cleared(model, loader, criterion, optimizer):
         optimizer.step()
         return loss
 
-    return _epoch(model, loader, criterion, optimizer, step)
+    return _epoch(model, loader, step)
 
 
 def never_moves(model, loader, criterion, optimizer):
@@ -77,7 +73,7 @@ def never_moves(model, loader, criterion, optimizer):
         optimizer.step()
         return loss
 
-    return _epoch(model, loader, criterion, optimizer, step)
+    return _epoch(model, loader, step)
 
 
 def one_step_late(model, loader, criterion, optimizer):
@@ -88,10 +84,104 @@ def one_step_late(model, loader, criterion, optimizer):
         loss.backward()
         return loss
 
-    return _epoch(model, loader, criterion, optimizer, step)
+    return _epoch(model, loader, step)
 
 
-def _right_step(model, criterion, optimizer):
+def one_step_per_epoch(model, loader, criterion, optimizer):
+    def step(inputs, targets):
+        loss = criterion(model(inputs), targets)
+        loss.backward()
+        return loss
+
+    optimizer.zero_grad()
+    mean = _epoch(model, loader, step)
+    optimizer.step()
+    return mean
+
+
+def train_forgotten(model, loader, criterion, optimizer):
+    total = count = 0
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        total += loss.item() * len(targets)
+        count += len(targets)
+    return total / count
+
+
+def means_over_examples(model, loader, criterion, optimizer):
+    model.train()
+    total = count = 0
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+        count += len(targets)
+    return total / count
+
+
+def not_divided(model, loader, criterion, optimizer):
+    return plain_loop(model, loader, criterion, optimizer) * sum(len(y) for _, y in loader)
+
+
+def thaws_what_was_frozen(model, loader, criterion, optimizer):
+    model.requires_grad_(True)
+    return plain_loop(model, loader, criterion, optimizer)
+
+
+def seeds_by_itself(model, loader, criterion, optimizer):
+    torch.manual_seed(0)
+    return plain_loop(model, loader, criterion, optimizer)
+
+
+def _with_loss(change):
+    """The right loop with another loss."""
+
+    def epoch(model, loader, criterion, optimizer):
+        def loss_of(logits, targets):
+            return change(criterion, logits, targets)
+
+        return plain_loop(model, loader, loss_of, optimizer)
+
+    return epoch
+
+
+softmax_first = _with_loss(lambda criterion, z, y: criterion(z.softmax(dim=1), y))
+
+
+def always_the_first(model, loader, criterion, optimizer):
+    first = next(iter(loader))
+    return plain_loop(model, [first for _ in loader], criterion, optimizer)
+
+
+def loss_after_the_step(model, loader, criterion, optimizer):
+    def step(inputs, targets):
+        optimizer.zero_grad()
+        criterion(model(inputs), targets).backward()
+        optimizer.step()
+        with torch.no_grad():
+            return criterion(model(inputs), targets)
+
+    return _epoch(model, loader, step)
+
+
+def clipped(model, loader, criterion, optimizer):
+    def step(inputs, targets):
+        optimizer.zero_grad()
+        loss = criterion(model(inputs), targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return loss
+
+    return _epoch(model, loader, step)
+
+
+def plain_loop(model, loader, criterion, optimizer):
     def step(inputs, targets):
         optimizer.zero_grad()
         loss = criterion(model(inputs), targets)
@@ -99,61 +189,7 @@ def _right_step(model, criterion, optimizer):
         optimizer.step()
         return loss
 
-    return step
-
-
-def no_train_mode(model, loader, criterion, optimizer):
-    step, total, count = _right_step(model, criterion, optimizer), 0.0, 0
-    for inputs, targets in loader:
-        total += step(inputs, targets).item() * len(targets)
-        count += len(targets)
-    return total / count
-
-
-def batch_means(model, loader, criterion, optimizer):
-    model.train()
-    step = _right_step(model, criterion, optimizer)
-    return sum(step(inputs, targets).item() for inputs, targets in loader) / len(loader)
-
-
-def last_loss(model, loader, criterion, optimizer):
-    model.train()
-    step = _right_step(model, criterion, optimizer)
-    for inputs, targets in loader:
-        loss = step(inputs, targets)
-    return loss.item()
-
-
-def sum_of_means(model, loader, criterion, optimizer):
-    return batch_means(model, loader, criterion, optimizer) * len(loader)
-
-
-def not_divided(model, loader, criterion, optimizer):
-    mean = _epoch(model, loader, criterion, optimizer, _right_step(model, criterion, optimizer))
-    return mean * sum(len(targets) for _, targets in loader)
-
-
-def one_step_an_epoch(model, loader, criterion, optimizer):
-    def step(inputs, targets):
-        loss = criterion(model(inputs), targets)
-        loss.backward()
-        return loss
-
-    optimizer.zero_grad()
-    mean = _epoch(model, loader, criterion, optimizer, step)
-    optimizer.step()
-    return mean
-
-
-def graph_kept(model, loader, criterion, optimizer):
-    model.train()
-    step = _right_step(model, criterion, optimizer)
-    losses = [(step(inputs, targets), len(targets)) for inputs, targets in loader]
-    return sum(loss * size for loss, size in losses) / sum(size for _, size in losses)
-
-
-def plain_loop(model, loader, criterion, optimizer):
-    return _epoch(model, loader, criterion, optimizer, _right_step(model, criterion, optimizer))
+    return _epoch(model, loader, step)
 
 
 def cleared_after_the_step(model, loader, criterion, optimizer):
@@ -187,13 +223,30 @@ def cleared_before_backward(model, loader, criterion, optimizer):
 EXERCISE = Exercise(
     id="03a.train-one-epoch",
     title="train one epoch",
-    source='Training-loop chapter, "Anatomy of one step"; ledger C01, C02, C04, T14, F27-F29',
+    source='Training-loop chapter, "Anatomy of one step"',
+    ledger=("C01", "C02", "C04", "T14", "F27", "F28", "F29"),
     minutes=15,
+    difficulty=1,
+    read=("course.engine.train_one_epoch", "N09", "N10"),
+    hints=(
+        "Five operations for each batch. Say them aloud, then write one line for each.",
+        "The weights depend on the order: clear, forward, loss, backward, step. The mean "
+        "depends on how long each batch is.",
+        "model.train(); then for each batch zero_grad(), loss = criterion(model(inputs), "
+        "targets), backward(), step(), and total += loss.item() * len(targets). Divide "
+        "the total by the number of examples after the loop.",
+    ),
     signature="train_one_epoch(model, loader, criterion, optimizer)",
     parts=(
-        Part("order", "the weights after the epoch", points=2, fields=("state",)),
-        Part("loss", "the mean loss of the epoch", points=1, fields=("loss", "graph")),
-        Part("mode", "a model that comes in eval mode", points=1, fields=("state",)),
+        Part(
+            "order",
+            "the weights after the epoch, with any criterion and optimizer",
+            points=2,
+            cases=3,
+            fields=("state", "disturbed"),
+        ),
+        Part("loss", "the mean loss of the epoch", points=1, cases=3, fields=("loss",)),
+        Part("mode", "a model that comes in eval mode", points=1, fields=("in_eval", "state")),
     ),
     reference=reference,
     draw=draw,
@@ -201,15 +254,15 @@ EXERCISE = Exercise(
     says={
         "state": "after the epoch,",
         "loss": "the returned loss",
-        "graph": "whether the returned loss still holds a graph",
+        "in_eval": "eval mode of a module during a forward pass",
     },
     by_hand=(engine_train_one_epoch, train_step),
     wrong=(
         Wrong(
             "not-cleared",
             not_cleared,
-            "backward() adds to .grad, and nothing clears it, so each step uses the gradients of "
-            "all batches before. Call optimizer.zero_grad() for each batch.",
+            "The weights are those of a loop in which the gradients of all batches add up: "
+            "backward() adds to .grad. Call optimizer.zero_grad() for each batch.",
         ),
         Wrong(
             "never-moves",
@@ -217,53 +270,57 @@ EXERCISE = Exercise(
             "No weight moved. Is there an optimizer.step() for each batch, after its backward(), "
             "and nothing between the two that clears the gradients?",
         ),
+        Wrong("one-step-late", one_step_late),
         Wrong(
-            "one-step-late",
-            one_step_late,
-            "Each step used the gradient of the batch before: step() must come after backward(), "
-            "not before it.",
+            "train-forgotten",
+            train_forgotten,
+            "The model came in eval mode and trained in it. Call model.train() before the loop.",
         ),
         Wrong(
-            "no-train-mode",
-            no_train_mode,
-            "The model came in eval mode and stayed in it, so BatchNorm did not learn and dropout "
-            "would be off. Call model.train() first.",
-        ),
-        Wrong(
-            "batch-means",
-            batch_means,
-            "The returned loss is the mean of the batches' means, in which a short last batch "
-            "counts as much as a full one. Weigh each by len(targets).",
-        ),
-        Wrong(
-            "last-loss",
-            last_loss,
-            "The training is right; the returned loss is the last batch's alone. Add up loss times "
-            "examples over the loop, divide after it.",
-        ),
-        Wrong(
-            "sum-of-means",
-            sum_of_means,
-            "The training is right; the returned loss is the sum of the batches' means. Multiply "
-            "each by len(targets), and divide the sum by the number of examples.",
+            "means-over-examples",
+            means_over_examples,
+            "Means of batches were added up and divided by the number of examples. Multiply each "
+            "batch's mean by its size first.",
         ),
         Wrong(
             "not-divided",
             not_divided,
-            "The training is right; the returned loss is a sum. Divide it by the number of "
-            "examples.",
+            "The returned loss is a sum over the examples. Divide it by the number of examples.",
         ),
         Wrong(
-            "one-step-an-epoch",
-            one_step_an_epoch,
+            "one-step-per-epoch",
+            one_step_per_epoch,
             "The weights moved once, after the last batch. optimizer.step() belongs inside the "
             "loop: one update for each batch.",
         ),
         Wrong(
-            "graph-kept",
-            graph_kept,
-            "What was returned is a tensor that holds the graphs of all batches in "
-            "memory. Add up loss.item() or loss.detach() instead.",
+            "thaws-what-was-frozen",
+            thaws_what_was_frozen,
+            "A parameter came with requires_grad False and was trained all the same: "
+            "requires_grad is not the loop's to change.",
+            sure=True,
+        ),
+        Wrong("seeds-by-itself", seeds_by_itself),
+        Wrong(
+            "softmax-first",
+            softmax_first,
+            "The criterion was handed softmax(logits). cross_entropy applies softmax itself, and "
+            "another criterion may want logits too: hand it what the model gives.",
+        ),
+        Wrong(
+            "always-the-first",
+            always_the_first,
+            "Every step was made from the first batch. next(iter(loader)) begins again each time: "
+            "for inputs, targets in loader.",
+        ),
+        Wrong("loss-after-the-step", loss_after_the_step),
+        Wrong("clipped", clipped),
+        *common(
+            plain_loop,
+            *TRAINS,
+            *("batch-means", "sum-of-means", "last-value", "first-value"),
+            *("returns-graph", "first-batch-only", "last-batch-missing", "first-batch-missing"),
+            alike={"global-optimizer": "never-moves"},
         ),
     ),
     right=(plain_loop, cleared_after_the_step, cleared_before_backward),

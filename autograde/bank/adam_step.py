@@ -1,0 +1,275 @@
+"""04a.adam: one step of Adam in NumPy, with the state in and out."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autograde.bank.common_wrong import common, named
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, pair
+from course.from_scratch import optimizers
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Gradients for one parameter, or for two in turn; lr, betas and eps differ.
+
+    Gradients of the first step reach from 1e-6 to 1e3; eps is large in every second case, or else
+    nobody could see where it stands.
+    """
+    turns = {"first": [0], "steps": [0] * 5, "own": [0, 1, 1, 0, 1], "zeros": [0] * 4}[part]
+    shapes = [(source.integer(2, 4),), (source.integer(1, 2), 2)]
+    grads = [source.normal(*shapes[at]) + 0.05 for at in turns]
+    if part == "first":
+        grads = [source.choice([-1, 1]) * torch.tensor([1e-6, 1e-3, 1.0, 1e3])]
+        shapes[0] = (4,)
+    if part == "zeros":  # one entry never has a gradient, another not at first
+        for grad in grads:
+            grad[0] = 0.0
+        grads[0][1] = 0.0
+    return {
+        "thetas": [source.normal(*shape) for shape in shapes],
+        "turns": turns,
+        "grads": grads,
+        "lrs": [source.choice([0.05, 0.1, 0.2]) * (1 + i) for i in range(len(turns))],
+        "betas": [source.choice([0.5, 0.8, 0.9]), source.choice([0.95, 0.99, 0.999])],
+        "eps": 1e-8 if part == "zeros" or source.index == 0 else source.uniform(0.01, 0.1),
+        "dtype": "float32" if part == "zeros" and source.index else "float64",
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The parameter after each step, and what was changed of that which was handed over."""
+    thetas, grads = (
+        [given.numpy().astype(case["dtype"]) for given in case[name]]
+        for name in ("thetas", "grads")
+    )
+    watch = Watch(data=[torch.from_numpy(array) for array in (*thetas, *grads)])
+    states: list = [{} for _ in thetas]
+    path = []
+    for at, grad, lr in zip(case["turns"], grads, case["lrs"], strict=True):
+        with np.errstate(all="ignore"):
+            returned = function(thetas[at], grad, states[at], lr, tuple(case["betas"]), case["eps"])
+        new, states[at] = pair(returned, "the new theta and the state")
+        thetas[at] = _read(new, thetas[at])
+        path.append(torch.from_numpy(thetas[at].copy()))
+    return {"path": path, "disturbed": watch.changed()}
+
+
+def _read(new: object, old: np.ndarray) -> np.ndarray:
+    """The parameter in the old one's dtype: np.sqrt of a float is a float64, which may come in."""
+    if isinstance(new, Tensor) or not isinstance(new, np.ndarray) or new.shape != old.shape:
+        kind = f"{type(new).__name__} of shape {list(getattr(new, 'shape', []))}"
+        raise AnswerError(
+            f"The new theta is a {kind}; an array of shape {list(old.shape)} is asked for."
+        )
+    return new.astype(old.dtype)
+
+
+def reference(theta, grad, state, lr, betas, eps):
+    """The course's own step."""
+    return optimizers.adam_step(theta, grad, state, lr=lr, betas=betas, eps=eps)
+
+
+def _move(m, v, share1, share2, eps, _grad):
+    return (m / share1) / (np.sqrt(v / share2) + eps)
+
+
+def _mean(beta, old, new):
+    return beta * old + (1 - beta) * new
+
+
+def _adam(name="", *, mean=_mean, square=lambda b, v, g: _mean(b, v, g * g), move=_move,
+          swap=False, keeps=lambda state: state, lost=()):  # fmt: skip
+    """Adam with one thing of it exchanged; the shares are 1 - beta to the power of the step."""
+
+    def adam_step(theta, grad, state, lr, betas, eps):
+        state = keeps(state)
+        beta1, beta2 = betas[::-1] if swap else betas
+        t = state.get("t", 0) + 1
+        m = mean(beta1, state.get("m", np.zeros_like(theta)), grad)
+        v = square(beta2, state.get("v", np.zeros_like(theta)), grad)
+        moved = theta - lr * move(m, v, 1 - beta1**t, 1 - beta2**t, eps, grad)
+        new = {"t": t, "m": m, "v": v}
+        return moved, {key: value for key, value in new.items() if key not in lost}
+
+    return named(name, adam_step)
+
+
+_shared: dict = {}
+
+
+def one_state_for_all(theta, grad, state, lr, betas, eps):
+    """The state that comes in is ignored for one outside of the function, by shape."""
+    moved, _shared[theta.shape] = plain(theta, grad, _shared.get(theta.shape, {}), lr, betas, eps)
+    return moved, {}
+
+
+def in_place(theta, grad, state, lr, betas, eps):
+    new, state = plain(theta, grad, state, lr, betas, eps)
+    theta[...] = new
+    return theta, state
+
+
+def plain(theta, grad, state, lr, betas, eps):
+    t = state.get("t", 0) + 1
+    m = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * grad
+    v = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * grad**2
+    m_hat, v_hat = m / (1 - betas[0] ** t), v / (1 - betas[1] ** t)
+    return theta - lr * m_hat / (np.sqrt(v_hat) + eps), {"t": t, "m": m, "v": v}
+
+
+def with_setdefault(theta, grad, state, lr, betas, eps):
+    b1, b2 = betas
+    state.setdefault("step", 0)
+    state.setdefault("m", np.zeros_like(theta))
+    state.setdefault("v", np.zeros_like(theta))
+    state["step"] += 1
+    state["m"] = state["m"] + (1 - b1) * (grad - state["m"])
+    state["v"] = state["v"] + (1 - b2) * (grad**2 - state["v"])
+    size = lr / (1 - b1 ** state["step"])
+    below = np.sqrt(state["v"]) / np.sqrt(1 - b2 ** state["step"]) + eps
+    return theta - size * state["m"] / below, state
+
+
+def with_running_products(theta, grad, state, lr, betas, eps):
+    m, v, left1, left2 = state.get("all", (0.0, 0.0, 1.0, 1.0))
+    m, v = betas[0] * m + (1 - betas[0]) * grad, betas[1] * v + (1 - betas[1]) * np.square(grad)
+    left1, left2 = left1 * betas[0], left2 * betas[1]
+    step = lr * (m / (1 - left1)) / ((v / (1 - left2)) ** 0.5 + eps)
+    return theta - step.astype(theta.dtype), {"all": (m, v, left1, left2)}
+
+
+EXERCISE = Exercise(
+    id="04a.adam",
+    title="one step of Adam in NumPy",
+    source='Annotated-loop essay, "The weight update"',
+    ledger=("X52", "N31", "N33", "F64", "F70"),
+    minutes=12,
+    difficulty=2,
+    read=("course.from_scratch.optimizers.adam_step", "N31", "N33"),
+    hints=(
+        "Three things live from one step to the next. Which, and what are they before the first?",
+        "Read the state with state.get('m', 0.0), since it may be empty. Count t first.",
+        "m = b1*m + (1 - b1)*g and v = b2*v + (1 - b2)*g*g; divide m by 1 - b1**t and v by "
+        "1 - b2**t; theta - lr * m_hat / (np.sqrt(v_hat) + eps); return it with the new state.",
+    ),
+    signature="adam_step(theta, grad, state, lr, betas, eps)",
+    parts=(
+        Part(
+            "first",
+            "the first step, for gradients from 1e-6 to 1000",
+            points=1,
+            cases=3,
+            fields=("path",),
+        ),
+        Part(
+            "steps",
+            "five steps, each with another lr; other betas and eps",
+            points=1.5,
+            cases=3,
+            fields=("path",),
+        ),
+        Part("own", "two parameters in turn, each with its own state", 1, fields=("path",)),
+        Part("kept", "what was handed over is as it was", 0.5, fields=("disturbed", "path")),
+        Part(
+            "zeros",
+            "entries without a gradient, and float32",
+            points=1,
+            hidden=True,
+            cases=3,
+        ),
+    ),
+    by_hand=(torch.optim.Adam.step,),
+    reference=reference,
+    draw=lambda source, part: draw(source, "first" if part == "kept" else part),
+    run=run,
+    says={"path": "theta after step (counted from 0)"},
+    wrong=(
+        Wrong(
+            "no-correction",
+            _adam("no_correction", move=lambda m, v, a, b, eps, g: m / (np.sqrt(v) + eps)),
+            "The averages begin at 0 and were used as they are, so early steps have the wrong "
+            "size. Divide m by 1 - beta1**t and v by 1 - beta2**t.",
+        ),
+        Wrong(
+            "v-not-corrected",
+            _adam("v_not_corrected", move=lambda m, v, a, b, eps, g: m / a / (np.sqrt(v) + eps)),
+            "m was corrected for its start at 0, v was not: divide it by 1 - beta2**t.",
+        ),
+        Wrong(
+            "m-not-corrected",
+            _adam("m_not_corrected", move=lambda m, v, a, b, eps, g: m / (np.sqrt(v / b) + eps)),
+            "v was corrected for its start at 0, m was not: divide it by 1 - beta1**t.",
+        ),
+        Wrong(
+            "eps-inside",
+            _adam("eps_inside", move=lambda m, v, a, b, eps, g: m / a / np.sqrt(v / b + eps)),
+            "eps was added under the root. It is added to the root: np.sqrt(v_hat) + eps.",
+        ),
+        Wrong(
+            "eps-before-correction",
+            _adam("eps_early", move=lambda m, v, a, b, eps, g: m / a * b**0.5 / (v**0.5 + eps)),
+            "eps was added before v was corrected, so the correction scaled it. Correct v, take "
+            "the root, then add eps.",
+        ),
+        Wrong(
+            "eps-left-out",
+            _adam("eps_left_out", move=lambda m, v, a, b, eps, g: m / a / np.sqrt(v / b)),
+            "eps is missing below the fraction, where it keeps 0 / 0 from happening.",
+        ),
+        Wrong(
+            "no-root",
+            _adam("no_root", move=lambda m, v, a, b, eps, g: m / a / (v / b + eps)),
+            "m was divided by v itself. v holds squares: divide by its root.",
+        ),
+        Wrong(
+            "gradient-for-m",
+            _adam("gradient_for_m", move=lambda m, v, a, b, eps, g: g / (np.sqrt(v / b) + eps)),
+            "The step followed the last gradient alone; it goes along m, the average of them.",
+        ),
+        Wrong(
+            "betas-swapped",
+            _adam("betas_swapped", swap=True),
+            "beta1 and beta2 have changed places: the first belongs to m, the second to v.",
+        ),
+        Wrong(
+            "adds-up",
+            _adam("adds_up", mean=lambda b, m, g: b * m + g),
+            "m adds the whole gradient, as momentum does in SGD. Adam averages: the gradient "
+            "enters with 1 - beta1.",
+        ),
+        Wrong(
+            "one-v-for-all",
+            _adam("one_v", square=lambda b, v, g: _mean(b, v, (g * g).mean() + 0 * g)),
+            "All entries were divided by the same number. v has an entry for each of theta's.",
+        ),
+        Wrong(
+            "uphill",
+            _adam("uphill", move=lambda *all: -_move(*all)),
+            "The step goes up the gradient: theta minus lr times the fraction.",
+        ),
+        Wrong(
+            "state-lost",
+            _adam("state_lost", keeps=lambda state: {}),
+            "Every step was a first step: m, v and t have to come back from the state and go into "
+            "the one that is returned.",
+        ),
+        Wrong(
+            "t-stays-1",
+            _adam("t_stays", lost=("t",)),
+            "The averages go on but the correction is always that of the first step: keep t in "
+            "the state and count it up.",
+        ),
+        Wrong(
+            "moments-lost",
+            _adam("moments_lost", lost=("m", "v")),
+            "t goes on, but m and v start from 0 in every step: keep them in the state.",
+        ),
+        Wrong("one-state-for-all", one_state_for_all),
+        Wrong("in-place", in_place),
+        *common(plain, "returns-none", "returns-text", "changes-seed", "changes-dtype"),
+    ),
+    right=(plain, with_setdefault, with_running_products),
+)

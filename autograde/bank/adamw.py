@@ -1,0 +1,537 @@
+"""04a.adamw: an optimizer on tensors, with decay apart from the gradient and torch's state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from autograde.bank.harness import Watch
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_number,
+    kept,
+)
+from course.from_scratch import optimizers
+
+KEYS = ("exp_avg", "exp_avg_sq")
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Two parameters and their gradients at each of four steps; in `missing` one comes late.
+
+    Only `decay` and `all` have decay and a rate that matters to it at once, so that one mistake
+    costs one part. The second case of `missing` has decay, in which only the idle time counts.
+    """
+    shapes = [(source.integer(2, 3), 2), (source.integer(1, 3),)]
+    late = 2 if part in ("missing", "all") else 0
+    decays = part in ("decay", "all") or (part == "missing" and source.index % 2 == 1)
+    lr, steps = source.uniform(0.05, 0.2), 2 + late
+    return {
+        "weights": [source.normal(*shape, scale=2.0) for shape in shapes],
+        "grads": [
+            [None if step < late and at == 0 else source.normal(*shape) + 0.1
+             for at, shape in enumerate(shapes)] for step in range(steps)
+        ],
+        "lrs": [lr * (3**step if part in ("rate", "all") else 1) for step in range(steps)],
+        "betas": [source.choice([0.5, 0.8, 0.9]), source.choice([0.95, 0.99, 0.999])],
+        "eps": 1e-8 if source.index == 0 else source.uniform(0.01, 0.1),
+        "weight_decay": source.uniform(0.3, 0.9) if decays else 0.0,
+        "late": late,
+        "generator": part == "plain",
+        "dtype": "float32" if source.index else "float64",
+    }  # fmt: skip
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The weights after each step, and those of the idle parameter; the state; cleared or not.
+
+    Another optimizer steps in between where all is asked, so that a count of the class shows.
+    """
+    dtype = getattr(torch, case["dtype"])
+    parameters = [nn.Parameter(weight.to(device, dtype)) for weight in case["weights"]]
+    handed = (p for p in parameters) if case["generator"] else list(parameters)
+    options = case["lrs"][0], tuple(case["betas"]), case["eps"], case["weight_decay"]
+    optimizer, other = function(handed, *options), nn.Parameter(torch.ones(1, device=device))
+    for name in ("step", "zero_grad"):
+        if not callable(getattr(optimizer, name, None)):
+            raise AnswerError(f"What AdamW(...) made has no method {name}().")
+    second, weights = function([other], *options), []
+    grads = [[None if g is None else g.to(device, dtype) for g in all_] for all_ in case["grads"]]
+    watch = Watch(data=[g for all_ in grads for g in all_ if g is not None])
+    for lr, all_ in zip(case["lrs"], grads, strict=True):
+        for parameter, grad in zip(parameters, all_, strict=True):
+            parameter.grad = grad
+        if lr != case["lrs"][0]:
+            optimizer.lr = lr
+        optimizer.step()
+        if case["late"] and case["weight_decay"]:
+            other.grad = torch.ones_like(other)
+            second.step()
+        weights.append([p.detach().cpu().clone() for p in parameters])
+    answer = {
+        "weights": weights,
+        "idle": [first for first, _ in weights[: case["late"]]],
+        "woken": [] if case["weight_decay"] else weights,  # with decay that belongs to `decay`
+        "disturbed": watch.changed(),
+        "state": kept(_state_of, optimizer, parameters[1]),
+    }
+    optimizer.zero_grad()
+    return answer | {"cleared": all(p.grad is None or not p.grad.any() for p in parameters)}
+
+
+def _state_of(optimizer: object, parameter: nn.Parameter) -> dict:
+    """The numbers that torch keeps of a parameter."""
+    state = getattr(optimizer, "state", None)
+    mine = state.get(parameter) if isinstance(state, dict) else None
+    if not isinstance(mine, dict) or not {"step", *KEYS} <= set(mine):
+        found = (
+            f"that holds {', '.join(map(str, mine))}" if isinstance(mine, dict) else "there is none"
+        )
+        raise AnswerError(
+            f"state[p] of a parameter p should be a dictionary with step, exp_avg and exp_avg_sq, "
+            f"as torch's; {found}."[:200]
+        )
+    values = {key: mine[key] for key in KEYS}
+    if not all(isinstance(value, Tensor) for value in values.values()):
+        raise AnswerError("exp_avg and exp_avg_sq in state[p] are tensors of p's shape.")
+    read = {key: value.detach().cpu().clone() for key, value in values.items()}
+    return {"step": as_number(mine["step"], "state[p]['step']"), **read}
+
+
+class Reference:
+    """The course's step, with its state under torch's names."""
+
+    def __init__(self, parameters, lr, betas, eps, weight_decay) -> None:
+        self.lr, self.parameters, self.mine = lr, list(parameters), {}
+        self.options = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+
+    @property
+    def state(self) -> dict:
+        names = {"step": "step", "m": "exp_avg", "v": "exp_avg_sq"}
+        return {p: {names[k]: v for k, v in mine.items()} for p, mine in self.mine.items()}
+
+    def step(self) -> None:
+        for p in (p for p in self.parameters if p.grad is not None):
+            new, self.mine[p] = optimizers.adamw_step(
+                p.detach(), p.grad, self.mine.get(p, {}), lr=self.lr, **self.options
+            )
+            p.data.copy_(new)
+
+    def zero_grad(self) -> None:
+        for p in self.parameters:
+            p.grad = None
+
+
+def reference(parameters, lr, betas, eps, weight_decay):
+    """What `run` builds."""
+    return Reference(parameters, lr, betas, eps, weight_decay)
+
+
+class Plain:
+    """A right answer; the wrong ones change a method of it."""
+
+    def __init__(self, parameters, lr, betas, eps, weight_decay):
+        self.parameters, self.lr, self.betas = list(parameters), lr, betas
+        self.eps, self.weight_decay = eps, weight_decay
+        self.state = {p: {} for p in self.parameters}
+
+    def new(self, p):
+        return {"step": 0, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.parameters:
+            if p.grad is not None:
+                self.update(p, p.grad)
+
+    def update(self, p, grad):
+        state = self.state[p] = self.state.get(p) or self.new(p)
+        state["step"] += 1
+        self.decay(p)
+        p.sub_(self.lr * self.direction(state, self.gradient(p, grad), *self.betas))
+
+    def gradient(self, p, grad):
+        return grad
+
+    def decay(self, p):
+        p.mul_(1 - self.lr * self.weight_decay)
+
+    def moments(self, state, grad, beta1, beta2):
+        state["exp_avg"].mul_(beta1).add_(grad, alpha=1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        return state["exp_avg"], state["exp_avg_sq"], state["step"]
+
+    def direction(self, state, grad, beta1, beta2):
+        m, v, t = self.moments(state, grad, beta1, beta2)
+        return (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + self.eps)
+
+    def zero_grad(self):
+        for p in self.parameters:
+            p.grad = None
+
+
+class DecayInGradient(Plain):
+    def decay(self, p):
+        pass
+
+    def gradient(self, p, grad):
+        return grad + self.weight_decay * p
+
+
+class DecayAddedToGradient(DecayInGradient):
+    def gradient(self, p, grad):
+        return grad.add_(self.weight_decay * p)
+
+
+class DecayWithoutRate(Plain):
+    def decay(self, p):
+        p.mul_(1 - self.weight_decay)
+
+
+class Grows(Plain):
+    def decay(self, p):
+        p.mul_(1 + self.lr * self.weight_decay)
+
+
+class NoDecay(Plain):
+    def decay(self, p):
+        pass
+
+
+class DecayLast(Plain):
+    def update(self, p, grad):
+        shrink = self.lr * self.weight_decay
+        self.weight_decay, kept = 0.0, self.weight_decay
+        super().update(p, grad)
+        self.weight_decay = kept
+        p.mul_(1 - shrink)
+
+
+class IdleDecays(Plain):
+    @torch.no_grad()
+    def step(self):
+        for p in self.parameters:
+            if p.grad is None:
+                self.decay(p)
+        super().step()
+
+
+class NoneIsZero(Plain):
+    @torch.no_grad()
+    def step(self):
+        for p in self.parameters:
+            self.update(p, torch.zeros_like(p) if p.grad is None else p.grad)
+
+
+class NoneNotSkipped(Plain):
+    @torch.no_grad()
+    def step(self):
+        for p in self.parameters:
+            self.update(p, p.grad)
+
+
+class OneCount(Plain):
+    def __init__(self, *all_):
+        super().__init__(*all_)
+        self.t = 0
+
+    def step(self):
+        self.t += 1
+        super().step()
+
+    def moments(self, state, grad, beta1, beta2):
+        state["step"] = self.t
+        return super().moments(state, grad, beta1, beta2)
+
+
+class RateFixed(Plain):
+    def update(self, p, grad):
+        self.first = getattr(self, "first", self.lr)
+        self.lr, kept = self.first, self.lr
+        super().update(p, grad)
+        self.lr = kept
+
+
+class DecayFixed(Plain):
+    def __init__(self, *all_):
+        super().__init__(*all_)
+        self.shrink = 1 - self.lr * self.weight_decay
+
+    def decay(self, p):
+        p.mul_(self.shrink)
+
+
+class NotInPlace(Plain):
+    def update(self, p, grad):
+        super().update(p.clone(), grad)
+
+
+class GeneratorKept(Plain):
+    def __init__(self, parameters, *rest):
+        super().__init__([], *rest)
+        self.parameters = parameters
+
+
+class GradStaysOn(Plain):
+    def step(self):
+        with torch.enable_grad():
+            for p in self.parameters:
+                if p.grad is not None:
+                    self.update(p, p.grad)
+
+
+class NoCorrection(Plain):
+    def direction(self, state, grad, beta1, beta2):
+        m, v, _ = self.moments(state, grad, beta1, beta2)
+        return m / (v.sqrt() + self.eps)
+
+
+class EpsInside(Plain):
+    def direction(self, state, grad, beta1, beta2):
+        m, v, t = self.moments(state, grad, beta1, beta2)
+        return (m / (1 - beta1**t)) / (v / (1 - beta2**t) + self.eps).sqrt()
+
+
+class Swapped(Plain):
+    def moments(self, state, grad, beta1, beta2):
+        return super().moments(state, grad, beta2, beta1)
+
+
+class StartsAtGradient(Plain):
+    def moments(self, state, grad, beta1, beta2):
+        if state["step"] == 1:
+            state["exp_avg"], state["exp_avg_sq"] = grad.clone(), grad.square()
+            return state["exp_avg"], state["exp_avg_sq"], 1
+        return super().moments(state, grad, beta1, beta2)
+
+
+class NamesOfItsOwn(Plain):
+    def __init__(self, *all_):
+        super().__init__(*all_)
+        self.mine, self.state = self.state, {}
+
+    def update(self, p, grad):
+        self.state = self.mine
+        super().update(p, grad)
+        old = self.state[p]
+        self.state = {p: {"t": old["step"], "m": old["exp_avg"], "v": old["exp_avg_sq"]}}
+
+
+class NeverClears(Plain):
+    def zero_grad(self):
+        pass
+
+
+class ClearsTheFirst(Plain):
+    def zero_grad(self):
+        self.parameters[0].grad = None
+
+
+class CountOfTheClass(OneCount):
+    t = 0
+
+    def __init__(self, *all_):
+        Plain.__init__(self, *all_)
+
+    def step(self):
+        CountOfTheClass.t += 1
+        Plain.step(self)
+
+
+class WithData:
+    def __init__(self, parameters, lr, betas, eps, weight_decay):
+        self.__dict__.update({k: v for k, v in locals().items() if k != "self"})
+        self.parameters, self.state = tuple(parameters), {}
+
+    def step(self):
+        for p in self.parameters:
+            if p.grad is None:
+                continue
+            b1, b2 = self.betas
+            zeros = torch.zeros_like(p.data)
+            old = self.state.get(p, {"step": 0, "exp_avg": zeros, "exp_avg_sq": zeros})
+            t = old["step"] + 1
+            m = b1 * old["exp_avg"] + (1 - b1) * p.grad
+            v = b2 * old["exp_avg_sq"] + (1 - b2) * p.grad**2
+            self.state[p] = {"step": t, "exp_avg": m, "exp_avg_sq": v}
+            below = v.sqrt() / (1 - b2**t) ** 0.5 + self.eps
+            p.data -= self.lr * (m / (1 - b1**t) / below + self.weight_decay * p.data)
+
+    def zero_grad(self):
+        for p in self.parameters:
+            if p.grad is not None:
+                p.grad.zero_()
+
+
+class WithLerp(Plain):
+    def new(self, p):
+        count = torch.tensor(0.0)
+        return {"step": count, "exp_avg": p * 0, "exp_avg_sq": p * 0}
+
+    def moments(self, state, grad, beta1, beta2):
+        state["exp_avg"].lerp_(grad, 1 - beta1)
+        state["exp_avg_sq"].lerp_(grad.square(), 1 - beta2)
+        return state["exp_avg"], state["exp_avg_sq"], int(state["step"])
+
+
+EXERCISE = Exercise(
+    id="04a.adamw",
+    title="AdamW on tensors",
+    source='Annotated-loop essay, "The weight update"',
+    kind="class",
+    ledger=("X53", "X54", "X62", "N32", "C29"),
+    minutes=18,
+    difficulty=3,
+    read=("course.from_scratch.optimizers.adamw_step", "N32", "04a.adam"),
+    hints=(
+        "Your Adam is nearly all of it. New are where the decay acts, and that p itself moves.",
+        "Under torch.no_grad(), for every p with a gradient: shrink p, then move it; p.mul_() and "
+        "p.sub_() change the model's own tensor.",
+        "state = self.state.setdefault(p, {}); if not state: step 0 and two zeros_like(p). Count, "
+        "p.mul_(1 - self.lr * self.weight_decay), both averages, p.sub_(self.lr * m_hat / "
+        "(v_hat.sqrt() + self.eps)).",
+    ),
+    signature="AdamW(parameters, lr, betas, eps, weight_decay)",
+    parts=(
+        Part("plain", "two steps without decay, parameters as a generator", 1, fields=("weights",)),
+        Part(
+            "decay",
+            "two steps with decay",
+            points=1.5,
+            cases=3,
+            fields=("weights", "disturbed"),
+        ),
+        Part("missing", "a parameter without a gradient at first", 1, fields=("idle", "woken")),
+        Part("rate", "a rate that is set between steps", 0.5, fields=("weights",)),
+        Part("state", "state[p] and its three entries", 0.5, fields=("state",)),
+        Part("cleared", "zero_grad()", 0.5, fields=("cleared",)),
+        Part(
+            "all",
+            "all of it at once, two optimizers side by side",
+            1,
+            hidden=True,
+            fields=("weights",),
+        ),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weights": "the weights after step (counted from 0), by parameter:",
+        "woken": "the weights after step (counted from 0), by parameter:",
+        "idle": "the weight that has no gradient yet, after step",
+        "state": "state[p] of the second parameter",
+        "cleared": "whether zero_grad() clears every .grad",
+    },
+    by_hand=(torch.optim.Adam.step,),
+    wrong=(
+        Wrong(
+            "decay-in-gradient",
+            DecayInGradient,
+            "That is Adam with L2: the decay went into the gradient and was divided by the root of "
+            "v with it. AdamW shrinks the weight itself: p times 1 - lr * weight_decay.",
+        ),
+        Wrong("decay-in-gradient", DecayAddedToGradient),
+        Wrong(
+            "decay-without-rate",
+            DecayWithoutRate,
+            "The weights shrank by weight_decay itself. In AdamW the rate multiplies it: by "
+            "lr * weight_decay.",
+        ),
+        Wrong(
+            "grows", Grows, "The decay made the weights longer: the factor is 1 minus, not plus."
+        ),
+        Wrong(
+            "no-decay",
+            NoDecay,
+            "The weights moved as if weight_decay were 0.",
+        ),
+        Wrong(
+            "decay-last",
+            DecayLast,
+            "The weights shrank after they were moved, so the step shrank as well. Shrink first.",
+        ),
+        Wrong(
+            "idle-decays",
+            IdleDecays,
+            "A parameter without a gradient shrank. Leave it alone: it took no part in the loss.",
+        ),
+        Wrong(
+            "none-is-zero",
+            NoneIsZero,
+            "A parameter without a gradient was treated as if it had one of zeros: it decayed, and "
+            "its step was counted. Skip it.",
+        ),
+        Wrong(
+            "none-not-skipped",
+            NoneNotSkipped,
+            "A parameter that took no part in the loss has .grad = None. Skip those.",
+            raises="NoneType",
+        ),
+        Wrong(
+            "one-count",
+            OneCount,
+            "A parameter whose first gradient came late was corrected as if it had been there "
+            "from the start. Count the steps of each parameter in its own state.",
+        ),
+        Wrong(
+            "rate-fixed",
+            RateFixed,
+            "The rate of the first step was used in all. Read self.lr in step(): a schedule sets "
+            "it between two steps.",
+        ),
+        Wrong("decay-fixed", DecayFixed),
+        Wrong(
+            "not-in-place",
+            NotInPlace,
+            "The model's own weights did not move. Change p itself: p.mul_(), p.sub_().",
+            sure=True,
+        ),
+        Wrong(
+            "generator-kept",
+            GeneratorKept,
+            "With parameters from a generator only the first step moved them: a generator can be "
+            "read once. Make a list of it in __init__.",
+            sure=True,
+        ),
+        Wrong(
+            "grad-stays-on",
+            GradStaysOn,
+            "torch records what is done to a parameter, and refuses to change it in place. Put "
+            "the update under torch.no_grad().",
+            raises="a leaf Variable that requires grad",
+        ),
+        Wrong(
+            "no-correction",
+            NoCorrection,
+            "The averages begin at 0 and were used as they are. Divide m by 1 - beta1**t and v by "
+            "1 - beta2**t.",
+        ),
+        Wrong(
+            "eps-inside",
+            EpsInside,
+            "eps was added under the root. It is added to the root.",
+        ),
+        Wrong(
+            "betas-swapped",
+            Swapped,
+            "beta1 and beta2 have changed places: the first belongs to exp_avg.",
+        ),
+        Wrong(
+            "starts-at-gradient",
+            StartsAtGradient,
+            "The averages began at the first gradient. They begin at 0, and are corrected for it.",
+        ),
+        Wrong("names-of-its-own", NamesOfItsOwn),
+        Wrong("never-clears", NeverClears),
+        Wrong("clears-the-first", ClearsTheFirst),
+        Wrong("count-of-the-class", CountOfTheClass),
+    ),
+    right=(Plain, WithData, WithLerp),
+)

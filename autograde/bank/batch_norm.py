@@ -1,0 +1,547 @@
+"""02a.batch-norm: a module that normalises by the batch in train mode, by memory in eval mode."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from course.from_scratch import two_modes
+
+NAMES = ("weight", "bias", "running_mean", "running_var")
+MANY = 1200
+"""Copies of a batch where it should not matter whether a variance is divided by n or n - 1."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Rows or images far from mean 0; eps is large where the part may depend on it."""
+    channels = source.integer(2, 3)
+    shape = [2, channels, source.integer(2, 3), source.integer(4, 5)]
+    few = 5 if part == "gradient" else 2  # two rows alike have hardly a variance: eps would show
+    sizes = [source.integer(few, 6) for _ in range(3)]
+    shapes = [shape] if part == "images" else [[size, channels] for size in sizes]
+    x = [source.uniform(0.5, 2) * source.normal(*s) + source.uniform(1, 3) for s in shapes]
+    return {
+        "x": x,
+        "grad": source.normal(*x[0].shape),
+        "channels": channels,
+        "momentum": source.choice([0.2, 0.3, 0.4]),
+        "eps": source.choice([0.3, 0.8]) if part in ("train", "eval") else 1e-5,
+        "weight": source.normal(channels) + 0.1,
+        "bias": source.normal(channels) + 0.1,
+        "mean": source.normal(channels),
+        "var": source.normal(channels).square() + 0.5,
+        "dtype": "float64" if source.index % 2 else "float32",
+        "part": part,
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Build a norm and ask what the part is about."""
+    norm, dtype = function(case["channels"], case["momentum"], case["eps"]), case["dtype"]
+    if not isinstance(norm, nn.Module):
+        raise AnswerError(f"BatchNorm(...) gave a {type(norm).__name__}; derive from nn.Module.")
+    if missing := [name for name in NAMES if not isinstance(getattr(norm, name, None), Tensor)]:
+        raise AnswerError(f"BatchNorm(...) has no tensor `{missing[0]}`.")
+    xs = [x.to(device, getattr(torch, dtype)) for x in case["x"]]
+    norm.to(device, xs[0].dtype)
+    if case["part"] == "state":
+        return _state(norm, xs)
+    for name in NAMES:  # a plain tensor has stayed behind; that is for the part `state`
+        setattr_like(norm, name, getattr(norm, name).to(xs[0]))
+    return ASKED[case["part"]](norm, case, xs)
+
+
+def setattr_like(norm: nn.Module, name: str, value: Tensor) -> None:
+    """Move an attribute that is no parameter."""
+    if not isinstance(getattr(norm, name), nn.Parameter):
+        setattr(norm, name, value)
+
+
+@torch.no_grad()
+def _fill(norm: nn.Module, case: Case, *names: str) -> None:
+    for name in names:
+        getattr(norm, name).copy_(case[name.removeprefix("running_")])
+
+
+def _out(norm: nn.Module, x: Tensor) -> Tensor:
+    out = norm(x)
+    if not isinstance(out, Tensor) or out.shape != x.shape:
+        shape = f" of shape {list(out.shape)}" if isinstance(out, Tensor) else ""
+        raise AnswerError(
+            f"forward() gave a {type(out).__name__}{shape}; return a tensor of the input's shape, "
+            f"{list(x.shape)}."
+        )
+    return out
+
+
+def _train(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
+    return {"out": _out(norm, xs[0]).detach().cpu()}
+
+
+def _running(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
+    for x in xs:
+        _out(norm, x)
+    return {"running_mean": norm.running_mean.detach().cpu().clone(),
+            "running_var": norm.running_var.detach().cpu().clone()}  # fmt: skip
+
+
+def _eval(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
+    _fill(norm, case, "running_mean", "running_var")
+    norm.eval()
+    out = _out(norm, xs[0]).detach().cpu()
+    _out(norm, xs[1][:1])  # a single row is welcome here
+    return {"eval_out": out, "kept_mean": norm.running_mean.detach().cpu().clone(),
+            "kept_var": norm.running_var.detach().cpu().clone()}  # fmt: skip
+
+
+def _images(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
+    _fill(norm, case, "weight", "bias")
+    x = torch.cat([xs[0]] * 180, dim=2)
+    return {"image": _out(norm, x)[:, :, : xs[0].shape[2]].detach().cpu().clone()}
+
+
+def _gradient(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
+    _fill(norm, case, "weight")
+    x = torch.cat([xs[0]] * MANY).requires_grad_()
+    grad = torch.cat([case["grad"].to(xs[0])] * MANY)
+    out = _out(norm, x)
+    wanted = [x, norm.weight, norm.bias]
+    if not out.requires_grad:
+        raise AnswerError("No gradient flows through forward(): what it returned has no graph.")
+    found = torch.autograd.grad(out, wanted, grad, allow_unused=True)
+    gx, gw, gb = (
+        torch.zeros_like(w) if g is None else g for g, w in zip(found, wanted, strict=True)
+    )
+    return {"grad_x": gx[: len(xs[0])].cpu(), "grad_weight": gw.cpu() / MANY,
+            "grad_bias": gb.cpu() / MANY}  # fmt: skip
+
+
+def _state(norm: nn.Module, xs: list[Tensor]) -> Answer:
+    try:
+        norm(xs[0][:1])
+        alone = "no error"
+    except Exception as fault:
+        alone = type(fault).__name__
+    return {
+        "parameters": sorted(name for name, p in norm.named_parameters() if p.requires_grad),
+        "buffers": sorted(set(NAMES) & {name for name, _ in norm.named_buffers()}),
+        "saved": sorted(set(NAMES) & set(norm.state_dict())),
+        "alone": alone,
+    }
+
+
+ASKED = {"train": _train, "running": _running, "eval": _eval, "images": _images,
+         "gradient": _gradient}  # fmt: skip
+
+
+def reference(channels: int, momentum: float, eps: float) -> nn.Module:
+    """What `run` builds."""
+    return two_modes.BatchNorm(channels, momentum, eps)
+
+
+class Norm(nn.Module):
+    """A right answer; the wrong ones change a method of it."""
+
+    def __init__(self, channels, momentum, eps):
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def dims(self, x):
+        return [d for d in range(x.dim()) if d != 1]
+
+    def var(self, x):
+        return x.var(self.dims(x), unbiased=False)
+
+    def mean(self, x):
+        return x.mean(self.dims(x))
+
+    def check(self, x):
+        if x.numel() == x.shape[1]:
+            raise ValueError("one number per channel")
+
+    @torch.no_grad()
+    def remember(self, x, mean, var):
+        m = self.momentum
+        self.running_mean.copy_((1 - m) * self.running_mean + m * mean)
+        self.running_var.copy_((1 - m) * self.running_var + m * self.unbiased(x, var))
+
+    def unbiased(self, x, var):
+        n = x.numel() // x.shape[1]
+        return var * n / (n - 1)
+
+    def normal(self, x, mean, var):
+        return (x - mean) / torch.sqrt(var + self.eps)
+
+    def wide(self, x, t):
+        return t.view(1, -1, *[1] * (x.dim() - 2))
+
+    def statistics(self, x):
+        if not self.training:
+            return self.running_mean, self.running_var
+        self.check(x)
+        mean, var = self.mean(x), self.var(x)
+        self.remember(x, mean, var)
+        return mean, var
+
+    def forward(self, x):
+        mean, var = (self.wide(x, t) for t in self.statistics(x))
+        return self.normal(x, mean, var) * self.wide(x, self.weight) + self.wide(x, self.bias)
+
+
+class UnbiasedOutput(Norm):
+    def statistics(self, x):
+        mean, var = super().statistics(x)
+        return (mean, self.unbiased(x, var)) if self.training else (mean, var)
+
+
+class BiasedMemory(Norm):
+    def unbiased(self, x, var):
+        return var
+
+
+class MomentumReversed(Norm):
+    @torch.no_grad()
+    def remember(self, x, mean, var):
+        m = self.momentum
+        self.running_mean.copy_(m * self.running_mean + (1 - m) * mean)
+        self.running_var.copy_(m * self.running_var + (1 - m) * self.unbiased(x, var))
+
+
+class OnlyTheLast(Norm):
+    @torch.no_grad()
+    def remember(self, x, mean, var):
+        self.running_mean.copy_(mean)
+        self.running_var.copy_(self.unbiased(x, var))
+
+
+class NeverRemembers(Norm):
+    def remember(self, x, mean, var):
+        pass
+
+
+class AddsUp(Norm):
+    @torch.no_grad()
+    def remember(self, x, mean, var):
+        self.running_mean += self.momentum * mean
+        self.running_var += self.momentum * self.unbiased(x, var)
+
+
+class RootRemembered(Norm):
+    def unbiased(self, x, var):
+        return super().unbiased(x, var).sqrt()
+
+
+class MemoryInTraining(Norm):
+    def statistics(self, x):
+        super().statistics(x)
+        return self.running_mean.clone(), self.running_var.clone()
+
+
+class BatchInEval(Norm):
+    def statistics(self, x):
+        if self.training:
+            return super().statistics(x)
+        return self.mean(x), self.var(x)
+
+
+class RemembersInEval(Norm):
+    def statistics(self, x):
+        if not self.training:
+            before = self.running_mean.clone(), self.running_var.clone()
+            self.remember(x, self.mean(x), self.var(x) if len(x) < 2 else x.var(self.dims(x)))
+            return before
+        return super().statistics(x)
+
+    def unbiased(self, x, var):
+        return super().unbiased(x, var) if x.numel() > x.shape[1] else var
+
+
+class EpsOutside(Norm):
+    def normal(self, x, mean, var):
+        return (x - mean) / (torch.sqrt(var) + self.eps)
+
+
+class EpsForgotten(Norm):
+    def normal(self, x, mean, var):
+        return (x - mean) / torch.sqrt(var)
+
+
+class NotTheRoot(Norm):
+    def normal(self, x, mean, var):
+        return (x - mean) / (var + self.eps)
+
+
+class AffineForgotten(Norm):
+    def forward(self, x):
+        mean, var = (self.wide(x, t) for t in self.statistics(x))
+        return self.normal(x, mean, var) + 0 * (self.weight.sum() + self.bias.sum())
+
+
+class Detached(Norm):
+    @torch.no_grad()
+    def statistics(self, x):
+        return super().statistics(x)
+
+
+class VarianceDetached(Norm):
+    def statistics(self, x):
+        mean, var = super().statistics(x)
+        return mean, var.detach()
+
+
+class PixelByPixel(Norm):
+    def dims(self, x):
+        return [0]
+
+    def unbiased(self, x, var):
+        return super().unbiased(x, var) if x.dim() == 2 else var
+
+    def remember(self, x, mean, var):
+        if x.dim() == 2:
+            super().remember(x, mean, var)
+
+    def wide(self, x, t):
+        return super().wide(x, t) if t.dim() == 1 else t
+
+
+class ImageByImage(Norm):
+    def mean(self, x):
+        return super().mean(x) if x.dim() == 2 else x.mean((2, 3))
+
+    def var(self, x):
+        return super().var(x) if x.dim() == 2 else x.var((2, 3), unbiased=False)
+
+    def remember(self, x, mean, var):
+        if x.dim() == 2:
+            super().remember(x, mean, var)
+
+    def wide(self, x, t):
+        return super().wide(x, t) if t.dim() == 1 else t[..., None, None]
+
+
+class RowByRow(Norm):
+    """A LayerNorm."""
+
+    def statistics(self, x):
+        if not self.training:
+            return super().statistics(x)
+        self.check(x)
+        dims = list(range(1, x.dim()))
+        self.remember(x, self.mean(x), self.var(x))
+        return x.mean(dims, keepdim=True), x.var(dims, keepdim=True, unbiased=False)
+
+    def wide(self, x, t):
+        return super().wide(x, t) if t.dim() == 1 else t
+
+
+class PlainTensors(Norm):
+    def __init__(self, channels, momentum, eps):
+        super().__init__(channels, momentum, eps)
+        mean, var = self.running_mean, self.running_var
+        del self.running_mean, self.running_var
+        self.running_mean, self.running_var = mean, var
+
+
+class FrozenParameters(Norm):
+    def __init__(self, channels, momentum, eps):
+        super().__init__(channels, momentum, eps)
+        mean, var = self.running_mean, self.running_var
+        del self.running_mean, self.running_var
+        self.running_mean = nn.Parameter(mean, requires_grad=False)
+        self.running_var = nn.Parameter(var, requires_grad=False)
+
+
+class WeightIsABuffer(Norm):
+    def __init__(self, channels, momentum, eps):
+        super().__init__(channels, momentum, eps)
+        weight, bias = self.weight.detach(), self.bias.detach()
+        del self.weight, self.bias
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+
+    def forward(self, x):
+        self.weight.requires_grad_()
+        self.bias.requires_grad_()
+        return super().forward(x)
+
+
+class SilentAlone(Norm):
+    def check(self, x):
+        pass
+
+    def unbiased(self, x, var):
+        n = x.numel() // x.shape[1]
+        return var * n / max(n - 1, 1)
+
+
+class InPlace(nn.Module):
+    """Another right one: lerp, and the variance by hand."""
+
+    def __init__(self, channels, momentum, eps):
+        super().__init__()
+        self.m, self.e = momentum, eps
+        for name, value in (("running_mean", 0.0), ("running_var", 1.0)):
+            self.register_buffer(name, torch.full((channels,), value))
+        for name, value in (("weight", 1.0), ("bias", 0.0)):
+            self.register_parameter(name, nn.Parameter(torch.full((channels,), value)))
+
+    def forward(self, x):
+        rows = x.movedim(1, -1)
+        if self.training:
+            flat = rows.flatten(0, -2)
+            if len(flat) == 1:
+                raise ValueError(f"{list(x.shape)} holds one number per channel")
+            mean = flat.mean(0)
+            var = (flat - mean).square().mean(0)
+            self.running_mean.lerp_(mean.detach(), self.m)
+            self.running_var.lerp_(flat.detach().var(0), self.m)
+        else:
+            mean, var = self.running_mean, self.running_var
+        out = (rows - mean) * (var + self.e).rsqrt() * self.weight + self.bias
+        return out.movedim(-1, 1)
+
+
+class ByTransposing(nn.Module):
+    """A third right one: channels first, one row each; memory replaced, not changed."""
+
+    def __init__(self, channels, momentum=0.1, eps=1e-5):
+        super().__init__()
+        self.weight, self.bias = (
+            nn.Parameter(torch.ones(channels)),
+            nn.Parameter(torch.zeros(channels)),
+        )
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+        self.momentum, self.eps = momentum, eps
+
+    def forward(self, x):
+        rows = x.transpose(0, 1).flatten(1)
+        if self.training and rows.shape[1] < 2:
+            raise ValueError("a batch of one")
+        if self.training:
+            var, mean = torch.var_mean(rows, dim=1, correction=0)
+            n, keep = rows.shape[1], 1 - self.momentum
+            with torch.no_grad():
+                self.running_mean = keep * self.running_mean + self.momentum * mean
+                self.running_var = keep * self.running_var + self.momentum * var * n / (n - 1)
+        else:
+            mean, var = self.running_mean, self.running_var
+        normal = (rows - mean[:, None]) / (var[:, None] + self.eps) ** 0.5
+        shape = x.transpose(0, 1).shape
+        out = self.weight[:, None] * normal + self.bias[:, None]
+        return out.reshape(shape).transpose(0, 1)
+
+
+EXERCISE = Exercise(
+    id="02a.batch-norm",
+    title="a BatchNorm with both modes",
+    source='Training-loop chapter, c4; annotated-loop essay, "Training mode"',
+    kind="class",
+    ledger=("N39", "N61", "F96", "B30"),
+    minutes=20,
+    difficulty=3,
+    read=("N39", "F96", "B30"),
+    hints=(
+        "What does eval mode need that train mode has to leave behind, and what is learnt?",
+        "Two variances: the batch's own divides by n, what is remembered by n - 1. For images, n "
+        "counts examples and pixels.",
+        "dims = all but 1; mean = x.mean(dims), var = x.var(dims, unbiased=False); under no_grad "
+        "running += momentum · (new - running); view all of them as (1, channels, 1, ...).",
+    ),
+    signature="BatchNorm(channels, momentum, eps)",
+    parts=(
+        Part("train", "train mode, rows", points=1, fields=("out",)),
+        Part("running", "what three batches leave behind", points=1,
+             fields=("running_mean", "running_var")),
+        Part("eval", "eval mode, which changes nothing", points=1,
+             fields=("eval_out", "kept_mean", "kept_var")),
+        Part("images", "images, with weight and bias", points=1, fields=("image",)),
+        Part("gradient", "the gradient in train mode", points=1,
+             fields=("grad_x", "grad_weight", "grad_bias")),
+        Part("state", "what is learnt, saved, and refused", points=1, hidden=True, cases=1,
+             fields=("parameters", "buffers", "saved", "alone")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "out": "the output",
+        "eval_out": "the output",
+        "image": "the output",
+        "kept_mean": "running_mean after eval mode",
+        "kept_var": "running_var after eval mode",
+        "running_mean": "running_mean",
+        "running_var": "running_var",
+        "grad_x": "the gradient of x",
+        "grad_weight": "the gradient of weight",
+        "grad_bias": "the gradient of bias",
+        "parameters": "what an optimizer is given:",
+        "buffers": "buffers:",
+        "saved": "what state_dict() holds of the four:",
+        "alone": "one row in train mode:",
+    },
+    by_hand=(two_modes.BatchNorm.forward, F.batch_norm, F.instance_norm, F.group_norm,
+             nn.BatchNorm1d.forward),
+    wrong=(
+        Wrong("unbiased-output", UnbiasedOutput,
+              "The output was divided by the root of the unbiased variance. In train mode the "
+              "batch's own counts: unbiased=False."),
+        Wrong("biased-memory", BiasedMemory,
+              "running_var took the variance divided by n. It is an estimate for all data, so it "
+              "takes the one divided by n - 1."),
+        Wrong("momentum-reversed", MomentumReversed,
+              "The old value counted momentum, the new one the rest. momentum is the share of the "
+              "new batch."),
+        Wrong("only-the-last", OnlyTheLast,
+              "The last batch replaced all that was remembered. It moves it by momentum."),
+        Wrong("never-remembers", NeverRemembers, "Neither running_mean nor running_var moved in "
+              "train mode.", sure=True),
+        Wrong("adds-up", AddsUp,
+              "The old value was kept whole and the new one added. It shrinks to 1 - momentum."),
+        Wrong("root-remembered", RootRemembered,
+              "running_var took the standard deviation. It remembers the variance."),
+        Wrong("memory-in-training", MemoryInTraining,
+              "Train mode normalised by the running statistics. It takes the batch's own."),
+        Wrong("batch-in-eval", BatchInEval,
+              "Eval mode normalised by the batch. It takes what is remembered, so that an "
+              "example's output does not depend on its neighbours."),
+        Wrong("remembers-in-eval", RemembersInEval,
+              "Eval mode moved the running statistics. Only train mode does."),
+        Wrong("eps-outside", EpsOutside,
+              "eps was added to the root. It is added to the variance, under the root."),
+        Wrong("eps-forgotten", EpsForgotten, "eps is missing: it is added to the variance."),
+        Wrong("not-the-root", NotTheRoot,
+              "The output was divided by the variance. Divide by its root."),
+        Wrong("affine-forgotten", AffineForgotten,
+              "weight and bias had no effect. They are the last step."),
+        Wrong("detached", Detached,
+              "The gradient treats mean and variance as constants. They depend on x: only the "
+              "running ones are without a graph."),
+        Wrong("variance-detached", VarianceDetached),
+        Wrong("pixel-by-pixel", PixelByPixel,
+              "Each pixel of an image got statistics of its own. A channel has one pair, over "
+              "examples and pixels."),
+        Wrong("image-by-image", ImageByImage,
+              "Each image was normalised by itself. A channel's statistics join the batch."),
+        Wrong("row-by-row", RowByRow,
+              "Each example was normalised over its own features: a LayerNorm. BatchNorm goes "
+              "over the batch."),
+        Wrong("plain-tensors", PlainTensors,
+              "running_mean and running_var are plain attributes: neither saved nor moved with the "
+              "model. Use register_buffer().", sure=True),
+        Wrong("frozen-parameters", FrozenParameters,
+              "The running statistics are parameters. They are state that nobody optimizes: use "
+              "register_buffer().", sure=True),
+        Wrong("weight-is-a-buffer", WeightIsABuffer),
+        Wrong("silent-alone", SilentAlone,
+              "One row in train mode was taken, although its variance is 0. Raise a ValueError.",
+              sure=True),
+    ),
+    right=(Norm, InPlace, ByTransposing),
+)  # fmt: skip

@@ -1,0 +1,355 @@
+"""01b.cross-entropy: the loss of a classifier with everything that torch's can do."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from autograde.bank.harness import Watch, as_loss, numpy_loss, slopes_of
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, kept
+from course.from_scratch import losses
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Logits, class indices, and of weights, smoothing and an ignored index what the part asks."""
+    examples, classes = source.integer(4, 6), source.integer(3, 4) + 8 * (source.index % 2)
+    together = part == "together"
+    logits, targets = 2 * source.normal(examples, classes), source.integers(classes, examples)
+    targets[:3] = torch.tensor([0, classes - 1, 1])
+    ignore = -100
+    if part == "ignored" or together:
+        ignore = (0, -100, -1)[source.index]
+        targets[0] = ignore
+        targets[3:] = torch.where(targets[3:] == 0, ignore, targets[3:])
+    if together and source.index == 2:
+        targets[:] = ignore  # nothing is left
+    if part == "large":
+        logits = 500 * logits
+    if part == "plain" and source.index == 2:
+        logits, targets = logits[:1], targets[:1]
+    weight = 0.5 + 2.5 * torch.rand(classes, generator=source.generator)
+    return {
+        "logits": logits,
+        "targets": targets,
+        "weight": weight if part == "weights" or together else None,
+        "smoothing": (0.1, 0.3, 0.2)[source.index]
+        if part in ("smoothing", "backward") or together
+        else 0.0,
+        "ignore": ignore,
+        "dtype": ("float32", "float64", "float32")[source.index],
+        "slopes": part == "backward",
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The loss, what flows back into the logits, and what was changed."""
+    dtype = getattr(torch, case["dtype"])
+    logits, targets = case["logits"].to(device, dtype).requires_grad_(), case["targets"].to(device)
+    weight = None if case["weight"] is None else case["weight"].to(device, dtype)
+    handed = [logits, targets] + ([] if weight is None else [weight])
+    watch = Watch(data=handed)
+    returned = function(logits, targets, weight, case["smoothing"], case["ignore"])
+    disturbed = watch.changed()
+    answer = {"loss": kept(as_loss, returned, "the mean loss"), "disturbed": disturbed}
+    if case["slopes"]:
+        answer["slopes"] = kept(slopes_of, returned, logits)
+    return answer
+
+
+def reference(
+    logits: Tensor,
+    targets: Tensor,
+    weight: Tensor | None,
+    label_smoothing: float,
+    ignore_index: int,
+) -> Tensor:
+    """The course's own, in NumPy, with its own gradient."""
+    handed = logits.detach().cpu().double().numpy(), targets.cpu().numpy()
+    options = {
+        "label_smoothing": label_smoothing,
+        "class_weights": None if weight is None else weight.cpu().numpy(),
+        "ignore_index": ignore_index,
+    }
+    loss = losses.cross_entropy(*handed, **options)
+    if math.isnan(loss):
+        return torch.tensor(loss)
+    return numpy_loss(loss, losses.cross_entropy_backward(*handed, **options), logits)
+
+
+def stable(logits):
+    return logits - logits.logsumexp(1, keepdim=True)
+
+
+def smoothed(one_hot, epsilon):
+    return (1 - epsilon) * one_hot + epsilon / one_hot.shape[1]
+
+
+def weighted_mean(each, weights, _counts):
+    return each.sum() / weights.sum()
+
+
+def made_of(log_p=stable, spread=smoothed, mean=weighted_mean, *, ignored=None, weigh=True,
+            by_example=False, after=lambda loss: loss):  # fmt: skip
+    """A right answer, or with one thing changed a wrong one."""
+
+    def cross_entropy(logits, targets, weight, label_smoothing, ignore_index):
+        counts = targets != (ignore_index if ignored is None else ignored)
+        index = targets.where(counts, 0).clamp(0, logits.shape[1] - 1)
+        per_class = torch.ones_like(logits[0]) if weight is None or not weigh else weight
+        q = spread(F.one_hot(index, logits.shape[1]).to(logits), label_smoothing)
+        weights = per_class[index] * counts
+        factor = weights[:, None] if by_example else per_class * counts[:, None]
+        return after(mean(-(q * factor * log_p(logits)).sum(1), weights, counts))
+
+    return cross_entropy
+
+
+def others_share(one_hot, epsilon):
+    return (1 - epsilon) * one_hot + epsilon / (one_hot.shape[1] - 1) * (1 - one_hot)
+
+
+naive = made_of(lambda z: (z.exp() / z.exp().sum(1, keepdim=True)).log())
+softmax_then_log = made_of(lambda z: z.softmax(1).log())
+log_of_clamped = made_of(lambda z: z.softmax(1).clamp(min=1e-8).log())
+softmax_twice = made_of(lambda z: stable(z.softmax(1)))
+over_the_batch = made_of(lambda z: z - z.logsumexp(0, keepdim=True))
+base_two = made_of(lambda z: stable(z) / math.log(2))
+summed = made_of(mean=lambda each, w, n: each.sum())
+over_all = made_of(mean=lambda each, w, n: each.sum() / (w.sum() + w.mean() * (~n).sum()))
+all_examples = made_of(mean=lambda each, w, n: each.sum() / len(n))
+counted_examples = made_of(mean=lambda each, w, n: each.sum() / n.sum())
+sign_kept = made_of(after=lambda loss: -loss)
+without_a_graph = made_of(after=lambda loss: loss.item())
+detached = made_of(after=lambda loss: loss.detach())
+never_ignores = made_of(ignored=-999)
+hundred_only = made_of(ignored=-100)
+no_weights = made_of(weigh=False)
+no_smoothing = made_of(spread=lambda q, e: q)
+shared_by_others = made_of(spread=others_share)
+miss_only = made_of(spread=lambda q, e: (1 - e) * q)
+fixed_smoothing = made_of(spread=lambda q, e: smoothed(q, 0.1 if e else 0.0))
+weight_of_the_target = made_of(by_example=True)
+clamped_logits = made_of(lambda z: stable(z.clamp(-50, 50)))
+zero_for_nothing = made_of(after=torch.nan_to_num)
+
+
+def pairs_of_all(logits, targets, weight, label_smoothing, ignore_index):
+    counted = targets != ignore_index
+    log_p, index = stable(logits[counted]), targets[counted]
+    if weight is not None or label_smoothing:
+        return made_of()(logits, targets, weight, label_smoothing, ignore_index)
+    return -log_p[:, index].mean()
+
+
+def either_or(logits, targets, weight, label_smoothing, ignore_index):
+    epsilon = label_smoothing if weight is None else 0.0
+    return made_of()(logits, targets, weight, epsilon, ignore_index)
+
+
+def negative_only(logits, targets, weight, label_smoothing, ignore_index):
+    ignored = ignore_index if ignore_index < 0 else -100
+    return made_of()(logits, targets, weight, label_smoothing, ignored)
+
+
+def clamps_targets(logits, targets, weight, label_smoothing, ignore_index):
+    counted = targets != ignore_index
+    loss = made_of()(logits, targets.clone(), weight, label_smoothing, ignore_index)
+    targets.masked_fill_(~counted, 0)
+    return loss
+
+
+def softmax_picked(logits, targets, weight, label_smoothing, ignore_index):
+    if weight is not None or label_smoothing:
+        return made_of()(logits, targets, weight, label_smoothing, ignore_index)
+    counted = targets != ignore_index
+    p = logits[counted].softmax(1)
+    return -p.gather(1, targets[counted][:, None]).log().mean()
+
+
+def spoils_targets(logits, targets, weight, label_smoothing, ignore_index):
+    loss = made_of()(logits, targets, weight, label_smoothing, ignore_index)
+    targets[targets == ignore_index] = 0
+    targets += 0 * targets
+    targets[0] = 1
+    return loss
+
+
+def rows_that_count(logits, targets, weight, label_smoothing, ignore_index):
+    counted = targets != ignore_index
+    logits, targets = logits[counted], targets[counted]
+    largest = logits.amax(dim=1, keepdim=True)
+    log_p = logits - largest - (logits - largest).exp().sum(dim=1, keepdim=True).log()
+    if weight is None:
+        weight = torch.ones(logits.shape[1], device=logits.device, dtype=logits.dtype)
+    hit = -log_p.gather(1, targets[:, None])[:, 0] * weight[targets]
+    spread = -(log_p * weight).mean(dim=1)
+    total = ((1 - label_smoothing) * hit + label_smoothing * spread).sum()
+    return total / weight[targets].sum()
+
+
+def one_by_one(logits, targets, weight, label_smoothing, ignore_index):
+    total, divisor = logits.new_zeros(()), logits.new_zeros(())
+    for row, target in zip(logits, targets.tolist(), strict=True):
+        if target == ignore_index:
+            continue
+        log_p = row.log_softmax(0)
+        w = torch.ones_like(row) if weight is None else weight
+        q = torch.full_like(row, label_smoothing / len(row))
+        q[target] += 1 - label_smoothing
+        total = total - (q * w * log_p).sum()
+        divisor = divisor + w[target]
+    return total / divisor
+
+
+def with_multiplied_mask(logits, targets, weight, label_smoothing, ignore_index):
+    mask = (targets != ignore_index).to(logits.dtype)
+    safe = targets.clone()
+    safe[mask == 0] = 0
+    rows = torch.arange(len(safe), device=safe.device)
+    log_p = F.log_softmax(logits, dim=-1)
+    w = logits.new_ones(logits.size(1)) if weight is None else weight
+    hit = (w[safe] * log_p[rows, safe] * mask).sum()
+    spread = ((w * log_p).sum(1) * mask).sum() / logits.size(1)
+    return -((1 - label_smoothing) * hit + label_smoothing * spread) / (w[safe] * mask).sum()
+
+
+EXERCISE = Exercise(
+    id="01b.cross-entropy",
+    title="cross-entropy with all that torch's can do",
+    source='Annotated-loop essay, "The loss"',
+    ledger=("X50", "N36", "N37", "T37", "X59"),
+    minutes=20,
+    difficulty=3,
+    read=("N36", "N37", "F71", "F133", "course.from_scratch.losses"),
+    hints=(
+        "Three steps: log-probabilities, a target distribution per example, a mean. Which of the "
+        "arguments belongs to which step?",
+        "log p is the logits minus their log-sum-exp. An ignored index is no column: set it to 0 "
+        "before you look anything up, and give its example the weight 0.",
+        "q = (1 - ε) one_hot + ε/C; each class's term -q log p is multiplied by its weight; "
+        "add up what counts, and divide by the sum of weight[target] over what counts.",
+    ),
+    signature="cross_entropy(logits, targets, weight, label_smoothing, ignore_index)",
+    parts=(
+        Part("plain", "plain, also for a batch of one", points=1, cases=3),
+        Part("large", "logits in the thousands", points=1, fields=("loss",)),
+        Part("smoothing", "label smoothing", points=1, fields=("loss",)),
+        Part("ignored", "an index that is ignored: -100, -1, a class", points=1, cases=3,
+             fields=("loss", "disturbed")),
+        Part("weights", "a weight per class", points=1, fields=("loss",)),
+        Part("backward", "the gradient of the logits", points=1, fields=("slopes",)),
+        Part("together", "all of it at once, and nothing left to count", points=1, cases=3,
+             hidden=True, fields=("loss",)),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"loss": "the loss", "slopes": "the gradient of the logits at"},
+    by_hand=(F.cross_entropy, F.nll_loss, losses.cross_entropy),
+    wrong=(
+        Wrong(
+            "logarithm-of-a-probability",
+            naive,
+            "With large logits the loss is not finite: exp() overflows, or a probability is 0 and "
+            "its logarithm -inf. log p is the logit minus the logsumexp: form no probability.",
+            sure=True,
+        ),
+        Wrong("logarithm-of-a-probability", softmax_then_log, sure=True),
+        Wrong("logarithm-of-a-probability", softmax_picked, sure=True),
+        Wrong(
+            "clamped",
+            log_of_clamped,
+            "However wrong the logits are, the loss stays below 18.4: probabilities were clamped "
+            "before the logarithm. log p is the logit minus the logsumexp, without a limit.",
+        ),
+        Wrong(
+            "softmax-twice",
+            softmax_twice,
+            "The logits went through softmax twice. log_softmax has one inside already.",
+        ),
+        Wrong(
+            "over-the-batch",
+            over_the_batch,
+            "The probabilities add up to 1 over the batch. They should add up over the classes: "
+            "dim=1.",
+        ),
+        Wrong("base-two", base_two),
+        Wrong("summed", summed, "The losses were added up and not divided.", sure=True),
+        Wrong(
+            "ignored-in-the-divisor",
+            over_all,
+        ),
+        Wrong(
+            "all-examples",
+            all_examples,
+            "The sum was divided by the number of all examples. Divide by the sum of the "
+            "weights of those that count.",
+        ),
+        Wrong(
+            "counted-examples",
+            counted_examples,
+            "With class weights the sum was divided by a number of examples. Divide by the sum "
+            "of weight[target].",
+        ),
+        Wrong("sign-kept", sign_kept, "The loss is negative: a logarithm of a probability is "
+              "never above 0, so put a minus before it.", sure=True),
+        Wrong(
+            "without-a-graph",
+            without_a_graph,
+            "The number is right, and it is a plain one: nothing can flow back from it. Leave "
+            "out item().",
+            sure=True,
+        ),
+        Wrong(
+            "detached",
+            detached,
+            "The number is right, and its graph is gone: nothing can flow back. Leave out "
+            "detach() and no_grad().",
+            sure=True,
+        ),
+        Wrong("never-ignores", never_ignores),
+        Wrong(
+            "hundred-only",
+            hundred_only,
+            "Only -100 was ignored. The index comes as an argument: it may be a class, too.",
+        ),
+        Wrong("no-weights", no_weights, "The class weights were not used.", sure=True),
+        Wrong("no-smoothing", no_smoothing, "label_smoothing was not used."),
+        Wrong(
+            "shared-by-others",
+            shared_by_others,
+            "ε was shared by the other C - 1 classes. All C get ε/C, the right one on top of its "
+            "1 - ε.",
+        ),
+        Wrong(
+            "miss-only",
+            miss_only,
+            "The right class got 1 - ε, and what was taken away went nowhere. Each of the C "
+            "classes gets ε/C.",
+        ),
+        Wrong("fixed-smoothing", fixed_smoothing),
+        Wrong(
+            "weight-of-the-target",
+            weight_of_the_target,
+            "With smoothing and weights together, each example was weighted by its target's "
+            "weight. Each class's term is weighted by its own: -q[c] · weight[c] · log p[c].",
+            sure=True,
+        ),
+        Wrong(
+            "zero-for-nothing",
+            zero_for_nothing,
+            "Where every target is ignored there is no mean: nan is right, and 0 hides it.",
+            sure=True,
+        ),
+        Wrong("pairs-of-all", pairs_of_all),
+        Wrong("spoils-targets", spoils_targets),
+        Wrong("spoils-targets", clamps_targets),
+        Wrong("either-or", either_or),
+        Wrong("negative-only", negative_only),
+        Wrong("clamped-logits", clamped_logits),
+    ),
+    right=(made_of(), rows_that_count, one_by_one, with_multiplied_mask),
+)  # fmt: skip

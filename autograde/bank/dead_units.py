@@ -1,0 +1,354 @@
+"""02a.dead-units: which ReLU units give 0 for every example, without disturbing the model."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import Watch
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_index,
+    kept,
+)
+from course.debug import signals
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Dead, rare, common and always-on units in drawn numbers, by their biases.
+
+    A rare unit fires for one example alone, in the last batch but one or the first; so it looks
+    dead in any other batch.
+    """
+    width, inputs = source.integer(6, 8), 3
+    sizes = [source.integer(2, 4) for _ in range(3 if part in ("batches", "quiet") else 1)]
+    return {
+        "images": part == "images",
+        "sizes": sizes,
+        "x": [source.normal(size, inputs, *((2, 3) if part == "images" else ())) for size in sizes],
+        "weight": [source.normal(width, inputs), source.normal(width, width)],
+        "dead": [0 if part == "named" else source.integer(1, 2), source.integer(3, 4)],
+        "stale": source.normal(width, inputs),
+        "rare": [1, 1] if part != "one" else [0, 0],
+        "rows": [source.integer(0, sizes[0] - 1), source.integer(0, sizes[-1] - 1)],
+        "norm": part == "quiet",
+        "dropout": part == "quiet",
+        "nested": part in ("quiet", "named"),
+        "inplace": source.index % 2 == 1,
+        "dtype": "float64" if source.index % 2 else "float32",
+        "no_relu": part == "named" and source.index == 1,
+    }
+
+
+def build(case: Case, xs: list[torch.Tensor]) -> nn.Module:
+    """Two ReLUs behind layers whose biases put each unit where the case wants it."""
+    width, inputs = case["weight"][0].shape
+    conv = case["images"]
+    layers = [nn.Conv2d(a, width, 1) if conv else nn.Linear(a, width) for a in (inputs, width)]
+    gates = [nn.Tanh() if case["no_relu"] else nn.ReLU(case["inplace"]) for _ in layers]
+    first = [layers[0], gates[0]]
+    if case["norm"]:
+        first = [layers[0], nn.BatchNorm1d(width), gates[0]]
+    drop = [nn.Dropout(0.9)] if case["dropout"] else []
+    body = [*first, nn.Sequential(*drop, layers[1], gates[1])] if case["nested"] else \
+        [*first, *drop, layers[1], gates[1]]  # fmt: skip
+    model = nn.Sequential(*body).to(xs[0]).eval()
+    signal = xs
+    for number, (layer, gate) in enumerate(zip(layers, gates, strict=True)):
+        weight = case["weight"][number]
+        layer.weight.data.copy_(weight.view(layer.weight.shape))
+        layer.bias.data.zero_()
+        rows = case["rows"] if number == 0 else case["rows"][::-1]
+        signal = _place(layer, case, number, signal, rows)
+        signal = [gate(s.clone()) for s in signal]
+    return model
+
+
+@torch.no_grad()
+def _place(layer: nn.Module, case: Case, number: int, xs: list, rows: list[int]) -> list:
+    """Set the biases, from what the units give without; the layer's outputs on all batches."""
+    found = [layer(x) for x in xs]
+    flat = torch.cat([f.movedim(1, -1).flatten(0, -2) for f in found])
+    dead, rare = case["dead"][number], case["rare"][number]
+    top = flat.sort(dim=0, descending=True).values
+    for unit in range(flat.shape[1]):
+        if unit < dead:
+            bias = -top[0, unit] - 0.1 * (1 + unit % 2)
+        elif unit < dead + rare and len(top) > 1:  # one number alone is above 0
+            bias = -(top[0, unit] + top[1, unit]) / 2
+        elif unit == dead + rare:  # never 0
+            bias = -top[-1, unit] + 0.1
+        else:
+            bias = -(top[len(top) // 2, unit] + top[(len(top) - 1) // 2, unit]) / 2 + 1e-3
+        layer.bias[unit] = bias
+    return [layer(x) for x in xs]
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The counts, and what is different afterwards."""
+    dtype = getattr(torch, case["dtype"])
+    model = build(case, [x.to(dtype) for x in case["x"]]).to(device)
+    xs = [x.to(device, dtype) for x in case["x"]]
+    loader = [(x, torch.zeros(len(x), dtype=torch.long, device=device)) for x in xs]
+    model.train()
+    model[0].eval()
+    model[0].weight.grad = case["stale"].to(xs[0]).view(model[0].weight.shape)
+    watch = Watch(model, data=[t for pair in loader for t in pair])
+    found = function(model, loader)
+    disturbed = watch.changed()
+    return {"names": kept(_names, found), "dead": kept(_counts, found), "disturbed": disturbed}
+
+
+def _names(found: object) -> list[str]:
+    if not isinstance(found, dict):
+        raise AnswerError(f"It returned a {type(found).__name__}; return a dictionary.")
+    return sorted(map(str, found))
+
+
+def _counts(found: object) -> list[int]:
+    _names(found)
+    return [as_index(value, f"the count of {name!r}") for name, value in sorted(found.items())]
+
+
+def reference(model: nn.Module, loader) -> dict[str, int]:
+    """The course's own."""
+    return signals.dead_units(model, loader)
+
+
+def over(output):
+    return [dim for dim in range(output.dim()) if dim != 1]
+
+
+def never(output):
+    return (output == 0).all(dim=0) if output.dim() == 2 else (output == 0).all(3).all(2).all(0)
+
+
+def made_of(*, alive=lambda o: ~never(o), join=torch.logical_or, count=lambda alive: ~alive,
+            mode=nn.Module.eval, restore=True, remove=True, kinds=nn.ReLU, before=False,
+            within=nn.Module.named_modules):  # fmt: skip
+    """A right answer, or with one thing changed a wrong one."""
+
+    def dead_units(model, loader):
+        fired, hooks = {}, []
+
+        def look(name):
+            def hook(module, args, output):
+                now = alive(args[0] if before else output)
+                fired[name] = join(fired[name], now) if name in fired else now
+
+            return hook
+
+        for name, module in within(model):
+            if isinstance(module, kinds):
+                hooks.append(module.register_forward_hook(look(name)))
+        modes = [(module, module.training) for module in model.modules()]
+        mode(model)
+        with torch.no_grad():
+            for inputs, _ in loader:
+                model(inputs)
+        for hook in hooks:
+            if remove:
+                hook.remove()
+        for module, training in modes:
+            if restore:
+                module.training = training
+            elif restore is None:
+                module.training = True
+        return {name: int(count(alive).sum()) for name, alive in fired.items()}
+
+    return dead_units
+
+
+plain = made_of()
+in_any_batch = made_of(join=torch.logical_and)
+in_the_last_batch = made_of(join=lambda old, new: new)
+in_the_first_batch = made_of(join=lambda old, new: old)
+alive_counted = made_of(count=lambda alive: alive)
+entries_counted = made_of(alive=lambda o: (o == 0).sum(over(o)), join=torch.add, count=lambda n: n)
+ever_zero = made_of(alive=lambda o: ~(o == 0).sum(over(o)).bool(), join=torch.logical_and)
+dead_examples = made_of(
+    alive=lambda o: (o.flatten(1) > 0).any(1),
+    join=lambda a, b: torch.cat([a, b]),
+)
+by_position = made_of(alive=lambda o: (o > 0).any(0))
+in_one_image = made_of(
+    alive=lambda o: (o.flatten(2) > 0).any(2).all(0) if o.dim() > 2 else ~never(o)
+)
+small_mean = made_of(alive=lambda o: o.double().mean(over(o)) > 0.1)
+in_train_mode = made_of(mode=lambda m: None)
+all_in_train_mode = made_of(mode=nn.Module.train)
+left_in_eval = made_of(restore=False)
+left_in_train = made_of(restore=None)
+hooks_left = made_of(remove=False)
+top_level_only = made_of(within=nn.Module.named_children)
+linear_watched = made_of(kinds=(nn.Linear, nn.Conv2d))
+all_layers = made_of(kinds=(nn.ReLU, nn.Linear, nn.Conv2d, nn.Tanh))
+what_comes_in = made_of(alive=lambda o: (o != 0).sum(over(o)) > 0, before=True)
+
+
+def a_share(model, loader):
+    units = {}
+    hook = nn.modules.module.register_module_forward_hook(
+        lambda m, a, o: units.update({id(m): o.shape[1]}) if isinstance(m, nn.ReLU) else None
+    )
+    found = plain(model, loader)
+    hook.remove()
+    widths = list(units.values())
+    return {name: n / w for (name, n), w in zip(found.items(), widths, strict=True)}
+
+
+def which_units(model, loader):
+    return {name: list(range(count)) for name, count in plain(model, loader).items()}
+
+
+def added_up(model, loader):
+    return sum(plain(model, loader).values())
+
+
+def numbered(model, loader):
+    return dict(enumerate(plain(model, loader).values()))
+
+
+def zero_left_out(model, loader):
+    return {name: count for name, count in plain(model, loader).items() if count}
+
+
+def per_batch_added(model, loader):
+    total = {}
+    for batch in loader:
+        for name, count in plain(model, [batch]).items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def with_largest_values(model, loader):
+    largest = {}
+    relus = {module: name for name, module in model.named_modules() if isinstance(module, nn.ReLU)}
+
+    def hook(module, args, output):
+        flat = output.detach().transpose(0, 1).flatten(1).max(dim=1).values
+        name = relus[module]
+        largest[name] = torch.maximum(largest.get(name, flat), flat)
+
+    handles = [module.register_forward_hook(hook) for module in relus]
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()
+        with torch.inference_mode():
+            for inputs, _ in loader:
+                model(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, mode in modes.items():
+            module.training = mode
+    return {name: (values <= 0).sum().item() for name, values in largest.items()}
+
+
+def all_outputs_kept(model, loader):
+    names = [name for name, module in model.named_modules() if type(module) is nn.ReLU]
+    outputs = {name: [] for name in names}
+    handles = [
+        model.get_submodule(name).register_forward_hook(
+            lambda module, args, output, name=name: outputs[name].append(output.clone())
+        )
+        for name in names
+    ]
+    before = [module.training for module in model.modules()]
+    for module in model.modules():
+        module.training = False
+    with torch.no_grad():
+        for batch in loader:
+            model(batch[0])
+    for handle in handles:
+        handle.remove()
+    for module, training in zip(model.modules(), before, strict=True):
+        module.training = training
+    dead = {}
+    for name in names:
+        joined = torch.cat(outputs[name])
+        joined = joined.movedim(1, -1).reshape(-1, joined.shape[1])
+        dead[name] = sum(bool((column == 0).all()) for column in joined.T)
+    return dead
+
+
+EXERCISE = Exercise(
+    id="02a.dead-units",
+    title="count the dead units",
+    source='Lecture 3, "Debug checklist · why won\'t loss go down? · part 2"',
+    ledger=("B20", "F81", "T22"),
+    minutes=15,
+    difficulty=3,
+    read=("course.debug.signals.dead_units", "F81", "F22"),
+    hints=(
+        "A forward hook sees what a module gives: module.register_forward_hook(hook) calls "
+        "hook(module, args, output), and returns a handle with remove().",
+        "One batch in which a unit fires is enough. What has to be carried from batch to batch?",
+        "Per ReLU keep alive = alive | (output > 0).any over all dimensions but 1; count ~alive at "
+        "the end. Around it: modes remembered, eval(), no_grad(), handles removed, modes back.",
+    ),
+    signature="dead_units(model, loader)",
+    parts=(
+        Part("one", "one batch of rows", points=1, fields=("dead",)),
+        Part("batches", "several batches", points=1, fields=("dead",)),
+        Part("images", "images: a unit is a channel", points=1, fields=("dead",)),
+        Part("quiet", "dropout, BatchNorm, modes that differ; all as it was after", points=1,
+             fields=("dead", "disturbed")),
+        Part("named", "the names; a model without a ReLU", points=1, hidden=True,
+             fields=("names",)),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"dead": "the counts, by name,", "names": "the names"},
+    wrong=(
+        Wrong("in-any-batch", in_any_batch,
+              "A unit counted that gives 0 throughout one batch and fires in another. Dead means "
+              "0 for every example of all batches."),
+        Wrong("in-the-last-batch", in_the_last_batch,
+              "Those are the counts of the last batch. Carry along over batches who has fired."),
+        Wrong("in-the-first-batch", in_the_first_batch,
+              "Those are the counts of the first batch. Carry along over batches who has fired."),
+        Wrong("per-batch-added", per_batch_added,
+              "The counts of the batches were added up: a dead unit counted once per batch."),
+        Wrong("alive-counted", alive_counted, "Those are the units that fire. The others are "
+              "asked for."),
+        Wrong("entries-counted", entries_counted,
+              "That counts zeros. A unit counts once, and only if it is 0 for every example."),
+        Wrong("ever-zero", ever_zero,
+              "A unit counted that is 0 for one example. Half of them are, most of the time: dead "
+              "means 0 for every example."),
+        Wrong("dead-examples", dead_examples),
+        Wrong("by-position", by_position,
+              "Positions of an image were counted. A unit is a channel, dead if it is 0 at all of "
+              "its positions."),
+        Wrong("in-one-image", in_one_image),
+        Wrong("small-mean", small_mean),
+        Wrong("in-train-mode", in_train_mode),
+        Wrong("in-train-mode", all_in_train_mode),
+        Wrong("left-in-eval", left_in_eval,
+              "The model was left in eval mode. Put back what each module had."),
+        Wrong("left-in-train", left_in_train),
+        Wrong("hooks-left", hooks_left),
+        Wrong("top-level-only", top_level_only,
+              "A ReLU inside another module is missing. named_modules() visits all depths."),
+        Wrong("linear-watched", linear_watched),
+        Wrong("all-layers", all_layers),
+        Wrong("what-comes-in", what_comes_in),
+        Wrong("a-share", a_share),
+        Wrong("which-units", which_units),
+        Wrong("added-up", added_up),
+        Wrong("numbered", numbered),
+        Wrong("zero-left-out", zero_left_out),
+        *common(plain, "global-batches", "returns-none", "changes-data", "changes-grad-mode",
+                "fills-grads", "clears-grads"),
+    ),
+    right=(plain, with_largest_values, all_outputs_kept),
+)  # fmt: skip

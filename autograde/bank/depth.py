@@ -1,0 +1,42 @@
+"""02a.depth: what many layers make of the size of a signal."""
+
+from autograde.exercise import Part, Wrong
+from autograde.kinds import Number
+from course.from_scratch.initialisation import mean_square_after as after
+
+EXERCISE = Number(
+    id="02a.depth", title="a signal through depth",
+    source='Lecture 3, "Debug checklist · why won\'t loss go down? · part 2"; He et al. 2015',
+    ledger=("B20", "T22"), minutes=6, difficulty=2, read=("course.from_scratch.initialisation",),
+    hints=("What does one layer multiply the mean square by? Depth multiplies again and again.",
+           "A layer: inputs times variance of the weights. relu: half of it. A sum of two "
+           "independent signals: the sum of their mean squares.",
+           "(n·v)^L; (n·v/2)^L; the variance 2/n makes n·v/2 = 1; each block doubles."),
+    question="A network of {d} layers, {n} inputs and {n} outputs each, no biases. Weights are "
+    "independent, with mean 0 and variance {v}; what comes in has mean square 1.",
+    inputs={"n": (120, 260), "v": [0.008, 0.009, 0.012, 0.013, 0.014, 0.016], "d": (4, 7)},
+    answer=lambda n, v, d: {"linear": after(d, n, v), "relu": after(d, n, v, activation="relu"),
+                            "std": (2 / n) ** 0.5, "residual": after(d, n, 1 / n, residual=True)},
+    within=0.02,
+    parts=(Part("linear", "the mean square after all layers, without activation", points=1),
+           Part("relu", "the same, with a relu after each layer, the last one too", points=1),
+           Part("std", "the weights' standard deviation that keeps it at 1 with relus", points=1),
+           Part("residual", "after as many blocks x + f(x), f(x) independent and as large", 1)),
+    wrong=tuple(Wrong(name, answer, message) for name, answer, message in (
+        ("one-layer", lambda n, v, d: {"linear": n * v, "relu": n * v / 2, "residual": 2},
+         "That is one layer. Each of the {d} multiplies what the one before has left."),
+        ("added-up", lambda n, v, d: {"linear": d * n * v, "relu": d * n * v / 2,
+         "residual": 1 + d}, "That adds {d} times. Each layer multiplies: a power of {d}."),
+        ("root-taken", lambda n, v, d: {"linear": (n * v) ** (d / 2), "residual": 2 ** (d / 2)},
+         "That is the root of the mean square, the typical size; its square is asked for."),
+        ("relu-forgotten", lambda n, v, d: {"relu": (n * v) ** d, "std": n**-0.5},
+         "That is the network without relu, which sets half of the signal to 0."),
+        ("relu-once", lambda n, v, d: {"relu": (n * v) ** d / 2},
+         "That halves once. There is a relu after each of the {d} layers."),
+        ("relu-quarters", lambda n, v, d: {"relu": (n * v / 4) ** d},
+         "That takes a quarter per layer. Half of the squares are gone, half stay as large."),
+        ("variance", lambda n, v, d: {"std": 2 / n},
+         "That is the variance of the weights. The standard deviation is its root."),
+        ("no-shortcut", lambda n, v, d: {"residual": 1.0},
+         "f(x) alone would keep it at 1; x is added to it, and both have the same size."))),
+)  # fmt: skip

@@ -1,0 +1,293 @@
+"""02a.dropout: zero some activations in train mode so that their mean stays, none in eval mode."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from course.from_scratch import two_modes
+
+NEAR = 0.03
+"""A share of 8,000 numbers is off by 0.006 on average: this is five times as much."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A few rows, repeated to thousands; p on either side of one half, or at its ends."""
+    rows, columns = 2 * source.integer(1, 2), 8
+    shape = (rows, columns) if source.index % 2 else (rows, 2, columns // 2)
+    x = source.normal(*shape)
+    p = (source.choice([0.1, 0.2, 0.3]), source.choice([0.7, 0.8]))[source.index % 2]
+    if part == "edges":
+        p = float(source.index % 2)
+    return {
+        "x": x + 0.1 * x.sign() + 1e-3,  # no zero but dropout's
+        "p": p,
+        "training": part != "eval",
+        "times": 1 if part == "edges" else 2 * (1000 // rows) // 2,
+        "dtype": ("float32", "float64")[source.index % 2] if part == "quiet" else "float32",
+        "part": part,
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """What was kept, how the zeros lie, and whether a second call draws others."""
+    x = case["x"].to(device, getattr(torch, case["dtype"]))
+    x = torch.cat([x] * case["times"]).requires_grad_(case["part"] == "quiet")
+    watch = Watch(data=[x])
+    made = _as_tensor(function(x, case["p"], case["training"]), x)
+    disturbed = watch.changed(frozenset({"random"}))
+    again = _as_tensor(function(x, case["p"], case["training"]), x)
+    answer = {"dtype": str(made.dtype), "disturbed": disturbed}
+    if case["part"] in ("edges", "eval"):
+        active = function(x, case["p"], True)
+        ends = {"out": made.detach().cpu(), "again": torch.equal(made, again)}
+        return {**answer, **ends, "active": not torch.equal(active, x)}
+    return {**answer, **_pattern(x, made, again, case["p"])}
+
+
+def _as_tensor(made: object, x: Tensor) -> Tensor:
+    if not isinstance(made, Tensor) or made.shape != x.shape:
+        what = f"a {type(made).__name__}"
+        if isinstance(made, Tensor):
+            what = f"a tensor of shape {list(made.shape)}"
+        raise AnswerError(f"It returned {what}; return a tensor of x's shape, {list(x.shape)}.")
+    return made
+
+
+def _pattern(x: Tensor, made: Tensor, again: Tensor, p: float) -> Answer:
+    """Scales of what was kept; shares of zeros, alone and in neighbouring pairs."""
+    out, second, plain = (t.detach().cpu().double() for t in (made, again, x))
+    kept, ratio = out != 0, out / plain
+    dropped = (~kept).flatten(1).double()
+    scales = ratio[kept]
+    scale = scales.median().item() if len(scales) else 0.0
+    even = len(scales) > 0 and bool((scales - scale).abs().max() <= 1e-3 * abs(scale))
+    slopes = _slopes(x, made)
+    return {
+        "scale": scale,
+        "even": even,
+        "share": _near(dropped.mean().item(), p),
+        "in_a_row": _near((dropped[:, 1:] * dropped[:, :-1]).mean().item(), p * p),
+        "in_a_column": _near((dropped[1:] * dropped[:-1]).mean().item(), p * p),
+        "again": bool(((second != 0) == kept).all()),
+        "some": 0 < dropped.mean().item() < 1,
+        "slopes": slopes is None or bool(torch.allclose(slopes, ratio, 1e-3, 1e-6)),
+    }
+
+
+def _near(share: float, wanted: float) -> float:
+    """The share wanted, where the one that was counted lies as near as chance has it."""
+    return wanted if abs(share - wanted) < NEAR else share
+
+
+def _slopes(x: Tensor, made: Tensor) -> Tensor | None:
+    if not x.requires_grad:
+        return None
+    if not made.requires_grad:
+        return torch.zeros_like(x).cpu().double()
+    return torch.autograd.grad(made.sum(), x)[0].cpu().double()
+
+
+def reference(x: Tensor, p: float, training: bool) -> Tensor:
+    """The course's own."""
+    return two_modes.dropout(x, p, training)
+
+
+def made_of(keep=lambda x, p: torch.rand_like(x) >= p, scale=lambda p: 1 / (1 - p), rest=None):
+    """A right answer, or with one thing changed a wrong one."""
+
+    def dropout(x, p, training):
+        if not training:
+            return x if rest is None else rest(x, p)
+        if p == 1:
+            return torch.zeros_like(x)
+        return x * keep(x, p) * scale(p)
+
+    return dropout
+
+
+plain = made_of()
+not_scaled = made_of(scale=lambda p: 1.0)
+scaled_by_p = made_of(scale=lambda p: 1 / p if p else 1.0)
+scaled_down = made_of(scale=lambda p: 1 - p)
+scaled_in_eval = made_of(scale=lambda p: 1.0, rest=lambda x, p: x * (1 - p))
+scaled_twice = made_of(rest=lambda x, p: x * (1 - p))
+p_kept = made_of(lambda x, p: torch.rand_like(x) < p)
+p_kept_wholly = made_of(lambda x, p: torch.rand_like(x) < p, lambda p: 1 / p if p else 0.0)
+whole_rows = made_of(lambda x, p: torch.rand(len(x), *[1] * (x.ndim - 1)).to(x) >= p)
+whole_columns = made_of(lambda x, p: torch.rand(x.shape[1:]).to(x) >= p)
+same_each_time = made_of(
+    lambda x, p: torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x) >= p
+)
+
+
+def always_on(x, p, training):
+    return plain(x, p, True)
+
+
+def switched(x, p, training):
+    return plain(x, p, not training)
+
+
+def counted_per_row(x, p, training):
+    if not training or p in (0, 1):
+        return x * (not training or p == 0)
+    width = x[0].numel()
+    order = torch.rand(len(x), width).to(x).argsort(dim=1)
+    keep = (order >= round(p * width)).view(x.shape)
+    return x * keep / (1 - keep.logical_not().double().mean().item())
+
+
+def nan_at_one(x, p, training):
+    if not training:
+        return x
+    return x * (torch.rand_like(x) >= p) / (1 - torch.tensor(float(p)).to(x))
+
+
+def in_place(x, p, training):
+    if training:
+        with torch.no_grad():
+            x.mul_(torch.rand_like(x) >= p).div_(max(1 - p, 1e-9))
+    return x
+
+
+def by_threshold(x, p, training):
+    if not training:
+        return x
+    keep = x.abs() > x.abs().flatten().quantile(p) if 0 < p < 1 else torch.full_like(x, 1 - p)
+    return x * keep / max(1 - p, 1e-9)
+
+
+def detached(x, p, training):
+    return plain(x.detach(), p, training)
+
+
+def float64_always(x, p, training):
+    return plain(x.double(), p, training) if training else x.double()
+
+
+def normal_mask(x, p, training):
+    if not training or p in (0, 1):
+        return x * (not training or p == 0)
+    return x * (torch.randn_like(x) >= p) / (1 - p)
+
+
+def scale_of_the_draw(x, p, training):
+    if not training or p in (0, 1):
+        return x * (not training or p == 0)
+    keep = torch.rand_like(x) >= p
+    return x * keep * (x.sum() / (x * keep).sum()).detach()
+
+
+def by_bernoulli(x, p, training):
+    if not training or p == 0.0:
+        return x.clone()
+    keep = torch.bernoulli(torch.full_like(x, 1.0 - p))
+    return keep * x / max(1.0 - p, 1e-12)
+
+
+def by_where(x, p, training):
+    if training:
+        drop = torch.rand(x.shape, dtype=torch.float32).to(x.device) < p
+        return torch.where(drop, torch.zeros_like(x), x / (1 - p) if p < 1 else x)
+    return x
+
+
+def by_filling(x, p, training):
+    if not training:
+        return x
+    if p >= 1:
+        return torch.zeros_like(x)
+    drop = torch.empty_like(x).uniform_() < p
+    return x.masked_fill(drop, 0.0).div(1 - p)
+
+
+EXERCISE = Exercise(
+    id="02a.dropout",
+    title="dropout in two modes",
+    source='Training-loop chapter, c4, dropout; annotated-loop essay, "Training mode"',
+    ledger=("N12", "N40"),
+    minutes=10,
+    difficulty=2,
+    read=("N12", "N40", "F23"),
+    hints=(
+        "Which numbers are decided by chance, and how often: per call, per row, per entry?",
+        "torch.rand(x.shape) is below p with probability p, for each entry by itself.",
+        "In train mode x * keep / (1 - p), where keep = torch.rand_like(x) >= p; zeros if p is 1. "
+        "In eval mode x.",
+    ),
+    signature="dropout(x, p, training)",
+    parts=(
+        Part("scale", "what is kept, scaled", points=1, fields=("scale", "even")),
+        Part("share", "which are dropped, and how many", points=1,
+             fields=("share", "in_a_row", "in_a_column", "again")),
+        Part("eval", "eval mode", points=1, fields=("out", "again", "active")),
+        Part("edges", "p = 0 and p = 1", points=1, fields=("out",)),
+        Part("quiet", "x as it was, its dtype, and the gradient", points=1, hidden=True,
+             fields=("dtype", "some", "slopes", "disturbed")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "scale": "a kept entry, as a multiple of x:",
+        "even": "whether all kept entries are scaled alike:",
+        "share": "the share of entries that are 0:",
+        "in_a_row": "the share of neighbours in a row that are both 0:",
+        "in_a_column": "the share of neighbours in a column that are both 0:",
+        "again": "whether a second call gives the same:",
+        "active": "whether train mode changes x:",
+        "some": "whether some entries are 0 and some are not:",
+        "out": "what it returned:",
+        "dtype": "the dtype for an x of another one:",
+        "slopes": "whether the gradient is 0 where dropped and the scale where kept:",
+    },
+    by_hand=(
+        two_modes.dropout, F.dropout, nn.Dropout.forward, F.dropout1d, F.dropout2d,
+        F.alpha_dropout, F.feature_alpha_dropout,
+    ),
+    wrong=(
+        Wrong("not-scaled", not_scaled,
+              "What was kept is as it was, so the mean is too small by 1 - p. Divide by 1 - p.",
+              sure=True),
+        Wrong("scaled-by-p", scaled_by_p,
+              "What was kept was divided by p. A share of 1 - p is kept: divide by that."),
+        Wrong("scaled-down", scaled_down,
+              "What was kept became smaller by 1 - p. It makes up for the rest: divide."),
+        Wrong("scaled-in-eval", scaled_in_eval,
+              "It scales in eval mode instead. torch divides in train mode, so eval mode is x."),
+        Wrong("scaled-twice", scaled_twice,
+              "Eval mode multiplied by 1 - p. Train mode made up for that: return x."),
+        Wrong("p-kept", p_kept,
+              "A share of p was kept. p is the probability of being dropped."),
+        Wrong("p-kept-wholly", p_kept_wholly),
+        Wrong("whole-rows", whole_rows,
+              "Whole rows were dropped together. Each entry has its own draw: "
+              "torch.rand(x.shape)."),
+        Wrong("whole-columns", whole_columns,
+              "All rows lost the same entries. Each entry has its own draw: "
+              "torch.rand(x.shape)."),
+        Wrong("same-each-time", same_each_time,
+              "A second call dropped the same entries. Seed nothing in here: each call draws.",
+              sure=True),
+        Wrong("always-on", always_on,
+              "Eval mode dropped entries, too. If not training, return x."),
+        Wrong("switched", switched,
+              "Train mode returned x, eval mode dropped. It is the other way round."),
+        Wrong("counted-per-row", counted_per_row),
+        Wrong("nan-at-one", nan_at_one,
+              "p = 1 gave nan: 0 / 0. Where everything is dropped, return zeros.", sure=True),
+        Wrong("in-place", in_place),
+        Wrong("by-threshold", by_threshold),
+        Wrong("detached", detached),
+        Wrong("float64-always", float64_always),
+        Wrong("normal-mask", normal_mask),
+        Wrong("scale-of-the-draw", scale_of_the_draw),
+        *common(plain, "returns-none", "changes-data", "changes-dtype", "changes-grad-mode"),
+    ),
+    right=(by_bernoulli, by_where, by_filling),
+)  # fmt: skip

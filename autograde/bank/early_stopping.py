@@ -1,0 +1,506 @@
+"""03a.early-stopping: a class that says when to stop and keeps the best weights."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+
+import torch
+from torch import nn
+
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_attribute
+from course.engine.stopping import EarlyStopping
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Validation losses, one per epoch, with what the part asks about in them."""
+    low = source.uniform(0.4, 0.8)
+    losses = [low + source.uniform(0.3, 0.5), low]
+    patience = source.integer(2, 3)
+    if part == "stop":  # worse, better at the last moment, then worse until it is time
+        worse = [low + source.uniform(0.02, 0.2) for _ in range(patience - 1)]
+        losses += [*worse, low - 0.1]
+    # never better than the best, one as good, and the others better than the one before
+    losses += [losses[-1] + 0.3 - 0.02 * i for i in range(patience + 4)]
+    losses[-patience - 3] = min(losses)
+    min_delta = 0.0
+    if part == "delta":  # falls of less than counts and of exactly as much; exact in binary
+        low, min_delta = source.integer(32, 64) / 64, source.integer(1, 3) / 64
+        falls = [0, 0.25, 1, 0.5, *(1.25 + 0.125 * i for i in range(2 * patience + 4))]
+        losses = [low - fall * min_delta for fall in falls]
+    if part == "nan":
+        losses = [math.nan, losses[0], low, math.nan, math.nan, math.nan, math.nan]
+    by_name = part == "stop" and source.index == 1
+    return {"losses": losses, "patience": patience, "min_delta": min_delta, "by_name": by_name}
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Epoch by epoch until it stops, and two more; the weights and buffers of epoch e are e + 1.
+
+    `restore` is given another model, so that one that puts nothing back is not taken for one that
+    puts back what the trained model holds now; and again once that model has trained on.
+    """
+    stopper = _made(function, case)
+    for name in ("update", "restore"):
+        if not callable(getattr(stopper, name, None)):
+            raise AnswerError(f"EarlyStopping(patience, min_delta) has no method {name}().")
+    model, other = (nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)).to(device) for _ in "12")
+    said: list[bool] = []
+
+    def update(loss: float) -> None:
+        stop = stopper.update(loss, model)
+        if not isinstance(stop, bool):
+            raise AnswerError(
+                f"update() returned {type(stop).__name__}; return True to stop, else False."
+            )
+        said.append(stop)
+
+    for epoch, loss in enumerate(case["losses"]):
+        _fill(model, epoch + 1.0)
+        update(loss)
+        if said[-1]:
+            break
+    best = as_attribute(stopper, "best")
+    seen = [loss for loss in case["losses"][: len(said)] if not math.isnan(loss)]
+    if best == 0:  # no loss of a case is
+        raise AnswerError(
+            f"best is 0, but the lowest loss so far is {min(seen, default=math.nan):.4g}. "
+            'Begin with float("inf"), so that the first loss is an improvement.'
+        )
+    epochs, stopped = len(said), said[-1]
+    update(case["losses"][0] + 1)
+    _fill(other, -3.0)
+    stays = said[-1] == stopped
+    _made(function, case).update(1.0, other)  # a run next to this one
+    restored = []
+    for number in (-2.0, -3.0):
+        _fill(model, -1.0)
+        _fill(other, number)
+        stopper.restore(other)
+        restored.append(other[0].weight.detach().cpu().clone())
+    buffers = other[1].running_mean.detach().cpu().clone()
+    update(min(seen, default=1.0) / 2)
+    return {
+        "epochs": epochs,
+        "stopped": stopped,
+        "stays": stays,
+        "goes_on": not said[-1],
+        "best": best,
+        "restored": restored[0],
+        "twice": restored[1],
+        "buffers": buffers,
+    }
+
+
+def _made(function, case: Case):
+    """The student's object; where the case says so, made of the patience alone, by its name."""
+    if not case["by_name"]:
+        return function(case["patience"], case["min_delta"])
+    try:
+        inspect.signature(function).bind(patience=case["patience"])
+    except TypeError:
+        raise AnswerError(
+            "EarlyStopping(patience=5) cannot be called: __init__(self, patience, min_delta=0.0) "
+            "has these names, and a default."
+        ) from None
+    return function(patience=case["patience"])
+
+
+@torch.no_grad()
+def _fill(model: nn.Module, number: float) -> None:
+    """Set all weights and buffers in place, as training does."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.fill_(number)
+
+
+class Reference:
+    """The course's rule, with a copy of the best weights."""
+
+    def __init__(self, patience: int, min_delta: float = 0.0) -> None:
+        self.rule, self.weights = EarlyStopping(patience, min_delta=min_delta), None
+
+    def update(self, val_loss: float, model: nn.Module) -> bool:
+        stop = self.rule.update(val_loss)
+        if self.rule.waited == 0:
+            self.best, self.weights = self.rule.best, copy.deepcopy(model.state_dict())
+        return stop
+
+    def restore(self, model: nn.Module) -> None:
+        model.load_state_dict(self.weights)
+
+
+def reference(patience: int, min_delta: float = 0.0) -> Reference:
+    """What `run` builds."""
+    return Reference(patience, min_delta)
+
+
+class Counting:
+    """A right answer; the wrong ones change one method of it."""
+
+    def __init__(self, patience, min_delta=0.0):
+        self.patience, self.min_delta = patience, min_delta
+        self.best, self.waited, self.weights = math.inf, 0, None
+
+    def improves(self, val_loss):
+        return val_loss < self.best - self.min_delta
+
+    def is_over(self):
+        return self.waited >= self.patience
+
+    def keep(self, model):
+        self.weights = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def update(self, val_loss, model):
+        if self.improves(val_loss):
+            self.best, self.waited = val_loss, 0
+            self.keep(model)
+        else:
+            self.waited += 1
+        return self.is_over()
+
+    def restore(self, model):
+        model.load_state_dict(self.weights)
+
+
+class Alias(Counting):
+    def keep(self, model):
+        self.weights = model.state_dict()
+
+
+class Shallow(Counting):
+    def keep(self, model):
+        self.weights = dict(model.state_dict())
+
+
+class OneTooLate(Counting):
+    def is_over(self):
+        return self.waited > self.patience
+
+
+class NeverReset(Counting):
+    def update(self, val_loss, model):
+        if self.improves(val_loss):
+            self.best = val_loss
+            self.keep(model)
+        else:
+            self.waited += 1
+        return self.is_over()
+
+
+class DeltaIgnored(Counting):
+    def improves(self, val_loss):
+        return val_loss < self.best
+
+
+class AgainstTheLast(Counting):
+    last = math.inf
+
+    def improves(self, val_loss):
+        better, self.last = val_loss < self.last - self.min_delta, val_loss
+        return better
+
+
+class LastKept(Counting):
+    def update(self, val_loss, model):
+        stop = super().update(val_loss, model)
+        self.keep(model)
+        return stop
+
+
+class OneTooEarly(Counting):
+    def is_over(self):
+        return self.waited >= self.patience - 1
+
+
+class EqualImproves(Counting):
+    def improves(self, val_loss):
+        return val_loss <= self.best - self.min_delta
+
+
+class TrueOnce(Counting):
+    def is_over(self):
+        return self.waited == self.patience
+
+
+class ParametersOnly(Counting):
+    def keep(self, model):
+        self.weights = {name: value.detach().clone() for name, value in model.named_parameters()}
+
+    def restore(self, model):
+        model.load_state_dict(self.weights, strict=False)
+
+
+class NotLoaded(Counting):
+    def restore(self, model):
+        return self.weights
+
+
+class BestFollows(Counting):
+    """`best` read as the lowest loss of all, though only some falls count."""
+
+    def update(self, val_loss, model):
+        stop = super().update(val_loss, model)
+        self.best = min(self.best, val_loss)
+        return stop
+
+
+class FromZero(Counting):
+    def __init__(self, patience, min_delta=0.0):
+        super().__init__(patience, min_delta)
+        self.best = 0.0
+
+
+class SharedByAll(Counting):
+    shared: dict = {}  # noqa: RUF012
+
+    def keep(self, model):
+        self.shared.update(copy.deepcopy(model.state_dict()))
+
+    def restore(self, model):
+        model.load_state_dict(self.shared)
+
+
+class DeltaAdded(Counting):
+    def improves(self, val_loss):
+        return val_loss < self.best + self.min_delta
+
+
+class TrainsTheKept(Counting):
+    def restore(self, model):
+        model.load_state_dict(self.weights, assign=True)
+
+
+class NeverAgain(Counting):
+    """Once it has said True it says nothing else, also after an improvement."""
+
+    over = False
+
+    def is_over(self):
+        self.over = self.over or super().is_over()
+        return self.over
+
+
+class NoDefault(Counting):
+    def __init__(self, patience, min_delta):
+        super().__init__(patience, min_delta)
+
+
+class NoBest(Counting):
+    """Holds it under another name."""
+
+    def __init__(self, patience, min_delta=0.0):
+        super().__init__(patience, min_delta)
+        self.lowest = vars(self).pop("best")
+
+    def update(self, val_loss, model):
+        self.best = self.lowest
+        stop = super().update(val_loss, model)
+        self.lowest = vars(self).pop("best")
+        return stop
+
+
+class Rounds(Counting):
+    def update(self, val_loss, model):
+        return super().update(round(val_loss, 2), model)
+
+
+class NanSkipped(Counting):
+    def update(self, val_loss, model):
+        return False if math.isnan(val_loss) else super().update(val_loss, model)
+
+
+class NanImproves(Counting):
+    def improves(self, val_loss):
+        return not val_loss >= self.best - self.min_delta
+
+
+class WithDeepcopy:
+    def __init__(self, patience, min_delta=0.0):
+        self.patience, self.min_delta, self.best, self.bad = patience, min_delta, None, 0
+
+    def update(self, val_loss, model):
+        if math.isfinite(val_loss) and (self.best is None or self.best - val_loss > self.min_delta):
+            self.best, self.kept, self.bad = val_loss, copy.deepcopy(model), 0
+            return False
+        self.bad += 1
+        return self.bad >= self.patience
+
+    def restore(self, model):
+        model.load_state_dict(self.kept.state_dict())
+
+
+class ByHistory:
+    def __init__(self, patience, min_delta=0.0):
+        self.patience, self.min_delta = patience, min_delta
+        self.best, self.epoch, self.best_epoch, self.kept = float("inf"), -1, -1, []
+
+    def update(self, val_loss, model):
+        self.epoch += 1
+        if self.best - val_loss > self.min_delta:
+            self.best, self.best_epoch = val_loss, self.epoch
+            self.kept = [value.clone() for value in model.state_dict().values()]
+        return self.epoch - self.best_epoch >= self.patience
+
+    @torch.no_grad()
+    def restore(self, model):
+        for tensor, value in zip(model.state_dict().values(), self.kept, strict=True):
+            tensor.copy_(value)
+
+
+EXERCISE = Exercise(
+    id="03a.early-stopping",
+    title="stop early, keep the best weights",
+    source='Chapter 3, "Early stopping"; Lecture 3, "Training and validation curves"',
+    kind="class",
+    ledger=("C13", "N53", "F111", "B39"),
+    minutes=15,
+    difficulty=2,
+    read=("course.engine.EarlyStopping", "N53", "B39"),
+    hints=(
+        "Three things change together when an epoch is better: which ones?",
+        "state_dict() hands out the model's own tensors: what do they hold three epochs later?",
+        "Better means val_loss < best - min_delta: then keep best and a clone of every tensor, and "
+        "count from 0; else count one more, and stop when the count reaches patience.",
+    ),
+    signature="EarlyStopping(patience, min_delta)",
+    parts=(
+        Part(
+            "stop",
+            "the epoch at which it stops",
+            points=1,
+            fields=("epochs", "stopped", "stays", "goes_on"),
+        ),
+        Part("delta", "improvements of less than min_delta", points=1, fields=("epochs", "best")),
+        Part(
+            "weights",
+            "the best epoch's weights and buffers, restored",
+            points=1,
+            fields=("restored", "buffers", "twice"),
+        ),
+        Part("nan", "losses that are nan", points=1, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "epochs": "the number of epochs until it stops",
+        "stopped": "update() at the last epoch",
+        "stays": "whether update() says the same after one more epoch, no better",
+        "goes_on": "whether update() is False again at a better loss later",
+        "best": "best",
+        "twice": "after another epoch and restore() again, the weight",
+        "restored": "after restore(), the weight",
+        "buffers": "after restore(), the running mean",
+    },
+    by_hand=(EarlyStopping.update,),
+    wrong=(
+        Wrong(
+            "alias-kept",
+            Alias,
+            "What was restored is what the trained model holds now, not at its best: state_dict() "
+            "hands out its own tensors, and training goes on in them. Keep a clone of each.",
+            sure=True,
+        ),
+        Wrong(
+            "one-too-late",
+            OneTooLate,
+            "It stops one epoch late. With patience 3 the third epoch in a row without improvement "
+            "is the last.",
+        ),
+        Wrong(
+            "never-reset",
+            NeverReset,
+            "An improvement did not start the count again: patience counts epochs in a row.",
+        ),
+        Wrong(
+            "delta-ignored",
+            DeltaIgnored,
+            "An improvement of less than min_delta counted. Better: val_loss < best - min_delta.",
+        ),
+        Wrong(
+            "one-too-early",
+            OneTooEarly,
+            "It stops one epoch early. With patience 3 the third epoch in a row without "
+            "improvement is the last.",
+        ),
+        Wrong("delta-ignored", DeltaAdded),
+        Wrong(
+            "equal-improves",
+            EqualImproves,
+            "A loss that is lower by exactly min_delta, or equal to the best where that is 0, "
+            "counted as an improvement. It must be lower by more: <, not <=.",
+        ),
+        Wrong(
+            "true-once",
+            TrueOnce,
+            "update() said True, and False again one epoch later, which was no better. Ask whether "
+            "the count is at least patience.",
+            sure=True,
+        ),
+        Wrong(
+            "buffers-missing",
+            ParametersOnly,
+            "The weights came back, the running mean of the BatchNorm did not: it is a buffer, no "
+            "parameter. Keep and load all of state_dict().",
+            sure=True,
+        ),
+        Wrong(
+            "not-loaded",
+            NotLoaded,
+            "restore() left the model it was given as it was. Put the weights you kept into it "
+            "with load_state_dict().",
+            sure=True,
+        ),
+        Wrong(
+            "best-follows",
+            BestFollows,
+            "best followed a loss that was lower by no more than min_delta. It is the loss of the "
+            "last epoch that improved.",
+        ),
+        Wrong(
+            "trains-the-kept",
+            TrainsTheKept,
+            "The first restore() was right, the second brought the weights of an epoch in between: "
+            "after the first, the model trained in the kept tensors themselves. Copy them into it, "
+            "as load_state_dict() does without assign.",
+            sure=True,
+        ),
+        Wrong(
+            "never-again",
+            NeverAgain,
+            "update() said True also at an epoch that improved, later. An improvement starts the "
+            "count again, whenever it comes.",
+            sure=True,
+        ),
+        Wrong("no-default", NoDefault),
+        Wrong("no-best", NoBest),
+        Wrong("rounds", Rounds),
+        Wrong("best-from-zero", FromZero),
+        Wrong("shared-by-all", SharedByAll),
+        Wrong(
+            "against-the-last",
+            AgainstTheLast,
+            "Each loss was compared with the one before it. Compare it with the best so far.",
+        ),
+        Wrong(
+            "last-kept",
+            LastKept,
+            "The last epoch's weights were kept. Keep them only when the loss is better.",
+        ),
+        Wrong(
+            "nan-skipped",
+            NanSkipped,
+            "An epoch whose loss was nan did not count. It is an epoch without improvement: count "
+            "one more, so that a run of nan ends.",
+            sure=True,
+        ),
+        Wrong(
+            "nan-improves",
+            NanImproves,
+            "A loss of nan counted as an improvement. Every comparison with nan is False: ask "
+            "whether the loss is smaller, not whether it is not larger.",
+        ),
+    ),
+    right=(Counting, WithDeepcopy, ByHistory),
+)

@@ -1,0 +1,216 @@
+"""02a.group-norm: three bugs in a normalisation that must not depend on the batch."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def group_norm(x, groups, weight, bias, eps):
+    batch, channels = x.shape[:2]
+    grouped = x.reshape(batch, groups, -1)
+    mean = grouped.mean(dim=(0, 2), keepdim=True)
+    variance = grouped.var(dim=2, keepdim=True)
+    normal = (grouped - mean) / (variance + eps).sqrt()
+    normal = normal.reshape(x.shape)
+    return weight * normal + bias
+"""
+MOST = 5
+"""Lines that may differ: three bugs take one each, and a shape of its own one or two more."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Rows or images of every rank; the width is the number of channels in one case of images."""
+    groups = source.integer(2, 3)
+    channels = 2 * groups
+    size = [1 if part in ("variance", "affine") else source.integer(2, 4), channels]
+    if part in ("affine", "little"):
+        size += [source.integer(2, 3), channels] if source.index == 0 else [source.integer(3, 5)]
+    plain = part in ("alone", "variance")
+    return {
+        "x": source.normal(*size) + source.uniform(0.5, 1.5),
+        "others": source.normal(*size),
+        "groups": groups,
+        "weight": torch.ones(channels) if plain else source.normal(channels) + 0.1,
+        "bias": torch.zeros(channels) if plain else source.normal(channels) + 0.1,
+        "eps": source.choice([0.05, 0.2]),
+        "dtype": "float64" if source.index == 1 else "float32",
+        "part": part,
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The result; with other neighbours in the batch; weight and bias read back per channel."""
+    dtype = getattr(torch, case["dtype"])
+    x, others, weight, bias = (case[k].to(device, dtype) for k in ("x", "others", "weight", "bias"))
+    watch = Watch(data=[x, weight, bias])
+    out = _as_result(function(x, case["groups"], weight, bias, case["eps"]), x)
+    disturbed = watch.changed()
+    found = {"out": out.detach().cpu(), "disturbed": disturbed}
+    found["changed"] = change_size(GIVEN, function, most=MOST)
+    ones, zeros = torch.ones_like(weight), torch.zeros_like(bias)
+    if case["part"] == "alone":
+        others[0] = x[0]
+        second = function(others, case["groups"], ones, zeros, case["eps"])
+        found["normal"] = not torch.equal(out, x)
+        found["alone"] = bool((out[0] - second[0]).abs().max().cpu() < 1e-5)
+    if case["part"] == "affine":
+        plain = function(x, case["groups"], ones, zeros, case["eps"])
+        found["affine"] = _affine(plain, out)
+    return found
+
+
+def _as_result(made: object, x: Tensor) -> Tensor:
+    if not isinstance(made, Tensor) or made.shape != x.shape:
+        shape = f" of shape {list(made.shape)}" if isinstance(made, Tensor) else ""
+        raise AnswerError(
+            f"It returned a {type(made).__name__}{shape}; return a tensor of x's shape, "
+            f"{list(x.shape)}."
+        )
+    return made
+
+
+def _affine(plain: Tensor, out: Tensor) -> list[list[float]]:
+    """Per channel: by what the plain result was multiplied, and what was added (a line's fit)."""
+    pairs = []
+    for a, b in zip(plain[0].cpu().double(), out[0].detach().cpu().double(), strict=True):
+        a, b = a.flatten(), b.flatten()
+        columns = torch.stack([a, torch.ones_like(a)], dim=1)
+        fit = torch.linalg.lstsq(columns, b[:, None]).solution.flatten()
+        close = torch.allclose(columns @ fit, b, atol=1e-4)
+        pairs.append([round(value, 4) for value in fit.tolist()] if close else [])
+    return pairs
+
+
+FIXED = GIVEN
+MEAN, VARIANCE = ("mean(dim=(0, 2),", "mean(dim=2,"), ("var(dim=2,", "var(dim=2, unbiased=False,")
+SHAPE = "    shape = (1, channels) + (1,) * (x.dim() - 2)\n"
+AFFINE = ("    return weight * normal + bias",
+          SHAPE + "    return weight.view(shape) * normal + bias.view(shape)")  # fmt: skip
+for edit in (MEAN, VARIANCE, AFFINE):
+    FIXED = FIXED.replace(*edit)
+
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+batch_in_the_mean = fixed(MEAN[::-1])
+batch_in_both = fixed(MEAN[::-1], ("var(dim=2,", "var(dim=(0, 2),"))
+unbiased = fixed(VARIANCE[::-1])
+along_the_width = fixed(AFFINE[::-1])
+images_only = fixed(
+    ("    shape = (1, channels) + (1,) * (x.dim() - 2)", "    shape = (1, -1, 1, 1)")
+)
+eps_outside = fixed(("(variance + eps).sqrt()", "(variance.sqrt() + eps)"))
+eps_forgotten = fixed(("(variance + eps).sqrt()", "variance.sqrt()"))
+variance_for_root = fixed(("(variance + eps).sqrt()", "(variance + eps)"))
+each_channel = fixed(("reshape(batch, groups, -1)", "reshape(batch, channels, -1)"))
+all_channels = fixed(("reshape(batch, groups, -1)", "reshape(batch, 1, -1)"))
+every_other = fixed(
+    ("reshape(batch, groups, -1)",
+     "reshape(batch, channels // groups, groups, -1).transpose(1, 2).reshape(batch, groups, -1)"),
+    ("normal = normal.reshape(x.shape)",
+     "normal = normal.reshape(batch, groups, channels // groups, -1).transpose(1, 2)"
+     ".reshape(x.shape)"),
+)  # fmt: skip
+bias_forgotten = fixed((" + bias.view(shape)", ""))
+weight_on_both = fixed((" + bias.view(shape)", " + weight.view(shape)"))
+bias_scaled = fixed(
+    ("weight.view(shape) * normal + bias.view(shape)",
+     "weight.view(shape) * (normal + bias.view(shape))"),
+)  # fmt: skip
+mean_left_in = fixed(("(grouped - mean)", "grouped"))
+weight_per_group = fixed(
+    ("    normal = normal.reshape(x.shape)\n", ""),
+    ("weight.view(shape) * normal + bias.view(shape)",
+     "(weight[:groups].view(1, -1, 1) * normal + bias[:groups].view(1, -1, 1)).reshape(x.shape)"),
+)  # fmt: skip
+
+
+with_correction = fixed(
+    ("var(dim=2, unbiased=False,", "var(dim=2, correction=0,"),
+    ("mean(dim=2,", "mean(dim=-1,"),
+    (AFFINE[1], "    normal = normal.flatten(2) if x.dim() > 2 else normal[..., None]\n"
+     "    return (weight[:, None] * normal + bias[:, None]).reshape(x.shape)"),
+)  # fmt: skip
+by_hand_variance = fixed(
+    ("grouped.var(dim=2, unbiased=False, keepdim=True)",
+     "((grouped - mean) ** 2).mean(dim=2, keepdim=True)"),
+    (AFFINE[1], "    return (weight * normal.transpose(1, -1) + bias).transpose(1, -1)"),
+)  # fmt: skip
+last_dimension_first = fixed(
+    (AFFINE[1], "    return (normal.movedim(1, -1) * weight + bias).movedim(-1, 1)"),
+    ("var(dim=2, unbiased=False,", "var(2, False,"),
+)
+
+EXERCISE = Exercise(
+    id="02a.group-norm",
+    title="three bugs in a GroupNorm",
+    source='Annotated-loop essay, "Training mode"; Wu and He 2018',
+    kind="fix",
+    ledger=("F134", "F23"),
+    minutes=10,
+    difficulty=2,
+    read=("F134", "course.from_scratch.layers.group_norm"),
+    hints=(
+        "Normalise one image by hand: which numbers take part in its mean? Whose are they?",
+        "One bug lets examples see one another, one divides by the wrong count, one multiplies "
+        "along the wrong dimension. torch's F.group_norm tells you when you are there.",
+        "mean over dim=2 alone; var(..., unbiased=False); weight and bias belong to dimension 1: "
+        "view them as (1, channels, 1, ...), for any rank of x.",
+    ),
+    signature="group_norm(x, groups, weight, bias, eps)",
+    parts=(
+        Part("alone", "an example does not see the others", points=1, fields=("normal", "alone")),
+        Part("variance", "the values of one row", points=1, fields=("out",)),
+        Part("affine", "weight and bias, one number per channel", points=1, fields=("affine",)),
+        Part("little", f"all of it, x of any rank, at most {MOST} lines changed", points=1,
+             fields=("out", "disturbed", "changed")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "normal": "whether the result differs from x:",
+        "alone": "whether example 0 stays the same in another batch:",
+        "out": "the result",
+        "affine": "[weight, bias] of each channel, read from the result:",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong("batch-in-the-mean", batch_in_the_mean,
+              "The result of an example changes with the rest of the batch. Take the mean within "
+              "the example: not over dimension 0."),
+        Wrong("batch-in-both", batch_in_both),
+        Wrong("unbiased", unbiased,
+              "The result is too small by √((n - 1)/n): var() divides by n - 1 unless you say "
+              "unbiased=False."),
+        Wrong("along-the-width", along_the_width),
+        Wrong("images-only", images_only),
+        Wrong("eps-outside", eps_outside,
+              "eps was added to the root. It belongs to the variance, under the root."),
+        Wrong("eps-forgotten", eps_forgotten,
+              "The result is that without eps. It is added to the variance, under the root."),
+        Wrong("variance-for-root", variance_for_root,
+              "The result was divided by the variance. Divide by its root."),
+        Wrong("each-channel", each_channel,
+              "Each channel was normalised by itself, as with groups = channels. A group joins "
+              "several."),
+        Wrong("all-channels", all_channels,
+              "All channels were normalised together, as with groups = 1."),
+        Wrong("every-other", every_other,
+              "Channels 0, g, 2g, ... made up a group. A group holds channels in a row."),
+        Wrong("bias-forgotten", bias_forgotten, "The bias is missing: weight times normal, plus "
+              "bias."),
+        Wrong("weight-on-both", weight_on_both),
+        Wrong("bias-scaled", bias_scaled,
+              "The bias was multiplied by the weight. It is added after that."),
+        Wrong("mean-left-in", mean_left_in, "The mean is still in: subtract it first."),
+        Wrong("weight-per-group", weight_per_group),
+    ),
+    right=(with_correction, by_hand_variance, last_dimension_first),
+)  # fmt: skip

@@ -1,0 +1,381 @@
+"""02a.initialise: weights drawn so that the signal keeps its size through depth."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+from torch import Tensor, nn
+
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong
+from course.from_scratch.initialisation import initialise_
+
+GAIN = {"linear": 1.0, "relu": math.sqrt(2), "tanh": 5 / 3}
+WITHIN = 0.05
+"""Of a standard deviation: that of 10,000 drawn numbers is off by 0.7 % on average."""
+FAR = 6
+"""Standard errors of a mean that is not 0."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A nested model with two layers of one shape; square layers where the gain alone is asked."""
+    narrow = source.integer(64, 72)
+    wide = narrow if part == "gain" else 2 * narrow + source.integer(0, 20)
+    activation = ("relu", "tanh")[source.index % 2] if part == "gain" else "linear"
+    return {
+        "narrow": narrow,
+        "wide": wide,
+        "kernel": source.choice([3, 5]) if part == "conv" else 0,
+        "activation": activation,
+        "bias": part == "biases" or source.index == 0,
+        "dtype": "float64" if source.index % 2 else "float32",
+        "stale": source.normal(4),
+    }
+
+
+def build(case: Case) -> nn.Module:
+    """Layers at two depths, a norm and an embedding that are none of them."""
+    narrow, wide, bias = case["narrow"], case["wide"], case["bias"]
+    if size := case["kernel"]:
+        outside = made(nn.Conv2d, 16, narrow, (size, size), bias)
+        inside = made(nn.Conv2d, narrow, 16, (1, size), bias)
+        between = made(nn.Conv2d, 16, narrow, (size, size), True)
+        norm: nn.Module = nn.BatchNorm2d(4)
+    else:
+        outside = made(nn.Linear, narrow, wide, (), True)
+        inside = made(nn.Linear, wide, narrow, (), bias)
+        between = made(nn.Linear, narrow, wide, (), True)
+        norm = nn.BatchNorm1d(4)
+    table = nn.Embedding(4, 8)
+    block = nn.Sequential(norm, nn.ReLU(), inside, nn.Dropout(0.2))
+    return nn.Sequential(outside, block, between, table)
+
+
+EMPTY = {nn.Linear: nn.Linear(1, 1), nn.Conv2d: nn.Conv2d(1, 1, 1)}
+"""Making one calls kaiming_uniform_, which nobody may call while an answer runs."""
+
+
+def made(kind: type, inputs: int, outputs: int, field: tuple[int, ...], bias: bool) -> nn.Module:
+    """A layer whose spread is that of no known mistake, also where nothing is drawn."""
+    layer = copy.deepcopy(EMPTY[kind])
+    layer.weight = nn.Parameter(torch.randn(outputs, inputs, *field) / 3)
+    layer.bias = nn.Parameter(torch.randn(outputs)) if bias else None
+    names = (
+        ("in_features", "out_features") if kind is nn.Linear else ("in_channels", "out_channels")
+    )
+    for name, value in zip((*names, "kernel_size"), (inputs, outputs, field), strict=True):
+        setattr(layer, name, value)
+    return layer
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The spread of each weight, the biases, and what is different that should not be."""
+    model = build(case).to(device, getattr(torch, case["dtype"]))
+    norm = model[1][0]
+    for number, tensor in enumerate((norm.weight, norm.bias, norm.running_mean)):
+        tensor.data.fill_(0.5 + number)
+    norm.weight.grad = case["stale"].to(norm.weight)
+    model[1].eval()
+    watch = Watch(model)
+    before, others = list(model.parameters()), apart(model)
+    old = {name: layer.weight.detach().clone() for name, layer in layers(model)}
+    function(model, case["activation"])
+    now = dict(layers(model))
+    return {
+        "std": {name: layer.weight.detach().std().item() for name, layer in now.items()},
+        "drawn": not_drawn(now, old),
+        "biases": [name for name, layer in now.items()
+                   if layer.bias is not None and layer.bias.detach().cpu().any()],
+        "others": [name for name, tensor in apart(model).items()
+                   if not torch.equal(tensor, others[name])],
+        "replaced": sum(a is not b for a, b in zip(before, model.parameters(), strict=True)),
+        "disturbed": watch.changed(frozenset({"weights", "random", "buffers"})),
+    }  # fmt: skip
+
+
+def layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    kinds = (nn.Linear, nn.Conv2d)
+    return [(name, layer) for name, layer in model.named_modules() if isinstance(layer, kinds)]
+
+
+def apart(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of what belongs to no Linear or Conv2d."""
+    mine = tuple(f"{name}." for name, _ in layers(model))
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()
+            if not name.startswith(mine)}  # fmt: skip
+
+
+def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> list[str]:
+    """Layers whose weights are not fresh, independent numbers around 0."""
+    found, seen = [], [*old.values()]
+    for name, layer in now.items():
+        weight = layer.weight.detach()
+        flat = weight.flatten(1)
+        error = flat.std() / math.sqrt(flat.numel())
+        rows = flat.mean(dim=1).std() * math.sqrt(flat.shape[1])  # as large as the numbers' own
+        if not flat.mean().abs() <= FAR * error:
+            found.append(f"{name}: the mean is {flat.mean():.3g}, not 0")
+        elif not 0.5 < rows / flat.std() < 2:
+            found.append(f"{name}: the numbers of a row depend on one another")
+        elif any(other.shape == weight.shape and torch.equal(other, weight) for other in seen):
+            found.append(f"{name}: the same numbers as another layer, or as before")
+        seen.append(weight.clone())
+    return found
+
+
+def reference(model: nn.Module, activation: str) -> None:
+    """The course's own."""
+    initialise_(model, activation)
+
+
+def inputs(weight):
+    return weight[0].numel()
+
+
+def outputs(weight):
+    return weight.shape[0] * weight[0, 0].numel()
+
+
+def he(weight, activation):
+    return GAIN[activation] / math.sqrt(inputs(weight))
+
+
+def made_of(std=he, kinds=(nn.Linear, nn.Conv2d), within=nn.Module.modules):
+    """A right answer, or with one thing changed a wrong one."""
+
+    def initialise(model, activation):
+        with torch.no_grad():
+            for layer in within(model):
+                if isinstance(layer, kinds):
+                    layer.weight.normal_(0, std(layer.weight, activation))
+                    if layer.bias is not None:
+                        layer.bias.zero_()
+
+    return initialise
+
+
+plain = made_of()
+by_outputs = made_of(lambda w, a: GAIN[a] / math.sqrt(outputs(w)))
+variance_for_std = made_of(lambda w, a: GAIN[a] ** 2 / inputs(w))
+gain_missing = made_of(lambda w, a: 1 / math.sqrt(inputs(w)))
+always_relu = made_of(lambda w, a: math.sqrt(2 / inputs(w)))
+gain_twice = made_of(lambda w, a: GAIN[a] ** 2 / math.sqrt(inputs(w)))
+gain_under_root = made_of(lambda w, a: math.sqrt(GAIN[a] / inputs(w)))
+xavier = made_of(lambda w, a: GAIN[a] * math.sqrt(2 / (inputs(w) + outputs(w))))
+xavier_halved = made_of(lambda w, a: GAIN[a] * math.sqrt(1 / (inputs(w) + outputs(w))))
+channels_only = made_of(lambda w, a: GAIN[a] / math.sqrt(w.shape[1]))
+one_side_of_the_field = made_of(lambda w, a: GAIN[a] / math.sqrt(w.shape[1] * w.shape[-1] ** 0.5))
+by_the_count = made_of(lambda w, a: GAIN[a] / math.sqrt(w.numel()))
+top_level_only = made_of(within=nn.Module.children)
+linear_only = made_of(kinds=nn.Linear)
+embedding_too = made_of(kinds=(nn.Linear, nn.Conv2d, nn.Embedding))
+
+
+def reset_norms(model, activation):
+    plain(model, activation)
+    for module in model.modules():
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+
+
+def each_as_it_was(model, change):
+    for _, layer in layers(model):
+        change(layer)
+
+
+def biases_left(model, activation):
+    each_as_it_was(model, lambda m: nn.init.normal_(m.weight, 0, he(m.weight, activation)))
+
+
+def biases_drawn(model, activation):
+    def draw_both(layer):
+        for parameter in layer.parameters():
+            nn.init.normal_(parameter, 0, he(layer.weight, activation))
+
+    each_as_it_was(model, draw_both)
+
+
+def every_bias_in_the_model(model, activation):
+    plain(model, activation)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+
+
+def new_parameters(model, activation):
+    def replace(layer):
+        drawn = torch.randn_like(layer.weight.detach()) * he(layer.weight, activation)
+        layer.weight = nn.Parameter(drawn)
+        if layer.bias is not None:
+            layer.bias = nn.Parameter(torch.zeros_like(layer.bias))
+
+    each_as_it_was(model, replace)
+
+
+def seeded_per_layer(model, activation):
+    def one(layer):
+        torch.manual_seed(0)
+        made_of(within=lambda m: [m])(layer, activation)
+
+    each_as_it_was(model, one)
+
+
+def bound_for_std(model, activation):
+    def one(layer):
+        bound = he(layer.weight, activation)
+        nn.init.uniform_(layer.weight, -bound, bound)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+    each_as_it_was(model, one)
+
+
+def from_zero_up(model, activation):
+    def one(layer):
+        nn.init.uniform_(layer.weight, 0, math.sqrt(12) * he(layer.weight, activation))
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+    each_as_it_was(model, one)
+
+
+def not_under_no_grad(model, activation):
+    each_as_it_was(model, lambda m: m.weight.mul_(0).add_(he(m.weight, activation)))
+
+
+def rescaled(model, activation):
+    with torch.no_grad():
+        for _, layer in layers(model):
+            layer.weight.mul_(he(layer.weight, activation) / layer.weight.std())
+            if layer.bias is not None:
+                layer.bias.zero_()
+
+
+def freezes(model, activation):
+    plain(model, activation)
+    for _, layer in layers(model):
+        layer.weight.requires_grad_(False)
+
+
+def a_row_at_once(model, activation):
+    with torch.no_grad():
+        for _, layer in layers(model):
+            one = layer.weight[:, :1].normal_(0, he(layer.weight, activation)).clone()
+            layer.weight.copy_(one.expand_as(layer.weight))
+            if layer.bias is not None:
+                layer.bias.zero_()
+
+
+def uniform(model, activation):
+    for module in model.modules():
+        if isinstance(module, (nn.Linear, nn.Conv2d)):
+            inputs = module.weight[0].numel()
+            bound = GAIN[activation] * math.sqrt(3 / inputs)
+            module.weight.data.uniform_(-bound, bound)
+            if module.bias is not None:
+                module.bias.data.copy_(torch.zeros_like(module.bias))
+
+
+def by_apply(model, activation):
+    gain = {"linear": 1, "relu": 2**0.5, "tanh": 5 / 3}[activation]
+
+    def one(module):
+        if type(module) in (nn.Linear, nn.Conv2d):
+            out = module.weight.shape[0]
+            std = gain * (out / module.weight.numel()) ** 0.5
+            nn.init.normal_(module.weight, std=std)
+            if module.bias is not None:
+                nn.init.constant_(module.bias, 0)
+
+    model.apply(one)
+
+
+EXERCISE = Exercise(
+    id="02a.initialise",
+    title="draw the weights of a model",
+    source='Lecture 3, "Debug checklist · why won\'t loss go down? · part 2"; He et al. 2015',
+    ledger=("B20", "T22"),
+    minutes=12,
+    difficulty=2,
+    read=("course.from_scratch.initialisation", "F81"),
+    hints=(
+        "How many numbers does one unit of the layer add up? That number decides; count it for a "
+        "convolution with a field of 3 x 3.",
+        "model.modules() goes through all depths. weight[0].numel() is the number of inputs of a "
+        "unit, of a Linear and of a Conv2d.",
+        "With torch.no_grad(): for each Linear or Conv2d, weight.normal_(0, gain / "
+        "math.sqrt(weight[0].numel())), and bias.zero_() where there is one.",
+    ),
+    signature="initialise(model, activation)",
+    parts=(
+        Part("linear", "linear layers, no activation", points=1, fields=("std", "drawn")),
+        Part("gain", "behind relu, and behind tanh", points=1, fields=("std", "drawn")),
+        Part("conv", "convolutions", points=1, fields=("std", "drawn")),
+        Part("biases", "biases 0, all else as it was", 1, fields=("biases", "others", "disturbed")),
+        Part("same", "the same parameters as before", 1, hidden=True, fields=("drawn", "replaced")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "std": "the standard deviation of the weights of",
+        "drawn": "what is not drawn independently around 0:",
+        "biases": "layers with a bias that is not 0:",
+        "others": "what else was changed:",
+        "replaced": "parameters of the model that are new objects:",
+    },
+    by_hand=(
+        initialise_, nn.init.kaiming_normal_, nn.init.kaiming_uniform_, nn.init.xavier_normal_,
+        nn.init.xavier_uniform_,
+    ),
+    tolerance={torch.float32: (WITHIN, 0.0)},
+    wrong=(
+        Wrong("by-outputs", by_outputs,
+              "The spread is 1/√ of each layer's number of outputs. A unit adds up its inputs."),
+        Wrong("variance-for-std", variance_for_std,
+              "The standard deviation is what the variance should be: take the root."),
+        Wrong("gain-missing", gain_missing,
+              "Behind relu and tanh the weights are as wide as without: multiply by the gain."),
+        Wrong("always-relu", always_relu,
+              "The spread is relu's, whatever the activation: look the gain up by its name."),
+        Wrong("gain-twice", gain_twice,
+              "The gain entered squared, as it does in the variance. Here it is gain/√inputs."),
+        Wrong("gain-under-the-root", gain_under_root,
+              "The gain stands under the root. It multiplies the standard deviation."),
+        Wrong("xavier", xavier,
+              "That is Xavier's rule, with inputs and outputs. Here the inputs alone count."),
+        Wrong("xavier-halved", xavier_halved),
+        Wrong("field-forgotten", channels_only,
+              "A unit of a convolution adds up channels times field: 3 x 3 has nine per channel. "
+              "Divide by √ of all of them."),
+        Wrong("field-halved", one_side_of_the_field),
+        Wrong("by-the-count", by_the_count,
+              "The spread is 1/√ of all numbers in the weight. Divide by those of one unit."),
+        Wrong("top-level-only", top_level_only,
+              "Layers inside a module of the model kept their weights. modules() visits all "
+              "depths, children() one."),
+        Wrong("linear-only", linear_only, "Convolutions kept their weights: draw Conv2d's, too."),
+        Wrong("biases-left", biases_left),
+        Wrong("biases-drawn", biases_drawn),
+        Wrong("others-touched", reset_norms),
+        Wrong("others-touched", every_bias_in_the_model),
+        Wrong("others-touched", embedding_too),
+        Wrong("new-parameters", new_parameters,
+              "The model holds new Parameter objects: an optimizer made before moves the old "
+              "ones. Fill the weights in place, e.g. with normal_().", sure=True),
+        Wrong("seeded-per-layer", seeded_per_layer),
+        Wrong("bound-for-std", bound_for_std,
+              "The weights are √3 too narrow: a uniform number between -b and b has standard "
+              "deviation b/√3."),
+        Wrong("from-zero-up", from_zero_up),
+        Wrong("not-under-no-grad", not_under_no_grad,
+              "A parameter was changed in place while torch recorded. Do it under "
+              "torch.no_grad().", raises="a leaf Variable that requires grad"),
+        Wrong("freezes", freezes),
+        Wrong("a-row-at-once", a_row_at_once),
+    ),
+    right=(plain, uniform, by_apply, rescaled),
+)  # fmt: skip

@@ -1,0 +1,229 @@
+"""04a.warmup-cosine: the factor of the learning rate at a step, warm-up first and then a cosine."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from autograde.bank.common_wrong import common, named
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept
+from course.engine.schedules import warmup_cosine_factor
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Steps of one run: the rise, the fall, both without a rise, after the end, with a floor."""
+    warmup, total = source.integer(3, 9), source.integer(24, 60)
+    floor = source.uniform(0.05, 0.3) if part == "floor" else 0.0
+    steps = {
+        "rise": [0, 1, warmup - 1, source.integer(0, warmup - 1)],
+        "fall": [warmup, warmup + 1, (warmup + total) // 2, total - 1, total],
+        "floor": [warmup, (warmup + total) // 2, (warmup + 3 * total) // 4, total],
+        "after": [warmup, total + 1, total + warmup, 2 * total, 3 * total - warmup],
+        "none": [],
+    }[part]
+    if part == "none":  # 0 and 1 steps of it; in the third case a rise that the floor leaves alone
+        warmup, floor = (0, 1, 5)[source.index], 0.1 * source.index
+        steps = [0, 1, total // 2, total, total + 3]
+    return {"steps": steps, "warmup": warmup, "total": total, "floor": floor}
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The factor at each step."""
+    about = case["warmup"], case["total"], case["floor"]
+    factors = [kept(as_number, function(step, *about), "the factor") for step in case["steps"]]
+    return {"factors": factors}
+
+
+def reference(step, warmup, total, floor):
+    """The course's own."""
+    return warmup_cosine_factor(step, warmup=warmup, total=total, floor=floor)
+
+
+def _done(step, warmup, total):
+    return min((step - warmup) / (total - warmup), 1.0)
+
+
+def _cosine(done, floor):
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _factor(name, *, rise=lambda step, warmup: (step + 1) / warmup, done=_done, fall=_cosine):
+    """The right factor with one thing of it exchanged."""
+
+    def factor(step, warmup, total, floor):
+        if step < warmup:
+            return rise(step, warmup)
+        return fall(done(step, warmup, total), floor)
+
+    return named(name, factor)
+
+
+def no_rise_at_all(step, warmup, total, floor):
+    return _cosine(_done(max(step, warmup), warmup, total), floor)
+
+
+def floor_under_the_rise(step, warmup, total, floor):
+    if step < warmup:
+        return floor + (1 - floor) * (step + 1) / warmup
+    return _cosine(_done(step, warmup, total), floor)
+
+
+def always_a_rise(step, warmup, total, floor):
+    return min((step + 1) / warmup, _cosine(_done(max(step, warmup), warmup, total), floor))
+
+
+def rise_times_cosine(step, warmup, total, floor):
+    return min((step + 1) / max(warmup, 1), 1.0) * _cosine(min(step / total, 1.0), floor)
+
+
+def in_two_branches(step, warmup, total, floor):
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup) / (total - warmup)
+    return floor + (1 - floor) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+
+
+def three_branches(step, warmup, total, floor):
+    if step >= total:
+        return floor
+    if step < warmup:
+        return (1 + step) / warmup
+    angle = math.pi * (step - warmup) / (total - warmup)
+    return (1 + floor) / 2 + (1 - floor) / 2 * math.cos(angle)
+
+
+def with_torch(step, warmup, total, floor):
+    if step < warmup:
+        return torch.tensor((step + 1) / warmup, dtype=torch.float64)
+    done = torch.tensor((step - warmup) / (total - warmup), dtype=torch.float64).clamp(max=1.0)
+    return torch.lerp(done.new_tensor(floor), done.new_ones(()), torch.cos(done * math.pi / 2) ** 2)
+
+
+EXERCISE = Exercise(
+    id="04a.warmup-cosine",
+    title="warm up, then fall along a cosine",
+    source='Annotated-loop essay, "Learning rate schedules"',
+    ledger=("X55", "N26", "N28", "T18"),
+    minutes=10,
+    difficulty=2,
+    read=("course.engine.schedules", "N28", "N26"),
+    hints=(
+        "Two formulas, and an `if` between them. Sketch the factor over the step first.",
+        "For the fall, let `done` run from 0 at step = warmup to 1 at step = total, and stay 1.",
+        "(step + 1) / warmup below warmup; else floor + (1 - floor) * (1 + cos(pi * done)) / 2.",
+    ),
+    signature="lr_factor(step, warmup, total, floor)",
+    parts=(
+        Part("rise", "the warm-up", points=1, fields=("factors",)),
+        Part("fall", "the fall to 0", points=1, fields=("factors",)),
+        Part("floor", "the fall to a floor", points=0.5, fields=("factors",)),
+        Part("after", "steps after the end", points=0.5, fields=("factors",)),
+        Part("none", "no warm-up, one of a single step, one with a floor", 1, hidden=True, cases=3,
+             fields=("factors",)),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"factors": "the factor (places counted from 0)"},
+    wrong=(
+        Wrong(
+            "begins-at-0",
+            _factor("begins_at_0", rise=lambda step, warmup: step / warmup),
+            "The first step has the factor 0 and would move nothing. The rise begins at "
+            "1 / warmup: (step + 1) / warmup.",
+            sure=True,
+        ),
+        Wrong(
+            "no-rise",
+            no_rise_at_all,
+            "The factor is 1 all through the warm-up. It rises from 1 / warmup to 1 there.",
+            sure=True,
+        ),
+        Wrong(
+            "cosine-from-the-start",
+            _factor("from_the_start", done=lambda step, warmup, total: min(step / total, 1.0)),
+            "The cosine counted from step 0, so after the warm-up it had already begun. Count "
+            "from warmup: (step - warmup) / (total - warmup).",
+        ),
+        Wrong(
+            "ends-too-late",
+            _factor("late", done=lambda step, warmup, total: min((step - warmup) / total, 1.0)),
+            "The cosine is as long as the whole run, and it starts after the warm-up: it is not "
+            "down at the end. It has total - warmup steps.",
+        ),
+        Wrong(
+            "climbs-again",
+            _factor("climbs", done=lambda step, warmup, total: (step - warmup) / (total - warmup)),
+            "After the end the factor climbs again, as a cosine does. Keep it at the floor: "
+            "let done be at most 1.",
+        ),
+        Wrong(
+            "whole-wave",
+            _factor("wave", fall=lambda done, floor: _cosine(2 * done, floor)),
+            "That is a whole wave, down and up again. Half of one is asked for: cos(pi * done).",
+        ),
+        Wrong(
+            "quarter-wave",
+            _factor("quarter", fall=lambda done, floor: floor
+                    + (1 - floor) * math.cos(math.pi / 2 * done)),
+            "That is a quarter of a wave. Half of one, (1 + cos(pi * done)) / 2, is asked for.",
+        ),
+        Wrong(
+            "straight-down",
+            _factor("straight", fall=lambda done, floor: floor + (1 - floor) * (1 - done)),
+            "The factor falls along a straight line. Put done into (1 + cos(pi * done)) / 2.",
+        ),
+        Wrong(
+            "not-halved",
+            _factor("not_halved", fall=lambda done, floor: floor
+                    + (1 - floor) * (1 + math.cos(math.pi * done))),
+            "The fall begins at 2: 1 + cos goes from 2 to 0. Halve it.",
+        ),
+        Wrong(
+            "upside-down",
+            _factor("upside_down", fall=lambda done, floor: _cosine(1 - done, floor)),
+            "It rises where it should fall: 1 plus the cosine, not 1 minus.",
+        ),
+        Wrong(
+            "floor-on-top",
+            _factor("on_top", fall=lambda done, floor: floor + _cosine(done, 0.0)),
+            "The floor was added on top, so the fall begins above 1. The cosine has 1 - floor to "
+            "fall.",
+        ),
+        Wrong(
+            "cut-off-at-the-floor",
+            _factor("cut_off", fall=lambda done, floor: max(floor, _cosine(done, 0.0))),
+            "The cosine falls to 0 and is cut off at the floor. It should arrive at the floor at "
+            "the end: floor + (1 - floor) times it.",
+        ),
+        Wrong(
+            "floor-ignored",
+            _factor("no_floor", fall=lambda done, floor: _cosine(done, 0.0)),
+            "The fall goes down to 0, whatever the floor.",
+        ),
+        Wrong("in-degrees", _factor("degrees", fall=lambda done, floor: floor
+              + (1 - floor) * 0.5 * (1 + math.cos(180 * done)))),
+        Wrong(
+            "nothing-after-the-end",
+            lambda step, warmup, total, floor: 0.0 if step > total
+            else in_two_branches(step, warmup, total, floor),
+        ),
+        Wrong("rise-times-cosine", rise_times_cosine),
+        Wrong(
+            "rise-from-the-floor",
+            floor_under_the_rise,
+            "The warm-up began above 1 / warmup: the floor belongs to the fall alone.",
+            sure=True,
+        ),
+        Wrong(
+            "divides-by-no-warmup",
+            always_a_rise,
+            "Without a warm-up it divided by 0. Ask first whether step < warmup.",
+            raises="ZeroDivisionError",
+            sure=True,
+        ),
+        *common(in_two_branches, "returns-none", "returns-text", "returns-graph"),
+    ),
+    right=(in_two_branches, three_branches, with_torch),
+)  # fmt: skip

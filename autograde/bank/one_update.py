@@ -1,0 +1,230 @@
+"""01c.one-update: the six operations in torch, with any model, loss, optimizer and schedule."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from autograde.bank.common_wrong import TRAINS, common
+from autograde.bank.harness import TRAINED, Training, draw_training
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept_entries
+from autograde.kinds.fix import variant
+from course.engine import train_step
+
+RETURNED = {
+    "loss": (as_number, "the loss"),
+    "grad_norm": (as_number, "the norm of the gradient"),
+    "lr": (as_number, "the learning rate"),
+}
+
+
+def draw(source: Draw, part: str) -> Case:
+    """One batch; gradients of an earlier update where the weights are asked about."""
+    varies = part in ("weights", "rate")
+    case = draw_training(
+        source,
+        [source.integer(4, 7)],
+        vary=varies,
+        across_batches=False,
+        stale=part == "weights",
+    )
+    schedule = ("halved", "growing", "by-hand")[source.index % 3]
+    return {**case, "frozen": part == "norm", "schedule": schedule}
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The weights, what was returned, and the rates that the next update will use."""
+    t, schedules = Training(case, device), torch.optim.lr_scheduler
+    if case["frozen"]:
+        next(t.model.parameters()).requires_grad_(False)
+    scheduler = {
+        "halved": lambda o: schedules.ExponentialLR(o, 0.5),
+        "growing": lambda o: schedules.LinearLR(o, 0.25, total_iters=3),
+        "by-hand": lambda o: schedules.LambdaLR(o, lambda update: 1 / (1 + update)),
+    }[case["schedule"]](t.optimizer)
+    t.remember()
+    returned = function(t.model, *t.batches[0], t.criterion, t.optimizer, scheduler)
+    return {
+        **kept_entries(returned, RETURNED),
+        "next_lr": [float(group["lr"]) for group in t.optimizer.param_groups],
+        "state": t.state(),
+        "disturbed": t.changed(TRAINED | {"options"}),
+    }
+
+
+def reference(model, inputs, targets, criterion, optimizer, scheduler) -> dict[str, float]:
+    """The engine's step, then the schedule."""
+    lr = optimizer.param_groups[0]["lr"]
+    report = train_step(model, [(inputs, targets)], criterion, optimizer)
+    scheduler.step()
+    return {"loss": report.loss, "grad_norm": report.grad_norm, "lr": lr}
+
+
+SCRIPT = """
+def one_update(model, inputs, targets, criterion, optimizer, scheduler):
+    optimizer.zero_grad()
+    outputs = model(inputs)
+    loss = criterion(outputs, targets)
+    loss.backward()
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    norm = sum(grad.square().sum() for grad in grads).sqrt()
+    lr = optimizer.param_groups[0]["lr"]
+    optimizer.step()
+    scheduler.step()
+    return {"loss": loss.item(), "grad_norm": norm.item(), "lr": lr}
+"""
+CLEAR, BACKWARD = "    optimizer.zero_grad()\n", "    loss.backward()\n"
+STEP, SCHEDULE = "    optimizer.step()\n", "    scheduler.step()\n"
+RATE = '    lr = optimizer.param_groups[0]["lr"]\n'
+NORM = "sum(grad.square().sum() for grad in grads).sqrt()"
+SKIPPED = " if p.grad is not None"
+
+slip = partial(variant, SCRIPT, __file__)
+not_cleared = slip((CLEAR, ""))
+cleared_too_late = slip((CLEAR, ""), (STEP, CLEAR + STEP))
+cleared_before_the_norm = slip((CLEAR, ""), (BACKWARD, BACKWARD + CLEAR + "    norm = 0.0\n"),
+                               (NORM, "torch.zeros(())"))  # fmt: skip
+never_moved = slip((STEP, ""))
+moved_twice = slip((STEP, STEP + STEP))
+backward_twice = slip((BACKWARD, "    loss.backward(retain_graph=True)\n" + BACKWARD))
+no_schedule = slip((SCHEDULE, ""))
+schedule_twice = slip((SCHEDULE, SCHEDULE * 2))
+schedule_first = slip((SCHEDULE, ""), (STEP, SCHEDULE + STEP))
+schedule_at_the_start = slip((SCHEDULE, ""), (CLEAR, SCHEDULE + CLEAR))
+next_rate = slip((RATE, ""), (SCHEDULE, SCHEDULE + RATE))
+sum_of_norms = slip((NORM, "sum(grad.norm() for grad in grads)"))
+mean_of_norms = slip((NORM, "sum(grad.norm() for grad in grads) / len(grads)"))
+squared = slip((NORM, NORM.removesuffix(".sqrt()")))
+largest = slip((NORM, "max(grad.abs().max() for grad in grads)"))
+last_tensor = slip((NORM, "grads[-1].norm()"))
+norm_of_weights = slip(("[p.grad for p", "[p.detach() for p"))
+none_not_skipped = slip((SKIPPED, ""))
+loss_after = slip(("loss.item()", "criterion(model(inputs), targets).item()"))
+loss_of_the_batch = slip(("loss.item()", "loss.item() * len(targets)"))
+with_softmax = slip(("criterion(outputs,", "criterion(outputs.softmax(dim=1),"))
+
+
+def textbook(model, inputs, targets, criterion, optimizer, scheduler):
+    optimizer.zero_grad()
+    outputs = model(inputs)
+    loss = criterion(outputs, targets)
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
+    lr = scheduler.get_last_lr()[0]
+    optimizer.step()
+    scheduler.step()
+    return {"loss": loss.item(), "grad_norm": norm.item(), "lr": lr}
+
+
+def cleared_in_between(model, inputs, targets, criterion, optimizer, scheduler):
+    loss = criterion(model(inputs), targets)
+    for parameter in model.parameters():
+        parameter.grad = None
+    loss.backward()
+    squares = [p.grad.pow(2).sum() for p in model.parameters() if p.grad is not None]
+    report = {"lr": optimizer.param_groups[0]["lr"], "loss": float(loss.detach())}
+    report["grad_norm"] = float(torch.stack(squares).sum() ** 0.5)
+    optimizer.step()
+    scheduler.step()
+    return report
+
+
+def cleared_on_both_sides(model, inputs, targets, criterion, optimizer, scheduler):
+    model.zero_grad()
+    rates = [group["lr"] for group in optimizer.param_groups]
+    loss = criterion(model(inputs), targets)
+    loss.backward()
+    flat = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+    optimizer.step()
+    norm = torch.linalg.vector_norm(torch.cat(flat))
+    optimizer.zero_grad()
+    scheduler.step()
+    return {"loss": loss.detach(), "grad_norm": norm, "lr": rates[0]}
+
+
+EXERCISE = Exercise(
+    id="01c.one-update",
+    title="the six operations in torch",
+    source='Chapter 3, "The six operations"; module 2, the loop that prints a norm',
+    ledger=("T14", "N56", "F42", "F27", "F28", "F132", "C02", "C22"),
+    minutes=15,
+    difficulty=2,
+    read=("F28", "N56", "F42"),
+    hints=(
+        "Write the six operations as six comments, then note at which line each number exists.",
+        "The norm is known after backward() and before anything clears; the rate that this update "
+        "uses is known until the schedule moves.",
+        "Square every entry of every .grad that is not None, add all of them up, take one root. "
+        "lr is optimizer.param_groups[0]['lr'] before scheduler.step().",
+    ),
+    signature="one_update(model, inputs, targets, criterion, optimizer, scheduler)",
+    parts=(
+        Part("weights", "the weights, with old gradients and any optimizer", points=2, cases=3,
+             fields=("state", "disturbed")),
+        Part("loss", "the returned loss", points=1, fields=("loss",)),
+        Part("norm", "the returned norm, one tensor frozen", points=1, fields=("grad_norm",)),
+        Part("rate", "the rate of this update and the next", points=1, cases=3,
+             fields=("lr", "next_lr")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "state": "after the update,",
+        "loss": "the returned loss",
+        "grad_norm": "the returned norm",
+        "lr": "the returned learning rate",
+        "next_lr": "the rates that the next update will use:",
+    },
+    wrong=(
+        Wrong("not-cleared", not_cleared,
+              "The gradients that an earlier update had left were added to this one's. Call "
+              "optimizer.zero_grad() before backward()."),
+        Wrong("never-moves", cleared_too_late),
+        Wrong("never-moves", never_moved),
+        Wrong("cleared-before-the-norm", cleared_before_the_norm),
+        Wrong("moved-twice", moved_twice,
+              "The weights moved twice. One backward(), one step()."),
+        Wrong("backward-twice", backward_twice,
+              "The gradient is twice as long as it should be: backward() ran twice, and adds."),
+        Wrong("no-schedule", no_schedule,
+              "The learning rate is the same after the update. Call scheduler.step() last."),
+        Wrong("schedule-twice", schedule_twice,
+              "The learning rate is the one after two updates. One scheduler.step() per update."),
+        Wrong("schedule-first", schedule_first,
+              "The weights moved by the rate of the next update: scheduler.step() ran before "
+              "optimizer.step()."),
+        Wrong("schedule-at-the-start", schedule_at_the_start,
+              "The schedule moved before this update, which used and returned the next one's "
+              "rate. Call scheduler.step() last."),
+        Wrong("next-rate", next_rate,
+              "The rate that was returned is the next update's. Note it before the schedule "
+              "moves."),
+        Wrong("sum-of-norms", sum_of_norms,
+              "The norms of the tensors were added up, which is more than the norm of the whole "
+              "gradient. Add up the squares, and take one root."),
+        Wrong("mean-of-norms", mean_of_norms,
+              "That is the mean of the tensors' norms. Add up the squares of all entries, and "
+              "take one root."),
+        Wrong("squared", squared, "That is the square of the norm: take the root."),
+        Wrong("largest-entry", largest,
+              "That is the largest entry of the gradient. The norm is the root of the sum of all "
+              "squares."),
+        Wrong("last-tensor", last_tensor,
+              "That is the norm of the last tensor's gradient alone. Put in all of them."),
+        Wrong("norm-of-weights", norm_of_weights,
+              "That is the norm of the weights. The gradients are in .grad."),
+        Wrong("none-not-skipped", none_not_skipped,
+              "A frozen parameter has .grad = None. Skip it.",
+              raises="'NoneType' object has no attribute"),
+        Wrong("loss-after", loss_after,
+              "That is the loss after the update. Return the one that backward() started from."),
+        Wrong("loss-of-the-batch", loss_of_the_batch,
+              "That is the loss times the examples. The criterion gives a mean: return it."),
+        Wrong("with-softmax", with_softmax),
+        *common(textbook, *TRAINS, "returns-graph"),
+    ),
+    right=(textbook, cleared_in_between, cleared_on_both_sides),
+)  # fmt: skip

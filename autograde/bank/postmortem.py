@@ -1,0 +1,95 @@
+"""03b.postmortem: what went wrong in the broken project, in writing."""
+
+from autograde.kinds import Fact, Reason, Write
+
+RUNGS = {"sorted": 1, "softmax": 3, "rate": 3, "frozen": 3}
+"""The lowest rung that fails for each fault, alone or with any of those that share its rung."""
+THROUGH = 0.6
+"""Above it is the project without a fault: rung 6 of the notebook, the baseline's 0.1 and 0.5."""
+
+
+def known_fault(facts):
+    """One of the four."""
+    return "" if facts["fault"] in RUNGS else f"Its word is one of {', '.join(RUNGS)}."
+
+
+def its_rung(facts):
+    """The rung at which the ladder stops for this fault."""
+    fault, rung = facts["fault"], facts["rung"]
+    if isinstance(rung, bool) or rung not in range(1, 8):
+        return "The ladder has the rungs 1 to 7: give one of these numbers."
+    if fault not in RUNGS:
+        return f"The rung depends on the fault: give one of {', '.join(RUNGS)} first."
+    if rung == RUNGS[fault]:
+        return ""
+    if (fault, rung) == ("rate", 5):
+        return (
+            "Rung 5 chooses the rate, but a rate this small fails a lower rung first. Put it back "
+            "into the fixed project and climb(): which one stops?"
+        )
+    return (
+        f"With `{fault}` alone, the ladder stops at another rung than {rung}. Put it back into the "
+        "fixed project and climb()."
+    )
+
+
+def a_rise(facts):
+    """Two accuracies, the second the higher, and that of a project that is through."""
+    match facts["accuracy"]:
+        case [int() | float() as before, int() | float() as after]:
+            pass
+        case _:
+            return (
+                "Two numbers in a list are asked for, validation accuracy with the fault and "
+                "without it: [0.1, 0.9]."
+            )
+    if not (0 <= before <= 1 and 0 <= after <= 1):
+        return "An accuracy is between 0 and 1 here, not in percent: 95 % is 0.95."
+    if before >= after:
+        return (
+            "The second accuracy is not above the first. Is the order [with the fault, without "
+            "it], and were the other three fixed in both? While they are not, fixing one may "
+            "change nothing."
+        )
+    if after <= THROUGH:
+        return (
+            f"Without any of the four faults the project gets above {THROUGH}; your second "
+            f"accuracy is {after:g}."
+        )
+    return ""
+
+
+EXERCISE = Write(
+    id="03b.postmortem", title="the post-mortem of one fault",
+    source='Lecture 3, "The debugging ladder"; chapter 2, lab', ledger=("X26", "X28", "T21"),
+    minutes=15, difficulty=2, read=("T21", "course.debug.climb"),
+    hints=(
+        "Choose the fault whose symptom surprised you most, and scroll to where you saw it.",
+        "Symptom, evidence, cause, fix, prevention: a sentence each, with a number in two.",
+        "Evidence is what only this cause explains: a gradient of 0, a loss that stays above 1.46.",
+    ),
+    question="Choose one of the four faults that you fixed in the broken project: `sorted`, "
+    "`softmax`, `rate` or `frozen`. To see what it alone does, put it back into the project in "
+    "which all four are fixed: `climb()` names the rung, and a full run as on rung 6, with the "
+    "fault and without it, gives the accuracies.",
+    facts=(
+        Fact("fault", "which fault, by its word", 0.5, known_fault),
+        Fact("rung", "the rung at which the ladder stops for it", 0.5, its_rung),
+        Fact("accuracy", "validation accuracy, 0 to 1: [with it alone, with none]", 1, a_rise),
+    ),
+    example={"fault": "softmax", "rung": 3, "accuracy": [0.11, 0.93]},
+    text=Reason(
+        points=3, ask="Write the post-mortem in five sentences: symptom, evidence, cause, fix, and "
+        "what would have caught it a day earlier.",
+        rubric=(
+            (1, "symptom and evidence are told apart, and at least one is a number"),
+            (1, "the cause explains the evidence, and no other fault of the project does"),
+            (1, "the prevention is a check that could be run: an assertion, a rung, a test"),
+        ),
+        solution="The loss of one batch stayed above 1.46 for 120 updates, and accuracy at 11 %. "
+        "The outputs of the model added up to 1, which logits do not. The model ended in a "
+        "softmax, and the criterion takes another one. Without it one batch is memorised in 40 "
+        "updates. Rung 3 on the first day, or an assertion that outputs may be negative, would "
+        "have caught it.",
+    ),
+)  # fmt: skip

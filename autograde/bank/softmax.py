@@ -1,0 +1,270 @@
+"""01b.softmax: probabilities from logits of any size, along any axis, in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import special
+
+from autograde.bank.harness import numpy_only
+from autograde.bank.relu import as_array
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, kept
+from course.from_scratch import activations
+
+MASKED = float("-inf")
+"""A logit that rules a class out."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Arrays and an axis; square ones hide a forgotten keepdims, others make it raise."""
+    rows, columns = source.integer(2, 3), source.integer(4, 5)
+    shape, axis = [rows, columns], (-1, 1, -1)[source.index]
+    if part == "rows" and source.index < 2:
+        shape = ([rows + 1, rows + 1], [columns])[source.index]
+        axis = (1, 0)[source.index]
+    if part == "axis":
+        shape = ([rows, columns, 3], shape, [rows, columns, 2])[source.index]
+        axis = (1, 0, -3)[source.index]
+    x = 2 * source.normal(*shape)
+    if part == "large":  # each row of another size, and one that is wide
+        shift = torch.tensor([1000.0, -1000.0, 0.0])[:, None] * source.choice([1, 2])
+        x = 2 * source.normal(3, columns) + shift
+        x[2, :2] += torch.tensor([2500.0, 2499.0])
+    if part == "masked":
+        x[..., source.index % 2] = MASKED
+        x[0, -1] = MASKED
+    return {"x": x, "axis": axis, "dtype": ("float64", "float32")[source.index % 2]}
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The probabilities, and whether x is as it was."""
+    x = case["x"].numpy().astype(case["dtype"])
+    before = x.copy()
+    with numpy_only(), np.errstate(all="ignore"):
+        made = function(x, case["axis"])
+    disturbed = [] if np.array_equal(x, before) else ["x"]
+    return {"p": kept(_as_probabilities, made), "disturbed": disturbed}
+
+
+def _as_probabilities(made: Any) -> torch.Tensor:
+    return as_array(made, "what it returned").float()
+
+
+def reference(x: Any, axis: int) -> Any:
+    """The course's own."""
+    return activations.softmax(np.array(x), axis)
+
+
+def made_of(shift=lambda x, axis: x.max(axis=axis, keepdims=True), exp=np.exp):
+    """A right answer, or with another shift a wrong one."""
+
+    def softmax(x, axis):
+        e = exp(x - shift(x, axis))
+        return e / e.sum(axis=axis, keepdims=True)
+
+    return softmax
+
+
+naive = made_of(lambda x, axis: 0.0)
+by_the_largest_of_all = made_of(lambda x, axis: x.max())
+by_the_mean = made_of(lambda x, axis: x.mean(axis=axis, keepdims=True))
+by_the_smallest = made_of(lambda x, axis: x.min(axis=axis, keepdims=True))
+by_the_magnitude = made_of(lambda x, axis: np.abs(x).max(axis=axis, keepdims=True))
+clipped = made_of(lambda x, axis: 0.0, exp=lambda x: np.exp(np.clip(x, -50, 50)))
+base_two = made_of(exp=np.exp2)
+
+
+def last_axis(x, axis):
+    return made_of()(x, -1)
+
+
+def first_axis(x, axis):
+    return made_of()(x, 0)
+
+
+def over_everything(x, axis):
+    e = np.exp(x - x.max())
+    return e / e.sum()
+
+
+def no_keepdims(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis)
+
+
+def not_divided(x, axis):
+    return np.exp(x - x.max(axis=axis, keepdims=True))
+
+
+def by_the_top(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.max(axis=axis, keepdims=True) / 1.5
+
+
+def logarithm(x, axis):
+    return activations.log_softmax(np.array(x), axis)
+
+
+def shifted_above_only(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / np.exp(x).sum(axis=axis, keepdims=True)
+
+
+def nan_hidden(x, axis):
+    return np.nan_to_num(naive(x, axis))
+
+
+def in_place(x, axis):
+    x -= x.max(axis=axis, keepdims=True)
+    e = np.exp(x)
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def linear_shares(x, axis):
+    low = x - x.min(axis=axis, keepdims=True)
+    return low / low.sum(axis=axis, keepdims=True)
+
+
+def sigmoids(x, axis):
+    return 1 / (1 + np.exp(-x))
+
+
+def largest_of_the_columns(x, axis):
+    e = np.exp(x - x.max(axis=0, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def hundredth_added(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / (e.sum(axis=axis, keepdims=True) + 0.01)
+
+
+def masked_as_zero(x, axis):
+    return made_of()(np.where(np.isinf(x), 0, x), axis)
+
+
+def as_lists(x, axis):
+    return made_of()(x, axis).tolist()
+
+
+def through_logarithms(x, axis):
+    largest = np.amax(x, axis, keepdims=True)
+    total = np.log(np.exp(x - largest).sum(axis, keepdims=True)) + largest
+    return np.exp(x - total)
+
+
+def slice_by_slice(x, axis):
+    def one(row):
+        e = np.exp(row - max(row))
+        return e / sum(e)
+
+    return np.apply_along_axis(one, axis, x)
+
+
+def with_the_axis_moved(x, axis):
+    last = np.moveaxis(x, axis, -1)
+    e = np.exp(last - last.max(-1)[..., None])
+    return np.moveaxis(e / e.sum(-1)[..., None], -1, axis)
+
+
+EXERCISE = Exercise(
+    id="01b.softmax",
+    title="probabilities that survive large logits",
+    source='Annotated-loop essay, "The loss"',
+    ledger=("X49", "X59", "N36"),
+    minutes=8,
+    difficulty=2,
+    read=("N36", "course.from_scratch.activations.softmax"),
+    hints=(
+        "What happens to a softmax if 5 is added to all logits of an example?",
+        "Take something out of the exponents so that the largest of each slice is 0. Each slice "
+        "along the axis has its own.",
+        "e = np.exp(x - x.max(axis=axis, keepdims=True)), divided by its sum over the same axis "
+        "with keepdims=True.",
+    ),
+    signature="softmax(x, axis)",
+    parts=(
+        Part("rows", "rows of logits", points=1, cases=3),
+        Part("axis", "along other axes, of two and three dimensions", points=1, cases=3),
+        Part("large", "logits around 1,000 and -1,000", points=1, fields=("p",)),
+        Part("masked", "classes ruled out by a logit of -inf", points=1, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"p": "the probability at"},
+    by_hand=(activations.softmax, special.softmax, special.log_softmax, special.logsumexp),
+    wrong=(
+        Wrong(
+            "naive",
+            naive,
+            "exp() overflowed: beyond about 709 it is inf, and inf / inf is nan; far below 0 all "
+            "of a slice becomes 0. Subtract the largest logit of each slice first.",
+            sure=True,
+        ),
+        Wrong(
+            "by-the-largest-of-all",
+            by_the_largest_of_all,
+            "One number was subtracted everywhere, so slices far below the largest became 0 / 0. "
+            "Each slice needs its own: max(axis=axis, keepdims=True).",
+            sure=True,
+        ),
+        Wrong("by-the-mean", by_the_mean),
+        Wrong("by-the-smallest", by_the_smallest),
+        Wrong("by-the-magnitude", by_the_magnitude),
+        Wrong(
+            "clipped",
+            clipped,
+            "Large logits were clipped to one value and so became equally likely. Subtract instead "
+            "of clipping: differences decide.",
+            sure=True,
+        ),
+        Wrong("nan-hidden", nan_hidden),
+        Wrong("base-two", base_two),
+        Wrong(
+            "last-axis",
+            last_axis,
+            "The probabilities add up to 1 along the last axis, whichever axis was asked for.",
+        ),
+        Wrong(
+            "first-axis",
+            first_axis,
+            "The probabilities add up to 1 along the first axis, whichever axis was asked for.",
+        ),
+        Wrong(
+            "over-everything",
+            over_everything,
+            "All numbers of the array add up to 1 together. Each slice along the axis is a "
+            "distribution of its own.",
+        ),
+        Wrong("no-keepdims", no_keepdims),
+        Wrong(
+            "not-divided",
+            not_divided,
+            "The largest of each slice came out as 1: the division by the sum is missing.",
+            sure=True,
+        ),
+        Wrong("by-the-top", by_the_top),
+        Wrong(
+            "logarithm",
+            logarithm,
+            "Those are the logarithms of the probabilities.",
+        ),
+        Wrong("shifted-above-only", shifted_above_only),
+        Wrong(
+            "in-place",
+            in_place,
+            "x itself was changed. `x = x - ...` makes a new array; `x -= ...` does not.",
+            sure=True,
+        ),
+        Wrong("linear-shares", linear_shares),
+        Wrong("sigmoids", sigmoids),
+        Wrong("largest-of-the-columns", largest_of_the_columns),
+        Wrong("hundredth-added", hundredth_added),
+        Wrong("masked-as-zero", masked_as_zero),
+        Wrong("as-lists", as_lists),
+    ),
+    right=(made_of(), through_logarithms, slice_by_slice, with_the_axis_moved),
+)

@@ -1,0 +1,223 @@
+"""01c.step-by-hand: a step of SGD for a linear layer and squared error, without autograd."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept
+from autograde.kinds.fix import variant
+from course.from_scratch.layers import linear, linear_backward
+from course.from_scratch.losses import mse, mse_backward
+from course.from_scratch.optimizers import sgd_step
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A layer and a batch. Where the mean's factor is not asked about, B · outputs is 2."""
+    batch, outputs = (1, 2) if part == "one" else (source.integer(3, 5), 3)
+    if part == "bias":
+        batch, outputs = ((2, 1), (1, 2))[source.index % 2]
+    if part == "batch" and source.index == 1:
+        outputs = 1
+    features = source.integer(2, 4)
+    scale = 100.0 if source.index == 2 else 1.0
+    return {
+        "weight": source.normal(outputs, features),
+        "bias": source.normal(outputs),
+        "inputs": source.normal(batch, features, scale=scale),
+        "targets": source.normal(batch, outputs, scale=scale),
+        "lr": source.uniform(0.05, 0.2),
+        "dtype": "float64" if source.index == 1 else "float32",
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Weight and bias after the call, and the returned loss."""
+    names = ("weight", "bias", "inputs", "targets")
+    dtype = getattr(torch, case["dtype"])
+    weight, bias, inputs, targets = (case[name].to(device, dtype) for name in names)
+    watch = Watch(data=[inputs, targets])
+    returned = function(weight, bias, inputs, targets, case["lr"])
+    disturbed = watch.changed()
+    if weight.requires_grad or bias.requires_grad:
+        disturbed.append("requires_grad of the layer's tensors")
+    return {
+        "weight": weight.detach().cpu(),
+        "bias": bias.detach().cpu(),
+        "loss": kept(as_number, returned, "the loss before the step"),
+        "disturbed": disturbed,
+    }
+
+
+def reference(weight: Tensor, bias: Tensor, inputs: Tensor, targets: Tensor, lr: float) -> float:
+    """Forward, loss, backward and step from scratch, in float64."""
+    w, b, x, t = (one.double().cpu().numpy() for one in (weight, bias, inputs, targets))
+    y = linear(x, w, b)
+    _, grad_w, grad_b = linear_backward(x, w, mse_backward(y, t))
+    weight.copy_(torch.from_numpy(sgd_step(w, grad_w, {}, lr=lr)[0]))
+    bias.copy_(torch.from_numpy(sgd_step(b, grad_b, {}, lr=lr)[0]))
+    return mse(y, t)
+
+
+def in_matrices(weight, bias, inputs, targets, lr):
+    error = inputs @ weight.T + bias - targets
+    slope = 2 * error / error.numel()
+    weight -= lr * slope.T @ inputs
+    bias -= lr * slope.sum(dim=0)
+    return error.square().mean().item()
+
+
+def example_by_example(weight, bias, inputs, targets, lr):
+    grad_w, grad_b, total = torch.zeros_like(weight), torch.zeros_like(bias), 0.0
+    for x, t in zip(inputs, targets, strict=True):
+        error = torch.mv(weight, x) + bias - t
+        grad_w += torch.outer(error, x)
+        grad_b += error
+        total += float((error**2).sum())
+    weight.sub_(grad_w, alpha=2 * lr / targets.numel())
+    bias.sub_(grad_b, alpha=2 * lr / targets.numel())
+    return total / targets.numel()
+
+
+def bias_as_a_column(weight, bias, inputs, targets, lr):
+    with_ones = torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1)
+    joined = torch.cat([weight, bias[:, None]], dim=1)
+    error = torch.einsum("bi,oi->bo", with_ones, joined) - targets
+    moved = joined - lr * 2 * torch.einsum("bo,bi->oi", error, with_ones) / targets.numel()
+    weight.copy_(moved[:, :-1])
+    bias.copy_(moved[:, -1])
+    return torch.mean(error**2)
+
+
+SCRIPT = """
+def step_by_hand(weight, bias, inputs, targets, lr):
+    error = inputs @ weight.T + bias - targets
+    slope = 2 * error / error.numel()
+    weight -= lr * slope.T @ inputs
+    bias -= lr * slope.sum(dim=0)
+    return error.square().mean().item()
+"""
+SLOPE, ERROR = "2 * error / error.numel()", "    error = inputs @ weight.T + bias - targets\n"
+WEIGHT, BIAS = "    weight -= lr * slope.T @ inputs\n", "    bias -= lr * slope.sum(dim=0)\n"
+LOSS = "error.square().mean().item()"
+AGAIN = ERROR.replace("error =", "later =") + "    slope = 2 * later / later.numel()\n"
+
+slip = partial(variant, SCRIPT, __file__)
+no_factor = slip((SLOPE, "error"))
+mean_over_examples = slip((SLOPE, "2 * error / len(error)"))
+mean_over_outputs = slip((SLOPE, "2 * error / error.shape[1]"))
+half_a_gradient = slip((SLOPE, "error / error.numel()"))
+uphill = slip((SLOPE, "-" + SLOPE))
+whole_gradient = slip((WEIGHT, WEIGHT.replace("lr * ", "")), (BIAS, BIAS.replace("lr * ", "")))
+bias_left = slip((BIAS, ""))
+bias_summed_over_all = slip((BIAS, BIAS.replace("dim=0", "")))
+bias_mean = slip((BIAS, BIAS.replace("sum", "mean")))
+first_example = slip((WEIGHT, "    weight -= lr * slope[:1].T @ inputs[:1]\n"),
+                     (BIAS, "    bias -= lr * slope[0]\n"))  # fmt: skip
+weight_not_in_place = slip((WEIGHT, WEIGHT.replace("weight -=", "weight = weight -")))
+neither_in_place = slip((WEIGHT, WEIGHT.replace("weight -=", "weight = weight -")),
+                        (BIAS, BIAS.replace("bias -=", "bias = bias -")))  # fmt: skip
+bias_from_moved_weight = slip((WEIGHT, WEIGHT + AGAIN))
+weight_from_moved_bias = slip((WEIGHT + BIAS, BIAS + AGAIN + WEIGHT))
+bias_not_in_forward = slip((" + bias", ""))
+loss_after = slip((LOSS, LOSS.replace("error", "(inputs @ weight.T + bias - targets)")))
+loss_summed = slip((LOSS, LOSS.replace("mean", "sum")))
+loss_halved = slip((LOSS, LOSS.replace("mean", "sum") + " / 2"))
+loss_per_example = slip((LOSS, LOSS.replace("mean", "sum") + " / len(inputs)"))
+root = slip((LOSS, LOSS + " ** 0.5"))
+
+
+EXERCISE = Exercise(
+    id="01c.step-by-hand",
+    title="one step, without autograd",
+    source='Chapter 3, "One complete step"',
+    ledger=("T14", "N09", "N10", "N11", "K37"),
+    minutes=15,
+    difficulty=2,
+    read=("N09", "N11", "course.from_scratch.layers"),
+    hints=(
+        "Write the shapes next to each other: error [B, out], inputs [B, in], weight [out, in].",
+        "How many squared errors does the mean divide by? The same number divides every slope.",
+        "slope = 2 · error / (B · out); the weight's gradient is slope transposed times inputs, "
+        "the bias's is the sum of slope over the batch. Compute both, then move both.",
+    ),
+    signature="step_by_hand(weight, bias, inputs, targets, lr)",
+    parts=(
+        Part("one", "the weight, one example and two outputs", points=1,
+             fields=("weight", "disturbed")),
+        Part("batch", "the weight, more examples and outputs", points=1, cases=3,
+             fields=("weight",)),
+        Part("bias", "the bias, two examples or two outputs", points=1, cases=4,
+             fields=("bias",)),
+        Part("loss", "the returned loss", points=1, fields=("loss",)),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weight": "after the step, the weight",
+        "bias": "after the step, the bias",
+        "loss": "the returned loss",
+    },
+    by_hand=(Tensor.backward, torch.autograd.backward, torch.autograd.grad),
+    wrong=(
+        Wrong("no-factor", no_factor,
+              "The gradient is that of half the sum of the squares. MSELoss is a mean: its slope "
+              "is 2 · error / (B · out), which is the same only for two squared errors."),
+        Wrong("mean-over-examples", mean_over_examples,
+              "The slope was divided by the examples alone. The mean is over all squared errors, "
+              "B · out of them."),
+        Wrong("mean-over-outputs", mean_over_outputs,
+              "The slope was divided by the outputs alone. The mean is over all squared errors, "
+              "B · out of them."),
+        Wrong("half-a-gradient", half_a_gradient,
+              "Weight and bias moved half as far as they should: the slope of a square is 2 · "
+              "error."),
+        Wrong("uphill", uphill,
+              "Weight and bias moved along the gradient, so the loss grows. Subtract lr times it."),
+        Wrong("whole-gradient", whole_gradient,
+              "The whole gradient was subtracted. Multiply it by lr first."),
+        Wrong("bias-left", bias_left,
+              "The bias is what it was. It has a gradient, too: the sum of the slopes over the "
+              "batch."),
+        Wrong("bias-summed-over-all", bias_summed_over_all,
+              "Every output's bias moved by the same: the slopes were summed over the outputs, "
+              "too. Sum over the batch alone, dim=0."),
+        Wrong("bias-mean", bias_mean,
+              "The bias got the mean of the slopes over the batch, where it should get their sum: "
+              "the division by B · out is in the slope already."),
+        Wrong("first-example", first_example,
+              "Weight and bias moved as for the first example alone. Sum over the batch."),
+        Wrong("weight-not-in-place", weight_not_in_place,
+              "The weight that was handed over is what it was: `weight = weight - …` makes a new "
+              "tensor. Use `weight -= …`, which moves the old one."),
+        Wrong("neither-in-place", neither_in_place,
+              "Weight and bias that were handed over are what they were. Move them in place, with "
+              "`-=`, sub_() or copy_()."),
+        Wrong("bias-from-moved-weight", bias_from_moved_weight,
+              "The bias's gradient was computed with the weight after its move. Compute both "
+              "gradients first, then move both: that is why backward() comes before step()."),
+        Wrong("weight-from-moved-bias", weight_from_moved_bias,
+              "The weight's gradient was computed with the bias after its move. Compute both "
+              "gradients first, then move both: that is why backward() comes before step()."),
+        Wrong("bias-not-in-forward", bias_not_in_forward,
+              "The outputs were computed without the bias: they are inputs · weightᵀ + bias."),
+        Wrong("loss-after", loss_after,
+              "That is the loss after the step. Return the one that the gradient is of, before "
+              "it."),
+        Wrong("loss-summed", loss_summed,
+              "That is the sum of the squared errors. Their mean is asked for."),
+        Wrong("loss-halved", loss_halved,
+              "That is half the sum of the squared errors, which is the mean for two only."),
+        Wrong("loss-per-example", loss_per_example,
+              "That is the squared errors' sum per example. Divide by B · out, not by B."),
+        Wrong("root", root, "That is the root of the mean squared error. Leave out the root."),
+        *common(in_matrices, "returns-none", "returns-text", "returns-graph", "changes-data",
+                "changes-dtype", "changes-grad-mode", "changes-seed", "global-data"),
+    ),
+    right=(in_matrices, example_by_example, bias_as_a_column),
+)  # fmt: skip

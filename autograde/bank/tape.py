@@ -1,0 +1,460 @@
+"""01a.tape: a class that remembers how a number was made, and walks back along it."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import torch
+
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_attribute
+from course.from_scratch import tape
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A small graph: numbers of the leaves, operations on earlier values, where backward starts.
+
+    Numbers have one decimal and are neither 0 nor ±1, so that slopes differ from one another.
+    """
+
+    def number() -> float:
+        sign = source.choice([-1, 1])
+        return sign * source.choice([0.4, 0.6, 1.4, 1.6, 2.2, 2.6, 3.2])
+
+    leaves = [number() for _ in range(4)]
+    ops: list[list] = [["*", 0, 1], ["+", 4, 2], ["*", 5, 3]]
+    ends = [6]
+    if part == "shared":  # a square; then a value in between that is used twice, at two depths
+        square = source.index % 2 == 0
+        ops = [["*", 0, 0], ["+", 4, 1], ["*", 5, 5]] if square else \
+            [["*", 0, 1], ["*", 4, 2], ["+", 5, 4], ["*", 6, 4], ["+", 7, 3]]  # fmt: skip
+        ends = [3 + len(ops)]
+    if part == "relu":  # one gate open, one closed, one at 0; the slope that comes is negative once
+        leaves = [abs(leaves[0]), -abs(leaves[1]), 0.0, -abs(leaves[3]), abs(number())]
+        ops = [["relu", 0], ["relu", 1], ["relu", 2], ["*", 5, 3], ["+", 6, 7], ["+", 9, 8]]
+        ops += [["*", 10, 4]] if source.index % 2 else [["*", 10, 3]]
+        ends = [4 + len(ops)]
+    if part == "again":  # the same end twice; or another end on the same values, and a leaf
+        ops = [["*", 0, 1], ["*", 4, 2], ["+", 4, 3], ["*", 5, 6]]
+        ends = [7, 7] if source.index % 2 else [7, 6, 0]
+    if part == "large":
+        ops = [["*", 0, 1], ["+", 4, 2], ["relu", 5], ["+", 6, 4]]
+        for at in range(8, 14):
+            name = source.choice(["+", "*", "+"])
+            ops.append([name, source.choice(range(at)), at - 1 - source.choice([0, 1])])
+        ends = [13, 12]
+    return {"leaves": leaves, "ops": ops, "ends": ends}
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Every value's number, and every leaf's gradient after all the backward passes."""
+    values = [function(number) for number in case["leaves"]]
+    leaves = values.copy()
+    for value in leaves:
+        for name in ("data", "grad", "backward", "relu"):
+            if not hasattr(value, name):
+                raise AnswerError(f"Value(data) has no `{name}`; it gave a {_kind(value)}.")
+    for name, *at in case["ops"]:
+        a, b = values[at[0]], values[at[-1]]
+        values.append(a.relu() if name == "relu" else a * b if name == "*" else a + b)
+        if not hasattr(values[-1], "backward"):
+            raise AnswerError(f"`{name}` gave a {_kind(values[-1])}; it should give a new Value.")
+    for end in case["ends"]:
+        values[end].backward()
+    return {
+        "data": [_plain(value, "data") for value in values],
+        "grads": [_plain(value, "grad") for value in leaves],
+    }
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _plain(value: object, name: str) -> float:
+    if isinstance(getattr(value, name, None), torch.Tensor):
+        raise AnswerError(f".{name} is a tensor; keep a plain number, a float.")
+    return as_attribute(value, name)
+
+
+def reference(data: float) -> tape.Value:
+    """What `run` builds."""
+    return tape.Value(data)
+
+
+class Value:
+    """A right answer; the wrong ones change a method of it."""
+
+    def __init__(self, data, sources=()):
+        self.data, self.grad, self.sources = data, 0.0, sources
+
+    def new(self, data, *sources):
+        return type(self)(data, sources)
+
+    def __add__(self, other):
+        return self.new(self.data + other.data, (self, 1.0), (other, 1.0))
+
+    def __mul__(self, other):
+        return self.new(self.data * other.data, (self, other.data), (other, self.data))
+
+    def relu(self):
+        return self.new(max(0.0, self.data), (self, 1.0 if self.data > 0 else 0.0))
+
+    def order(self):
+        order, seen = [], set()
+
+        def visit(value):
+            if id(value) not in seen:
+                seen.add(id(value))
+                for source, _ in value.sources:
+                    visit(source)
+                order.append(value)
+
+        visit(self)
+        return order[::-1]
+
+    def start(self, order):
+        for value in order:
+            if value.sources:
+                value.grad = 0.0
+        self.grad += 1.0
+
+    def receive(self, slope):
+        self.grad += slope
+
+    def backward(self):
+        order = self.order()
+        self.start(order)
+        for value in order:
+            for source, local in value.sources:
+                source.receive(value.grad * local)
+
+
+class Overwrites(Value):
+    def receive(self, slope):
+        self.grad = slope
+
+
+class SumTakesTheLeft(Value):
+    def __add__(self, other):
+        return self.new(self.data + other.data, (self, 1.0))
+
+
+class OwnFactor(Value):
+    def __mul__(self, other):
+        return self.new(self.data * other.data, (self, self.data), (other, other.data))
+
+
+class GateMissing(Value):
+    def relu(self):
+        return self.new(max(0.0, self.data), (self, 1.0))
+
+
+class OpenAtZero(Value):
+    def relu(self):
+        return self.new(max(0.0, self.data), (self, 1.0 if self.data >= 0 else 0.0))
+
+
+class GateByData(Value):
+    def relu(self):
+        return self.new(max(0.0, self.data), (self, max(0.0, self.data)))
+
+
+class PushesWhileItGathers(Value):
+    """Each call hands on all that has come so far, so a value used twice hands some on twice."""
+
+    def backward(self):
+        self.grad = 1.0
+        self.push()
+
+    def push(self):
+        for source, local in self.sources:
+            source.grad += self.grad * local
+            source.push()
+
+
+class StaleBetween(Value):
+    def start(self, order):
+        self.grad = 1.0
+
+
+class StartsAllOver(Value):
+    def start(self, order):
+        for value in order:
+            value.grad = 0.0
+        self.grad = 1.0
+
+
+class OneStepOnly(Value):
+    def order(self):
+        return [self]
+
+
+class NeverStarted(Value):
+    def start(self, order):
+        pass
+
+
+class WrongWayRound(Value):
+    def order(self):
+        return super().order()[::-1]
+
+
+class SetAtLeaves(Value):
+    def backward(self, slope=1.0):
+        if not self.sources:
+            self.grad = slope
+        for source, local in self.sources:
+            source.backward(slope * local)
+
+
+class SourcesInADict(Value):
+    def new(self, data, *sources):
+        return super().new(data, *dict(sources).items())
+
+
+class FirstVisit(Value):
+    """Before its sources instead of after them, which is another order than the reverse."""
+
+    def order(self):
+        order = []
+
+        def visit(value):
+            if value not in order:
+                order.append(value)
+                for source, _ in value.sources:
+                    visit(source)
+
+        visit(self)
+        return order
+
+
+class ReluOffTheTape(Value):
+    def relu(self):
+        return self.new(max(0.0, self.data))
+
+
+class LeafLeftOut(Value):
+    def backward(self):
+        if self.sources:
+            super().backward()
+
+
+class LeafSetToOne(Value):
+    def start(self, order):
+        super().start(order)
+        self.grad = 1.0
+
+
+class TapeFreed(Value):
+    def backward(self):
+        order = self.order()
+        super().backward()
+        for value in order:
+            value.sources = ()
+
+
+class VisitedForGood(Value):
+    visited = False
+
+    def order(self):
+        order = [value for value in super().order() if not value.visited]
+        for value in order:
+            value.visited = True
+        return order
+
+
+class FirstCallOnly(Value):
+    def backward(self):
+        if not getattr(self, "done", False):
+            super().backward()
+        self.done = True
+
+
+class ByPaths:
+    """Every path from the end to a leaf brings its product of slopes."""
+
+    def __init__(self, data, parents=()):
+        self.data, self.grad, self.parents = data, 0.0, parents
+
+    def __add__(self, other):
+        return ByPaths(self.data + other.data, [(self, 1.0), (other, 1.0)])
+
+    def __mul__(self, other):
+        return ByPaths(self.data * other.data, [(self, other.data), (other, self.data)])
+
+    def relu(self):
+        return ByPaths(max(self.data, 0.0), [(self, float(self.data > 0.0))])
+
+    def backward(self, slope=1.0):
+        self.grad += slope
+        for parent, local in self.parents:
+            parent.backward(slope * local)
+
+
+class ByAge:
+    """Every value has a number; backward goes from the youngest to the oldest."""
+
+    born = count()
+
+    def __init__(self, data):
+        self.data, self.grad, self.number, self.pull = data, 0.0, next(self.born), ()
+
+    def _made(self, data, *pull):
+        made = ByAge(data)
+        made.pull = pull
+        return made
+
+    def __add__(self, other):
+        return self._made(self.data + other.data, (self, lambda g: g), (other, lambda g: g))
+
+    def __mul__(self, other):
+        a, b = self.data, other.data
+        return self._made(a * b, (self, lambda g: g * b), (other, lambda g: g * a))
+
+    def relu(self):
+        return self._made(max(self.data, 0), (self, lambda g: g if self.data > 0 else 0.0))
+
+    def backward(self):
+        waiting = {self.number: (self, 1.0)}
+        while waiting:
+            value, slope = waiting.pop(max(waiting))
+            value.grad += slope
+            for source, back in value.pull:
+                _, so_far = waiting.get(source.number, (source, 0.0))
+                waiting[source.number] = (source, so_far + back(slope))
+
+
+EXERCISE = Exercise(
+    id="01a.tape",
+    title="a tape of your own",
+    source='Lecture 1, "Autograd by hand"; Module 2, "Autograd"',
+    kind="class",
+    ledger=("N14", "N15", "S12", "X58"),
+    minutes=20,
+    difficulty=3,
+    read=("N14", "N15", "N17"),
+    hints=(
+        "A value needs to know two things about each value it was made from: which one, and by how "
+        "much it itself grows per unit of that one.",
+        "A value used twice gets slopes from two sides. When may it hand its own on?",
+        "backward(): order all values so that each comes before those it was made from; "
+        "start with slope 1 here, 0 elsewhere, in a dictionary of this pass; go along and add "
+        "slope · local to each source; at a leaf, add the slope to grad.",
+    ),
+    signature="Value(data)",
+    parts=(
+        Part("forward", "the numbers of sums and products", points=1, fields=("data",)),
+        Part("chain", "gradients where each value is used once", points=1, fields=("grads",)),
+        Part("shared", "gradients where a value is used twice", points=1, fields=("grads",)),
+        Part("relu", "relu: a gate open, one closed, one at 0", points=1),
+        Part("again", "two backward passes add up", points=1, fields=("grads",)),
+        Part("large", "a larger graph of all of these", points=1, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"data": ".data of value", "grads": ".grad of leaf"},
+    by_hand=(tape.Value.backward, torch.autograd.backward, torch.autograd.grad),
+    wrong=(
+        Wrong(
+            "overwrites",
+            Overwrites,
+            "A value used twice kept only the slope that came last. Slopes from all sides add "
+            "up: +=, not =.",
+        ),
+        Wrong(
+            "sum-takes-the-left",
+            SumTakesTheLeft,
+            "The right-hand term of a sum got no slope. Both terms of a + b have slope 1.",
+            sure=True,
+        ),
+        Wrong(
+            "own-factor",
+            OwnFactor,
+            "In a * b each factor was given itself as slope. The slope of a is b, and of b it "
+            "is a.",
+        ),
+        Wrong(
+            "gate-missing",
+            GateMissing,
+            "A slope came through a relu whose input was negative. Where the input is not above "
+            "0 the slope is 0.",
+        ),
+        Wrong(
+            "open-at-zero",
+            OpenAtZero,
+            "A slope came through a relu at exactly 0. There torch's slope is 0, and so is ours.",
+        ),
+        Wrong(
+            "gate-by-data",
+            GateByData,
+            "The relu multiplied the slope by its own output. An open gate has slope 1.",
+        ),
+        Wrong(
+            "pushes-while-it-gathers",
+            PushesWhileItGathers,
+            "A value used twice handed the first slope on twice. Hand on only when all of them "
+            "have come: go through the values in order, latest first.",
+        ),
+        Wrong(
+            "stale-between",
+            StaleBetween,
+            "The second pass sent down what the first had left in values in between. Begin every "
+            "pass with fresh slopes; only the leaves add up over passes.",
+        ),
+        Wrong(
+            "starts-all-over",
+            StartsAllOver,
+            "The second backward() wiped out what the first had brought. It should add to .grad "
+            "of the leaves.",
+        ),
+        Wrong("overwrites", SetAtLeaves),
+        Wrong(
+            "one-operand-twice",
+            SourcesInADict,
+            "x * x kept one of its two slopes: a dictionary holds x once. Keep a list of pairs.",
+            sure=True,
+        ),
+        Wrong(
+            "first-visit",
+            FirstVisit,
+            "A value handed its slope on before all of it had come: in the order of the first "
+            "visit a value may stand before one that it helped to make. Append it after its "
+            "sources, and go through the list from its end.",
+        ),
+        Wrong(
+            "relu-off-the-tape",
+            ReluOffTheTape,
+            "No slope came through an open relu. It has to remember the value it was made from, "
+            "as + and * do.",
+            sure=True,
+        ),
+        Wrong(
+            "leaf-left-out",
+            LeafLeftOut,
+            "backward() of a leaf did not add 1 to its grad: its slope with respect to itself is "
+            "1, and it adds to what is there.",
+            sure=True,
+        ),
+        Wrong("leaf-left-out", LeafSetToOne, sure=True),
+        Wrong(
+            "second-call-stops",
+            FirstCallOnly,
+            "The second backward() did not add again what the first had. Leave nothing behind in "
+            "the values that stops it: keep what is visited in a local variable.",
+            sure=True,
+        ),
+        Wrong("second-call-stops", TapeFreed),
+        Wrong("second-call-stops", VisitedForGood),
+        Wrong(
+            "one-step-only",
+            OneStepOnly,
+            "Slopes came to the values that the last one was made from, and no further. Hand each "
+            "value's slope on to its own sources, beginning with the last value.",
+            sure=True,
+        ),
+        Wrong("one-step-only", WrongWayRound, sure=True),
+        Wrong("never-started", NeverStarted),
+    ),
+    right=(Value, ByPaths, ByAge),
+)

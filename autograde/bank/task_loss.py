@@ -1,0 +1,286 @@
+"""01b.task-loss: for each kind of task the loss that fits, on what model and loader give."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from autograde.bank.harness import Watch, as_loss, numpy_loss, slopes_of
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, kept
+from course.from_scratch import losses
+
+TASKS = {
+    "one-hot": "one of many",
+    "yes-no": "yes or no",
+    "labels": "many labels",
+    "number": "a number",
+}
+"""What a part is about, as the function is told it."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Outputs as a model makes them, targets as a loader gives them; also a batch of one."""
+    key = list(TASKS)[source.index] if part in ("single", "backward") else part
+    rows = 1 if part == "single" else source.integer(4, 6)
+    columns = source.integer(3, 4) if key in ("one-hot", "labels") else 1
+    targets = source.integers(2, rows, columns)
+    targets[0], targets[-1] = 1, 0  # both answers are there
+    if key == "one-hot":
+        index = source.integers(columns, rows)
+        index[:2] = torch.tensor([columns - 1, 0])[:rows]
+        targets = F.one_hot(index, columns)
+    if key == "yes-no":
+        targets = targets[:, 0] if rows > 1 else torch.ones(1, dtype=torch.long)
+    if key == "number":
+        targets = (3 * source.normal(rows) + 1).double()
+    if key == "labels" and source.index % 2 == 0:
+        targets = targets.bool()
+    outputs = 1.5 * source.normal(rows, columns)
+    if part in ("yes-no", "labels") and source.index == 1:
+        outputs[0, 0] = -300.0  # where 1 is right: a loss of 300
+    return {
+        "task": TASKS[key],
+        "outputs": outputs,
+        "targets": targets,
+        "dtype": "float32" if source.index != 1 else "float64",
+        "slopes": part == "backward",
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The loss, what flows back into the outputs, and what was changed."""
+    outputs = case["outputs"].to(device, getattr(torch, case["dtype"])).requires_grad_()
+    targets = case["targets"].to(device)
+    watch = Watch(data=[outputs, targets])
+    returned = function(case["task"], outputs, targets)
+    answer = {"loss": kept(as_loss, returned, "the loss"), "disturbed": watch.changed()}
+    if case["slopes"]:
+        answer["slopes"] = kept(slopes_of, returned, outputs)
+    return answer
+
+
+def reference(task: str, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The course's own losses, in NumPy, with their own gradients."""
+    out, target = outputs.detach().cpu().double().numpy(), targets.cpu().double().numpy()
+    pairs = {
+        "one of many": (losses.cross_entropy, losses.cross_entropy_backward),
+        "yes or no": (losses.bce_with_logits, losses.bce_with_logits_backward),
+        "many labels": (losses.bce_with_logits, losses.bce_with_logits_backward),
+        "a number": (losses.mse, losses.mse_backward),
+    }
+    fitting = target.argmax(axis=1) if task == "one of many" else target.reshape(out.shape)
+    value, grad = (function(out, fitting) for function in pairs[task])
+    return numpy_loss(value, grad, outputs)
+
+
+def classes(outputs, targets):
+    return F.cross_entropy(outputs, targets.argmax(dim=1))
+
+
+def yes_no(outputs, targets):
+    return F.binary_cross_entropy_with_logits(outputs[:, 0], targets.to(outputs.dtype))
+
+
+def labels(outputs, targets):
+    return F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype))
+
+
+def number(outputs, targets):
+    return F.mse_loss(outputs[:, 0], targets.to(outputs.dtype))
+
+
+def made_of(**other):
+    """A right answer, or with the loss of one task changed a wrong one."""
+    by_task = {
+        "one of many": other.get("classes", classes),
+        "yes or no": other.get("yes_no", yes_no),
+        "many labels": other.get("labels", labels),
+        "a number": other.get("number", number),
+    }
+    after = other.get("after", lambda loss: loss)
+
+    def task_loss(task, outputs, targets):
+        return after(by_task[task](outputs, targets))
+
+    return task_loss
+
+
+softmax_first = made_of(classes=lambda z, t: F.cross_entropy(z.softmax(1), t.argmax(1)))
+one_hot_as_labels = made_of(classes=labels)
+squared_classes = made_of(classes=lambda z, t: F.mse_loss(z.softmax(1), t.to(z.dtype)))
+argmax_of_columns = made_of(
+    classes=lambda z, t: F.cross_entropy(z, F.pad(t.argmax(0), (0, 9))[: len(z)] % z.shape[1])
+)
+nll_of_logits = made_of(classes=lambda z, t: F.nll_loss(z, t.argmax(1)))
+sigmoid_twice = made_of(yes_no=lambda z, t: yes_no(z.sigmoid(), t))
+sigmoid_then_bce = made_of(
+    yes_no=lambda z, t: F.binary_cross_entropy(z[:, 0].sigmoid(), t.to(z.dtype))
+)
+broadcast_yes_no = made_of(
+    yes_no=lambda z, t: F.binary_cross_entropy_with_logits(
+        z.expand(-1, len(t)), t.to(z.dtype).expand(len(t), -1)
+    )
+)
+squared_yes_no = made_of(yes_no=lambda z, t: F.mse_loss(z[:, 0].sigmoid(), t.to(z.dtype)))
+squared_logit = made_of(yes_no=number)
+long_labels = made_of(yes_no=lambda z, t: F.binary_cross_entropy_with_logits(z[:, 0], t))
+column_of_classes = made_of(yes_no=lambda z, t: F.cross_entropy(z, t * 0))
+squeezed = made_of(yes_no=lambda z, t: yes_no(z.squeeze()[:, None], t))
+labels_as_classes = made_of(labels=lambda z, t: F.cross_entropy(z, t.to(z.dtype)))
+labels_added = made_of(labels=lambda z, t: labels(z, t) * z.shape[1])
+labels_softmax = made_of(labels=lambda z, t: F.binary_cross_entropy(z.softmax(1), t.to(z.dtype)))
+labels_of_the_first = made_of(labels=lambda z, t: labels(z[:, :1], t[:, :1]))
+sigmoid_twice_labels = made_of(labels=lambda z, t: labels(z.sigmoid(), t))
+broadcast = made_of(number=lambda y, t: (y - t.to(y.dtype)).square().mean())
+summed = made_of(number=lambda y, t: number(y, t) * len(t))
+rooted = made_of(number=lambda y, t: number(y, t).sqrt())
+absolute = made_of(number=lambda y, t: F.l1_loss(y[:, 0], t.to(y.dtype)))
+halved = made_of(number=lambda y, t: number(y, t) / 2)
+rounded = made_of(number=lambda y, t: number(y, t.long()))
+huber = made_of(number=lambda y, t: F.smooth_l1_loss(y[:, 0], t.to(y.dtype)))
+smoothed = made_of(classes=lambda z, t: F.cross_entropy(z, t.argmax(1), label_smoothing=0.1))
+one_label = made_of(labels=lambda z, t: F.multi_margin_loss(z, t.long().argmax(1)))
+off_the_outputs = made_of(number=lambda y, t: number(y.detach(), t).requires_grad_())
+always_classes = made_of(yes_no=lambda z, t: F.cross_entropy(F.pad(z, (1, 0)), t))
+item = made_of(after=lambda loss: loss.item())
+detached = made_of(after=lambda loss: loss.detach())
+
+
+def with_branches(task, outputs, targets):
+    if task == "one of many":
+        return F.cross_entropy(outputs, targets.to(outputs.dtype))  # one-hot floats are odds
+    targets = targets.to(outputs.dtype).reshape(outputs.shape)
+    if task == "a number":
+        return torch.nn.MSELoss()(outputs, targets)
+    return torch.nn.BCEWithLogitsLoss()(outputs, targets)
+
+
+def by_hand(task, outputs, targets):
+    if task == "one of many":
+        hit = (outputs * targets).sum(dim=1)
+        return (outputs.logsumexp(dim=1) - hit).mean()
+    column = targets.to(outputs).view_as(outputs)
+    if task == "a number":
+        return ((outputs - column) ** 2).mean()
+    return (F.softplus(outputs) - outputs * column).mean()
+
+
+def with_modules(task, outputs, targets):
+    if task in ("yes or no", "a number"):
+        targets = targets.unsqueeze(1)
+    criterion = {
+        "one of many": torch.nn.CrossEntropyLoss(),
+        "yes or no": torch.nn.BCEWithLogitsLoss(),
+        "many labels": torch.nn.BCEWithLogitsLoss(),
+        "a number": torch.nn.MSELoss(),
+    }[task]
+    if task == "one of many":
+        return criterion(outputs, targets.nonzero()[:, 1])
+    return criterion(outputs, targets.type(outputs.dtype))
+
+
+def with_other_losses(task, outputs, targets):
+    if task == "one of many":
+        return F.nll_loss(F.log_softmax(outputs, dim=1), targets.max(1).indices)
+    targets = targets.to(outputs)
+    if task == "many labels":
+        return F.multilabel_soft_margin_loss(outputs, targets)
+    if task == "a number":
+        return F.mse_loss(outputs.flatten(), targets)
+    return -F.logsigmoid((2 * targets - 1) * outputs[:, 0]).mean()
+
+
+EXERCISE = Exercise(
+    id="01b.task-loss",
+    title="the loss that fits the task",
+    source='Engineering module, "Building models"',
+    ledger=("T05", "X14", "X17", "F07", "F08", "F12", "F13"),
+    minutes=12,
+    difficulty=2,
+    read=("F08", "F12", "F13", "F150"),
+    hints=(
+        "For each task write down two shapes and two dtypes: the outputs', and the targets'. Which "
+        "loss wants which?",
+        "Cross-entropy for one of many, BCE with logits for yes or no and for many labels, squared "
+        "error for a number. The last three want floats, and equal shapes.",
+        "One-hot to indices: targets.argmax(dim=1). Otherwise targets.to(outputs.dtype)"
+        ".view_as(outputs); then F.cross_entropy, F.binary_cross_entropy_with_logits, F.mse_loss.",
+    ),
+    signature="task_loss(task, outputs, targets)",
+    parts=(
+        Part("one-hot", "one of many: logits [B, C], one-hot targets", points=1),
+        Part("yes-no", "yes or no: logits [B, 1], targets [B]", points=1),
+        Part("labels", "many labels: logits [B, L], targets [B, L]", points=1),
+        Part("number", "a number: outputs [B, 1], targets [B]", points=1),
+        Part("backward", "gradients, for each task", points=1, cases=4, fields=("slopes",)),
+        Part("single", "a batch of one, for each task", points=1, cases=4, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"loss": "the loss", "slopes": "the gradient of the outputs at"},
+    by_hand=(losses.cross_entropy, losses.bce_with_logits, losses.mse),
+    wrong=(
+        Wrong("softmax-first", softmax_first,
+              "One of many: the logits went through softmax first, and cross-entropy has a "
+              "softmax inside already."),
+        Wrong("one-hot-as-labels", one_hot_as_labels,
+              "One of many: that is a yes-or-no loss for each class. The classes exclude each "
+              "other: cross_entropy."),
+        Wrong("squared-classes", squared_classes,
+              "One of many: that is the squared error of the probabilities. Use cross_entropy."),
+        Wrong("argmax-of-columns", argmax_of_columns),
+        Wrong("nll-of-logits", nll_of_logits,
+              "One of many: nll_loss takes log-probabilities, and it was given logits."),
+        Wrong("sigmoid-twice", sigmoid_twice,
+              "Yes or no: the logits went through a sigmoid, and the loss with logits has a "
+              "sigmoid inside already."),
+        Wrong("sigmoid-then-bce", sigmoid_then_bce,
+              "Yes or no: with large logits the sigmoid is exactly 0 or 1, and torch cuts the "
+              "loss off at 100. binary_cross_entropy_with_logits keeps it.", sure=True),
+        Wrong("broadcast-yes-no", broadcast_yes_no,
+              "Yes or no: every output was compared with every target, since [B, 1] and [B] are "
+              "broadcast to [B, B]. Make the shapes equal."),
+        Wrong("squared-yes-no", squared_yes_no,
+              "Yes or no: that is the squared error of the probability. Use binary cross-entropy "
+              "with logits."),
+        Wrong("squared-logit", squared_logit,
+              "Yes or no: that is the squared error of the logit, as if it were to be 0 or 1."),
+        Wrong("long-labels", long_labels),
+        Wrong("column-of-classes", column_of_classes, sure=True),
+        Wrong("squeezed", squeezed),
+        Wrong("labels-as-classes", labels_as_classes,
+              "Many labels: cross-entropy makes the labels compete. Each is a yes or no of its "
+              "own: binary cross-entropy with logits."),
+        Wrong("labels-added", labels_added,
+              "Many labels: the losses of an example's labels were added up. The mean over all "
+              "entries is asked for."),
+        Wrong("labels-softmax", labels_softmax),
+        Wrong("labels-of-the-first", labels_of_the_first),
+        Wrong("sigmoid-twice-labels", sigmoid_twice_labels,
+              "Many labels: the logits went through a sigmoid, and the loss with logits has a "
+              "sigmoid inside already."),
+        Wrong("broadcast", broadcast,
+              "A number: every output was compared with every target, since [B, 1] minus [B] is "
+              "[B, B]. Make the shapes equal."),
+        Wrong("summed", summed,
+              "A number: the squares were added up. Divide by how many there are."),
+        Wrong("rooted", rooted, "A number: that is the root of the mean square."),
+        Wrong("absolute", absolute,
+              "A number: that is the absolute error. The squared one is asked for here."),
+        Wrong("halved", halved, "A number: that is half of the mean square."),
+        Wrong("rounded", rounded,
+              "A number: the targets lost their decimals. Convert them to the outputs' dtype, not "
+              "to long."),
+        Wrong("item", item, "The numbers are right, and they are plain ones: nothing can flow "
+              "back from them. Leave out item().", sure=True),
+        Wrong("detached", detached, "The numbers are right, and their graph is gone: nothing can "
+              "flow back. Leave out detach() and no_grad().", sure=True),
+        Wrong("huber", huber),
+        Wrong("smoothed", smoothed),
+        Wrong("one-label", one_label),
+        Wrong("off-the-outputs", off_the_outputs),
+    ),
+    right=(made_of(), with_branches, by_hand, with_modules, always_classes, with_other_losses),
+)  # fmt: skip

@@ -1,0 +1,569 @@
+"""03a.training-script: the whole of training in one function, graded by what it does.
+
+Each part is tried where only it can be wrong: what an update does in a single epoch, the validation
+loss with a learning rate of 0, the best epoch with validation losses that are laid down beforehand.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import TRAINED, Training, draw_batches, draw_training
+from autograde.exercise import (
+    Answer,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_index,
+    as_numbers,
+    kept_entries,
+)
+from autograde.kinds.fix import variant
+from course.data import InMemoryLoader, load
+from course.engine import EarlyStopping, evaluate, train_step
+
+STEP = 100.0
+"""Between two laid-down validation losses: far more than what a model can add of its own."""
+GOOD = 0.93
+"""Accuracy on validation that 60 updates reach with every seed (lowest of 200 seeds: 0.955)."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Batches of unlike size, and what the part asks about."""
+    if part == "accuracy":
+        return {"part": part, "seed": source.integer(0, 100_000)}
+    sizes = [source.integer(3, 5) for _ in range(source.integer(2, 3))] + [2]
+    vary, norm = part == "weights", part == "modes"
+    stale = part == "weights"
+    case = draw_training(source, sizes, vary=vary, norm=norm, dropout=norm, stale=stale)
+    features, classes = case["layers"][0], case["layers"][-1]
+    val = draw_batches(source, [source.integer(4, 6), source.integer(1, 2)], features, classes)
+    case |= {"part": part, "val": val, "epochs": 3, "patience": 5, "levels": []}
+    if part == "weights":
+        case["epochs"] = 1
+        for batch in case["batches"]:
+            batch["inputs"] *= 4  # gradients longer than 1
+    if part == "losses":
+        case["lr"] = 0.0
+    if part == "finite":
+        case["batches"][1]["inputs"][0, 0] = math.nan
+    if part == "best":
+        case |= _levels(source)
+    return case
+
+
+def _levels(source: Draw) -> Case:
+    """How high validation lies in each epoch: better at the last moment, then worse until the end.
+
+    The second case is over before patience is, at an epoch that is not the best.
+    """
+    patience = source.integer(2, 3)
+    rises = [5 + source.integer(1, 3) for _ in range(patience - 1)]
+    levels = [8, 5, *rises, 2, *(7 - i for i in range(patience + 2))]
+    epochs = len(levels) if source.index != 1 else patience + 3
+    return {"patience": patience, "levels": levels, "epochs": epochs}
+
+
+class Leveled(nn.Module):
+    """Cross entropy; of targets with a level in them, at that level."""
+
+    def __init__(self, classes: int, levels: list[int]) -> None:
+        super().__init__()
+        self.classes, self.levels = classes, torch.tensor([0, *levels])
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        level = self.levels.to(targets.device)[targets // self.classes]
+        return F.cross_entropy(logits, targets % self.classes) + STEP * level.double().mean()
+
+
+class Validation:
+    """The validation loader: notes the model's state whenever a pass begins."""
+
+    def __init__(self, t: Training, case: Case, device: torch.device) -> None:
+        dtype = getattr(torch, case["dtype"])
+        self.batches = [
+            (batch["inputs"].to(device, dtype), batch["targets"].to(device))
+            for batch in case["val"]
+        ]
+        self.t, self.levels, self.classes = t, case["levels"], case["layers"][-1]
+        self.states: list[dict[str, Tensor]] = []
+
+    def __iter__(self) -> Any:
+        with torch.inference_mode(False):  # the answer may validate under it
+            self.states.append(self.t.state())
+        shift = self.classes * min(len(self.states), len(self.levels))
+        return iter([(inputs, targets + shift) for inputs, targets in self.batches])
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """What came back, where it stopped, whose weights are left, and in which modes it ran."""
+    if case["part"] == "accuracy":
+        return {"accuracy": _on_digits(function, case["seed"], device)}
+    t = Training(case, device)
+    val = Validation(t, case, device)
+    criterion = t.criterion
+    if case["levels"]:
+        criterion = Leveled(val.classes, case["levels"])
+    scheduler = torch.optim.lr_scheduler.StepLR(t.optimizer, step_size=1, gamma=0.5)
+    t.remember()
+    trained, validated = _watch_modes(t, val)
+    raised, returned = "", None
+    try:
+        given = (t.model, t.batches, val, criterion, t.optimizer, scheduler)
+        returned = function(*given, case["epochs"], case["patience"])
+    except FloatingPointError as fault:
+        if type(fault).__name__ == "NotAllowedError":
+            raise
+        raised = "FloatingPointError"
+    state = t.state()
+    finite = all(value.isfinite().all() for value in state.values())
+    same = [i for i, kept in enumerate(val.states) if _equal(kept, state)]
+    return {
+        "state": state,
+        "lr": [float(group["lr"]) for group in t.optimizer.param_groups],
+        "disturbed": t.changed(TRAINED | {"options"}),
+        "training": _one(trained),
+        "validation": _one(validated),
+        "epochs": len(val.states),
+        "left": f"those of epoch {same[0]}" if same else "those of none of the epochs",
+        "raised": raised or "nothing",
+        "finite": "finite" if finite else "not finite",
+        **(dict.fromkeys(RETURNED, raised) if raised else kept_entries(returned, RETURNED)),
+    }
+
+
+RETURNED = {
+    "best_epoch": (as_index, "the best epoch, counted from 0"),
+    "val_losses": (
+        lambda value, what: as_numbers(value, "val_losses", what),  # a helper would be guarded
+        "the validation losses, one per epoch",
+    ),
+}
+
+
+def _watch_modes(t: Training, val: Validation) -> tuple[list[str], list[str]]:
+    """Of each forward pass in training and in validation: the mode, and whether it made a graph."""
+    ours = {inputs.data_ptr() for inputs, _ in val.batches}
+    trained: list[str] = []
+    validated: list[str] = []
+
+    def note(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        modes = {"train" if m.training else "eval" for m in module.modules()}
+        mode = f"{modes.pop()} mode" if len(modes) == 1 else "train mode in some modules only"
+        if args[0].data_ptr() in ours:
+            validated.append(f"{mode}, {'with' if output.requires_grad else 'without'} a graph")
+        else:
+            trained.append(mode)
+
+    t.model.register_forward_hook(note)
+    t.remember()
+    return trained, validated
+
+
+def _one(said: list[str]) -> str:
+    """The same everywhere, or the first that is otherwise."""
+    kinds = list(dict.fromkeys(said))
+    return ", then ".join(kinds) if kinds else "no pass at all"
+
+
+def _equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def _on_digits(function, seed: int, device: torch.device) -> str:
+    """Whether a small network reads handwritten digits after 60 updates."""
+    torch.manual_seed(seed)
+    data = load("digits")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).to(device)
+    inputs, targets = data.train_inputs[:640].to(device), data.train_targets[:640].to(device)
+    loader = InMemoryLoader(inputs, targets, batch_size=64, shuffle=True, seed=seed)
+    val = [(data.val_inputs.to(device), data.val_targets.to(device))]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=6)
+    function(model, loader, val, nn.CrossEntropyLoss(), optimizer, scheduler, 6, 3)
+    model.eval()
+    with torch.no_grad():
+        (inputs, targets), *_ = val
+        accuracy = (model(inputs).argmax(dim=1) == targets).double().mean().item()
+    return f"at least {GOOD:.0%}" if accuracy >= GOOD else f"{accuracy:.0%}"
+
+
+def reference(
+    model, train_loader, val_loader, criterion, optimizer, scheduler, max_epochs, patience
+) -> dict[str, Any]:
+    """The engine's step, evaluation and stopping rule."""
+    rule, losses, weights = EarlyStopping(patience), [], {}
+    for epoch in range(max_epochs):
+        model.train()
+        for batch in train_loader:
+            train_step(model, [batch], criterion, optimizer, max_norm=1.0)
+        scheduler.step()
+        losses.append(evaluate(model, val_loader, criterion)["loss"])
+        over = rule.update(losses[-1], epoch=epoch)
+        if rule.best_epoch == epoch:
+            weights = copy.deepcopy(model.state_dict())
+        if over:
+            break
+    model.load_state_dict(weights)
+    return {"best_epoch": rule.best_epoch, "val_losses": losses}
+
+
+SCRIPT = """
+def train_model(
+    model, train_loader, val_loader, criterion, optimizer, scheduler, max_epochs, patience
+):
+    best, best_epoch, waited, weights, val_losses = float("inf"), None, 0, None, []
+    for epoch in range(max_epochs):
+        model.train()
+        for inputs, targets in train_loader:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            if not torch.isfinite(loss):
+                raise FloatingPointError(f"epoch {epoch}: the loss is {loss.item()}")
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        scheduler.step()
+        model.eval()
+        total, num_examples = 0.0, 0
+        with torch.no_grad():
+            for inputs, targets in val_loader:
+                total += criterion(model(inputs), targets).item() * len(targets)
+                num_examples += len(targets)
+        val_losses.append(total / num_examples)
+        if val_losses[-1] < best:
+            best, best_epoch, waited = val_losses[-1], epoch, 0
+            weights = {name: value.clone() for name, value in model.state_dict().items()}
+        else:
+            waited += 1
+            if waited >= patience:
+                break
+    model.load_state_dict(weights)
+    return {"best_epoch": best_epoch, "val_losses": val_losses}
+"""
+CLEAR = "            optimizer.zero_grad()\n"
+CHECK = "            if not torch.isfinite(loss):\n"
+RAISE = '                raise FloatingPointError(f"epoch {epoch}: the loss is {loss.item()}")\n'
+BACKWARD = "            loss.backward()\n"
+CLIP = "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+UPDATE = "            optimizer.step()\n"
+EPOCHS, TRAIN = "    for epoch in range(max_epochs):\n", "        model.train()\n"
+SCHEDULE, EVAL = "        scheduler.step()\n", "        model.eval()\n"
+CLONED = "{name: value.clone() for name, value in model.state_dict().items()}"
+LOAD = "    model.load_state_dict(weights)\n"
+SIZED = ".item() * len(targets)"
+
+script = partial(variant, SCRIPT, __file__)
+whole = script()
+not_cleared = script((CLEAR, ""))
+cleared_too_early = script((CLEAR, ""), (CLIP, CLEAR + CLIP))
+never_steps = script((UPDATE, ""))
+not_clipped = script((CLIP, ""))
+clipped_too_late = script((CLIP + UPDATE, UPDATE + CLIP))
+clipped_too_early = script((CLIP, ""), (BACKWARD, CLIP + BACKWARD))
+clipped_by_value = script(("clip_grad_norm_(", "clip_grad_value_("))
+clipped_one_by_one = script(
+    (CLIP, "            for p in model.parameters():\n"
+           "                nn.utils.clip_grad_norm_([p], 1.0)\n")
+)  # fmt: skip
+schedule_per_batch = script((SCHEDULE, ""), (UPDATE, UPDATE + "    " + SCHEDULE))
+schedule_first = script((SCHEDULE, ""), (TRAIN, SCHEDULE + TRAIN))
+no_schedule = script((SCHEDULE, ""))
+train_once = script((TRAIN, ""), (EPOCHS, "    model.train()\n" + EPOCHS))
+never_eval = script((EVAL, ""))
+graph_built = script(("torch.no_grad()", "torch.enable_grad()"))
+batch_means = script((SIZED, ".item()"), ("num_examples += len(targets)", "num_examples += 1"))
+means_over_examples = script((SIZED, ".item()"))
+last_batch = script(("total += criterion", "total = criterion"))
+last_weights = script((LOAD, ""))
+alias_kept = script((CLONED, "model.state_dict()"))
+one_too_late = script(("waited >= patience", "waited > patience"))
+never_reset = script(("best_epoch, waited = val_losses[-1], epoch, 0",
+                      "best_epoch = val_losses[-1], epoch"))  # fmt: skip
+against_the_last = script(
+    ("val_losses[-1] < best:", "val_losses[-1] < (val_losses[-2:-1] or [best])[0]:")
+)
+never_stops = script(("                break\n", "                pass\n"))
+counted_from_one = script(("epoch, 0\n", "epoch + 1, 0\n"))
+last_epoch_returned = script(('"best_epoch": best_epoch', '"best_epoch": epoch'))
+best_loss_only = script(('"val_losses": val_losses', '"val_losses": best'))
+not_checked = script((CHECK + RAISE, ""))
+checked_too_late = script((CHECK + RAISE, ""), (UPDATE, UPDATE + CHECK + RAISE))
+bad_batch_skipped = script((RAISE, "                continue\n"))
+stops_quietly = script((RAISE, "                break\n"))
+
+
+def in_small_functions(
+    model, train_loader, val_loader, criterion, optimizer, scheduler, max_epochs, patience
+):
+    def update(inputs, targets):
+        loss = criterion(model(inputs), targets)
+        if not math.isfinite(loss.item()):
+            raise FloatingPointError("the loss is not finite")
+        model.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(list(model.parameters()), max_norm=1)
+        optimizer.step()
+
+    @torch.inference_mode()
+    def validate():
+        model.train(False)
+        pairs = [(criterion(model(x), y), y.shape[0]) for x, y in val_loader]
+        return float(sum(loss * size for loss, size in pairs) / sum(size for _, size in pairs))
+
+    losses: list[float] = []
+    kept: dict[str, Tensor] = {}
+    for _ in range(max_epochs):
+        model.train(True)
+        for inputs, targets in train_loader:
+            update(inputs, targets)
+        scheduler.step()
+        losses.append(validate())
+        best = losses.index(min(losses))
+        if best == len(losses) - 1:
+            kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        if len(losses) - 1 - best >= patience:
+            break
+    model.load_state_dict(kept)
+    return {"val_losses": losses, "best_epoch": best}
+
+
+def cleared_at_the_end(
+    model, train_loader, val_loader, criterion, optimizer, scheduler, max_epochs, patience
+):
+    optimizer.zero_grad()
+    record = []
+    best = copy.deepcopy(model)
+    while len(record) < max_epochs:
+        model.train()
+        for inputs, targets in train_loader:
+            loss = criterion(model(inputs), targets)
+            if loss.isnan() or loss.isinf():
+                raise FloatingPointError(str(loss))
+            loss.backward()
+            grads = [p.grad for p in model.parameters() if p.grad is not None]
+            norm = torch.stack([grad.norm() for grad in grads]).norm()
+            for grad in grads:
+                grad.mul_(min(1.0, 1.0 / (norm.item() + 1e-6)))
+            optimizer.step()
+            optimizer.zero_grad()
+        scheduler.step()
+        model.eval()
+        pairs = list(val_loader)
+        with torch.no_grad():
+            losses = torch.stack([criterion(model(x), y) for x, y in pairs]).double()
+        sizes = torch.tensor([len(y) for _, y in pairs], device=losses.device)
+        record.append(float((losses * sizes).sum() / sizes.sum()))
+        if record[-1] == min(record) and record.count(record[-1]) == 1:
+            best, waited = copy.deepcopy(model), 0
+            best_epoch = len(record) - 1
+        else:
+            waited += 1
+        if waited == patience:
+            break
+    model.load_state_dict(best.state_dict())
+    return {"best_epoch": best_epoch, "val_losses": record}
+
+
+EXERCISE = Exercise(
+    id="03a.training-script",
+    title="the whole training script, from memory",
+    source='Lecture 3, "The training recipe"; module lab 3',
+    ledger=("X10", "X25", "C01", "C10", "C13", "F28", "F111", "B39"),
+    minutes=30,
+    difficulty=3,
+    read=("course.engine.train_step", "course.engine.EarlyStopping", "F28"),
+    hints=(
+        "Write it as comments first: before the epochs, each batch, after the batches, after the "
+        "last epoch. Every line has one of these four places.",
+        "Per batch: clear, forward, loss, is it finite, backward, clip, step. Per epoch: train(), "
+        "the batches, the schedule, eval(), validation, better or waiting?",
+        "Keep {name: value.clone() ...} of state_dict() whenever the loss is below the best, set "
+        "the waiting to 0, else count it up and break at patience. After the loop load what was "
+        "kept.",
+    ),
+    signature="train_model(model, train_loader, val_loader, criterion, optimizer, scheduler, "
+    "max_epochs, patience)",
+    parts=(
+        Part(
+            "weights",
+            "the updates of one epoch, with any criterion and optimizer",
+            points=2,
+            cases=3,
+            fields=("state", "lr", "disturbed"),
+        ),
+        Part(
+            "modes",
+            "train mode for training, eval mode without a graph for validation",
+            points=1,
+            fields=("training", "validation"),
+        ),
+        Part("losses", "the validation losses", points=1, fields=("val_losses",)),
+        Part(
+            "best",
+            "where it stops, and the best epoch's weights in the model",
+            points=2,
+            cases=3,
+            fields=("epochs", "left", "best_epoch"),
+        ),
+        Part(
+            "finite",
+            "a training loss that is not finite",
+            points=1,
+            fields=("raised", "finite"),
+        ),
+        Part(
+            "accuracy",
+            "digits read after 60 updates, from several seeds",
+            points=1,
+            hidden=True,
+        ),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "state": "after one epoch,",
+        "lr": "after one epoch, the learning rate",
+        "training": "at the training batches the model's mode",
+        "validation": "at the validation batches the model's mode",
+        "val_losses": "val_losses",
+        "epochs": "the number of epochs until it stopped",
+        "left": "the weights left in the model:",
+        "best_epoch": "best_epoch",
+        "raised": "with a nan among the inputs, what was raised:",
+        "finite": "with a nan among the inputs, the weights left:",
+        "accuracy": "the accuracy on validation",
+    },
+    wrong=(
+        Wrong(
+            "not-cleared",
+            not_cleared,
+            "The weights are those of a loop in which gradients are never cleared. Call "
+            "optimizer.zero_grad() before each backward().",
+        ),
+        Wrong("never-steps", never_steps),
+        Wrong("never-steps", cleared_too_early),
+        Wrong(
+            "not-clipped",
+            not_clipped,
+            "The weights are those of unclipped gradients. Between backward() and step(), clip "
+            "the joint norm of all gradients to 1.",
+        ),
+        Wrong("not-clipped", clipped_too_late),
+        Wrong("not-clipped", clipped_too_early),
+        Wrong(
+            "clipped-by-value",
+            clipped_by_value,
+            "Each entry of the gradients was clipped by itself, which turns their direction. Clip "
+            "the joint norm: clip_grad_norm_.",
+        ),
+        Wrong("clipped-one-by-one", clipped_one_by_one),
+        Wrong(
+            "schedule-per-batch",
+            schedule_per_batch,
+            "The weights are those of a learning rate that changes after every batch. The "
+            "scheduler counts epochs: call scheduler.step() once per epoch, after its batches.",
+        ),
+        Wrong("schedule-first", schedule_first),
+        Wrong(
+            "no-schedule",
+            no_schedule,
+            "The learning rate is the same after the epoch as before it. Call scheduler.step() "
+            "once per epoch, after its batches.",
+        ),
+        Wrong(
+            "train-once",
+            train_once,
+            "The first epoch trained in train mode, later ones in eval mode, in which validation "
+            "had left the model. Call model.train() at the start of every epoch.",
+        ),
+        Wrong("never-eval", never_eval),
+        Wrong(
+            "graph-built",
+            graph_built,
+            "Validation built a graph that nobody uses, and its memory. Put the pass into `with "
+            "torch.no_grad():`.",
+        ),
+        Wrong(
+            "batch-means",
+            batch_means,
+            "val_losses holds means of the batches' means, in which a short batch counts as much "
+            "as a full one. Multiply each loss by len(targets), and divide by the examples.",
+        ),
+        Wrong(
+            "means-over-examples",
+            means_over_examples,
+            "val_losses holds sums of batch means over the number of examples. Multiply each "
+            "batch's mean by len(targets) first.",
+        ),
+        Wrong("last-batch", last_batch),
+        Wrong(
+            "last-weights",
+            last_weights,
+            "The model was left with the weights of the last epoch. Keep a clone of every tensor "
+            "of state_dict() at the best epoch, and load them at the end.",
+        ),
+        Wrong("last-weights", alias_kept),
+        Wrong(
+            "one-too-late",
+            one_too_late,
+            "It stopped one epoch late: with patience 3 the third epoch in a row without a lower "
+            "loss is the last.",
+        ),
+        Wrong(
+            "never-reset",
+            never_reset,
+            "It stopped too early: patience counts epochs in a row, so a lower loss starts the "
+            "count again.",
+        ),
+        Wrong("against-the-last", against_the_last),
+        Wrong(
+            "never-stops",
+            never_stops,
+            "All epochs were run, though validation had been no lower for `patience` epochs in a "
+            "row. Count them, and break.",
+        ),
+        Wrong(
+            "counted-from-one",
+            counted_from_one,
+            "best_epoch is one too high: epochs are counted from 0.",
+        ),
+        Wrong("last-epoch-returned", last_epoch_returned),
+        Wrong("best-loss-only", best_loss_only),
+        Wrong("not-checked", not_checked),
+        Wrong(
+            "checked-too-late",
+            checked_too_late,
+            "It raised, but after step(): the weights were nan by then. Look at the loss before "
+            "backward().",
+        ),
+        Wrong(
+            "bad-batch-skipped",
+            bad_batch_skipped,
+            "Nothing was raised, though a loss was nan: its batch was passed over quietly. Raise "
+            "a FloatingPointError.",
+        ),
+        Wrong("bad-batch-skipped", stops_quietly),
+        *common(
+            whole,
+            *("own-criterion", "own-optimizer", "first-group-only", "float-targets"),
+            *("global-model", "global-optimizer", "returns-none", "returns-text"),
+            *("changes-lr", "changes-requires-grad", "changes-dtype", "leaves-a-hook"),
+        ),
+    ),
+    right=(whole, in_small_functions, cleared_at_the_end),
+)

@@ -1,0 +1,41 @@
+"""04a.velocity: momentum under a constant gradient, step by step and in the limit."""
+
+from autograde.exercise import Part, Wrong
+from autograde.kinds import Number
+
+EXERCISE = Number(
+    id="04a.velocity", title="momentum under a constant gradient",
+    source='Annotated-loop essay, "The weight update"', ledger=("N30", "T17"),
+    minutes=6, difficulty=1, read=("N30", "F149"),
+    hints=("Write down v after each step: the first is g itself.",
+           "v ← μ·v + g, then θ ← θ - lr·v: the rate multiplies all of v. When does v stay?",
+           "v: g, (1 + μ)g, (1 + μ + μ²)g; the weight moves by lr times their sum. A v that stays "
+           "is v = μv + g. Nesterov's step is lr·(g + μ·v), with the v just made."),
+    question="torch's SGD with lr = {lr} and momentum {mu}; the weight is 0 before the first step "
+    "and its gradient is {g} at every step.",
+    inputs={"lr": [0.02, 0.05, 0.1, 0.2], "mu": [0.5, 0.6, 0.7, 0.8], "g": (2, 9)},
+    answer=lambda lr, mu, g: {
+        "velocity": g * (1 + mu + mu**2), "weight": -lr * g * (3 + 2 * mu + mu**2),
+        "limit": lr * g / (1 - mu), "nesterov": -lr * g * (1 + mu)},
+    parts=(Part("velocity", "the velocity after three steps", points=1),
+           Part("weight", "the weight after three steps", points=1),
+           Part("limit", "the length of a step, after very many of them", points=0.5),
+           Part("nesterov", "the weight after one step with nesterov=True", points=0.5)),
+    wrong=(
+        Wrong("damped", lambda lr, mu, g: {
+            "velocity": g * (1 - mu**3), "weight": -lr * g * (3 - mu - mu**2 - mu**3)},
+              "That averages, with g times 1 - {mu}. torch adds all of g: v ← {mu}·v + g."),
+        Wrong("no-memory", lambda lr, mu, g: {
+            "velocity": float(g), "weight": -3.0 * lr * g, "limit": lr * g, "nesterov": -lr * g},
+              "That is SGD without momentum: here {mu} of the last push stays."),
+        Wrong("a-step-short", lambda lr, mu, g: {
+            "velocity": g * (1 + mu), "weight": -lr * g * (2 + mu)},
+              "That is the value after two steps: the first step's v is the gradient itself."),
+        Wrong("last-step-alone", lambda lr, mu, g: {"weight": -lr * g * (1 + mu + mu**2)},
+              "That is the third step alone. The weight has made three."),
+        Wrong("uphill", lambda lr, mu, g: {"weight": lr * g * (3 + 2 * mu + mu**2)},
+              "The size is right, the side is not: a step goes against the gradient."),
+        Wrong("no-rate", lambda lr, mu, g: {"limit": g / (1 - mu), "nesterov": -g * (1 + mu)},
+              "The rate of {lr} is missing: the weight moves by lr times the velocity."),
+    ),
+)  # fmt: skip

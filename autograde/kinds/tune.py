@@ -1,0 +1,181 @@
+"""Tune: settings that reach a quality in few updates, over several seeds.
+
+    EXERCISE = Tune(
+        id="03a.arena", ..., question="...",
+        settings={"lr": (1e-5, 10.0), "optimizer": ["sgd", "adam"]},
+        train=train,          # train(settings, seed) yields the quality after every update
+        quality=0.95, most=300, seeds=(0, 1, 2),
+        thresholds=((200, 1), (80, 1), (40, 1)),
+    )
+
+What counts is the median over the seeds of the updates that the quality takes; a run ends after
+`most` of them. Updates are counted, not seconds, and the seeds are always the same, so every
+machine gives the same points. The student hands over a dict, or a function without arguments that
+returns one. Only this dict travels: the referee trains.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import torch
+
+from autograde.exercise import AnswerError, Part
+from autograde.kinds.value import Said, ValueExercise, brief
+from autograde.kit.question import Question
+from autograde.referee import PartResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune(ValueExercise):
+    """Settings, each in a range or one of a list, judged by what training with them does."""
+
+    kind: str = "tune"
+    settings: Mapping[str, tuple[float, float] | list[Any]]
+    """What may be set: `(low, high)`, both included (whole numbers if both are ints), or a list."""
+    train: Callable[[dict[str, Any], int], Iterator[float]]
+    """From settings and seed, the quality after each update; more is better, nan is none."""
+    quality: float
+    """What must be reached."""
+    unit: str
+    """The quality in words, e.g. `validation accuracy of 95 %`."""
+    most: int
+    """Updates after which a run ends."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    thresholds: tuple[tuple[int, float], ...]
+    """(updates, points), from easy to hard."""
+    good: Mapping[str, Any]
+    """Settings that pass every threshold: the solution."""
+    parts: tuple[Part, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        limits = [updates for updates, _ in self.thresholds]
+        assert limits == sorted(limits, reverse=True) and limits[0] <= self.most, self.id
+        parts = tuple(
+            Part(f"within-{updates}", f"within {updates} updates", points=points)
+            for updates, points in self.thresholds
+        )
+        object.__setattr__(self, "parts", parts)
+
+    def right_value(self, student: str) -> dict[str, Any]:
+        """The solution."""
+        return dict(self.good)
+
+    def blank(self) -> str:
+        """A dict of Nones to be filled in."""
+        return "{" + ", ".join(f'"{name}": None' for name in self.settings) + "}"
+
+    def shown_to(self, student: str) -> Question:
+        """The question, the settings and what is paid."""
+        paid = ", ".join(
+            f"{points:g} for at most {updates} updates" for updates, points in self.thresholds
+        )
+        ranges = tuple((name, _range(allowed)) for name, allowed in self.settings.items())
+        return Question(
+            title=f"{self.id} · {self.title}",
+            text=f"{self.question} Goal: a {self.unit} in few updates; the median over "
+            f"{len(self.seeds)} seeds counts, and a run ends after {self.most}. Points, which "
+            f"add up: {paid}.",
+            lines=ranges,
+            answer=f"Answer: `{self.name} = {{{', '.join(f'{n!r}: ...' for n in self.settings)}}}`"
+            ", or a function that returns it.".replace("'", '"'),
+            values=dict(self.settings),
+        )
+
+    def parse(self, value: Any, student: str) -> dict[str, Any]:
+        """The settings, each within its range."""
+        if not isinstance(value, dict):
+            raise AnswerError(
+                f"{brief(value)!r} came; a dictionary with {', '.join(self.settings)} is asked for."
+            )
+        for name in value:
+            if name not in self.settings:
+                raise AnswerError(f"'{brief(name)}' cannot be set; {', '.join(self.settings)} can.")
+        for name in self.settings:
+            if value.get(name) is None:
+                raise AnswerError(f"'{name}' is not set yet.")
+        return {name: _checked(name, value[name], self.settings[name]) for name in self.settings}
+
+    def judge_parts(self, answer: dict[str, Any], student: str) -> list[PartResult]:
+        """Train, and pay every threshold that the median passes."""
+        counts = self.counts(tuple(answer.items()))
+        median = statistics.median(counts)
+        runs = ", ".join("not reached" if math.isinf(c) else f"{c:g}" for c in counts)
+        reason = f"Updates until a {self.unit}, by seed: {runs}."
+        results = [
+            PartResult(part, median <= updates)
+            for part, (updates, _) in zip(self.parts, self.thresholds, strict=True)
+        ]
+        last = results[-1]
+        results[-1] = Said(last.part, last.passed, reason=reason)
+        return results
+
+    def counts(self, settings: tuple[tuple[str, Any], ...]) -> list[float]:
+        """Updates that each seed takes; inf where the quality is not reached."""
+        return _counts(self.id, self.train, settings, self.seeds, self.quality, self.most)
+
+    @property
+    def next_step(self) -> str:
+        """Change one setting at a time."""
+        return (
+            "Change one setting by a factor of 3 and look whether the number falls. "
+            f'hint("{self.id}") says which one to begin with.'
+        )
+
+
+@lru_cache(maxsize=256)
+def _counts(
+    _id: str, train: Callable, settings: tuple, seeds: tuple[int, ...], quality: float, most: int
+) -> list[float]:
+    found = []
+    for seed in seeds:
+        # as a fresh process has it, and nothing of it is left behind
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.default_generator.manual_seed(seed)
+            run = enumerate(islice(train(dict(settings), seed), most), start=1)
+            found.append(next((update for update, got in run if got >= quality), math.inf))
+    return found
+
+
+def _range(allowed: tuple[float, float] | list[Any]) -> str:
+    if isinstance(allowed, list):
+        return "one of " + ", ".join(f"`{json.dumps(item)}`" for item in allowed)
+    low, high = allowed
+    whole = "a whole number " if isinstance(low, int) and isinstance(high, int) else ""
+    return f"{whole}from {low:g} to {high:g}"
+
+
+def _checked(name: str, value: Any, allowed: tuple[float, float] | list[Any]) -> Any:
+    if isinstance(allowed, list):
+        same = [item for item in allowed if isinstance(item, str) and isinstance(value, str)
+                and item.lower() == value.strip().lower()]  # fmt: skip
+        if same:
+            return same[0]
+        if isinstance(value, bool) != any(isinstance(item, bool) for item in allowed) or (
+            value not in allowed
+        ):
+            raise AnswerError(f"{name} = {_shown(value)}: {_range(allowed)} is asked for.")
+        return value
+    low, high = allowed
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not low <= value <= high:
+        raise AnswerError(f"{name} = {_shown(value)}: a number {_range(allowed)} is asked for.")
+    if isinstance(low, int) and isinstance(high, int):
+        if value != int(value):
+            raise AnswerError(f"{name} = {brief(value)}: a whole number is asked for.")
+        return int(value)
+    return float(value)
+
+
+def _shown(value: Any) -> str:
+    """As the student wrote it: a text in quotes, and called one."""
+    return f"the text {brief(value)!r}" if isinstance(value, str) else brief(value)

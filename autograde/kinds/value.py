@@ -1,0 +1,292 @@
+"""Exercises whose answer is a value: what a number, a choice and an order share.
+
+    ask    -> shown_to(student)                 the question with this student's inputs
+    check  -> judge_value(value, student)       the verdict, from the value alone
+
+No code of the student's is called, so there are no cases: the value is read as plain data, and each
+part is right or not. A wrong value that a known misconception gives for the same inputs is told so.
+The right value is never shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from autograde.exercise import AnswerError, Draw, Exercise, Wrong
+from autograde.kit.student import current, plain_name
+from autograde.referee import BLANK, PartResult, Raised, Verdict
+
+if TYPE_CHECKING:
+    from autograde.kit.question import Question
+
+WIDTH = 78
+MAX_ITEMS = 200
+MAX_TEXT = 5000
+NO_NAME = 'Type your name first, in student("...") at the top: the numbers here are drawn for you.'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """A written answer, graded by hand with a rubric, that goes with an exercise."""
+
+    points: float
+    ask: str
+    """The question, e.g. `Why not the other way round? Two sentences.`"""
+    rubric: tuple[tuple[float, str], ...]
+    """(points, what earns them): shown to the person who grades, never to students."""
+    solution: str
+    """A model answer."""
+
+    def __post_init__(self) -> None:
+        paid = sum(points for points, _ in self.rubric)
+        assert math.isclose(paid, self.points), f"the rubric pays {paid:g} of {self.points:g}"
+
+
+@dataclass(frozen=True)
+class Said(PartResult):
+    """A part's result with the sentence that explains it."""
+
+    reason: str = ""
+
+
+def _none(*_args: Any, **_kwargs: Any) -> Any:
+    raise AssertionError("a value is not run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueExercise(Exercise):
+    """An exercise answered by a value in a variable; see the module."""
+
+    question: str
+    """What is asked, in one to four sentences; `code` between backticks."""
+    signature: str = ""
+    """The student's variable; made from the id unless given."""
+    reason: Reason | None = None
+    """Asked in a cell of its own, graded by hand."""
+    wrong: tuple[Wrong, ...] = ()
+    right: tuple[Callable[..., Any], ...] = ()
+    reference: Callable[..., Any] = _none
+    draw: Callable[..., Any] = _none
+    run: Callable[..., Any] = _none
+    needs_name: bool = field(default=False, init=False)
+    written: str = field(default="reason", init=False)
+    """What a person reads."""
+
+    @property
+    def name(self) -> str:
+        """The student's variable."""
+        return self.signature or self.id.partition(".")[2].replace("-", "_")
+
+    @property
+    def points(self) -> float:
+        """Full marks, with those given by hand."""
+        return self.auto_points + (self.reason.points if self.reason else 0)
+
+    @property
+    def auto_points(self) -> float:
+        """What the check pays."""
+        return sum(part.points for part in self.parts)
+
+    # What a kind says of itself.
+
+    def shown_to(self, student: str) -> Question:
+        """The question as this student sees it."""
+        raise NotImplementedError
+
+    def right_value(self, student: str) -> Any:
+        """A right answer of this student's."""
+        raise NotImplementedError
+
+    def blank(self) -> str:
+        """How the answer's line looks before it is answered: `None  # one letter, e.g. "A"`."""
+        raise NotImplementedError
+
+    def parse(self, value: Any, student: str) -> dict[str, Any]:
+        """The value by part.
+
+        Raises:
+            AnswerError: It is no answer of this kind; the message says what one looks like.
+        """
+        raise NotImplementedError
+
+    def judge_parts(self, answer: dict[str, Any], student: str) -> list[PartResult]:
+        """Right or not, part by part, with the misconceptions shown."""
+        raise NotImplementedError
+
+    # What all of them share.
+
+    def judge_value(self, value: Any, student: str, *, typed: str | None = None) -> Verdict:
+        """The verdict on a value.
+
+        Args:
+            value: The student's, as `plain_value` gives it, or what was raised on the way.
+            student: Whose submission it is.
+            typed: The name typed in the notebook, if it may be another one.
+        """
+        typed = student if typed is None else typed
+        if not isinstance(value, Raised) and is_blank(value):
+            results = [PartResult(part, False, raised=BLANK) for part in self.parts]
+        else:
+            try:
+                if isinstance(value, Raised):
+                    raise AnswerError(value.text)
+                if self.needs_name and not plain_name(student):
+                    raise AnswerError(NO_NAME)
+                results = self._judged(value, student, typed)
+            except AnswerError as fault:
+                raised = Raised("AnswerError", str(fault))
+                results = [PartResult(part, False, raised=raised) for part in self.parts]
+        return Verdict(
+            exercise_id=self.id,
+            seed=0,
+            points=sum(result.part.points for result in results if result.passed),
+            max_points=self.auto_points,
+            parts=results,
+        )
+
+    def judge_given(self, value: Any) -> Verdict:
+        """The verdict on what a notebook holds, for the name typed there."""
+        try:
+            given: Any = plain_value(called(value))
+        except AnswerError as fault:
+            given = Raised("AnswerError", str(fault))
+        return self.judge_value(given, current())
+
+    def _judged(self, value: Any, student: str, typed: str) -> list[PartResult]:
+        if not self.needs_name:  # letters mean what the options' order says that was shown
+            return self.judge_parts(self.parse(value, typed), typed)
+        results = self.judge_parts(self.parse(value, student), student)
+        if plain_name(typed) in ("", plain_name(student)) or all(r.passed for r in results):
+            return results
+        others = self.judge_parts(self.parse(value, typed), typed)
+        if not all(result.passed for result in others):
+            return results
+        says = (
+            f"Right for the numbers of '{typed}', the name typed at the top; this was handed in by "
+            f"'{student}', whose numbers are others."
+        )
+        return [
+            result if result.passed else Said(result.part, False, reason=says) for result in results
+        ]
+
+    def lines(self, verdict: Verdict) -> Iterator[str]:
+        """The verdict in words."""
+        title = f"{self.id} · {self.title}: "
+        yield from textwrap.wrap(
+            f"{title}{verdict.points:g} of {verdict.max_points:g} points", WIDTH
+        )
+        if verdict.status == "blank":
+            yield from _wrapped(
+                f"Not answered yet: give `{self.name}` a value in the cell above, then run both.",
+                "  ",
+            )
+            return
+        reasons = {result.raised.text for result in verdict.parts if result.raised}
+        if len(reasons) == 1 and all(result.raised for result in verdict.parts):
+            yield from _wrapped(reasons.pop(), "  ✘ ")
+            return
+        said = [getattr(result, "reason", "") for result in verdict.parts]
+        for result, reason in zip(verdict.parts, said, strict=True):
+            yield from _wrapped(result.part.title, f"  {'✔' if result.passed else '✘'} ")
+            if reason and said.count(reason) == 1:
+                yield from _wrapped(reason, "    ")
+        for reason in dict.fromkeys(reason for reason in said if said.count(reason) > 1 and reason):
+            yield from _wrapped(reason, "  → ")
+        for wrong in verdict.misconceptions:
+            yield from _wrapped(wrong.message, "  → ")
+        if not verdict.passed and not verdict.misconceptions:
+            yield from _wrapped(self.next_step, "  → ")
+        if verdict.passed and self.reason:
+            yield f"  {self.reason.points:g} more for the {self.written}, which a person reads."
+
+    @property
+    def next_step(self) -> str:
+        """What to do where no known mistake is shown."""
+        return f'Read the question once more, word by word. hint("{self.id}") helps.'
+
+    def source_of(self, key: str, student: str) -> Draw:
+        """Numbers that depend on the student and the exercise alone."""
+        return Draw(0, f"{plain_name(student)}/{self.id}/{key}")
+
+
+def is_blank(value: Any) -> bool:
+    """Whether nothing was answered: None, an empty text or list, or a dict of nothing."""
+    if isinstance(value, Mapping):
+        return all(is_blank(item) for item in value.values())
+    if isinstance(value, list):
+        return all(is_blank(item) for item in value)
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def plain_value(value: Any, depth: int = 4) -> Any:
+    """A student's value as None, bools, numbers, texts, and lists and dicts of them.
+
+    Raises:
+        AnswerError: It is something else, or far too much of it.
+    """
+    if value is None or value is ...:
+        return None
+    if type(value) in (bool, int, float):
+        return value
+    if isinstance(value, str):
+        return str(value[:MAX_TEXT])
+    if hasattr(value, "tolist") and getattr(value, "size", None) is not None:  # tensors, arrays
+        count = value.size if isinstance(value.size, int) else math.prod(value.shape)
+        if count > MAX_ITEMS:
+            raise AnswerError(f"An array of {count:,} numbers came; the answer is far shorter.")
+        value = value.detach() if hasattr(value, "detach") else value
+        return plain_value(value.tolist(), depth)
+    if not depth:
+        raise AnswerError("The answer is nested too deeply: a plain value or a flat list is asked.")
+    if isinstance(value, Mapping):
+        if len(value) > MAX_ITEMS:
+            raise AnswerError(f"A dictionary of {len(value):,} entries came; too long an answer.")
+        return {str(key)[:200]: plain_value(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        if len(value) > MAX_ITEMS:
+            raise AnswerError(f"A list of {len(value):,} entries came; the answer is far shorter.")
+        return [plain_value(item, depth - 1) for item in value]
+    kind = type(value).__name__
+    hint = ": call it, and give what it returns" if callable(value) else ""
+    raise AnswerError(f"A {kind} cannot be the answer{hint}. A number or a text is asked for.")
+
+
+def called(value: Any) -> Any:
+    """What a function without arguments returns; anything else as it is.
+
+    Raises:
+        AnswerError: The function needs arguments, or it raised.
+    """
+    if not isinstance(value, FunctionType):
+        return value
+    try:
+        inspect.signature(value).bind()
+    except TypeError:
+        raise AnswerError(
+            f"The function {value.__name__} came, which needs arguments. Give what it returns, or "
+            "a function without arguments."
+        ) from None
+    try:
+        return value()
+    except NotImplementedError:
+        return None
+    except Exception as fault:
+        raise AnswerError(
+            f"{value.__name__}() raised {type(fault).__name__}: {brief(str(fault))}"
+        ) from fault
+
+
+def brief(value: Any) -> str:
+    """A student's value as a message shows it."""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _wrapped(text: str, first: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent="    ")

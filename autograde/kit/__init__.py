@@ -1,0 +1,1 @@
+"""What notebooks import besides `check`: guesses, hints, the student's name, progress."""

@@ -1,0 +1,196 @@
+"""`failing("03a.clip")`: the smallest case found on which the last checked function is wrong.
+
+    case = failing("03a.accumulate")
+    case                          # in words: part, inputs, what was expected, what came back
+    case.inputs                   # what the function is handed, made again at each look
+    accumulate(**case.inputs)     # so that the whole traceback and every print show
+    case.run(accumulate)          # is it right now?
+
+The search draws cases as the check does, with the smallest sizes and values of one decimal first,
+and takes the one with the fewest numbers among those that fail. It is done when it is asked for, in
+at most `SEARCH_S`, so a check pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autograde.exercise import Answer, Case, Exercise, Part
+    from autograde.referee import Verdict
+
+SEARCH_S = 2.0
+"""How long the search for a smaller case may take."""
+ROUNDS = ((0, 4), (1, 4), (3, 2))
+"""Slack of the drawn sizes, and how many seeds are tried with it."""
+
+_last: dict[str, tuple[Exercise, Callable[..., Any], Verdict]] = {}
+_found: dict[str, FailingCase] = {}
+
+
+def remember(exercise: Exercise, function: Callable[..., Any], verdict: Verdict) -> None:
+    """Keep what was checked last, for `failing`."""
+    _found.pop(exercise.id, None)
+    _last[exercise.id] = exercise, function, verdict
+
+
+def failing(id: str) -> FailingCase:
+    """The smallest case found on which the function that was checked last is wrong.
+
+    Raises:
+        UnknownIdError: No exercise has this id; the message names the nearest.
+        LookupError: It has not been checked in this notebook, or it was right.
+    """
+    from autograde import bank
+
+    id = bank.load(id).id
+    if id not in _last:
+        raise LookupError(f"{id} has not been checked here yet: run its check first.")
+    exercise, function, verdict = _last[id]
+    if verdict.passed:
+        raise LookupError(f"The last check of {id} found nothing wrong, so no case fails.")
+    if id not in _found:
+        _found[id] = _smallest(exercise, function, verdict)
+    return _found[id]
+
+
+class FailingCase:
+    """One case: what goes in, what should come out, what came.
+
+    Attributes:
+        part: The title of the part that it belongs to.
+        expected: The reference's answer by field; of a dictionary also as attributes.
+        got: The function's, or what it raised.
+    """
+
+    def __init__(self, exercise: Exercise, part: Part, case: Case, got: Any) -> None:
+        from autograde.referee import CPU, answer_of
+
+        self.exercise, self.part, self._part, self._case = exercise, part.title, part, case
+        self.expected = _Fields(self._looked_at(answer_of(exercise, exercise.reference, case)))
+        self.got = _Fields(self._looked_at(got)) if isinstance(got, dict) else got
+        self._device = CPU
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What the function is handed, by the exercise's names: fresh objects at each look."""
+        from autograde.referee import answer_of
+
+        handed: dict[str, Any] = {}
+
+        def look(*args: Any) -> None:
+            if not handed:
+                handed.update(zip(self.exercise.arguments, args, strict=True))
+
+        answer_of(self.exercise, look, self._case)
+        return handed
+
+    def run(self, function: Callable[..., Any]) -> FailingRun:
+        """Call a function on this case; what it prints and raises shows."""
+        from autograde.referee import copy_of, difference_in, usual_torch, written_by_hand
+
+        with written_by_hand(self.exercise), usual_torch(self._device):
+            answer = self.exercise.run(function, copy_of(self._case), self._device)
+        found = difference_in(self.exercise, self._part, self._case, answer)
+        return FailingRun(self.exercise, _Fields(self._looked_at(answer)), found)
+
+    def _looked_at(self, answer: Any) -> Any:
+        fields = self._part.fields
+        return {k: v for k, v in answer.items() if not fields or k in fields}
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        from autograde.check import wrong_in_words
+
+        yield f"{self.exercise.id}: a case of the part '{self.part}'"
+        for name, value in self.inputs.items():
+            yield f"  {name} = {in_words(value)}"
+        yield from wrong_in_words(self.exercise, self._part, self._case, self.got)
+        name = self.exercise.name
+        if self.exercise.kind != "class":
+            yield f"  Try: {name}(**failing({self.exercise.id!r}).inputs)"
+        yield f"  Then: failing({self.exercise.id!r}).run({name})"
+
+
+class FailingRun(SimpleNamespace):
+    """How a function did on a failing case: `passed`, and its answer by field in `got`."""
+
+    def __init__(self, exercise: Exercise, got: Answer, difference: Any) -> None:
+        super().__init__(passed=difference is None, got=got)
+        self._words = ""
+        if difference is not None:
+            from autograde.check import difference_in_words
+
+            self._words = difference_in_words(difference, exercise)
+        self._id = exercise.id
+
+    def __repr__(self) -> str:
+        if self.passed:
+            return f"right on this case: run the check of {self._id} again"
+        return f"still wrong: {self._words}"
+
+
+class _Fields(dict):
+    """An answer by field, also as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def _smallest(exercise: Exercise, function: Callable[..., Any], verdict: Verdict) -> FailingCase:
+    from autograde.check import quiet
+    from autograde.referee import answer_of, difference_in, written_by_hand
+
+    failed = [result.part for result in verdict.parts if not result.passed]
+    ends, best = time.monotonic() + SEARCH_S, None
+    drawn = [(slack, seed) for slack, seeds in ROUNDS for seed in range(seeds)]
+    for slack, seed in (*drawn, (None, verdict.seed)):
+        for part in failed:
+            for case in exercise.cases(part, seed, slack=slack):
+                size = numbers_in(case)
+                if best is not None and (best[0] <= size or time.monotonic() > ends):
+                    continue
+                with written_by_hand(exercise), quiet():
+                    answer = answer_of(exercise, function, case)
+                if not isinstance(answer, dict) or difference_in(exercise, part, case, answer):
+                    best = size, part, case, answer
+        if best is not None and time.monotonic() > ends:
+            break
+    if best is None:  # it was wrong when it was checked, and is not any more
+        raise LookupError(f"No case fails any more: run the check of {exercise.id} again.")
+    return FailingCase(exercise, *best[1:])
+
+
+def numbers_in(value: Any) -> int:
+    """How many numbers a case holds."""
+    if hasattr(value, "numel"):
+        return value.numel()
+    if isinstance(value, Mapping):
+        return sum(map(numbers_in, value.values()))
+    return sum(map(numbers_in, value)) if isinstance(value, (list, tuple)) else 1
+
+
+def in_words(value: Any) -> str:
+    """An input in one line, cut where it is long."""
+    import torch
+
+    if inspect.isgenerator(value):
+        return "a generator"
+    if isinstance(value, torch.nn.Module):
+        return " ".join(str(value).split())[:100]
+    if isinstance(value, torch.Tensor):
+        shown = value.numel() <= 12 and not value.is_meta  # meta holds no numbers
+        return str(value.tolist()) if shown else f"a tensor {list(value.shape)}"
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (tuple, torch.Tensor)):
+        inner = ", ".join(in_words(item) for item in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    return " ".join(f"{value!r}".split())[:100]

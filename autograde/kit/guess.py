@@ -1,0 +1,247 @@
+"""Guesses: kept before the answer is shown, and compared with it when it comes.
+
+    guess("03a.first-loss", 2.3)         # replaced by the student; `...` asks the question
+    reveal("03a.first-loss", loss)       # you guessed 2.3, it is 2.31: close.
+
+The guess that counts is the last one before the answer was first shown, or asked for:
+
+    guess("03a.loss-factor", "look")     # the worked table that waits for this guess is shown
+
+A notebook runs from top to bottom without any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from autograde.kit import record
+from autograde.kit.chapters import Question, question
+from autograde.kit.saying import say
+
+
+class GuessError(ValueError):
+    """A guess of a kind that this question does not take; the message shows one that it does."""
+
+
+met: set[str] = set()
+"""Chapters whose guesses this kernel has asked for: most likely the notebook that is open."""
+
+
+def chapter_of(id: str) -> str:
+    """`03a` of `03a.first-loss`."""
+    return id.partition(".")[0]
+
+
+def guess(id: str, value: Any = ...) -> None:
+    """Keep a guess before its answer is shown; without a value, ask the question.
+
+    Args:
+        id: The guess, e.g. `03a.first-loss`.
+        value: A number, a list of numbers, or an option's letter or key, as the question asks; or
+            "look", to see a worked table without a guess.
+
+    Raises:
+        UnknownIdError: No notebook asks for it; the message names the nearest.
+        GuessError: The value is not what the question asks for.
+    """
+    asked = question(id)
+    met.add(chapter_of(id))
+    if value is ... or value is None:
+        say(*_posed(asked))
+        return
+    state = standing(id)
+    notes = record.here()
+    if asked.worked and value == "look":
+        if not state.looked:
+            notes.add("look", id=id)
+        say("Run the table's cell again: it shows its numbers. A guess made now comes after them.")
+        return
+    value = plain_value(asked, value)
+    if state.latest != value:
+        notes.add("guess", id=id, value=value)
+    said = f"Guess kept: {said_by(asked, value)}."
+    if state.answer is not None:
+        first = "none" if state.value is None else said_by(asked, state.value)
+        said += (
+            f" The answer was shown before ({said_by(asked, state.answer)}); the guess made before "
+            f"it, which counts, is {first}."
+        )
+    elif state.looked and state.value is None:
+        said += " The table was shown before, so it does not count."
+    say(" ".join(filter(None, (said, notes.trouble))))
+
+
+def reveal(id: str, value: Any) -> None:
+    """Say what was guessed and what it is; call it in the cell that shows the answer.
+
+    Args:
+        id: The guess, e.g. `03a.first-loss`.
+        value: The answer, computed here: of the kind that the guess has.
+
+    Raises:
+        UnknownIdError: No notebook asks for it; the message names the nearest.
+        GuessError: The value is not of the question's kind.
+    """
+    asked = question(id)
+    numbers = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(number, Real) and not math.isfinite(number) for number in numbers):
+        say(f"It came out as {value}: a cell above did not do its work.")
+        return
+    say(answered(asked, plain_value(asked, value)))
+
+
+def answered(asked: Question, value: Any) -> str:
+    """The sentence that compares guess and answer; the answer counts as shown from here on."""
+    state = standing(asked.id)
+    if state.answer != value:
+        record.here().add("reveal", id=asked.id, value=value)
+    if state.value is not None:
+        return f"You guessed {said_by(asked, state.value)}, {_it_is(asked, state.value, value)}"
+    if state.latest is not None:
+        after = f"You guessed {said_by(asked, state.latest)} after seeing the answer"
+        return f"{after}, {_it_is(asked, state.latest, value)}"
+    return f"It is {said_by(asked, value)}. (No guess was made.)"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How one guess stands."""
+
+    value: Any
+    """The guess that counts; None if none was made in time."""
+    latest: Any
+    """The latest guess, in time or not."""
+    answer: Any
+    """What was last shown; None if it was not shown yet."""
+    looked: bool = False
+    """Whether the table with the answer was asked for without a guess."""
+
+
+def standing(id: str) -> Standing:
+    """What was guessed before the answer, what after, and what the answer is."""
+    asked = question(id)
+    value = latest = answer = None
+    looked = False
+    for event in record.here().events():
+        if event.get("id") != id or event["do"] not in ("guess", "reveal", "look"):
+            continue
+        if event["do"] == "look":
+            looked = True
+            continue
+        try:  # written by hand, or asked otherwise in an older release
+            said = plain_value(asked, event["value"])
+        except GuessError:
+            continue
+        if event["do"] == "reveal":
+            answer = said
+        else:
+            latest = said
+            value = said if answer is None and not looked else value
+    return Standing(value, latest, answer, looked)
+
+
+def is_close(asked: Question, value: Any, answer: Any) -> bool:
+    """Whether a guess is right: the same option, or every number near enough by share or ratio."""
+    if asked.kind == "choice":
+        return value == answer
+    if asked.decades:
+        both = min(value, answer) > 0
+        return both and abs(math.log10(value / answer)) <= asked.decades + 1e-12
+    pairs = [(value, answer)] if asked.kind == "number" else list(zip(value, answer, strict=False))
+    same_length = asked.kind == "number" or len(value) == len(answer)
+    return same_length and all(abs(g - a) <= asked.within * abs(a) + 1e-12 for g, a in pairs)
+
+
+def _it_is(asked: Question, value: Any, answer: Any) -> str:
+    it_is = f"it is {said_by(asked, answer)}"
+    if is_close(asked, value, answer):
+        right = value == answer or asked.kind == "choice"
+        return f"{it_is}: {'right' if right else 'close'}."
+    if asked.kind != "number" or value * answer <= 0:
+        return f"{it_is}."
+    factor = max(value / answer, answer / value)
+    direction = "large" if abs(value) > abs(answer) else "small"
+    if factor < 1.5:
+        return f"{it_is}: {abs(value / answer - 1):.0%} too {direction}."
+    return f"{it_is}: {factor:.2g} times too {direction}."
+
+
+def plain_value(asked: Question, value: Any) -> Any:
+    """A guess or an answer as plain data.
+
+    Raises:
+        GuessError: It is not of the question's kind.
+    """
+    if asked.kind == "number":
+        return _number(asked, value)
+    if asked.kind == "numbers":
+        value = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or not value:
+            raise GuessError(f"{value!r}: this guess is a list of numbers, as {_example(asked)}.")
+        return [_number(asked, number) for number in value]
+    key = value.strip().lower() if isinstance(value, str) else value
+    for letter, option in asked.letters.items():
+        if key in (letter, option.lower()):
+            return option
+    raise GuessError(f"{value!r} is not one of the options: {_options(asked)}.")
+
+
+def _number(asked: Question, value: Any) -> float:
+    value = value.item() if _is_one_number(value) else value
+    if isinstance(value, bool) or not isinstance(value, Real):
+        unit = f" ({asked.unit})" if asked.unit else ""
+        text = f"{value!r}"[:40]
+        raise GuessError(f"{text}: this guess is a number{unit}, as {_example(asked)}.")
+    if not math.isfinite(value):
+        raise GuessError(f"{value}: this guess is a finite number, as {_example(asked)}.")
+    return value if isinstance(value, int) else float(value)
+
+
+def _is_one_number(value: Any) -> bool:
+    """A tensor or an array with one number in it, without importing torch or NumPy."""
+    shape = getattr(value, "shape", None)
+    return hasattr(value, "item") and shape is not None and math.prod(shape) == 1
+
+
+def _example(asked: Question) -> str:
+    shown = {"number": "0.5", "numbers": "[1, 2]", "choice": "'a'"}[asked.kind]
+    return f"guess('{asked.id}', {shown})"
+
+
+def _options(asked: Question) -> str:
+    return "; ".join(
+        f"'{letter}' or '{key}' ({asked.options[key]})" for letter, key in asked.letters.items()
+    )
+
+
+def _posed(asked: Question) -> list[str]:
+    unit = f" (in {asked.unit})" if asked.unit else ""
+    what = {
+        "number": f"your number{unit}",
+        "numbers": f"a list of your numbers{unit}",
+        "choice": "a letter, in quotes",
+    }[asked.kind]
+    options = [f"{letter}: {asked.options[key]}" for letter, key in asked.letters.items()]
+    do = f"Replace the ... by {what} and run the cell again, or go on without."
+    return [asked.question, *options, do]
+
+
+def said_by(asked: Question, value: Any) -> str:
+    """A guess or an answer in words: with its unit, or the text of its option."""
+    if asked.kind == "choice":
+        return f'"{asked.options[value]}"'
+    unit = f" {asked.unit}" if asked.unit else ""
+    if asked.kind == "numbers":
+        return f"[{', '.join(short(number) for number in value)}]{unit}"
+    return f"{short(value)}{unit}"
+
+
+def short(number: float) -> str:
+    """A number in at most four digits; whole ones whole, thousands apart."""
+    if isinstance(number, int) or (number == int(number) and abs(number) < 1e6):
+        return f"{int(number):,}"
+    return f"{number:.4g}"

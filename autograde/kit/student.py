@@ -1,0 +1,85 @@
+"""The student who works on this notebook: typed once at its top; numbers come from it.
+
+student("ada")
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from autograde.kit import record
+from autograde.kit.curtain import hang
+from autograde.kit.saying import say
+from course.plots.theme import follow_theme
+
+_name = ""
+
+
+class NoNameError(ValueError):
+    """A question with numbers of one's own was asked before the name was typed."""
+
+
+def student(name: str = "") -> None:
+    """Say who works here, with the name or id under which you hand in.
+
+    From here on the notebook is a student's: worked tables wait for a guess, figures follow the
+    theme. An empty name is fine until a question has numbers of its own.
+
+    Args:
+        name: As your instructor knows you; case and accents do not count.
+
+    Raises:
+        TypeError: The name is not a text.
+    """
+    global _name
+    if not isinstance(name, str):
+        raise TypeError(f"student({name!r}): your name is a text, between quotes: student('ada').")
+    name = " ".join(name.split())
+    remembered = _remembered()
+    if name and plain_name(name) != plain_name(remembered):
+        record.here().add("student", name=name)
+    _name = name or remembered
+    if not record.is_graded():
+        say(_greeting(name))
+        hang()
+        if record.in_notebook():
+            follow_theme()
+
+
+def _greeting(name: str) -> str:
+    if name:
+        return f"{name}: questions with numbers of their own draw them from this name."
+    if _name:
+        return f"{_name}: the name you typed before, in {record.FILE}."
+    return 'No name yet. Type it between the quotes, as in student("ada"), and run this cell again.'
+
+
+def current() -> str:
+    """The name typed, or the one remembered from another notebook; empty if there is none."""
+    return _name or _remembered()
+
+
+def required() -> str:
+    """The name typed.
+
+    Raises:
+        NoNameError: There is none yet.
+    """
+    if not (name := current()):
+        raise NoNameError(
+            "The numbers of this question are drawn from your name, and none is typed yet. Go to "
+            'the top of the notebook, fill in student("ada") with your own, run it, come back.'
+        )
+    return name
+
+
+def plain_name(name: str) -> str:
+    """A name without case, accents and doubled blanks: `Zoë ` and `zoe` are one student."""
+    letters = unicodedata.normalize("NFKD", " ".join(name.split()).casefold())
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+def _remembered() -> str:
+    named: list[dict[str, Any]] = record.here().events("student")
+    return named[-1]["name"] if named else ""
