@@ -30,6 +30,8 @@ class Assignment:
     """Those with a grade_id, in the source notebook's order."""
     released: dict[str, str]
     """Source of each graded cell as students were given it, by grade_id."""
+    given: list[str]
+    """Source of each cell as everybody was given it, with or without a grade_id."""
     calls: dict[str, dict[str, str]]
     """The last check call of each check cell, whose points nbgrader reads, by grade_id."""
     exercises: str
@@ -58,6 +60,7 @@ def read_assignment(folder: Path, name: str) -> Assignment:
         name=name,
         cells=cells,
         released={grade_id(cell): cell.source for cell in given if marked(cell, "grade")},
+        given=[cell.source for cell in given],
         calls={id: asdict(call) for id, call in calls.items()},
         exercises=exercises,
         version=hashlib.sha256(source.read_bytes() + exercises.encode()).hexdigest(),
@@ -88,7 +91,7 @@ JUDGES = ("autograde.referee", "autograde.compare", "autograde.plain")
 def exercises_version(exercises: tuple[str, ...]) -> str:
     """Hash of the modules of some exercises, of those that judge, and of all that they import.
 
-    A reference mended in `course` or a tolerance changed in the referee makes a new version too.
+    A reference fixed in `course` or a tolerance changed in the referee makes a new version too.
     Only sources are read; nothing is imported.
     """
     catalogue = bank.catalogue()

@@ -37,7 +37,7 @@ class Cluster:
     """Dask workers that answer each job with a result.
 
     Args:
-        address: Of the scheduler, as `tcp://HOST:PORT`.
+        address: Of the scheduler, e.g. `tcp://HOST:PORT`.
         work: A function of one job as `package.module:name`, imported on the workers.
 
     Raises:

@@ -30,7 +30,7 @@ INSIDES = frozenset(
         *("co_consts", "co_code", "cell_contents", "f_locals", "f_globals", "f_back"),
         *("_getframe", "_current_frames", "get_objects", "get_referrers", "get_referents"),
         *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
-        *("fork", "_exit", "while_graded", "_guard_of"),
+        *("fork", "_exit", "while_graded", "_guard_of", "healthy_step"),
     }
 )
 """Attributes that an answer to an exercise has no use for."""
@@ -38,7 +38,7 @@ MODULES = frozenset(
     {
         *("ctypes", "gc", "marshal", "dis", "socket", "subprocess", "multiprocessing", "_thread"),
         *("builtins", "__main__", "autograde.sandbox", "autograde.referee", "autograde.bank"),
-        *("autograde.by_hand", "autograde.plain"),
+        *("autograde.by_hand", "autograde.plain", "course.debug.museum.exhibit"),
     }
 )
 IN_QUOTES = INSIDES - {"fork"} | MODULES
@@ -50,8 +50,12 @@ EVERYDAY = {
     "subprocess": set[str](),
 }
 """What honest notebooks use of such a module. One that is imported and left alone shows nothing."""
+BORROWED = frozenset(
+    {"Timeout", "ProcessEnded", "NotAsked", "NotRun", "NotAllowedError", "AnswerError"}
+)
+"""What the grader calls things: an exception of this name would be read as its word."""
 MOSTLY = 0.6
-"""Share of a cell's fingerprints that must be the course's, beside MIN_SHARED of them."""
+"""Share of a cell's fingerprints that must be the course's, besides MIN_SHARED of them."""
 
 
 def insides(cells: Cells) -> list[str]:
@@ -96,7 +100,7 @@ def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
 
 @cache
 def _modules_of(exercise: str) -> frozenset[str]:
-    about: Mapping[str, object] = bank.catalogue()
+    about: Mapping[str, object] = bank.asks_for_code()
     return frozenset(guarded_modules(bank.load(exercise))) if exercise in about else frozenset()
 
 
@@ -110,7 +114,11 @@ def _named(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in INSIDES:
             yield node.attr
-        elif isinstance(node, ast.Constant) and node not in asked and node.value in IN_QUOTES:
+        elif isinstance(node, ast.ClassDef) and node.name in BORROWED:
+            yield node.name
+        elif (isinstance(node, ast.Constant) and node.value in BORROWED) or (
+            isinstance(node, ast.Constant) and node not in asked and node.value in IN_QUOTES
+        ):
             yield node.value
         elif isinstance(node, ast.Import):
             yield from filter(_is_inside, (alias.name for alias in node.names))

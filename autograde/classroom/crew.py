@@ -1,7 +1,8 @@
 """A crew of processes that all do the same work, one job at a time each, for one foreman.
 
-Jobs and results are plain data on a pipe. A process that dies, or takes far too long, is replaced
-and its job given again; after three times the job comes back as failed. When the foreman is gone,
+Jobs and results are plain data on a pipe. A process that dies is replaced and its job given again;
+after three times the job comes back as failed. So does at once a job that takes far too long, by
+the clock or of the processor: it would again. When the foreman is gone,
 however suddenly, the pipes close and the crew leaves: at once, with what it has started, or, where
 half a job would leave half a write, when the job is done.
 """
@@ -23,8 +24,11 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from autograde.sandbox import parent
+from autograde.sandbox.bounds import cpu_seconds, limit_growth
 
 TRIES = 3
+MAX_GROWTH = 3 * 2**30
+"""Bytes of memory that a process may take for its work, all jobs together."""
 LEAVE_S = 10.0
 """How long a process may take to end what it has started."""
 FINISH_S = 60.0
@@ -38,6 +42,8 @@ class _Task:
     job: Job
     tries: int = 0
     since: float = 0.0
+    used_before: float = 0.0
+    """Processor time of its process when it got the job."""
 
 
 class Crew:
@@ -46,14 +52,21 @@ class Crew:
     Args:
         work: A function of one job as `package.module:name`, imported in each process.
         size: How many processes.
-        patience_s: How long one job may take before its process counts as dead.
+        patience_s: How long one job may take before its process is ended.
+        cpu_s: How much processor time one job may take of its process.
         finishes: Whether a job that has begun is finished when the foreman is gone.
     """
 
     def __init__(
-        self, work: str, size: int, *, patience_s: float = 3600.0, finishes: bool = False
+        self,
+        work: str,
+        size: int,
+        *,
+        patience_s: float = 3600.0,
+        cpu_s: float = 300.0,
+        finishes: bool = False,
     ) -> None:
-        self.work, self.size, self.patience_s = work, size, patience_s
+        self.work, self.size, self.patience_s, self.cpu_s = work, size, patience_s, cpu_s
         self.finishes = finishes
         self.members: list[_Member] = []
         self.waiting: deque[_Task] = deque()
@@ -86,8 +99,8 @@ class Crew:
                 yield task.job, result
             elif member.gone:
                 self._bury(member)
-            elif self._is_too_slow(task):
-                self._bury(member, f"was ended after {self.patience_s:g} s")
+            elif task is not None and (why := self._too_slow(member, task)):
+                self._bury(member, why, again=False)
         while self.failed:
             yield self.failed.popleft()
         self._assign()
@@ -116,10 +129,14 @@ class Crew:
                 self.members.append(idle[-1])
             idle.pop(0).start(self.waiting.popleft())
 
-    def _is_too_slow(self, task: _Task | None) -> bool:
-        return task is not None and time.monotonic() - task.since > self.patience_s
+    def _too_slow(self, member: _Member, task: _Task) -> str:
+        if time.monotonic() - task.since > self.patience_s:
+            return f"was ended after {self.patience_s:g} s"
+        if cpu_seconds(member.process.pid) - task.used_before > self.cpu_s:
+            return f"was ended after {self.cpu_s:g} s of processor time"
+        return ""
 
-    def _bury(self, member: _Member, why: str = "") -> None:
+    def _bury(self, member: _Member, why: str = "", *, again: bool = True) -> None:
         """Take a process out that died, or that is ended now and `why`; give its job again."""
         self.members.remove(member)
         member.pipe.close()
@@ -128,11 +145,12 @@ class Crew:
         if task is None:
             return
         task.tries += 1
-        if task.tries < TRIES:
+        if again and task.tries < TRIES:
             self.waiting.appendleft(task)
             return
         why = why or f"died with exit code {member.process.exitcode}"
         text = f"{TRIES} processes worked on it, and the last one {why}"
+        text = text if again else f"the process that worked on it {why}"
         self.failed.append((task.job, {"failed": text}))
 
 
@@ -163,6 +181,7 @@ class _Member:
 
     def start(self, task: _Task) -> None:
         self.task, task.since = task, time.monotonic()
+        task.used_before = cpu_seconds(self.process.pid)
         try:
             self.pipe.send_bytes(json.dumps(task.job).encode())
         except OSError:
@@ -194,7 +213,7 @@ def serve(
 
     Args:
         pipe: Jobs come, results go, as JSON.
-        work: What to do, as `package.module:name`.
+        work: What to do, e.g. `package.module:name`.
         finishes: Whether a job that has begun is finished when the foreman is gone.
         environment: The foreman's; the warm parent was started with next to none.
         key: With which the warm parent is asked for more processes, see `parent.key`.
@@ -207,6 +226,7 @@ def serve(
         do = find(work)
     except Exception as fault:
         do = _refuse(fault)
+    limit_growth(MAX_GROWTH)
     if not finishes:
         _leave_with_the_foreman(pipe)
     while True:

@@ -13,6 +13,7 @@ import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from typing import Any, Literal
 from autograde.class_dir import few, nbgrader_config
 from autograde.classroom.files import write_whole
 from autograde.classroom.names import shown
-from autograde.classroom.verdicts import read_verdicts
+from autograde.classroom.reasons import read_verdicts
 
 Target = Literal["canvas", "moodle", "csv"]
 TARGETS: tuple[Target, ...] = ("canvas", "moodle", "csv")
@@ -309,15 +310,20 @@ def open_questions(marks: Marks, to: Target = "csv") -> list[str]:
 
 
 def nothing_handed_in(folder: Path, assignment: str) -> list[str]:
-    """Who is in the gradebook and handed in nothing."""
+    """Students in the gradebook who handed in nothing."""
     students = read_marks(folder, assignment).students
     return [mark.student for mark in students if mark.status == "nothing handed in"]
 
 
-def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
-    """Times of handing in that were read month first and may mean the day first, by student.
+FIRST_YEAR = 2015
+"""Nothing was handed in before."""
 
-    nbgrader's reader takes 05.03.2026 for the third of May, which is two months late.
+
+def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
+    """Times of handing in that are doubtful, by student: read month first, or in no course's time.
+
+    nbgrader's reader takes 05.03.2026 for the third of May, which is two months late. A student may
+    write any time into the file; a year that the file itself contradicts is said.
     """
     from nbgrader.utils import parse_utc
 
@@ -328,11 +334,18 @@ def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
                 continue
             text = path.read_text("utf-8", errors="replace").strip()
             numbers = DAY_OR_MONTH.search(text)
-            read = parse_utc(text) if numbers else None
+            read = parse_utc(text) if text else None
+            itself = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         except (OSError, ValueError, OverflowError):  # such a one is not graded, and says why
             continue
+        if read and (read.year < FIRST_YEAR or read > datetime.now() + timedelta(days=2)):
+            found[path.parents[1].name] = (
+                f"timestamp.txt says {read:%Y-%m-%d}, and the file itself is of {itself:%Y-%m-%d}. "
+                "Look when it was handed in, correct the file, then grade again"
+            )
+            continue
         first, second = map(int, numbers.groups()) if numbers else (0, 0)
-        if read and first != second and second <= 12 and read.month == first:
+        if read and numbers and first != second and second <= 12 and read.month == first:
             other = read.replace(month=second, day=first)
             found[path.parents[1].name] = (
                 f"timestamp.txt holds '{shown(text)}', read as {read:%Y-%m-%d} (the month first). "

@@ -1,28 +1,26 @@
 """Feedback pages: what the checks said, then nbgrader's own page, with nothing in it that runs.
 
-Who was not graded gets a short page with the reason. A page is one file that works offline; of what
-a student handed in only text and pictures are left in it (see safe_html).
+A student who was not graded gets a short page with the reason. A page is one file that works
+offline; of what a student handed in, only text and pictures are left in it (see safe_html).
 """
 
 from __future__ import annotations
 
-import base64
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from autograde.class_dir import nbgrader_config
+from autograde.classroom.clean import clean_data
 from autograde.classroom.export import read_marks
 from autograde.classroom.files import write_whole
+from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.release import NbgraderFault, ask_nbgrader
 from autograde.classroom.safe_html import POLICY_TAG, sanitize_page
-from autograde.classroom.verdicts import read_verdicts
+from autograde.sandbox.bounds import TooMuchError, at_most
 
 PAGE = """\
 <!doctype html>
@@ -43,14 +41,14 @@ BARE = """\
 <style>body { font-family: sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; }
 pre { padding: 0.5em 1em; }</style></head><body></body></html>
 """
-SHOWN_TYPES = ("text/plain", "text/html", "text/markdown", "text/latex", "image/png", "image/jpeg")
-"""Kinds of output that a page can show without running anything."""
 MAX_SOURCE = 100_000
 """Characters of a cell that a page shows."""
 MAX_ATTACHED = 50 * 2**20
 """Bytes that a cell's attached pictures may take in a page."""
 PAGE_S = 15.0
-"""How long a page may take; an ordinary one takes a quarter of a second."""
+"""Processor time that a page may take; an ordinary one takes a quarter of a second."""
+PAGE_BYTES = 2 * 2**30
+"""How far the memory may grow for it."""
 
 
 def write_feedback(
@@ -100,46 +98,22 @@ def write_feedback(
     return pages
 
 
-class TooSlowError(Exception):
-    """A page took longer than PAGE_S."""
-
-
 def _page_in_time(folder: Path, assignment: str, student: str, top: str) -> str:
     """nbgrader's page made safe; what the checks say alone where that takes too long.
 
     Markdown can be written so that its parser takes hours: `[` fifty thousand times will do.
     """
     try:
-        with _at_most(PAGE_S):
+        with at_most(PAGE_S, PAGE_BYTES):
             return _made_safe(_nbgraders_page(folder, assignment, student), top)
-    except TooSlowError:
+    except TooMuchError:
         return _made_safe("", top)
-
-
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raise TooSlowError after a time, where there is an alarm: on POSIX, in the main thread."""
-    alarm = getattr(signal, "SIGALRM", None)
-    if alarm is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_signal: object) -> None:
-        raise TooSlowError(f"a page took more than {seconds:g} s")
-
-    before = signal.signal(alarm, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again, should somebody swallow the first
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(alarm, before)
 
 
 def _nbgraders_page(folder: Path, assignment: str, student: str) -> str:
     """nbgrader's own page, which can hold a student's scripts, and so is made out of the way.
 
-    Files that a student handed in beside the notebook do not come along.
+    Files that a student handed in next to the notebook do not come along.
     """
     from nbgrader.converters import GenerateFeedback
 
@@ -159,6 +133,8 @@ def _made_safe(text: str, top: str) -> str:
     """A page that can be shown; of one that defeats nbgrader or us, what the checks say."""
     try:
         return sanitize_page(text, top)
+    except TooMuchError:
+        raise
     except Exception:  # too deep, say, or made by no nbgrader: no reason to show it as it is
         words = "<p>The notebook itself cannot be shown here. Ask your instructor.</p>"
         return sanitize_page(BARE, top + words)
@@ -181,20 +157,10 @@ def _plain_outputs() -> type:
                 cell.source = f"(pictures attached that would fill this page)\n\n{without}"
             for output in cell.get("outputs", []):
                 if "data" in output:
-                    output["data"] = plain_data(output["data"])
+                    output["data"] = type(output["data"])(clean_data(output["data"]))
             return cell, resources
 
     return PlainOutputs
-
-
-def plain_data(data: dict[str, Any]) -> dict[str, Any]:
-    """An output's forms, by MIME type, without those that a browser would run."""
-    kept = {kind: value for kind, value in data.items() if kind in SHOWN_TYPES}
-    drawing = data.get("image/svg+xml")
-    if isinstance(drawing, str) and "image/png" not in kept:  # in an <img>, no script of it runs
-        coded = base64.b64encode(drawing.encode()).decode()
-        kept["text/html"] = f'<img alt="a drawing" src="data:image/svg+xml;base64,{coded}">'
-    return type(data)(kept) if kept else type(data)({"text/plain": "(nothing that can be shown)"})
 
 
 def _waiting(folder: Path, assignment: str) -> dict[str, int]:

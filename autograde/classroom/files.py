@@ -15,7 +15,8 @@ from pathlib import Path
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is there whole or not at all, be the disk full or the power gone.
 
-    A link is followed; what is no file, as /dev/stdout on a terminal, is written as it comes.
+    A link is followed; what is not a regular file, e.g. /dev/stdout on a terminal, is
+    written as it comes.
 
     Raises:
         OSError: It could not be written; what was there before still is.

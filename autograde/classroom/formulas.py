@@ -1,6 +1,6 @@
 """TeX in a page that runs no script: each formula becomes a picture, or its source, plainly shown.
 
-A feedback page works offline and its policy forbids scripts, so MathJax is not to be had there.
+A feedback page works offline and its policy forbids scripts, so MathJax cannot be used there.
 matplotlib's mathtext knows the TeX that a sentence needs (fractions, sums, Greek, roots, fonts) and
 draws it as SVG; what it does not know (`aligned`, macros) is left as it was typed, as code. The
 source is the picture's alternative text, so it can be read aloud, searched and copied.

@@ -26,6 +26,7 @@ from traitlets.config import Config
 
 from autograde.class_dir import ClassDirError, nbgrader_config
 from autograde.classroom.cells import restore
+from autograde.classroom.clean import clean_notebook, files_beside, given_sources
 from autograde.classroom.files import lock, write_whole
 from autograde.classroom.release import NbgraderFault, ask_nbgrader, let_alembic_be_found
 from autograde.classroom.settled import SaveGrades, looked_at_before, noted
@@ -33,17 +34,20 @@ from autograde.classroom.verdicts import own_fault, verdict_path
 
 
 class RestoreCells(NbGraderPreprocessor):
-    """Makes a submission's graded cells those of the assignment.
+    """Makes a submission's graded cells those of the assignment, and the rest harmless.
 
     (Stock DeduplicateIds leaves what stock CheckCellMetadata refuses.)
     """
 
     assigned: ClassVar[list[dict[str, Any]]] = []
     """The assignment's cells that have a grade_id; set for each submission."""
+    given: ClassVar[frozenset[str]] = frozenset()
+    """Sources that everybody was given."""
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
-        """Settle types, metadata and locked sources, and put missing cells back."""
+        """Settle types, metadata and locked sources, put missing cells back, clean the others."""
         restore(nb.cells, [from_dict(cell) for cell in self.assigned])
+        clean_notebook(nb.cells, nb.metadata, self.given)
         return nb, resources
 
 
@@ -97,7 +101,8 @@ def _write(job: dict[str, Any]) -> str:
     document: dict[str, Any] = {"not_graded": reason, "notes": result["notes"]}
     document["looked_at"] = noted(folder, assignment, job["student"])  # by that earlier grade
     if not reason:
-        document = {"seed": job["seed"], **{k: result[k] for k in ("ended", "checks", "notes")}}
+        kept = ("ended", "checks", "notes", "cleaned")
+        document = {"seed": job["seed"], **{k: result[k] for k in kept if k in result}}
         document["looked_at"] = SaveGrades.now
     document["seconds"] = result["seconds"]
     text = json.dumps(document, indent=2, ensure_ascii=False)
@@ -131,11 +136,20 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _into_gradebook(folder: Path, assignment: str, job: dict[str, Any]) -> None:
-    RestoreCells.assigned, FillIn.known = job["assignment"]["cells"], job["result"]["cells"]
+    about, result = job["assignment"], job["result"]
+    RestoreCells.assigned, FillIn.known = about["cells"], result["cells"]
+    RestoreCells.given = given_sources(about)
     SaveGrades.before = looked_at_before(folder, assignment, job["student"])
     config = _with_our_steps(nbgrader_config(folder))
     share_engines()
     ask_nbgrader(config, "autograde", assignment, job["student"], force=True, create=True)
+    source = folder / "source" / assignment
+    files_beside(
+        folder / "autograded" / job["student"] / assignment,
+        f"{assignment}.ipynb",
+        Path(job["path"]).read_bytes() if result.get("cleaned") else None,
+        {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()},
+    )
 
 
 def _with_our_steps(config: Config) -> Config:
@@ -204,7 +218,7 @@ def shown_url(db_url: str) -> str:
 
 
 def students_in(folder: Path, assignment: str) -> set[str]:
-    """Who has a submission of the assignment in the gradebook."""
+    """Students with a submission of the assignment in the gradebook."""
     with open_gradebook(folder) as gradebook:
         rows = (
             gradebook.db.query(api.SubmittedAssignment.student_id)
@@ -215,7 +229,7 @@ def students_in(folder: Path, assignment: str) -> set[str]:
 
 
 def off_roster(folder: Path, students: Iterable[str]) -> list[str]:
-    """Whose folder's name is nobody's on the class list, in order; nobody if there is no list.
+    """Folder names that match no student on the class list, sorted; empty if there is no list.
 
     A class list is there as soon as somebody in the gradebook has a name, an email address or a
     number of a learning platform. (nbgrader adds who is graded by id alone.)

@@ -38,6 +38,8 @@ from autograde.seeds import new_seed
 
 GRADERS = "autograde.classroom.marking:mark"
 WRITER = "autograde.classroom.gradebook:write"
+WRITE_CPU_S = 60.0
+"""Processor time that writing one submission may take; an ordinary one takes 0.2 s."""
 LOOK_S = 0.5
 """How often to look for processes that are stuck."""
 
@@ -144,14 +146,14 @@ class ClassRun:
         writer: str = WRITER,
     ) -> None:
         self.folder, self.assignment, self.limits = folder, assignment, limits
-        self.isolation = {"trusted": trusted, "hidden": [str(folder)]}
+        self.isolation = isolation_for(folder, trusted=trusted)
         path = journal_path(folder, assignment.name)
         self.journal = Journal(path)
         self.known = read_known(path)
         self.plain = assignment.to_json()
         self.pending = path.with_suffix(".pending")
         self._sweep()
-        self.writer = Crew(writer, 1, finishes=True)
+        self.writer = Crew(writer, 1, cpu_s=WRITE_CPU_S, finishes=True)
 
     def grade(
         self,
@@ -188,9 +190,15 @@ class ClassRun:
             and last.get("graded", False)
             and last["submission"] == submission.sha
             and last["version"] == self.assignment.version
+            and not self._has_more_time(last)
             and known.written
             and verdict.exists()
         )
+
+    def _has_more_time(self, last: dict[str, Any]) -> bool:
+        """Whether something ran out of time, and there is more of it now."""
+        before, now = last.get("ran_out_of"), asdict(self.limits)
+        return bool(before) and any(now[name] > before[name] for name in before)
 
     def _grade(
         self, to_do: Iterator[Submission], graders: Workers, force: bool
@@ -211,16 +219,8 @@ class ClassRun:
     def _start(self, submission: Submission, graders: Workers, force: bool) -> None:
         """Hand a submission to a grader, or its kept result straight to the writer."""
         known = self.known.setdefault(submission.student, Known())
-        job = {
-            "student": submission.student,
-            "submission": submission.sha,
-            "path": str(submission.path),
-            "folder": str(submission.path.parent),
-            "assignment": self.plain,
-            "limits": asdict(self.limits),
-            "isolation": self.isolation,
-            "seed": known.seeds.get(submission.sha) or new_seed(),
-        }
+        seed = known.seeds.get(submission.sha) or new_seed()
+        job = job_for(submission, self.plain, self.limits, self.isolation, seed)
         kept = None if force else self._kept(job, known)
         if kept is not None:
             self._write(job, kept)
@@ -268,9 +268,14 @@ class ClassRun:
             seconds=result["seconds"],
             reason=result["reason"],
             notes=result["notes"],
+            ran_out_of=self._times() if ran_out_of_time(result) else {},
             result=hashlib.sha256(text.encode()).hexdigest(),
         )
         self._write(job, result)
+
+    def _times(self) -> dict[str, float]:
+        limits = self.limits
+        return {n: getattr(limits, n) for n in ("cell_s", "answer_s", "notebook_s")}
 
     def _write(self, job: dict[str, Any], result: dict[str, Any]) -> None:
         light = {key: value for key, value in job.items() if key != "text"}
@@ -311,9 +316,55 @@ class ClassRun:
         self.journal.close()
 
 
+def isolation_for(folder: Path, *, trusted: bool) -> dict[str, Any]:
+    """How a submission is locked away, for a job: the class directory is hidden from it."""
+    return {"trusted": trusted, "hidden": [str(folder)]}
+
+
+def job_for(
+    submission: Submission,
+    assignment: dict[str, Any],
+    limits: Limits,
+    isolation: dict[str, Any],
+    seed: int,
+) -> dict[str, Any]:
+    """What a grader needs to know about a submission, but for its text."""
+    return {
+        "student": submission.student,
+        "submission": submission.sha,
+        "path": str(submission.path),
+        "folder": str(submission.path.parent),
+        "assignment": assignment,
+        "limits": asdict(limits),
+        "isolation": isolation,
+        "seed": seed,
+    }
+
+
+def ran_out_of_time(result: dict[str, Any]) -> bool:
+    """Whether a cell, an answer or the whole notebook was stopped for the time it took."""
+    outputs = [o for cell in result.get("cells", []) for o in cell["outputs"]]
+    said = [result.get("ended", ""), *(o.get("evalue", "") for o in outputs)]
+    return any(check.get("status") == "raised Timeout" for check in result.get("checks", [])) or (
+        any("no answer within" in words or "whole notebook were over" in words for words in said)
+    )
+
+
 def _written_before(folder: Path, assignment: Assignment) -> set[str]:
-    """Who has a submission in the gradebook, if anybody may be left out."""
-    from autograde.classroom.gradebook import changed_since_release, students_in
+    """Students with a submission in the gradebook, if anybody may be left out."""
+    from autograde.classroom.gradebook import students_in
+
+    check_release(folder, assignment)
+    return students_in(folder, assignment.name)
+
+
+def check_release(folder: Path, assignment: Assignment) -> None:
+    """Refuse to grade by a source notebook that is not the one that was released.
+
+    Raises:
+        ClassDirError: It has changed since, or was never released.
+    """
+    from autograde.classroom.gradebook import changed_since_release
 
     changed = changed_since_release(folder, assignment.name, assignment.cells)
     if changed is None:
@@ -326,4 +377,3 @@ def _written_before(folder: Path, assignment: Assignment) -> set[str]:
             f"source/{assignment.name} is not what was released, see '{changed[0]}'. "
             f"Run: autograde release {assignment.name} --dir {folder}"
         )
-    return students_in(folder, assignment.name)

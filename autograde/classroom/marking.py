@@ -20,9 +20,12 @@ from autograde import bank
 from autograde.check import as_html, message
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
-from autograde.classroom.notebook_text import read_notebook, unwritable
+from autograde.classroom.clean import Removed, clean_output, given_sources
+from autograde.classroom.notebook_text import read_notebook
 from autograde.classroom.submissions import SubmissionFault
 from autograde.classroom.verdicts import own_fault
+from autograde.kinds import ValueExercise
+from autograde.kinds.fix import written_change
 from autograde.referee import Verdict, judge
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
@@ -62,20 +65,31 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     hidden = tuple(Path(folder) for folder in job["isolation"]["hidden"])
     isolation = Isolation(trusted=job["isolation"]["trusted"], hidden=hidden)
     _same_world(job)
+    removed = Removed(cells, given_sources(assignment))
     with StudentSession(Path(job["folder"]), Limits(**job["limits"]), isolation) as session:
         session.run(SEED_EVERYTHING.format(_students_seed(seed)))
         for cell in cells:
             if cell["cell_type"] != "code":
                 continue
             if is_check(cell):
-                verdict = _referee(session, assignment["calls"][grade_id(cell)], seed)
+                call = assignment["calls"][grade_id(cell)]
+                sources = [given["source"] for given in shown]
+                verdict = _referee(session, call, seed, job.get("student", ""), sources)
                 outputs = [_shown(verdict)]
                 records.append(_record(cell, verdict))
             else:
-                outputs = [_output(plain) for plain in session.run(cell["source"])]
+                said = removed.say(cell)
+                outputs = [clean_output(output, said) for output in session.run(cell["source"])]
             shown.append({"source": cell["source"], "outputs": outputs})
         ended = session.ended
-    return {"graded": True, "notes": notes, "cells": shown, "checks": records, "ended": ended}
+    return {
+        "graded": True,
+        "notes": notes,
+        "cleaned": removed.words(),
+        "cells": shown,
+        "checks": records,
+        "ended": ended,
+    }
 
 
 SEED_EVERYTHING = """\
@@ -103,11 +117,19 @@ def _exercises(assignment: dict[str, Any]) -> tuple[str, ...]:
     return tuple(sorted({call["exercise_id"] for call in assignment["calls"].values()}))
 
 
-def _referee(session: StudentSession, call: dict[str, str], seed: int) -> Verdict:
+def _referee(
+    session: StudentSession, call: dict[str, str], seed: int, student: str, sources: list[str]
+) -> Verdict:
     exercise = bank.load(call["exercise_id"])
+    if isinstance(exercise, ValueExercise):
+        value, typed = session.value_of(call["function"])
+        return exercise.judge_value(value, student, typed=typed)
 
     def ask(case: dict[str, Any]) -> Any:
-        return session.ask(exercise.id, call["function"], case)
+        answer = session.ask(exercise.id, call["function"], case)
+        if exercise.kind == "fix" and isinstance(answer, dict) and "changed" in answer:
+            answer["changed"] = written_change(exercise, sources)  # not what the process says
+        return answer
 
     return judge(exercise, ask, seed=seed, parts=call["parts"])
 
@@ -130,17 +152,3 @@ def _record(cell: Cell, verdict: Verdict) -> dict[str, Any]:
         "message": message(verdict, bank.load(verdict.exercise_id)),
         "parts": {result.part.key: result.passed for result in verdict.parts},
     }
-
-
-def _output(plain: dict[str, Any]) -> dict[str, Any]:
-    """What a student's process reported, as an output of a notebook; anything odd as text."""
-    kind = plain.pop("output_type", "")
-    try:
-        if odd := unwritable(plain):
-            raise ValueError(odd)
-        output = nbformat.v4.new_output(kind, **plain)
-        nbformat.validate(output, "output", version=4)
-    except Exception:
-        text = f"(an output of kind {kind!r} that no notebook can hold)"[:200]
-        output = nbformat.v4.new_output("stream", name="stdout", text=text)
-    return {**output}

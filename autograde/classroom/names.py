@@ -15,10 +15,12 @@ MAX_ID, MAX_ID_BYTES = 128, 200
 """Letters that nbgrader's column has room for, and bytes that a file named after a student has."""
 PATTERN = "*?[]"
 """nbgrader takes these for a pattern, and so one student's folder for another's."""
+MARKUP = '<>&"`\\'
+"""nbgrader's pages write an id as it is: with these it would be read as a part of the page."""
 
 
 def shown(name: str, most: int = MAX_SHOWN) -> str:
-    """A name without what moves or colours text, each such letter as its code, as `caf\\xe9`."""
+    """A name without what moves or colours text, each such letter as its code, e.g. `caf\\xe9`."""
     text = "".join(letter if letter.isprintable() else _code(letter) for letter in name[:most])
     return text if len(name) <= most else f"{text}…"
 
@@ -36,6 +38,8 @@ def why_no_id(student: str) -> str:
         return f"holds {_code(odd[0])}, which cannot be shown"
     if pattern := [letter for letter in student if letter in PATTERN]:
         return f"holds {pattern[0]}, by which nbgrader would take it for other students' folders"
+    if markup := [letter for letter in student if letter in MARKUP]:
+        return f"holds {markup[0]}, which nbgrader's pages would read as a part of themselves"
     if student != student.strip():
         return "begins or ends with a blank"
     if student.startswith("."):

@@ -45,11 +45,13 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # cell ids missing or doubled: nbformat mends them
+            warnings.simplefilter("ignore")  # cell ids missing or doubled: nbformat repairs them
+            if odd := _no_notebook(json.loads(text)):
+                raise fault(f"{odd}. Ask the student to save it with Jupyter.")
             notebook = nbformat.reads(_without_early_ids(text), as_version=4)
             if len(notebook.cells) > MAX_CELLS:
                 raise fault(f"holds {len(notebook.cells):,} cells; at most {MAX_CELLS:,} are run.")
-            if odd := unwritable(notebook):
+            if odd := unwritable(_without_stored_outputs(notebook)):
                 raise fault(f"holds {odd}. Ask the student to save it with Jupyter.")
             nbformat.validate(notebook)
             json.dumps(notebook, ensure_ascii=False).encode()
@@ -79,6 +81,23 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
     return notebook.cells, [f"{path}: {note}" for note in notes]
 
 
+def _no_notebook(document: Any) -> str:
+    """Why a document of JSON is no notebook, in words; empty if it may be one."""
+    if not isinstance(document, dict):
+        kind = {list: "a list", str: "a text"}.get(type(document), "a single value")
+        return f"holds {kind} where a notebook is expected"
+    version = document.get("nbformat")
+    if type(version) is not int:
+        return f"says nbformat {version!r:.40}, which should be the number 4"
+    return ""
+
+
+def _without_stored_outputs(notebook: dict[str, Any]) -> dict[str, Any]:
+    """Stored outputs are not looked at: every cell is run again."""
+    cells = [{k: v for k, v in cell.items() if k != "outputs"} for cell in notebook["cells"]]
+    return {**notebook, "cells": cells}
+
+
 def values_in(text: str) -> int:
     """How many values a text of JSON holds at most, found without reading it."""
     return sum(map(text.count, ",[{"))
@@ -87,7 +106,7 @@ def values_in(text: str) -> int:
 def _without_early_ids(text: str) -> str:
     """The text without cell ids where its own version, before 4.5, has none.
 
-    Some editors write them all the same, and stock nbgrader does not mind.
+    Some editors write them anyway, and stock nbgrader does not mind.
     """
     if '"id"' not in text:
         return text
@@ -107,7 +126,7 @@ def unwritable(data: Any) -> str:
         if depth > MAX_DEPTH:
             return f"lists or objects more than {MAX_DEPTH} deep"
         if isinstance(value, dict):
-            waiting += [(inner, depth + 1) for key, inner in value.items() if key != "outputs"]
+            waiting += [(inner, depth + 1) for inner in value.values()]
         elif isinstance(value, list):
             waiting += [(inner, depth + 1) for inner in value]
         elif isinstance(value, float) and not math.isfinite(value):

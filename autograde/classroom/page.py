@@ -28,6 +28,7 @@ from autograde.classroom.export import (
 )
 from autograde.classroom.files import write_whole
 from autograde.classroom.journal import journal_path, read_known
+from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.report import Row, read_rows
 from autograde.classroom.safe_html import POLICY
 from autograde.classroom.similarity import (
@@ -37,15 +38,15 @@ from autograde.classroom.similarity import (
     near_identical,
 )
 from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
-from autograde.classroom.student_code import read_code, side_by_side
-from autograde.classroom.verdicts import read_verdicts
+from autograde.classroom.student_code import READ_BYTES, READ_S, read_code, side_by_side
+from autograde.sandbox.bounds import TooMuchError, at_most
 
 MAX_PAIRS = 20
 """Pairs shown side by side; more are named."""
 KINDS = (
     *("not graded", "crashed", "timed out", "lateness", "edited checks", "odd"),
     "not on the class list",
-    *("to read", "near-identical", "by hand"),
+    *("cleaned", "to read", "near-identical", "by hand"),
 )
 """Why a submission needs a person, most urgent first."""
 WHAT_IT_MEANS = {
@@ -54,6 +55,8 @@ WHAT_IT_MEANS = {
     "odd": "the notebook differs in another way; the line says what was graded.",
     "to read": "the code has the wording of the course's own, or uses a part of Python that an "
     "answer rarely needs. There are honest reasons for both; read the cell first.",
+    "cleaned": "what a browser would run or fetch was taken out of what is shown; as-handed-in.txt "
+    "in autograded/ holds all of it. Most of it comes from tools that students use.",
     "near-identical": "two wrote almost the same. Who wrote first is not known, and who learned "
     "together writes alike.",
 }
@@ -107,8 +110,6 @@ def class_page(folder: Path, assignment: str) -> str:
     Raises:
         FileNotFoundError: Nothing has been graded yet.
     """
-    import jinja2
-
     rows = read_rows(folder, assignment)
     verdicts = read_verdicts(folder, assignment)
     graded = [row for row in rows if not row.not_graded]
@@ -120,13 +121,9 @@ def class_page(folder: Path, assignment: str) -> str:
     exercises = exercise_statistics(graded)
     scores = [row.total for row in graded]
     best = max((row.max_total for row in graded), default=0.0)
-    template = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(Path(__file__).with_name("page.html").read_text("utf-8"))
-    return template.render(
+    return render(
+        "page.html",
         assignment=assignment,
-        policy=POLICY,
-        made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         rows=rows,
         graded=graded,
         missing=len(missing),
@@ -146,6 +143,28 @@ def class_page(folder: Path, assignment: str) -> str:
         more_pairs=pairs[MAX_PAIRS:],
         compared=len(students),
         least=MIN_SHARED // 2,
+    )
+
+
+def render(template: str, **about: Any) -> str:
+    """A page of ours: every text is escaped, and the policy lets nothing run or be fetched.
+
+    Args:
+        template: A file next to this one.
+        about: What it shows.
+    """
+    import jinja2
+    from markupsafe import Markup
+
+    here = Path(__file__)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(here.with_name(template).read_text("utf-8")).render(
+        policy=POLICY,
+        style=Markup(here.with_name("page.css").read_text("utf-8")),
+        made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        **about,
     )
 
 
@@ -202,10 +221,15 @@ def _message(exercise: str, name: str) -> str:
     from course.catalogue import UnknownIdError
 
     try:
-        known = {wrong.name: wrong.message for wrong in bank.load(exercise).wrong}
+        known = {w.name: w.message for w in bank.load(exercise).wrong if w.message}
     except UnknownIdError:
         known = {}
-    return known.get(name, "The bank no longer holds this misconception.")
+    message = known.get(name, "The bank no longer holds this misconception.")
+    return OWN_NUMBER.sub(r"\1", message)
+
+
+OWN_NUMBER = re.compile(r"\{(\w+)[^{}]*\}")
+"""A number that each student has drawn; the row stands for all of them, so it is named."""
 
 
 def unrecognised(verdicts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, list[str]]]:
@@ -251,11 +275,13 @@ def concerns(
         for note in verdict.get("notes", []):
             kind = "edited checks" if "was edited" in note or "was deleted" in note else "odd"
             add(row.student, kind, note)
+        if removed := verdict.get("cleaned"):
+            add(row.student, "cleaned", few(removed, most=8))
         if late and row.student in late:
             add(row.student, "lateness", late[row.student])
         if row.off_roster:
             add(row.student, "not on the class list", "is the folder's name the student's id?")
-        for words in words_for(code.get(row.student, {}), row.max_scores):
+        for words in _words_in_time(code.get(row.student, {}), row):
             add(row.student, "to read", words)
     for cell, students in waiting_answers(rows).items():
         add(_count(len(students), "student"), "by hand", f"{cell}: {few(students, most=20)}")
@@ -267,6 +293,14 @@ def concerns(
             f"{100 * pair.score:.0f} % alike in {cells}",
         )
     return sorted(found, key=lambda concern: KINDS.index(concern.kind))
+
+
+def _words_in_time(cells: Cells, row: Row) -> list[str]:
+    try:
+        with at_most(READ_S, READ_BYTES):
+            return words_for(cells, row.max_scores)
+    except TooMuchError as fault:
+        return [f"its code takes {fault} to read"]
 
 
 def waiting_answers(rows: list[Row]) -> dict[str, list[str]]:
@@ -321,7 +355,7 @@ def time_and_attempts(
         )
     else:
         sentences.append(
-            "When students handed in is not recorded: no timestamp.txt lies beside a notebook."
+            "When students handed in is not recorded: no timestamp.txt lies next to a notebook."
         )
     sentences.append(
         "How long students worked is not recorded: a notebook does not hold it, and the course "

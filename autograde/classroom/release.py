@@ -32,6 +32,7 @@ def release(folder: Path, assignment: str) -> Path:
         NbgraderFault: nbgrader refused the source.
     """
     config = nbgrader_config(folder)
+    config.ClearMarkScheme.enforce_metadata = False  # as CONFIG says; a class may be older
     ask_nbgrader(config, "generate_assignment", assignment, force=True, create=True)
     return folder / "release" / assignment / f"{assignment}.ipynb"
 
@@ -52,7 +53,7 @@ def ask_nbgrader(config: Config, command: str, *args: str, **options: object) ->
         result = getattr(api, command)(*args, **options)
     log = result.get("log", "") or ""
     if not result["success"]:
-        raise NbgraderFault(last_words(result.get("error") or log))
+        raise NbgraderFault(last_words(f"{log}\n{result.get('error') or ''}"))
     return log
 
 
@@ -64,8 +65,12 @@ def let_alembic_be_found() -> None:
 
 
 def last_words(log: str) -> str:
-    """The line of an nbgrader log that says what went wrong."""
+    """The line of an nbgrader log that says what went wrong.
+
+    A line that only points at those above it, as nbgrader's own exception does, says nothing.
+    """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = [line for line in lines if "above traceback" not in line]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit|Entry)\b", line)]
     logged = [line for line in lines if line.startswith("[ERROR]")]
     return (raised or logged or lines or ["nbgrader gave no reason"])[0]

@@ -1,7 +1,7 @@
 """The class table: who has which points, for what, and which misconception was seen.
 
 Points come from nbgrader's gradebook, so that grades given by hand, extra credit and late penalties
-count; reasons come from the verdicts beside it. The page with plots is in page.py.
+count; reasons come from the verdicts next to it. The page with plots is in page.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autograde.classroom.export import Mark, Marks, read_marks
-from autograde.classroom.verdicts import read_verdicts
+from autograde.classroom.reasons import read_verdicts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +106,15 @@ def _row(
 
 
 def as_table(rows: list[Row]) -> Any:
-    """The rows as a rich Table, one column an exercise."""
+    """The rows as a rich Table: numbered columns of exercises, named in the caption."""
     from rich.table import Table
 
     names = list(dict.fromkeys(name for row in rows for name in row.scores))
     best = {name: score for row in rows for name, score in row.max_scores.items()}
-    heads = [f"{_short(name)}\n/{best[name]:g}" for name in names]
-    table = Table("student", *heads, "total", "seen", padding=(0, 1))
+    heads = [f"{number}\n/{best[name]:g}" for number, name in enumerate(names, 1)]
+    legend = " · ".join(f"{number} {_short(name)}" for number, name in enumerate(names, 1))
+    table = Table("student", *heads, "total", "seen", padding=(0, 1), caption=legend)
+    table.caption_justify = "left"
     for row in rows:
         if row.not_graded:
             reason = row.not_graded.partition(".ipynb: ")[2] or row.not_graded
@@ -139,11 +141,13 @@ def _plain(text: str) -> str:
 def _seen(row: Row) -> str:
     if row.seen and set(row.seen.values()) == {"blank"} and row.total == 0:
         return "all blank"
-    return "\n".join(f"{_short(name)}: {what}" for name, what in row.seen.items())
+    blank = [_short(name) for name, what in row.seen.items() if what == "blank"]
+    lines = [f"{_short(name)}: {what}" for name, what in row.seen.items() if what != "blank"]
+    return "\n".join([*lines, f"blank: {', '.join(blank)}"] if blank else lines)
 
 
 def _short(name: str) -> str:
-    """An exercise's id without its notebook, as `accumulate`."""
+    """An exercise's id without its notebook, e.g. `accumulate`."""
     return name.partition(".")[2] or name
 
 

@@ -2,13 +2,14 @@
 
 A student's notebook can hold any HTML: as an output, in Markdown, in an attachment's name. What is
 left of it here is text, tables, pictures that are part of the page, and links that want a click;
-formulas are drawn as pictures. A content security policy in the page's head says the same to the
-browser once more.
+formulas are drawn as pictures. nh3 (the Rust library ammonia) does the cleaning; a content security
+policy in the page's head says the same to the browser once more.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from functools import lru_cache
 
 from autograde.classroom.formulas import STYLE, draw_formulas
@@ -18,23 +19,26 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src
 POLICY_TAG = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
 
 # fmt: off
-TAGS = (
+TAGS = {
     "a", "abbr", "b", "blockquote", "br", "caption", "code", "col", "colgroup", "dd", "del",
     "details", "div", "dl", "dt", "em", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6",
     "hr", "i", "img", "ins", "kbd", "li", "mark", "ol", "p", "pre", "q", "s", "samp", "small",
     "span", "strong", "sub", "summary", "sup", "table", "tbody", "td", "tfoot", "th", "thead",
     "tr", "tt", "u", "ul", "var",
-)
-ATTRIBUTES = (
-    "alt", "class", "colspan", "height", "id", "lang", "name", "rowspan", "scope", "title", "width",
-)
-STYLES = (
+}
+ATTRIBUTES = {
+    "alt", "class", "colspan", "height", "id", "lang", "name", "rowspan", "scope", "style", "title",
+    "width",
+}
+STYLES = {
     "background-color", "border", "border-bottom", "border-color", "border-left", "border-right",
     "border-style", "border-top", "border-width", "color", "font-style", "font-weight", "padding",
     "text-align", "text-decoration", "white-space",
-)
+}
 """No position, no size, no margin, nothing that takes a url()."""
 # fmt: on
+NAMES = {"class", "id", "name"}
+"""By which a page's own scripts and styles find their elements: a page with scripts gives none."""
 GONE = ("script", "style", "iframe", "object", "embed", "template", "noscript", "svg", "math")
 """Left out with all they hold; of other unknown tags only the tag goes."""
 PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml);base64,[A-Za-z0-9+/=\s]*\Z")
@@ -49,21 +53,32 @@ class TooDeepError(ValueError):
     """Nobody writes HTML like this by hand; it is not shown."""
 
 
-def sanitize(html: str) -> str:
+def sanitize(html: str, *, own_page: bool = True) -> str:
     """A fragment of HTML without anything that runs, fetches, or covers the rest of the page.
+
+    Args:
+        html: Anybody's.
+        own_page: It goes into a page of ours, without scripts, whose formulas are drawn here. Else
+            into somebody's page with scripts: there elements also lose what these would find.
 
     Raises:
         TooDeepError: More than MAX_DEPTH elements lie inside one another.
     """
-    from bs4 import BeautifulSoup
-
     if _depth(html) > MAX_DEPTH:
         raise TooDeepError(f"HTML with more than {MAX_DEPTH} elements inside one another.")
-    soup = BeautifulSoup(html, "html.parser")
-    for element in soup(list(GONE)):  # for looks: bleach, below, is what protects
+    return _cleaner(own_page).clean(_with_formulas(html) if own_page else html)
+
+
+def _with_formulas(html: str) -> str:
+    from bs4 import BeautifulSoup
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it looks like XML, or like a file's name
+        soup = BeautifulSoup(html, "html.parser")
+    for element in soup(list(GONE)):  # for looks: nh3 is what protects
         element.decompose()
     draw_formulas(soup)
-    return _cleaner().clean(str(soup))
+    return str(soup)
 
 
 def sanitize_page(page: str, top: str = "") -> str:
@@ -98,24 +113,35 @@ def _depth(html: str) -> int:
 
 
 @lru_cache
-def _cleaner():
-    from bleach.css_sanitizer import CSSSanitizer
-    from bleach.sanitizer import Cleaner
+def _cleaner(own_page: bool):
+    import nh3
 
-    return Cleaner(
+    return nh3.Cleaner(
         tags=TAGS,
-        attributes=_is_allowed,
-        protocols=["http", "https", "mailto", "data"],
-        css_sanitizer=CSSSanitizer(allowed_css_properties=STYLES),
-        strip=True,
+        clean_content_tags=set(GONE),
+        attributes={
+            "*": ATTRIBUTES if own_page else ATTRIBUTES - NAMES,
+            "a": {"href"},
+            "img": {"src"},
+        },
+        tag_attribute_values={} if own_page else {"table": {"class": {"dataframe"}}},
+        attribute_filter=_filtered,
+        filter_style_properties=STYLES,
+        url_schemes={"http", "https", "mailto", "data"},
+        link_rel="noopener noreferrer",
     )
 
 
-def _is_allowed(tag: str, name: str, value: str) -> bool:
-    if tag == "img" and name == "src":
-        return PICTURE.match(value) is not None
-    if tag == "a" and name == "href":
-        return LINK.match(value) is not None
-    if name == "style":
-        return "url" not in value.lower() and "\\" not in value
-    return name in ATTRIBUTES
+def _filtered(tag: str, name: str, value: str) -> str | None:
+    """An attribute's value; None where it goes."""
+    if name == "src":
+        return value if PICTURE.match(value) else None
+    if name == "href":
+        return value if LINK.match(value) else None
+    if name == "style" and CSS_FUNCTION.search(value):
+        return None
+    return value
+
+
+CSS_FUNCTION = re.compile(r"\\|(?<!\brgb)(?<!\brgba)(?<!\bhsl)(?<!\bhsla)\(", re.IGNORECASE)
+"""What could fetch, in any spelling; colours cannot."""

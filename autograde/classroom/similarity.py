@@ -179,17 +179,24 @@ def normalised(source: str) -> list[Token]:
     tree = parsed(source)
     mine = None if tree is None else _chosen_names(tree)
     idle = {} if tree is None else dict(_idle(tree))
+    keywords = set() if tree is None else _keywords(tree)
     tokens: list[Token] = []
     after_dot, until = False, (0, 0)
     for kind, text, start in _tokens(source):
         until = max(until, idle.get(start, until))
         if start < until:
             continue
-        word = _word(kind, text, mine, after_dot)
+        word = text if start in keywords else _word(kind, text, mine, after_dot)
         after_dot = text == "."
         if word:
             tokens.append(Token(word, start[0]))
     return tokens
+
+
+def _keywords(tree: ast.Module) -> set[tuple[int, int]]:
+    """Where a call names an argument: `axis` of `max(axis=axis)` is not the student's to choose."""
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg)
+    return {(node.lineno, node.col_offset) for node in found}
 
 
 SYNTAX = ("(", ")", ",", ";", ":", "->")

@@ -14,6 +14,7 @@ Scores", 1968, chapter 15 (point-biserial, of an item with the rest of the test)
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -137,31 +138,16 @@ def _mean_of_top(points: Sequence[float], totals: Sequence[float], size: int) ->
 
 
 def point_biserial(full: Sequence[bool], rest: Sequence[float]) -> float | None:
-    """r = (mean rest of those with full points - of the others) / s · sqrt(p (1 - p)).
-
-    s is the standard deviation of the rest over all (divided by n), p the share with full points.
+    """Pearson's correlation between having full points and the score on everything else.
 
     Returns:
         r, or None where all or none have full points, or where the rest is the same for all.
     """
-    count, solved = len(full), sum(full)
-    if solved in (0, count):
+    if len(set(full)) < 2 or max(rest) - min(rest) < 1e-12 * (1 + abs(statistics.fmean(rest))):
         return None
-    mean = math.fsum(rest) / count
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in rest) / count)
-    if max(rest) - min(rest) < 1e-12 * (1 + abs(mean)):
-        return None
-    yes = math.fsum(value for value, is_full in zip(rest, full, strict=True) if is_full) / solved
-    no = math.fsum(value for value, is_full in zip(rest, full, strict=True) if not is_full)
-    no /= count - solved
-    share = solved / count
-    return (yes - no) / spread * math.sqrt(share * (1 - share))
+    return statistics.correlation([float(is_full) for is_full in full], list(rest))
 
 
 def median(values: Sequence[float]) -> float | None:
-    """The middle one, or the mean of the two in the middle; None of nothing."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    """The middle value, or the mean of the two in the middle; None for no values."""
+    return statistics.median(values) if values else None

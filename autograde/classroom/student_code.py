@@ -11,6 +11,13 @@ from typing import Any
 from autograde.classroom.notebook_text import MAX_VALUES, values_in
 from autograde.classroom.similarity import Cells, Pair, matching_lines
 from autograde.classroom.submissions import MAX_NOTEBOOK
+from autograde.sandbox.bounds import TooMuchError, at_most
+
+FURTHER = "further cells"
+MAX_NAMES = 100
+"""Cells of different names that are compared where no release says which there are."""
+READ_S, READ_BYTES = 10.0, 2**30
+"""Processor time and memory that reading one notebook, or comparing two, may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,21 +36,32 @@ def read_code(
     """Each student's own code cells as handed in, and the sources that everybody was given.
 
     Cells without a grade_id that are not the notebook's own are taken together: "further cells".
-    Who handed in nothing that can be read is left out.
+    Students who handed in nothing readable are left out.
     """
     release = folder / "release" / assignment / f"{assignment}.ipynb"
-    given = [source for _, source in _code_cells(release)]
+    whole = _code_cells(release)
+    given, names = [source for _, source in whole], {name for name, _ in whole}
     known = set(given)
     found = {}
     for student in students:
         path = folder / "submitted" / student / assignment / f"{assignment}.ipynb"
         cells: dict[str, str] = {}
-        for name, source in _code_cells(path):
+        for name, source in _cells_in_time(path):
+            if name not in (names or cells) and (names or len(cells) >= MAX_NAMES):
+                name = FURTHER  # else a thousand made-up names to compare
             if source not in known:
                 cells[name] = f"{cells[name]}\n{source}" if name in cells else source
         if cells:
             found[student] = cells
     return found, given
+
+
+def _cells_in_time(path: Path) -> list[tuple[str, str]]:
+    try:
+        with at_most(READ_S, READ_BYTES):
+            return _code_cells(path)
+    except TooMuchError:
+        return []
 
 
 def _code_cells(path: Path) -> list[tuple[str, str]]:
@@ -67,7 +85,7 @@ def _code_cells(path: Path) -> list[tuple[str, str]]:
 def _cell_name(cell: Mapping[str, Any]) -> str:
     marks = cell.get("metadata", {}).get("nbgrader", {})
     name = marks.get("grade_id") if isinstance(marks, dict) else None
-    return name if isinstance(name, str) and name else "further cells"
+    return name if isinstance(name, str) and name else FURTHER
 
 
 def _text(source: Any) -> str:
@@ -75,7 +93,15 @@ def _text(source: Any) -> str:
 
 
 def side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
-    """The cells of a pair that have anything in common, line by line."""
+    """The cells of a pair with anything in common, line by line; none where that takes long."""
+    try:
+        with at_most(READ_S, READ_BYTES):
+            return _side_by_side(pair, students)
+    except TooMuchError:
+        return []
+
+
+def _side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
     shown = []
     for cell, share in pair.cells.items():
         first, second = students[pair.first][cell], students[pair.second][cell]

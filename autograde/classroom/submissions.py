@@ -18,6 +18,8 @@ from autograde.classroom.names import may_hold, shown, why_no_id
 
 MAX_NOTEBOOK = 50 * 2**20
 MAX_FOLDER = 500 * 2**20
+SPARSE = 2**24
+"""Bytes from which a file's holes are looked for."""
 MAX_FILES = 10_000
 """Files and folders of a submission, together."""
 MAX_FOLDERS_DEEP = 40
@@ -43,7 +45,7 @@ class SubmissionFault(Exception):
 
 
 def handed_in(folder: Path, assignment: str, students: list[str] | None = None) -> list[str]:
-    """Who has handed in an assignment, each once, in order: the folders' names as they are.
+    """The students who handed in an assignment, in order: the folders' names as they are.
 
     Args:
         folder: A class directory.
@@ -93,9 +95,26 @@ class _Private:
         self.folder = folder
 
     def holds(self, file: Path) -> bool:
-        """Whether a file of a submission is one of them; looked up only where it has two names."""
+        """Whether a file of a submission is one of them, or another student's; looked up only
+        where it has two names."""
         about = file.stat()
-        return about.st_nlink > 1 and (about.st_dev, about.st_ino) in self._inodes
+        if about.st_nlink <= 1:
+            return False
+        inode = about.st_dev, about.st_ino
+        return inode in self._inodes or len(self._handed_in.get(inode, ())) > 1
+
+    @cached_property
+    def _handed_in(self) -> dict[tuple[int, int], set[str]]:
+        """Whose folders hold a file of two names."""
+        found: dict[tuple[int, int], set[str]] = {}
+        submitted = self.folder / "submitted"
+        for place, _folders, files in os.walk(submitted):
+            for name in files:
+                about = os.lstat(os.path.join(place, name))
+                if about.st_nlink > 1:
+                    student = os.path.relpath(place, submitted).split(os.sep)[0]
+                    found.setdefault((about.st_dev, about.st_ino), set()).add(student)
+        return found
 
     @cached_property
     def _inodes(self) -> set[tuple[int, int]]:
@@ -129,7 +148,7 @@ def look_at(student: str, path: Path, private: _Private | None = None) -> Submis
         )
     except OSError as problem:
         what = shown(os.path.basename(os.fsdecode(problem.filename or path)))
-        why = f"{named}: cannot be read ({problem.strerror}: {what}). Mend that, then grade again."
+        why = f"{named}: cannot be read ({problem.strerror}: {what}). Fix that, then grade again."
     except SubmissionFault as fault:
         why = str(fault)
     return Submission(student=shown(student), path=named, sha="", fault=why)
@@ -165,17 +184,29 @@ def _look_at(path: Path, private: _Private) -> str:
     size = sum(file.stat().st_size for file in files)
     if size > MAX_FOLDER:
         raise fault(f"lies among {len(files)} files of {size // 2**20} MiB. Ask what they are for.")
+    if sparse := [file for file in files if _is_sparse(file)]:
+        raise fault(
+            f"lies next to {shown(sparse[0].name)}, which claims {sparse[0].stat().st_size:,} "
+            "bytes and holds next to none (a sparse file). Remove it, then grade again."
+        )
     if own := [file for file in files if private.holds(file)]:
         raise fault(
-            f"lies beside {shown(own[0].name)}, which is another name of a file of this class "
-            "directory (a hard link). Remove it, then grade again."
+            f"lies next to {shown(own[0].name)}, which is another name of a file of this class "
+            "directory or of another student's (a hard link). Remove it, then grade again."
         )
     return _hash(path.parent, files)
 
 
+def _is_sparse(file: Path) -> bool:
+    """Whether a large file takes almost no room: who reads it fills memory with nothing."""
+    about = file.stat()
+    blocks = getattr(about, "st_blocks", None)
+    return blocks is not None and about.st_size > SPARSE and blocks * 512 < about.st_size // 64
+
+
 def _beside_a_link(name: str) -> str:
     return (
-        f"lies beside a link ({shown(name)}), and nbgrader would copy what it leads to, be it the "
+        f"lies next to a link ({shown(name)}), and nbgrader would copy what it leads to, be it the "
         "gradebook. Remove the link, then grade again."
     )
 
@@ -184,14 +215,14 @@ def _everything(folder: Path, fault: Callable[[str], SubmissionFault]) -> list[P
     """Ordinary files below a folder, in order; what nbgrader could not copy, or should not, stops.
 
     Raises:
-        SubmissionFault: Something is there that is no file or folder, or too much of either.
+        SubmissionFault: Something is there that is neither file nor folder, or too much of either.
         OSError: A folder cannot be read.
     """
     files, waiting, count = [], [(folder, 0)], 0
     while waiting:
         place, depth = waiting.pop()
         if depth > MAX_FOLDERS_DEEP:
-            raise fault(f"lies beside folders {depth} deep. Remove them, then grade again.")
+            raise fault(f"lies next to folders {depth} deep. Remove them, then grade again.")
         with os.scandir(place) as entries:
             for entry in entries:
                 count += 1
@@ -210,13 +241,13 @@ def _check_entry(entry: os.DirEntry[str], fault: Callable[[str], SubmissionFault
         raise fault(_beside_a_link(entry.name))
     if not entry.is_file() and not entry.is_dir():
         raise fault(
-            f"is, or lies beside, something that is no file ({shown(entry.name)} is a pipe, a "
-            "socket or a device). Remove it, then grade again."
+            f"is, or lies next to, something that is not a regular file ({shown(entry.name)} is a "
+            "pipe, a socket or a device). Remove it, then grade again."
         )
     if entry.name == "timestamp.txt" and (entry.is_dir() or entry.stat().st_size > MAX_TIMESTAMP):
         raise fault(
-            "lies beside a timestamp.txt that is no line of text. Write it as 2026-03-01 12:00:00 "
-            "UTC, or remove it; then grade again."
+            "lies next to a timestamp.txt that is not a line of text. Write it as 2026-03-01 "
+            "12:00:00 UTC, or remove it; then grade again."
         )
 
 

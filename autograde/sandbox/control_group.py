@@ -1,9 +1,9 @@
-"""A control group for each student's process: the kernel bounds its memory and its processes.
+"""A control group for each student's process: the kernel bounds its memory, processes and cores.
 
 Where this user may make such groups, every byte and process is counted when it is asked for, of all
 that the process has started and of its files in memory. As root that is nearly everywhere; else in
 a part of the tree that systemd has handed down (`systemd-run --user --scope -p Delegate=yes`).
-Where it is not to be had, the keeper counts (`isolation`).
+Where it is not available, the keeper counts (`isolation`).
 
 Groups carry the name of the private folder, and so of the grader whose they are (`owner`).
 """
@@ -11,9 +11,10 @@ Groups carry the name of the private folder, and so of the grader whose they are
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,9 @@ from pathlib import Path
 from autograde.sandbox.owner import owner_of, this_process
 
 CONTROLLERS = ("memory", "pids")
+WHERE_GIVEN = ("cpu",)
+"""Used where it is handed down; else niceness and a single core do (`isolation`)."""
+PERIOD_US = 100_000
 LEAVE_S = 1.0
 """How long the kernel may take to see that a group's last process is gone."""
 
@@ -35,6 +39,8 @@ class Files:
     zero: tuple[str, ...]
     one: tuple[str, ...]
     processes: str
+    cores: tuple[str, str]
+    """File, and what is written for a quota of so many microseconds a period."""
     killed: str
     """Where a line `oom_kill N` says how many processes were ended for the memory."""
 
@@ -45,6 +51,7 @@ VERSIONS = {
         zero=("memory.swap.max",),
         one=("memory.oom.group",),  # all of the group at once
         processes="pids.max",
+        cores=("cpu.max", f"{{}} {PERIOD_US}"),
         killed="memory.events",
     ),
     1: Files(
@@ -52,6 +59,7 @@ VERSIONS = {
         zero=(),
         one=(),
         processes="pids.max",
+        cores=("cpu.cfs_quota_us", "{}"),
         killed="memory.oom_control",
     ),
 }
@@ -74,25 +82,37 @@ class ControlGroup:
     folders: Mapping[str, Path]
 
     @classmethod
-    def made(cls, name: str, *, memory_bytes: int, processes: int) -> ControlGroup | None:
+    def made(
+        cls, name: str, *, memory_bytes: int, processes: int, cores: float = 1.0
+    ) -> ControlGroup | None:
         """A new group with these bounds; None where none can be made."""
         found = places()
         try:
-            return found and cls._in(found, name, memory_bytes, processes)
+            return found and cls._in(found, name, memory_bytes, processes, cores)
         except OSError:
             return None
 
     @classmethod
-    def _in(cls, found: Places, name: str, memory_bytes: int, processes: int) -> ControlGroup:
+    def _in(
+        cls, found: Places, name: str, memory_bytes: int, processes: int, cores: float = 1.0
+    ) -> ControlGroup:
         group = cls(VERSIONS[found.version], {c: f / name for c, f in found.folders.items()})
         try:
             for folder in group._each_folder():
                 folder.mkdir()
             group._set(memory_bytes, processes)
+            if group.bounds_cores:
+                file, quota = group.files.cores
+                (group.folders["cpu"] / file).write_text(quota.format(int(cores * PERIOD_US)))
         except OSError:
             group.remove()
             raise
         return group
+
+    @property
+    def bounds_cores(self) -> bool:
+        """Whether the kernel bounds processor time here."""
+        return "cpu" in self.folders
 
     def enter(self) -> None:
         """Move the calling process in; what it starts from now on belongs to the group.
@@ -114,10 +134,7 @@ class ControlGroup:
 
     def remove(self) -> None:
         """Take the group out of the tree; its processes must have ended."""
-        until = time.monotonic() + LEAVE_S
-        for folder in self._each_folder():
-            while not _removed(folder) and time.monotonic() < until:
-                time.sleep(0.002)
+        _clear(self._each_folder())
 
     def _each_folder(self) -> tuple[Path, ...]:
         return tuple(dict.fromkeys(self.folders.values()))
@@ -156,7 +173,30 @@ def sweep() -> None:
         for group in folder.glob("autograde-*"):
             owner = owner_of(group)
             if owner and owner.namespace == here and not owner.is_alive:
+                _end_all(group)
                 _removed(group)
+
+
+def clear(name: str) -> None:
+    """End whatever is in the group of this name, and remove it: for a keeper that could not."""
+    if found := _likely_places():
+        _clear({folder / name for folder in found.folders.values()})
+
+
+def _clear(groups: Iterable[Path]) -> None:
+    until = time.monotonic() + LEAVE_S
+    for group in groups:
+        while not _removed(group) and time.monotonic() < until:
+            _end_all(group)
+            time.sleep(0.002)
+
+
+def _end_all(group: Path) -> None:
+    """Kill the processes of a group; a process that is starting another is in it again."""
+    with suppress(OSError, ValueError):
+        for number in (group / "cgroup.procs").read_text().split():
+            if int(number) > 0:  # 0 is somebody whom we cannot see
+                os.kill(int(number), signal.SIGKILL)
 
 
 def _likely_places() -> Places | None:
@@ -197,7 +237,8 @@ def mounted(mountinfo: str) -> dict[str, tuple[str, Path]]:
         if kind == "cgroup2":
             trees[""] = (root, Path(place))
         elif kind == "cgroup":
-            trees |= {c: (root, Path(place)) for c in options.split(",") if c in CONTROLLERS}
+            ours = {*CONTROLLERS, *WHERE_GIVEN}
+            trees |= {c: (root, Path(place)) for c in options.split(",") if c in ours}
     return trees
 
 
@@ -219,7 +260,8 @@ def _second_version(trees: dict[str, tuple[str, Path]], own: dict[str, str]) -> 
         with suppress(OSError):
             handed_down = (folder / "cgroup.subtree_control").read_text().split()
             if {*CONTROLLERS} <= {*handed_down} and os.access(folder, os.W_OK):
-                return Places(2, dict.fromkeys(CONTROLLERS, folder))
+                given = [c for c in WHERE_GIVEN if c in handed_down]
+                return Places(2, dict.fromkeys([*CONTROLLERS, *given], folder))
         if folder == trees[""][1]:
             return None
     return None
@@ -228,7 +270,8 @@ def _second_version(trees: dict[str, tuple[str, Path]], own: dict[str, str]) -> 
 def _first_version(trees: dict[str, tuple[str, Path]], own: dict[str, str]) -> Places | None:
     if not all(c in trees and c in own for c in CONTROLLERS):
         return None
-    return Places(1, {c: _seen(trees[c], own[c]) for c in CONTROLLERS})
+    given = [c for c in WHERE_GIVEN if c in trees and c in own]
+    return Places(1, {c: _seen(trees[c], own[c]) for c in [*CONTROLLERS, *given]})
 
 
 def _seen(tree: tuple[str, Path], group: str) -> Path:

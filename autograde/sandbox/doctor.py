@@ -153,7 +153,7 @@ def _place_outside() -> str:
 
 
 def _seen_from_outside(session: StudentSession) -> dict[str, object]:
-    """Who the student's process is to this machine, and who counts its memory."""
+    """Which user the student's process is, and what counts its memory."""
     keeper = session.process.pid
     child = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0]
     grouped = session.folder.name in Path(f"/proc/{child}/cgroup").read_text()

@@ -5,15 +5,20 @@
           └ student  inside: first of its own process namespace; ends with all it has started
 
 The fork of the warm parent locks itself away, without exec, before any student code runs: its own
-user, process, network, ipc and mount namespaces, a file system made anew (`view`), an unprivileged
+user, process, network, ipc and mount namespaces, a file system of its own (`view`), an unprivileged
 user without capabilities, a filter on system calls (`seccomp`), limits on everything countable.
 As root the real user changes too; as an ordinary user all of this works without rights.
+
+Straight after the fork the student has a session and a process group of its own: signals to its
+group reach nobody else. It ends with its keeper (a death signal, which `seccomp` lets nobody
+change), and the grader ends both where it finds the keeper stopped.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
 import sys
 import time
@@ -26,6 +31,8 @@ from autograde.sandbox import kernel, seccomp, view
 from autograde.sandbox.control_group import ControlGroup
 from autograde.sandbox.owner import Owner, owner_of
 
+RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE = 11, 12
+NICE = 10
 MAX_PID = 2**22
 """No process of Linux has a higher number."""
 INSIDE = 1000
@@ -74,11 +81,15 @@ def lock_away(
     if not sys.platform.startswith("linux") or kernel.MACHINE not in seccomp.AUDIT_ARCH:
         raise OSError(f"isolation needs Linux on x86_64 or aarch64; this is {sys.platform}")
     signal.pthread_sigmask(signal.SIG_BLOCK, KEEPERS_SIGNALS)
-    is_root, outside = hands_out_users(), FIRST_UID + os.getpid()
+    keeper = os.getpid()
+    is_root, outside = hands_out_users(), FIRST_UID + keeper
     group = None
     if isolation.control_groups:
         group = ControlGroup.made(
-            folder.name, memory_bytes=limits.memory_bytes, processes=limits.processes
+            folder.name,
+            memory_bytes=limits.memory_bytes,
+            processes=limits.processes,
+            cores=limits.cores,
         )
     if not is_root:
         uid, gid = os.geteuid(), os.getegid()
@@ -86,11 +97,18 @@ def lock_away(
         kernel.map_to_one_user(uid, gid, INSIDE)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)  # unshare(NEWUSER) would forget it
     kernel.unshare(kernel.NEWPID)
+    here, keepers_end = os.pipe()
     if student := os.fork():
         os.close(kept)
+        os.close(here)
         _keep(student, group or _Meter(student, limits.memory_bytes), owner_of(folder))
+    os.setsid()  # before anything else: a signal to its group reaches no keeper
+    os.close(keepers_end)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if group is not None:
         group.enter()
+    if group is None or not group.bounds_cores:
+        _stay_on_a_core(keeper)
     kernel.unshare(kernel.NEWNS | kernel.NEWIPC | kernel.NEWNET | kernel.NEWUTS)
     view.enter(
         folder,
@@ -102,11 +120,30 @@ def lock_away(
     if is_root:
         _become(outside)
     kernel.drop_capabilities()
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes, limits.processes))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user forgets it
+    if select.select([here], [], [], 0)[0]:
+        os._exit(0)  # the keeper was gone before that
+    os.close(here)
+    for kind, most in (
+        (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_NOFILE, 512),
+        (RLIMIT_SIGPENDING, 1024),  # counted by user, as the next two are: the keeper's, too
+        (resource.RLIMIT_MEMLOCK, 2**16),
+        (RLIMIT_MSGQUEUE, 0),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
     seccomp.install()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, KEEPERS_SIGNALS)
+
+
+def _stay_on_a_core(keeper: int) -> None:
+    """Where no control group bounds processor time: however many processes, one core, after all
+    others. `seccomp` lets nobody change that."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[keeper % len(cores)]})
+    os.nice(NICE)
 
 
 def hands_out_users() -> bool:

@@ -10,11 +10,13 @@ class Limits:
     """What a submission may use."""
 
     cell_s: float = 60.0
-    """Wall time of one cell, seconds."""
+    """Time of one cell, seconds; all three without the time in which others had the cores."""
     answer_s: float = 10.0
-    """Wall time of one call by the referee, seconds."""
+    """Time of one call by the referee, seconds."""
     notebook_s: float = 300.0
-    """Wall time of the whole notebook, seconds."""
+    """Time of the whole notebook, seconds."""
+    cores: float = 1.0
+    """Cores' worth of processor time that its processes get together."""
     memory_bytes: int = 4 * 2**30
     """Data memory of the process."""
     file_bytes: int = 256 * 2**20

@@ -88,6 +88,14 @@ def _is_our_folder(path: Path) -> bool:
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid()
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still by a signal, or is traced."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
+
+
 def _started(pid: int) -> int | None:
     """When a process started; None where there is none, or only its remains."""
     try:

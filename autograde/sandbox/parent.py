@@ -76,7 +76,7 @@ def share(key: bytes | None) -> None:
     """In a fork of the warm parent: have more forks made by it, not by a warm parent of our own.
 
     The standard library hands the parent's address down, but not its key, and then starts another
-    parent all the same.
+    parent anyway.
     """
     server = forkserver._forkserver
     if server._forkserver_address is not None and server._forkserver_pid is None:
@@ -97,7 +97,7 @@ def quiet_environment() -> Iterator[None]:
     """What the warm parent starts with: one thread, and nothing of ours that it need not know.
 
     Its children could read it in /proc/self/environ. The main module stays out too: the standard
-    library would import it anew in every child.
+    library would import it again in every child.
     """
     before, main = dict(os.environ), sys.modules["__main__"]
     kept = {name: before[name] for name in KEPT if name in before}

@@ -1,9 +1,9 @@
 """A filter on system calls: what a student's notebook never needs is refused.
 
 Denied are calls that look into other processes, change mounts or namespaces, load code into the
-kernel, reach parts of it with a long history of faults, or hold memory that no process is charged
-for. Sockets other than local ones are denied,
-so that a download says `Permission denied` at once. The filter is classic BPF, a list of
+kernel, reach parts of it with a long history of faults, hold memory that no process is charged
+for, or change what ends a process with its keeper. Sockets other than local ones are denied, so
+that a download says `Permission denied` at once. The filter is classic BPF, a list of
 instructions (code, jump if true, jump if false, value), written by hand; it can't be taken off.
 """
 
@@ -37,9 +37,13 @@ DENIED: dict[str, tuple[int, int]] = {  # (x86_64, aarch64); -1: does not exist 
     # memory that belongs to no process, and so is missed where processes are counted
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194),
     "msgget": (68, 186), "vmsplice": (278, 75),
+    # counted by user, so that one could use up what is the keeper's
+    "inotify_init": (253, -1), "inotify_init1": (294, 26), "mq_open": (240, 180),
     "iopl": (172, -1), "ioperm": (173, -1), "modify_ldt": (154, -1), "vhangup": (153, 58),
 }  # fmt: skip
 SOCKET, CLONE, CLONE3, IOCTL = (41, 198), (56, 220), (435, 435), (16, 29)
+PRCTL, DEATH_SIGNAL = (157, 167), 1
+SCHED_SETAFFINITY = (203, 122)
 AF_UNIX = 1
 NAMESPACES = 0x7E020000  # every CLONE_NEW... flag
 TYPE_INTO_TERMINAL = (0x5412, 0x541C)
@@ -78,6 +82,8 @@ def program(machine: str) -> list[Instruction]:
     lines += by_argument(SOCKET[which], FIRST_ARG, local)
     apart = [(ANY_BIT, 0, 1, NAMESPACES), (RETURN, 0, 0, REFUSE | errno.EPERM)]
     lines += by_argument(CLONE[which], FIRST_ARG, apart)
+    lines += by_argument(PRCTL[which], FIRST_ARG, refused(DEATH_SIGNAL, 0))  # says done, does not
+    lines += refused(SCHED_SETAFFINITY[which], 0)
     typing = [line for request in TYPE_INTO_TERMINAL for line in refused(request)]
     lines += by_argument(IOCTL[which], SECOND_ARG, typing)
     return [*lines, (RETURN, 0, 0, ALLOW)]

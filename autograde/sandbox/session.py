@@ -20,22 +20,26 @@ from pathlib import Path
 from typing import Any
 
 from autograde import plain
-from autograde.exercise import Answer, Case
+from autograde.exercise import Answer, AnswerError, Case
+from autograde.kinds.value import plain_value
 from autograde.referee import Raised
 from autograde.sandbox import control_group, owner, parent
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
 from autograde.sandbox.limits import Limits
+from autograde.sandbox.outputs import MAX_VALUES, plain_outputs, values_in
 from autograde.sandbox.owner import private_folder
+from autograde.sandbox.spent import STRETCH, Spent
+from autograde.sandbox.still import standing_still
 from autograde.sandbox.student import serve
 
 GRACE_S = 2.0
 """How long an interrupted process may take to answer before it is killed."""
 START_S = 120.0
 """How long the warm parent, or a cold process, may take to start."""
+LOOK_S = 0.5
+"""How often to look after the keeper while waiting."""
 MAX_REPLY = 16 * 2**20
-MAX_OUTPUTS = 1000
-"""Outputs of one cell that are kept; each takes the gradebook's writer a millisecond."""
 MAX_FILES = 2000
 
 
@@ -72,6 +76,7 @@ class StudentSession:
         self.output_left = limits.output_bytes
         self._wait_until_ready()
         self.deadline = time.monotonic() + limits.notebook_s
+        self.last_deadline = time.monotonic() + STRETCH * limits.notebook_s
         self.count = self.last_bytes = 0
         self.late = False
         """Whether the last request was interrupted by us, as it took too long."""
@@ -91,16 +96,15 @@ class StudentSession:
             return [_error("KeyboardInterrupt", "Raised by the cell itself.")]
         if reply.get("interrupted"):
             return [_error("Timeout", f"Stopped: {self._out_of_time(self.limits.cell_s)}")]
-        outputs = reply.get("outputs", [])
+        outputs = plain_outputs(reply.get("outputs"))
         self.output_left -= self.last_bytes
         if self.output_left < 0:
             text = f"Outputs beyond {self.limits.output_bytes:,} bytes a notebook are not kept."
             return [{"output_type": "stream", "name": "stdout", "text": text}]
-        kept = [o for o in outputs if isinstance(o, dict)] if isinstance(outputs, list) else []
-        if len(kept) > MAX_OUTPUTS:
-            text = f"{len(kept) - MAX_OUTPUTS:,} more outputs of this cell are not kept.\n"
-            kept[MAX_OUTPUTS:] = [{"output_type": "stream", "name": "stdout", "text": text}]
-        return kept
+        for output in outputs:
+            if output.get("ename") in OURS:
+                output["ename"] = f"Own{output['ename']}"
+        return outputs
 
     def ask(self, exercise_id: str, function: str, case: Case) -> Answer | Raised:
         """Put a case to one of the student's functions."""
@@ -110,7 +114,8 @@ class StudentSession:
             return Raised("NotAsked", self.ended)
         packed = base64.b64encode(plain.to_bytes(case)).decode()
         request = {"do": "call", "exercise": exercise_id, "function": function, "case": packed}
-        reply = self._request(request, self.limits.answer_s)
+        with standing_still(self.process.pid, self.isolation.trusted):
+            reply = self._request(request, self.limits.answer_s)
         if reply is None:
             self.stuck[function] = Raised("ProcessEnded", self.ended)
             return self.stuck[function]
@@ -121,9 +126,32 @@ class StudentSession:
             return self.stuck[function]
         return _read_answer(reply.get("answer"))
 
+    def value_of(self, name: str) -> tuple[Any, str]:
+        """A variable of the student's as plain data, and the name typed in the notebook.
+
+        The value is None where there is no such variable, and a Raised where it cannot be read.
+        """
+        if self.ended:
+            return Raised("NotAsked", self.ended), ""
+        reply = self._request({"do": "value", "name": name}, self.limits.answer_s)
+        if reply is None:
+            return Raised("ProcessEnded", self.ended), ""
+        if reply.get("interrupted"):
+            return Raised("Timeout", self._out_of_time(self.limits.answer_s)), ""
+        answer = _read_answer(reply.get("answer"))
+        if isinstance(answer, Raised):
+            return answer, ""
+        typed = answer.get("typed")
+        try:
+            return plain_value(answer.get("value")), typed if isinstance(typed, str) else ""
+        except AnswerError as fault:
+            return Raised("AnswerError", str(fault)), ""
+
     def close(self) -> None:
-        """End the process and all of its group, and remove its folder."""
+        """End the process and all that it has started, and remove its folder."""
         self._kill("")
+        if self.process.exitcode in (None, -signal.SIGKILL):  # its keeper could not clear away
+            control_group.clear(self.folder.name)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> StudentSession:
@@ -135,13 +163,24 @@ class StudentSession:
     def _request(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
         """Send a request and wait for its reply; None if the process ended first."""
         self.count += 1
+        started, spent = time.monotonic(), Spent.from_now(self.process.pid)
+        try:
+            return self._request_in_time(request, timeout_s, spent)
+        finally:  # what others had of the machine is not of this notebook's time
+            self.deadline = min(
+                self.deadline + spent.waited(time.monotonic() - started), self.last_deadline
+            )
+
+    def _request_in_time(
+        self, request: dict[str, Any], timeout_s: float, spent: Spent
+    ) -> dict[str, Any] | None:
         left_s = max(0.0, self.deadline - time.monotonic())
         self.is_last = left_s < timeout_s
         if not left_s:
             self._kill(self._out_of_time(timeout_s))
             return None
         try:
-            raw = self._exchange({"id": self.count, **request}, min(timeout_s, left_s))
+            raw = self._exchange({"id": self.count, **request}, min(timeout_s, left_s), spent)
         except TimeoutError:
             self._kill(self._out_of_time(timeout_s) + " It did not heed an interrupt.")
             return None
@@ -154,6 +193,9 @@ class StudentSession:
             return None
         try:
             reply = _read_reply(raw)
+        except FloodError as fault:
+            self._kill(f"the process sent {fault}.")
+            return None
         except (ValueError, RecursionError):
             self._kill("what the process sent is no reply: something else wrote to its pipe.")
             return None
@@ -163,17 +205,38 @@ class StudentSession:
         self.last_bytes = len(raw)
         return reply
 
-    def _exchange(self, request: dict[str, Any], timeout_s: float) -> bytes:
+    def _exchange(self, request: dict[str, Any], timeout_s: float, spent: Spent) -> bytes:
         """Send, and wait for the answer: once as long as granted, once after an interrupt."""
+        started = time.monotonic()
         deadline = time.monotonic() + timeout_s
         self.late = False
         try:
             self.pipe.send(json.dumps(request).encode(), deadline + GRACE_S)
-            return self.pipe.receive(deadline, MAX_REPLY)
+            while True:
+                try:
+                    return self._received(deadline)
+                except TimeoutError:
+                    elapsed = time.monotonic() - started
+                    left_s = timeout_s - spent.own(elapsed)
+                    if left_s < 0.01 or elapsed > STRETCH * timeout_s:
+                        raise
+                    deadline = time.monotonic() + left_s
         except TimeoutError:
             self.late = True
             os.kill(self.process.pid, signal.SIGINT)
-            return self.pipe.receive(time.monotonic() + GRACE_S, MAX_REPLY)
+            return self._received(time.monotonic() + GRACE_S)
+
+    def _received(self, deadline: float) -> bytes:
+        """The next message; who waits looks now and then whether the keeper still keeps."""
+        while True:
+            try:
+                return self.pipe.receive(min(deadline, time.monotonic() + LOOK_S), MAX_REPLY)
+            except TimeoutError:
+                if time.monotonic() >= deadline:
+                    raise
+                if owner.is_stopped(self.process.pid):
+                    _send(os.kill, self.process.pid, signal.SIGKILL)
+                    raise EOFError("its keeper was stopped") from None
 
     def _start(self) -> None:
         context = parent.warm_context()
@@ -236,8 +299,18 @@ def _why_left(code: int | None, limits: Limits) -> str:
     return f"the process left by itself (exit code {code})."
 
 
+OURS = ("Timeout", "ProcessEnded", "NotAsked", "NotRun")
+"""What we say of a process ourselves: an exception of a student's may not borrow these names."""
+
+
+class FloodError(ValueError):
+    """A reply holds more values than anybody reads."""
+
+
 def _read_reply(raw: bytes) -> Any:
     """A reply in JSON that can be written to a file again: no NaN, no half of a character."""
+    if (count := values_in(raw)) > MAX_VALUES:
+        raise FloodError(f"{count:,} values in one reply; at most {MAX_VALUES:,} are read")
     reply = json.loads(raw, parse_constant=str)
     if b"\\ud" in raw.lower():
         reply = json.loads(json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace"))
@@ -250,6 +323,7 @@ def _read_answer(answer: Any) -> Answer | Raised:
         if "raised" in answer:
             kind = str(answer["raised"])
             kind = kind if kind.isidentifier() and len(kind) <= 60 else "AnOddlyNamedException"
+            kind = f"Own{kind}" if kind in OURS else kind
             return Raised(kind, _on_a_line(str(answer["text"])[:2000]))
         value = plain.from_bytes(base64.b64decode(answer["value"]))
         if not isinstance(value, dict):

@@ -3,6 +3,7 @@
     bank        reference, right and wrong functions refuse for good; their code is gone
     course      what an exercise asks to write by hand works in ordinary cells, and refuses while a
                 graded call runs; so do copies of its code made in an earlier cell
+    values      the answer to a number or a choice stays: whoever reads the bank knows it at home
     files       the bank and the files that hold references are covered (`covered`)
 
 What this can't stop is a student who pastes the text of the course's own function as the answer, or
@@ -14,6 +15,7 @@ any of this: the referee, in another process, compares answers to cases it has j
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,15 +30,19 @@ from autograde import bank
 from autograde.by_hand import functions_of, guarded_modules, python_function, reached_by, refusal
 from autograde.exercise import Exercise, NotAllowedError
 
+STAND_INS = {"course.engine.step": ("course.debug.museum.exhibit",)}
+"""Modules that hold the same answers under other names, by the module that an exercise guards."""
 PLACEHOLDER = "autograde's guard stands here"
 
 
 def leave_only_questions() -> None:
     """Take the answers out of the bank and put guards into `course`; a second call does nothing."""
-    exercises = [entry.load() for entry in bank.catalogue().values()]
+    exercises = [entry.load() for entry in bank.asks_for_code().values()]
     if not any(exercise.wrong for exercise in exercises):
         return
-    modules = {module for exercise in exercises for module in guarded_modules(exercise)}
+    modules = {module for exercise in exercises for module in guarded_with_stand_ins(exercise)}
+    for name in modules:
+        importlib.import_module(name)
     for name in sorted(modules):
         _put_guards(functions_of(sys.modules[name]), name)
     others = {what for exercise in exercises for what in _guarded(exercise)} - modules
@@ -53,8 +59,8 @@ def covered() -> tuple[Path, ...]:
     """Files and folders that a student's process must not be able to read."""
     paths = [Path(folder) for folder in bank.__path__]
     paths.append(Path(autograde.__file__).parent / "classroom" / "example")
-    for entry in bank.catalogue().values():
-        for name in sorted(guarded_modules(entry.load())):
+    for entry in bank.asks_for_code().values():
+        for name in sorted(guarded_with_stand_ins(entry.load())):
             source = Path(sys.modules[name].__file__)
             paths += [source, *source.parent.glob(f"__pycache__/{source.stem}.*.pyc")]
     return tuple(dict.fromkeys(paths))
@@ -100,16 +106,22 @@ def _make_guards() -> tuple[Callable[[str], Callable[[], None]], Callable[..., A
 _guard_of, while_graded = _make_guards()
 
 
+def guarded_with_stand_ins(exercise: Exercise) -> set[str]:
+    """Modules of `course` by which an exercise could be answered."""
+    found = guarded_modules(exercise)
+    return found.union(*(STAND_INS.get(module, ()) for module in found))
+
+
 def _guarded(exercise: Exercise) -> Iterator[str]:
     """Names of guards: modules of `course`, and functions of torch."""
-    yield from guarded_modules(exercise)
+    yield from guarded_with_stand_ins(exercise)
     for function in map(python_function, exercise.by_hand):
         if not function.__module__.startswith("course."):
             yield f"{function.__module__}.{function.__qualname__}"
 
 
 def _put_guards(functions: list[FunctionType], what: str) -> None:
-    """Compile functions anew with a guard at their head, and exchange their codes.
+    """Compile functions again with a guard at their head, and exchange their codes.
 
     The guard is a constant of the code itself: a function made of a copy of the code asks it too.
     """

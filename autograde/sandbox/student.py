@@ -24,6 +24,9 @@ from typing import Any
 
 from autograde import bank, plain
 from autograde.check import quiet
+from autograde.exercise import AnswerError
+from autograde.kinds.value import called, plain_value
+from autograde.kit.student import current
 from autograde.referee import Raised, answer_of, written_by_hand
 from autograde.sandbox import stubs
 from autograde.sandbox.isolation import Isolation, lock_away
@@ -41,7 +44,7 @@ def serve(pipe: Connection, folder: str, limits: Limits, isolation: Isolation) -
 
     Args:
         pipe: Messages as JSON bytes: {"id", "do": "run", "source"} or {"id", "do": "call",
-            "exercise", "function", "case"}.
+            "exercise", "function", "case"} or {"id", "do": "value", "name"}.
         folder: The submission's private working directory.
         limits: What is counted is set here; time is kept by the other side.
         isolation: Whether the process is locked away.
@@ -66,6 +69,8 @@ def serve(pipe: Connection, folder: str, limits: Limits, isolation: Isolation) -
         try:
             if request["do"] == "run":
                 reply["outputs"] = shell.run(request["source"])
+            elif request["do"] == "value":
+                reply["answer"] = shell.value_of(request["name"])
             else:
                 reply["answer"] = shell.call(request)
         except KeyboardInterrupt:
@@ -98,6 +103,7 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
         USER="student",
         MPLCONFIGDIR=str(folder / ".matplotlib"),
         MPLBACKEND="module://matplotlib_inline.backend_inline",
+        NBGRADER_EXECUTION="autograde",  # as stock nbgrader says: the kit then keeps no progress
         OMP_NUM_THREADS="1",
     )
     sys.argv = ["notebook"]
@@ -225,6 +231,18 @@ class Shell:
                 }
             )
         return outputs
+
+    def value_of(self, name: str) -> dict[str, str]:
+        """A variable as plain data, with the name typed in the notebook."""
+        try:
+            with quiet():
+                value = called(self.shell.user_ns.get(name))
+            given = {"value": plain_value(value), "typed": current()}
+            return {"value": base64.b64encode(plain.to_bytes(given)).decode()}
+        except AnswerError as fault:
+            return _raised("AnswerError", str(fault))
+        except plain.PlainDataError as fault:
+            return _raised("AnswerError", f"What came cannot be an answer: {fault}")
 
     def call(self, request: dict[str, Any]) -> Any:
         """Put a case to a function of the student's; the answer, or what was raised."""

@@ -1,4 +1,4 @@
-"""The file system as a student's process sees it: made anew, in memory, of what it needs.
+"""The file system as a student's process sees it: made from scratch, in memory, of what it needs.
 
     /usr /lib ... the interpreter, its packages, `course`, `autograde`    read-only
     /tmp  /dev/shm  its own folder                                        empty, writable, bounded
@@ -15,6 +15,7 @@ import shutil
 import site
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from autograde.sandbox import kernel
@@ -56,6 +57,7 @@ def enter(
     for path, is_folder in kinds.items():
         _cover(path, is_folder)
     _links_and_settings()
+    _other_spellings()
     shutil.copytree(f"/proc/self/fd/{handed_in}", _new(folder), dirs_exist_ok=True)
     if os.geteuid() == 0:
         for place, _folders, files in os.walk(_new(folder)):
@@ -67,8 +69,8 @@ def enter(
     kernel.enter_root(BASE)
 
 
-def _readable() -> list[Path]:
-    """Folders that Python and its packages live in, outermost first, none inside another."""
+def _wanted() -> list[Path]:
+    """Folders that Python and its packages live in, as this process spells them."""
     import autograde
     import course
 
@@ -78,6 +80,12 @@ def _readable() -> list[Path]:
     wanted += [Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     if "COURSE_DATA" in os.environ:
         wanted.append(Path(os.environ["COURSE_DATA"]))
+    return wanted
+
+
+def _readable() -> list[Path]:
+    """Where these folders really lie, outermost first, none inside another."""
+    wanted = _wanted()
     folders = sorted({p.resolve() for p in wanted if p.is_dir() and not p.is_symlink()})
     return [p for p in folders if p != Path("/") and not any(q in p.parents for q in folders)]
 
@@ -107,6 +115,17 @@ def _cover(path: Path, is_folder: bool) -> None:
     empty.touch()
     kernel.mount(str(empty), _new(path), flags=kernel.MS_BIND)
     kernel.make_read_only(_new(path))
+
+
+def _other_spellings() -> None:
+    """A virtual environment may be reached through a link, and Python imports by that name."""
+    for path in _wanted():
+        spelled, real = Path(os.path.abspath(path)), path.resolve()
+        new = Path(_new(spelled))
+        if spelled != real and real.is_dir() and not os.path.lexists(new):
+            with suppress(OSError):  # it lies in a folder that is there already, read-only
+                new.parent.mkdir(parents=True, exist_ok=True)
+                new.symlink_to(real)
 
 
 def _links_and_settings() -> None:

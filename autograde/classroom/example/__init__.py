@@ -48,18 +48,27 @@ def hand_in(folder: Path) -> list[Path]:
 
 def _notebook(folder: Path, student: str) -> nbformat.NotebookNode:
     notebook = nbformat.read(folder / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
-    answers = _solutions(folder) if student in (SOLUTIONS, CUT_OFF) else _answers(student)
-    for cell in notebook.cells:
-        grade_id = cell.metadata.get("nbgrader", {}).get("grade_id")
-        if grade_id in answers:
-            cell.source = answers.pop(grade_id)
-    if answers:
-        raise ValueError(f"{student} answers cells that the release does not have: {[*answers]}")
+    whole = student in (SOLUTIONS, CUT_OFF)
+    answered(notebook, student, solutions(folder) if whole else _answers(student))
     return notebook
 
 
-def _solutions(folder: Path) -> dict[str, str]:
-    source = nbformat.read(folder / "source" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
+def answered(notebook: nbformat.NotebookNode, student: str, answers: dict[str, str]) -> None:
+    """Write a name and answers, by grade_id, into a released notebook."""
+    left = dict(answers)
+    for cell in notebook.cells:
+        grade_id = cell.metadata.get("nbgrader", {}).get("grade_id")
+        if grade_id in left:
+            cell.source = left.pop(grade_id)
+        elif cell.source == 'student("")':
+            cell.source = f'student("{student}")'
+    if left:
+        raise ValueError(f"{student} answers cells that the release does not have: {[*left]}")
+
+
+def solutions(folder: Path, assignment: str = ASSIGNMENT) -> dict[str, str]:
+    """The answers of an assignment's source in a class directory, by grade_id."""
+    source = nbformat.read(folder / "source" / assignment / f"{assignment}.ipynb", as_version=4)
     return {
         cell.metadata.nbgrader["grade_id"]: cell.source
         for cell in source.cells

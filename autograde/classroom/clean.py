@@ -1,0 +1,355 @@
+"""A student's notebook made harmless before anybody opens it: nothing in it runs or is fetched.
+
+    Markdown      tags, links and pictures that a browser would act on: written so that it won't
+    outputs       text, tables, pictures; HTML through nh3; scripts, widgets, other types left out
+    attachments   pictures; names and metadata: what nbgrader needs, in letters it expects
+
+formgrader, JupyterLab and nbconvert read Markdown each in their own way, so it isn't parsed here:
+what could begin something active in any of them is broken by a blank, wherever it stands. What
+the reader sees is nearly what was typed; what was handed in is kept as text (`files_beside`).
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import html
+import mimetypes
+import re
+from collections.abc import Callable, Container, Iterable
+from pathlib import Path
+from typing import Any
+
+from autograde.classroom.cells import Cell, grade_id
+from autograde.classroom.safe_html import sanitize
+
+ORIGINAL = "as-handed-in.txt"
+"""The notebook as it came, as text, in the folder where the cleaned one lies."""
+PLAIN_TYPES = ("text/plain", "text/html", "text/markdown", "text/latex")
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+INERT = ("text/plain", "text/csv", "text/markdown", *PICTURES)
+ACTIVE_TYPE = re.compile("^text/|^image/|html|xml|script|pdf|flash|manifest")
+"""Types of files that a browser would run, or that it may; what it doesn't know it stores."""
+ACTIVE_FILES = frozenset(
+    {
+        *(".html", ".htm", ".xhtml", ".xht", ".shtml", ".svg", ".svgz", ".xml", ".xsl", ".xslt"),
+        *(".mht", ".mhtml", ".js", ".mjs", ".css", ".pdf", ".swf", ".hta", ".url", ".webmanifest"),
+        *(".ipynb", ".py", ".pyc", ".pyd", ".so", ".pth"),
+    }
+)
+"""A kernel that is started next to a torch.py would import that one."""
+MAX_NAMED = 40
+"""Things taken out that are named one by one."""
+MAX_WORDS = 500_000
+"""Characters of any other text that is shown."""
+MAX_HTML = 2 * 2**20
+"""Characters of one HTML output that is shown."""
+
+NOT_INLINE = r"(?!/?(?:b|i|em|strong|sub|sup|u|s|del|ins|kbd|code|mark|small|br|hr)\s*/?>)"
+TAG = re.compile(rf"<(?=[A-Za-z/!?]){NOT_INLINE}")
+"""What begins a tag, a comment, an autolink; of tags without attributes a few are let through."""
+KNOWN_TAG = re.compile(r"</?[a-z][a-z0-9-]*[\s/>]|<[!?]|<[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+OWN_PICTURE = re.compile(
+    r"<img\b[^<>]{0,300}?\bsrc=[\"']?attachment:([\w.-]{1,200})[\"']?[^<>]{0,300}>", re.IGNORECASE
+)
+"""As JupyterLab users write a picture of another size."""
+PICTURE = re.compile(
+    r"!\[(?![^\[\]\\<>]*\]\((?:attachment:(?P<name>[\w.-]+)"
+    r"|data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+)\))"
+)
+ATTACHED = re.compile(r"!\[(?=[^\[\]\\<>]*\]\(attachment:([\w.-]+)\))")
+SAFE_URL = r"(?:https?://|mailto:)[\w\-.~:/?#@!$'*+,;=%&()]*"
+DESTINATION = re.compile(
+    rf"\]\((?!{SAFE_URL}(?:\s+\"[^\"<>\\]*\")?\)|#[\w.-]*\)|attachment:[\w.-]+\)"
+    r"|data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+\))"
+)
+DEFINITION = re.compile(rf"\]:(?!\s*{SAFE_URL}\s*$)", re.MULTILINE)
+WITH_SCHEME = re.compile(r"\s*<?\s*([a-z][a-z0-9+.\s-]{1,30})(?::|&)", re.IGNORECASE)
+FENCE = re.compile(r"([`~]{3,}[ \t]*)(mermaid\w*)", re.IGNORECASE)
+REFERENCE = re.compile(r"&(?=#0*(\d{1,7})|#[xX]0*([0-9a-fA-F]{1,6})|([A-Za-z]{2,31});)")
+TEX = re.compile(
+    r"\\(?=(?:href|url|require|unicode|cssId|class|style|data|html[A-Z]\w*|includegraphics|input"
+    r"|include|toggle|texttip|mathtip|tooltip|mmlToken|bbox|csname|def|gdef|edef|xdef|let|futurelet"
+    r"|newcommand|renewcommand|providecommand|newenvironment|renewenvironment|DeclareMathOperator"
+    r"|Newextarrow|catcode|write|immediate|openout|read|special)(?![a-zA-Z]))"
+)
+"""TeX by which MathJax makes links, styles, elements and commands."""
+CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\x80-\x9f]")
+"""Everything that moves a terminal's cursor or makes links; colours stay."""
+OSC = re.compile(r"\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x9d[^\x07\x1b\x9c]*\x9c?")
+BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*\Z")
+CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+GRADE_ID = re.compile(r"[\w.-]{1,128}\Z", re.ASCII)
+MARKS = ("grade", "solution", "locked", "task", "remove", "points", "schema_version", "grade_id")
+MARKS += ("cell_type", "checksum")
+
+Say = Callable[[str], None]
+
+
+def clean_notebook(cells: Iterable[Cell], metadata: dict[str, Any], given: Container[str]) -> None:
+    """Clean everything of a student's notebook but the outputs, in place.
+
+    Args:
+        cells: As they came, the assignment's own ones restored.
+        metadata: The notebook's; what names a kernel or draws widgets goes.
+        given: Sources that everybody was given: ours, and left alone.
+    """
+    for cell in cells:
+        clean_cell(cell, given, lambda _what: None)
+    for name in set(metadata) - {"kernelspec"}:
+        metadata.pop(name)
+    metadata["language_info"] = {"name": "python"}
+    if "kernelspec" in metadata:
+        metadata["kernelspec"] = {
+            "name": "python3",
+            "display_name": "Python 3",
+            "language": "python",
+        }
+
+
+def given_sources(assignment: dict[str, Any]) -> frozenset[str]:
+    """Sources that everybody was given, of an assignment as plain data."""
+    return frozenset(
+        [*assignment.get("given", ()), *(cell["source"] for cell in assignment["cells"])]
+    )
+
+
+def clean_cell(cell: Cell, given: Container[str], say: Say) -> None:
+    """Clean a cell's text, attachments, names and metadata, in place.
+
+    Args:
+        cell: Of any kind; a code cell's source stays, since nobody renders it.
+        given: Sources that everybody was given.
+        say: Told what was taken out, in words.
+    """
+    if cell["cell_type"] != "code":
+        _clean_attachments(cell, say)
+        source = "".join(cell["source"])
+        if source not in given:
+            source = (clean_markup if cell["cell_type"] == "raw" else clean_markdown)(source, say)
+        known = cell.get("attachments") or {}  # nbconvert raises where a page needs another
+        cell["source"] = ATTACHED.sub(lambda m: m[0] if m[1] in known else "! [", source)
+    _clean_metadata(cell)
+    if "id" in cell and not CELL_ID.match(str(cell["id"])):
+        cell["id"] = "odd-id"
+
+
+class Removed:
+    """What was taken out of a submission's cells, for a person to read.
+
+    Args:
+        cells: Of a submission; looked at and left as they are.
+        given: Sources that everybody was given.
+    """
+
+    def __init__(self, cells: list[Cell], given: Container[str]) -> None:
+        self.cells, self.found = cells, dict[str, None]()
+        for cell in cells:
+            if cell["cell_type"] != "code":
+                clean_cell(copy.deepcopy(cell), given, self.say(cell))
+
+    def say(self, cell: Cell) -> Say:
+        """A place to say what was taken out of a cell."""
+        number = next(n for n, other in enumerate(self.cells, start=1) if other is cell)
+        name = grade_id(cell) or f"cell {number}"
+        return lambda what: self.found.setdefault(f"{name}: {what}")
+
+    def words(self) -> list[str]:
+        """Each thing once, e.g. `cell 3: HTML`."""
+        return list(self.found)[:MAX_NAMED]
+
+
+def clean_markdown(text: str, say: Say = lambda _what: None) -> str:
+    """Markdown in which nothing runs or is fetched, whoever renders it."""
+    text = OWN_PICTURE.sub(r"![\1](attachment:\1)", text)
+    text = _broken(text, PICTURE, "! [", say, _fetched)
+    text = _broken(text, DESTINATION, "] (", say, _odd_link)
+    text = _broken(text, DEFINITION, "] :", say, _odd_link)
+    text = FENCE.sub(r"\1text", text)
+    return clean_markup(text, say)
+
+
+def clean_markup(text: str, say: Say = lambda _what: None) -> str:
+    """Text without tags, numbered characters, TeX that makes links, or control characters."""
+    text = _broken(text, TAG, "< ", say, lambda t, at: "HTML" if KNOWN_TAG.match(t, at) else "")
+    return _tame_tex(REFERENCE.sub(_reference, CONTROL.sub("", OSC.sub("", text))), say)
+
+
+def _tame_tex(text: str, say: Say) -> str:
+    return _broken(text, TEX, "\\ ", say, lambda t, at: "TeX that links or styles")
+
+
+def _broken(
+    text: str, what: re.Pattern[str], by: str, say: Say, named: Callable[[str, int], str]
+) -> str:
+    def broken(found: re.Match[str]) -> str:
+        if words := named(text, found.start()):
+            say(words)
+        return by
+
+    return what.sub(broken, text)
+
+
+def _fetched(text: str, at: int) -> str:
+    return "a picture from elsewhere" if "](" in text[at : at + 2000] else ""
+
+
+def _odd_link(text: str, at: int) -> str:
+    scheme = WITH_SCHEME.match(text, at + 2)
+    return f"a link to {' '.join(scheme[1].split())[:20].lower()}:" if scheme else ""
+
+
+def _reference(found: re.Match[str]) -> str:
+    """A character written by number or name: broken where it stands for one of ASCII's signs."""
+    decimal, hexadecimal, name = found.groups()
+    if name is not None:
+        letters = html.unescape(f"&{name};")
+        kept = name in ("lt", "gt", "amp", "quot", "apos", "nbsp") or ord(letters[0]) > 127
+        return "&" if kept or letters == f"&{name};" else "& "
+    number = int(decimal) if decimal else int(hexadecimal, 16)
+    return "&" if number > 0x9F else "& "
+
+
+def _clean_attachments(cell: Cell, say: Say) -> None:
+    if "attachments" not in cell:
+        return
+    kept: dict[str, dict[str, str]] = {}
+    attached = cell["attachments"] if isinstance(cell["attachments"], dict) else {}
+    for name, forms in attached.items():
+        pictures = {
+            kind: data
+            for kind, data in (forms.items() if isinstance(forms, dict) else ())
+            if kind in PICTURES and is_base64(data)
+        }
+        if pictures and re.fullmatch(r"[\w.-]+", name):
+            kept[name] = pictures
+        else:
+            say("an attachment that is no picture")
+    cell["attachments"] = type(cell["attachments"])(kept) if attached else {}
+
+
+def is_base64(data: Any) -> bool:
+    """Whether a picture's data is that: a page writes it between quotation marks."""
+    return isinstance(data, str) and BASE64.match(data) is not None
+
+
+def _clean_metadata(cell: Cell) -> None:
+    marks = cell["metadata"].get("nbgrader")
+    cell["metadata"].clear()
+    if isinstance(marks, dict) and GRADE_ID.match(
+        grade_id({"metadata": {"nbgrader": marks}}) or ""
+    ):
+        cell["metadata"]["nbgrader"] = {k: v for k, v in marks.items() if k in MARKS}
+
+
+def clean_output(output: dict[str, Any], say: Say = lambda _what: None) -> dict[str, Any]:
+    """An output as it may be shown: its forms cleaned, or left out and named."""
+    kind = output["output_type"]
+    if kind == "stream":
+        return {**output, "text": _plain(output["text"])}
+    if kind == "error":
+        lines = [_plain(line) for line in output["traceback"]]
+        name, value = _plain(output["ename"]), _plain(output["evalue"])
+        return {**output, "ename": name, "evalue": value, "traceback": lines}
+    return {**output, "data": clean_data(output["data"], say), "metadata": _sizes(output)}
+
+
+def clean_data(data: dict[str, Any], say: Say = lambda _what: None) -> dict[str, Any]:
+    """An output's forms, by MIME type: text, clean HTML, pictures; a drawing becomes a picture."""
+    kept: dict[str, Any] = {}
+    for kind, value in data.items():
+        value = "".join(map(str, value)) if isinstance(value, list) else value
+        if kind in PICTURES and is_base64(value):
+            kept[kind] = value
+        elif kind in PLAIN_TYPES and isinstance(value, str):
+            kept[kind] = CLEANERS[kind](value, say)
+        elif kind == "image/svg+xml" and isinstance(value, str):
+            continue
+        else:
+            say(f"an output of type {_plain(str(kind))[:60]}")
+    drawing = data.get("image/svg+xml")
+    if isinstance(drawing, list):
+        drawing = "".join(map(str, drawing))
+    if isinstance(drawing, str) and not kept.keys() & PICTURES and len(drawing) <= MAX_HTML:
+        coded = base64.b64encode(drawing.encode("utf-8", "replace")).decode()
+        kept["text/html"] = f'<img alt="a drawing" src="data:image/svg+xml;base64,{coded}">'
+    return kept or {"text/plain": "(nothing that can be shown)"}
+
+
+def clean_html(text: str, say: Say = lambda _what: None) -> str:
+    """An HTML output without anything that runs, fetches, links a page's code, or covers it."""
+    if len(text) > MAX_HTML:
+        say("an HTML output that is too long")
+        return f"<p>(HTML of {len(text):,} characters is not shown)</p>"
+    try:
+        cleaned = sanitize(text, own_page=False)
+    except ValueError:
+        say("an HTML output that is too deep")
+        return "<p>(HTML that is too deep is not shown)</p>"
+    if ACTIVE.search(text):
+        say("HTML")
+    return _tame_tex(cleaned, say)
+
+
+ACTIVE = re.compile(
+    r"<\s*/?\s*(?:script|iframe|object|embed|form|base|meta|link|style|svg|math|template|input|button"
+    r"|video|audio|frame|applet|portal|marquee|noscript|xmp|plaintext|textarea|title|select)\b"
+    r"|\bon[a-z]+\s*=|javascript:|vbscript:|data:(?!image/(?:png|jpe?g|gif|webp|svg))|url\s*\(",
+    re.IGNORECASE,
+)
+"""What is named when it was taken out; that tables lose a class is not."""
+
+
+def _plain(text: Any) -> str:
+    text = "".join(map(str, text)) if isinstance(text, list) else str(text)
+    return CONTROL.sub("", OSC.sub("", text))
+
+
+CLEANERS: dict[str, Callable[[str, Say], str]] = {
+    "text/plain": lambda text, _say: _plain(text[:MAX_WORDS]),
+    "text/html": clean_html,
+    "text/markdown": lambda text, say: clean_markdown(text[:MAX_WORDS], say),
+    "text/latex": lambda text, say: clean_markup(text[:MAX_WORDS], say),
+}
+
+
+def _sizes(output: dict[str, Any]) -> dict[str, Any]:
+    """Of an output's metadata only how large a picture is shown."""
+    metadata = output.get("metadata")
+    found = {}
+    for kind in PICTURES:
+        about = metadata.get(kind) if isinstance(metadata, dict) else None
+        sizes = {
+            name: about[name]
+            for name in ("width", "height")
+            if isinstance(about, dict) and type(about.get(name)) is int and 0 < about[name] < 4000
+        }
+        if sizes:
+            found[kind] = sizes
+    return found
+
+
+def files_beside(folder: Path, notebook: str, original: bytes | None, ours: Container[str]) -> None:
+    """Of the files handed in with a notebook, those that a browser would run become text.
+
+    formgrader sends what lies in autograded/ from its own address, with the instructor's rights.
+
+    Args:
+        folder: Of one submission, in autograded/.
+        notebook: Name of the notebook that was graded.
+        original: What was handed in under that name, to be kept as text; None if it was clean.
+        ours: Files that come from the assignment itself, relative to the folder.
+    """
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        if name != notebook and name not in ours and not is_inert(path.name):
+            path.rename(path.with_name(f"{path.name}.txt"))
+    if original is not None:
+        (folder / ORIGINAL).write_bytes(original)
+
+
+def is_inert(name: str) -> bool:
+    """Whether browser and Python, finding a file of this name, would run nothing of it."""
+    kind, _ = mimetypes.guess_type(name)
+    active = kind is not None and kind not in INERT and ACTIVE_TYPE.search(kind)
+    return not active and Path(name).suffix.lower() not in ACTIVE_FILES

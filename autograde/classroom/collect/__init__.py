@@ -1,0 +1,7 @@
+"""Collecting: what a learning platform hands out becomes submitted/STUDENT/ASSIGNMENT/.
+
+entries.py   what lies in an archive or a folder, read without trusting a name, a size or a link
+naming.py    whose it is, in the words of Canvas, Moodle or nbgrader's exchange
+people.py    which student of the gradebook that is, and how we know
+collecting.py    which notebook, which time; written whole, and over nothing
+"""

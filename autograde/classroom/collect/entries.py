@@ -1,0 +1,219 @@
+"""What lies in an archive or a folder, read without trusting a name, a size or a link.
+
+Nothing is unpacked by the name that it has in an archive: an entry is a name cut into parts, and
+bytes that are counted while they come. So a name that leads out of the folder leads nowhere, and an
+archive that claims to be small is stopped when it is not.
+
+Source: the zip format's own description, PKWARE's APPNOTE 6.3.10 (flags, modes, names).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+from autograde.classroom.names import shown
+from autograde.classroom.submissions import MAX_FOLDERS_DEEP
+from autograde.sandbox.bounds import TooMuchError, at_most
+
+UTF8_NAME = 0x800
+ENCRYPTED = 0x1
+"""Bits of an entry's flags."""
+LIST_S, LIST_BYTES = 60.0, 2**30
+"""Processor time and memory that an archive's list of contents may take; 100,000 entries take 1 s
+and 100 MiB."""
+MAX_NAME_BYTES = 255
+"""Bytes that a file's name has room for on common file systems."""
+BOMB_TIMES, BOMB_BYTES = 100, 100 * 2**20
+"""Unpacks to so many times its size, and to so much: a bomb. A notebook packs to a tenth or so."""
+DRIVE = re.compile(r"[A-Za-z]:")
+PIECE = 2**20
+
+
+class RefusedError(Exception):
+    """Something handed over is not taken; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A file in an archive or a folder."""
+
+    parts: tuple[str, ...]
+    """Its name, cut at each slash; none of them leads up."""
+    size: int
+    """Bytes, as claimed."""
+    packed: int
+    """Bytes that it takes up in the archive."""
+    time: datetime | None
+    """When it was last changed, as claimed; local time."""
+    opens: Callable[[], BinaryIO]
+    refused: str = ""
+    """Why it is not taken; empty if it may be."""
+
+    @property
+    def name(self) -> str:
+        """Its last part."""
+        return self.parts[-1]
+
+    @property
+    def suffix(self) -> str:
+        """As `.ipynb`, in small letters."""
+        return os.path.splitext(self.name)[1].lower()
+
+    def below(self, *parts: str) -> Entry:
+        """The same file under another name."""
+        return replace(self, parts=parts)
+
+
+def open_zip(file: BinaryIO | Path, name: str) -> ZipFile:
+    """An archive's list of contents, read within bounds.
+
+    Raises:
+        RefusedError: It is not a zip, or its list is too long.
+    """
+    try:
+        with at_most(LIST_S, LIST_BYTES):
+            return ZipFile(file)
+    except TooMuchError as fault:
+        raise RefusedError(f"{name}: its list of contents takes {fault}. It is not read.") from None
+    except (BadZipFile, NotImplementedError, ValueError, UnicodeError) as fault:
+        raise RefusedError(f"{name} is not a zip that can be read ({fault}).") from None
+
+
+def entries_of_zip(archive: ZipFile) -> Iterator[Entry]:
+    """Every file of an archive, those that are refused as well."""
+    for info in archive.infolist():
+        if info.is_dir():
+            continue
+        parts, why = safe_parts(_name(info))
+        with suppress(ValueError):
+            time = datetime(*info.date_time)
+        if info.date_time[0] <= 1980:  # the format's zero: no time was written
+            time = None
+        yield Entry(
+            parts=parts,
+            size=info.file_size,
+            packed=info.compress_size,
+            time=time,
+            opens=lambda info=info: archive.open(info),
+            refused=why or _why_not(info),
+        )
+
+
+def _name(info: ZipInfo) -> str:
+    """An entry's name; one in UTF-8 that does not say so, as Canvas writes, is read as UTF-8."""
+    if not info.flag_bits & UTF8_NAME:
+        with suppress(UnicodeError):
+            return unicodedata.normalize("NFC", info.filename.encode("cp437").decode("utf-8"))
+    return unicodedata.normalize("NFC", info.filename)
+
+
+def _why_not(info: ZipInfo) -> str:
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind == stat.S_IFLNK:
+        return "is a link; only files are taken"
+    if kind not in (0, stat.S_IFREG):
+        return "is neither a file nor a folder"
+    if info.flag_bits & ENCRYPTED:
+        return "is locked by a password; ask for it without"
+    if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        return "is packed in an unusual way; ask for an ordinary zip, or for the notebook itself"
+    if info.file_size > BOMB_BYTES and info.file_size > BOMB_TIMES * info.compress_size:
+        return f"would unpack to {info.file_size // 2**20:,} MiB (a zip bomb)"
+    return ""
+
+
+def safe_parts(name: str) -> tuple[tuple[str, ...], str]:
+    """A name cut into parts, and why it is not taken; empty if it may be.
+
+    >>> safe_parts("ada_1_2_hw.ipynb")
+    (('ada_1_2_hw.ipynb',), '')
+    >>> safe_parts("../../.bashrc")[1]
+    'leads out of the archive'
+    """
+    pieces = name.replace("\\", "/").split("/")
+    parts = tuple(piece for piece in pieces if piece not in ("", "."))
+    why = ""
+    if not parts:
+        why = "has no name"
+    elif pieces[0] == "" or DRIVE.match(name):
+        why = "has an absolute name"
+    elif ".." in parts:
+        why = "leads out of the archive"
+    elif any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        why = "has a name with letters that cannot be shown"
+    elif len(parts) > MAX_FOLDERS_DEEP:
+        why = f"lies {len(parts)} folders deep"
+    elif any(len(part.encode()) > MAX_NAME_BYTES for part in parts):
+        why = f"has a name longer than {MAX_NAME_BYTES} bytes"
+    return parts or ("?",), why
+
+
+def entries_of_folder(folder: Path) -> Iterator[Entry]:
+    """Every file below a folder, in order; links are named and not followed."""
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for name in sorted([*files, *links]):
+            path = Path(place, name)
+            about = path.lstat()
+            parts, why = safe_parts(path.relative_to(folder).as_posix())
+            if stat.S_ISLNK(about.st_mode):
+                why = "is a link; only files are taken"
+            elif not stat.S_ISREG(about.st_mode):
+                why = "is neither a file nor a folder"
+            elif about.st_nlink > 1:
+                why = "is another name of some other file (a hard link); copy the folder first"
+            yield Entry(
+                parts=tuple(unicodedata.normalize("NFC", part) for part in parts),
+                size=about.st_size,
+                packed=about.st_size,
+                time=datetime.fromtimestamp(about.st_mtime),
+                opens=lambda path=path: open(path, "rb", opener=_no_link),  # noqa: SIM115
+                refused=why,
+            )
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
+def copy_out(entry: Entry, to: BinaryIO, most: int) -> int:
+    """Write an entry's bytes, and count them while they come.
+
+    Args:
+        entry: Which.
+        to: A file open for writing.
+        most: Bytes that it may have.
+
+    Returns:
+        How many they were.
+
+    Raises:
+        RefusedError: They are more, or damaged.
+    """
+    count = 0
+    try:
+        with entry.opens() as source:
+            while piece := source.read(PIECE):
+                count += len(piece)
+                if count > most:
+                    raise RefusedError(
+                        f"{shown(entry.name)} unpacks to more than {most // 2**20:,} MiB"
+                    )
+                if count > BOMB_BYTES and count > BOMB_TIMES * max(1, entry.packed):
+                    raise RefusedError(f"{shown(entry.name)} is a zip bomb")
+                to.write(piece)
+    except (BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as fault:
+        raise RefusedError(f"{shown(entry.name)} is damaged ({fault})") from None
+    return count

@@ -1,0 +1,197 @@
+"""Which student of the gradebook a platform's name or number stands for, and how we know.
+
+A number that both sides have decides; a name decides only where one student alone has it. Nobody is
+guessed: a mark would go to the wrong person.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autograde.class_dir import did_you_mean, few
+from autograde.classroom.collect.naming import Handed
+from autograde.classroom.names import shown, why_no_id
+
+MAX_LIST = 20 * 2**20
+"""Bytes of a platform's list of students."""
+
+
+class NotMatchedError(Exception):
+    """It is not known whose it is; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """A student of the gradebook."""
+
+    id: str
+    first_name: str = ""
+    last_name: str = ""
+    email: str = ""
+    number: str = ""
+    """nbgrader's lms_user_id: the platform's number, or the school's."""
+
+    @property
+    def spellings(self) -> set[str]:
+        """The name as platforms write it, each as a key."""
+        names = (self.first_name + self.last_name, self.last_name + self.first_name)
+        return {key(name) for name in names if key(name)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A line of a platform's own list of students."""
+
+    number: str
+    """What the archive calls the student by."""
+    names: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    """Login, e-mail address, number of the school."""
+    time: str = ""
+    """When it was handed in, as the list writes it."""
+
+
+def key(name: str) -> str:
+    """A name without case, accents, blanks and signs: `Núñez, José` is `nunezjose`.
+
+    A letter that has no plain form, e.g. of another script, stays.
+    """
+    letters = unicodedata.normalize("NFKD", name).casefold()
+    return "".join(letter for letter in letters if letter.isalnum())
+
+
+def read_list(path: Path) -> list[Listed]:
+    """Canvas's gradebook export or Moodle's grading worksheet, known by the names of its columns.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if path.stat().st_size > MAX_LIST:
+        raise ValueError(f"{path} is larger than {MAX_LIST // 2**20} MiB: not a list of students.")
+    text = path.read_text("utf-8-sig", errors="replace")
+    try:
+        rows = list(csv.DictReader(io.StringIO(text)))
+    except csv.Error as fault:
+        raise ValueError(f"{path} is not a table ({fault}). Save it as CSV.") from None
+    lower = [{(k or "").strip().lower(): v for k, v in row.items() if k} for row in rows]
+    columns = set(lower[0]) if lower else set()
+    if "identifier" in columns:
+        return [_of_moodle(row) for row in lower]
+    if {"student", "id"} <= columns:
+        return [_of_canvas(row) for row in lower if _text(row, "id").isdecimal()]
+    raise ValueError(
+        f"{path} has neither the columns of Canvas's gradebook export (Student, ID, SIS Login ID) "
+        f"nor of Moodle's grading worksheet (Identifier, Full name, Email address). It has: "
+        f"{few([shown(name) for name in sorted(columns)], most=8) or 'none'}."
+    )
+
+
+def _of_canvas(row: Mapping[str, str]) -> Listed:
+    ids = (_text(row, "sis login id"), _text(row, "sis user id"))
+    return Listed(
+        number=_text(row, "id"), names=(_text(row, "student"),), ids=tuple(filter(None, ids))
+    )
+
+
+def _of_moodle(row: Mapping[str, str]) -> Listed:
+    ids = (_text(row, column) for column in ("username", "id number", "email address"))
+    return Listed(
+        number=_text(row, "identifier").rpartition(" ")[2],
+        names=(_text(row, "full name"),),
+        ids=tuple(filter(None, ids)),
+        time=_text(row, "last modified (submission)").strip("-"),
+    )
+
+
+def _text(row: Mapping[str, str], column: str) -> str:
+    return (row.get(column) or "").strip()
+
+
+def read_time(text: str) -> datetime | None:
+    """A time as a platform writes it for people; None where it cannot be read.
+
+    Without a zone it is this machine's, as the list was made for whoever sits here. In 1/3/2026 the
+    day comes first, in 2026-03-01 the year.
+    """
+    from dateutil import parser
+
+    year_first = text[:4].isdecimal()
+    try:
+        return parser.parse(text, dayfirst=not year_first).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+class Roster:
+    """The students there are, and a platform's list that says who is who."""
+
+    def __init__(
+        self, people: Iterable[Person], listed: Iterable[Listed] = (), *, take_new: bool = False
+    ) -> None:
+        self.people = {person.id: person for person in people}
+        self.listed = {row.number: row for row in listed if row.number}
+        self.take_new = take_new
+        self._by: dict[str, set[str]] = {}
+        for person in self.people.values():
+            for spelled in (person.id, person.email, person.number):
+                if spelled:
+                    self._by.setdefault(f"={_same(spelled)}", set()).add(person.id)
+            for spelled in {*person.spellings, key(person.id)}:
+                self._by.setdefault(spelled, set()).add(person.id)
+
+    def knows(self, name: str) -> bool:
+        """Whether a name is a student's id, address or number."""
+        return f"={_same(name)}" in self._by
+
+    def match(self, handed: Handed) -> tuple[str, str]:
+        """A student's id, and how it is known.
+
+        Raises:
+            NotMatchedError: Nobody, or more than one, is meant.
+        """
+        if handed.platform == "exchange":
+            return self._checked(unicodedata.normalize("NFC", handed.name)), "id in the exchange"
+        ways = [(f"={_same(handed.name)}", "id")] if handed.platform == "folder" else []
+        if handed.platform == "Canvas" and handed.number.isdecimal():
+            ways.append((f"={handed.number}", "Canvas's number"))
+        if row := self.listed.get(handed.number):
+            ways += [(f"={_same(id)}", "the list") for id in row.ids]
+            ways += [(key(name), "the list's name") for name in row.names]
+        if handed.name != "anon" and handed.platform != "folder":
+            ways.append((key(handed.name), "name"))
+        for spelled, how in ways:
+            who = self._by.get(spelled, set()) - self._others(handed)
+            if len(who) == 1:
+                return next(iter(who)), how
+            if who:
+                raise NotMatchedError(f"{few(sorted(who))} are all meant by it")
+        return self._new(handed)
+
+    def _others(self, handed: Handed) -> set[str]:
+        """Whom Canvas's number rules out: who has another number there."""
+        if handed.platform != "Canvas" or not handed.number.isdecimal():
+            return set()
+        numbers = {id: person.number for id, person in self.people.items()}
+        return {id for id, n in numbers.items() if n.isdecimal() and n != handed.number}
+
+    def _new(self, handed: Handed) -> tuple[str, str]:
+        if not self.take_new:
+            raise NotMatchedError(f"matches no student{did_you_mean(handed.name, self.people)}")
+        if handed.name == "anon" or not key(handed.name):
+            raise NotMatchedError("has no name that could be an id")
+        return self._checked(key(handed.name)), "new: the archive's name"
+
+    def _checked(self, id: str) -> str:
+        if why := why_no_id(id):
+            raise NotMatchedError(f"cannot be an id: it {why}")
+        return id
+
+
+def _same(spelled: str) -> str:
+    return unicodedata.normalize("NFC", spelled).casefold().strip()

@@ -1,0 +1,262 @@
+"""What another version of the exercises changes: whose points, and how, before anything changes.
+
+    journal -> who was graded under an older version -> graded again on the same cases, kept nowhere
+            -> compared with the verdict on record -> said
+
+Work that was changed since, or that was never graded, is no part of it: `autograde grade` does it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from autograde.class_dir import ClassDirError, few
+from autograde.classroom.assignment import Assignment
+from autograde.classroom.crew import Crew
+from autograde.classroom.grading import (
+    GRADERS,
+    LOOK_S,
+    Workers,
+    isolation_for,
+    job_for,
+    usable_cores,
+)
+from autograde.classroom.journal import Known, journal_path, read_known, read_lines
+from autograde.classroom.names import shown
+from autograde.classroom.reasons import read_verdicts
+from autograde.classroom.submissions import (
+    Submission,
+    SubmissionFault,
+    find_submissions,
+    read_text,
+)
+from autograde.sandbox.limits import Limits
+
+SHORT = 8
+"""Letters of a version that are shown; any beginning that is one version's alone is taken."""
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One check, before and after."""
+
+    exercise: str
+    before: float
+    after: float
+    why: str
+    """The verdicts' words, e.g. `right → no-clipping`."""
+    by_hand: bool = False
+    """A person gave these points: they stay, and the answer waits to be looked at again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a new version changes for one student; no parts if nothing."""
+
+    student: str
+    parts: list[Part] = field(default_factory=list)
+    reason: str = ""
+    """Why it could not be graded; empty if it could."""
+
+    @property
+    def difference(self) -> float:
+        """Points more, or fewer, before penalties."""
+        return sum(part.after - part.before for part in self.parts if not part.by_hand)
+
+
+def versions(folder: Path, assignment: str) -> dict[str, str]:
+    """The versions of an assignment that work was graded under, oldest first, and since when."""
+    found: dict[str, str] = {}
+    for line in read_lines(journal_path(folder, assignment)):
+        if line["event"] == "graded" and line.get("version"):
+            found.setdefault(line["version"], str(line.get("time", "")))
+    return found
+
+
+def describe_versions(folder: Path, about: Assignment) -> Iterator[str]:
+    """A line per version: its first letters, since when, and whose grade is still of it."""
+    known = read_known(journal_path(folder, about.name))
+    for version, time in versions(folder, about.name).items():
+        number = sum(one.last.get("version") == version for one in known.values())
+        now = ", the version of now" if version == about.version else ""
+        yield f"{version[:SHORT]:<{SHORT}}  since {time[:16]}  {number} graded by it{now}"
+
+
+def concerned(folder: Path, about: Assignment, since: str = "") -> dict[str, Known]:
+    """Students whose grade is of another version than that of now.
+
+    Args:
+        folder: A class directory, absolute.
+        about: The assignment of now.
+        since: Only under this version and later ones, or on this day and later ones.
+
+    Raises:
+        ClassDirError: No version begins like this, or several do.
+    """
+    known = {
+        student: one
+        for student, one in read_known(journal_path(folder, about.name)).items()
+        if one.last.get("graded") and one.last.get("version") != about.version
+    }
+    if not since:
+        return known
+    if DAY.fullmatch(since):
+        return {s: one for s, one in known.items() if _day(one.last.get("time", "")) >= since}
+    order = list(versions(folder, about.name))
+    meant = [version for version in order if version.startswith(since)]
+    if len(meant) != 1:
+        names = few([version[:SHORT] for version in order], most=12) or "none"
+        raise ClassDirError(
+            f"--since {since}: {len(meant)} versions begin so. There are: {names}. A day will do, "
+            "too: --since 2026-03-01."
+        )
+    later = set(order[order.index(meant[0]) :])
+    return {student: one for student, one in known.items() if one.last["version"] in later}
+
+
+def _day(time: str) -> str:
+    """Of a journal's time, in this machine's zone."""
+    try:
+        return datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d")
+    except ValueError:
+        return ""
+
+
+def preview(
+    folder: Path,
+    about: Assignment,
+    limits: Limits = Limits(),  # noqa: B008
+    *,
+    since: str = "",
+    jobs: int | None = None,
+    trusted: bool = False,
+    graders: Workers | None = None,
+) -> Iterator[Change]:
+    """Grade again who is concerned, write nothing, and say what would change.
+
+    Args:
+        folder: A class directory, absolute.
+        about: The assignment of now.
+        limits: Time and memory of a submission.
+        since: See `concerned`.
+        jobs: Processes that grade at the same time; None takes one per core.
+        trusted: Run submissions with this user's own rights.
+        graders: Who does the work; None starts processes here.
+    """
+    known = concerned(folder, about, since)
+    there = {path.name for path in (folder / "submitted").glob("*")}
+    students = sorted(student for student in known if student in there)
+    if not students:
+        return
+    verdicts = read_verdicts(folder, about.name)
+    submissions = [
+        one
+        for one in find_submissions(folder, about.name, students)
+        if one.sha == known[one.student].last["submission"] and one.student in verdicts
+    ]
+    by_hand = _by_hand(folder, about.name)
+    with closing(graders or Crew(GRADERS, jobs or usable_cores())) as workers:
+        isolation = isolation_for(folder, trusted=trusted)
+        seeds = {one.student: known[one.student].seeds[one.sha] for one in submissions}
+        jobs_to_do = (
+            job_for(one, about.to_json(), limits, isolation, seeds[one.student]) | _text(one)
+            for one in submissions
+        )
+        for job, result in _results(jobs_to_do, workers):
+            student = job["student"]
+            yield compare(student, verdicts[student], result, by_hand.get(student, set()))
+
+
+def _text(submission: Submission) -> dict[str, str]:
+    try:
+        return {"text": read_text(submission.path)}
+    except SubmissionFault:  # it was read when it was graded, and its hash is the same
+        return {"text": ""}
+
+
+def _results(
+    to_do: Iterator[dict[str, Any]], workers: Workers
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    more = True
+    while more or workers.pending:
+        while more and workers.has_room:
+            job = next(to_do, None)
+            more = job is not None
+            if job:
+                workers.give(job)
+        wait(workers.handles(), timeout=LOOK_S)
+        yield from workers.collect()
+
+
+def compare(
+    student: str, verdict: dict[str, Any], result: dict[str, Any], by_hand: set[str]
+) -> Change:
+    """What a new result changes against the verdict on record."""
+    if not result.get("graded"):
+        return Change(student=student, reason=result.get("reason") or result.get("failed", ""))
+    before = {check["grade_id"]: check for check in verdict.get("checks", [])}
+    parts = []
+    for check in result["checks"]:
+        old = before.get(check["grade_id"], {})
+        was, now = old.get("points", 0.0), check["points"]
+        if was != now:
+            why = f"{old.get('status', 'not asked')} → {check['status']}"
+            hand = check["grade_id"] in by_hand
+            parts.append(
+                Part(exercise=check["exercise"], before=was, after=now, why=why, by_hand=hand)
+            )
+    return Change(student=student, parts=parts)
+
+
+def _by_hand(folder: Path, assignment: str) -> dict[str, set[str]]:
+    """Cells whose points a person gave, by student."""
+    from nbgrader import api
+
+    from autograde.classroom.gradebook import open_gradebook
+
+    found: dict[str, set[str]] = {}
+    base = api.BaseCell.__table__
+    with open_gradebook(folder) as gradebook:
+        rows = (
+            gradebook.db.query(api.SubmittedAssignment.student_id, base.c.name)
+            .select_from(api.Grade)
+            .join(api.SubmittedNotebook, api.SubmittedNotebook.id == api.Grade.notebook_id)
+            .join(
+                api.SubmittedAssignment,
+                api.SubmittedAssignment.id == api.SubmittedNotebook.assignment_id,
+            )
+            .join(api.Assignment, api.Assignment.id == api.SubmittedAssignment.assignment_id)
+            .join(base, base.c.id == api.Grade.cell_id)
+            .filter(api.Assignment.name == assignment, api.Grade.manual_score.isnot(None))
+        )
+        for student, cell in rows:
+            found.setdefault(student, set()).add(cell)
+    return found
+
+
+def sentences(changes: Sequence[Change]) -> Iterator[str]:
+    """A line per check that changes, by student, and a summary."""
+    for change in sorted(changes, key=lambda one: one.student):
+        name = shown(change.student)
+        if change.reason:
+            yield f"{name:<20} cannot be graded any more: {change.reason}"
+        for part in change.parts:
+            stays = "  (given by hand: stays, and waits to be looked at)" if part.by_hand else ""
+            yield (
+                f"{name:<20} {part.exercise:<22} {part.before:g} → {part.after:g}  "
+                f"{part.why}{stays}"
+            )
+    more = sum(one.difference > 0 for one in changes)
+    fewer = sum(one.difference < 0 for one in changes)
+    yield (
+        f"{len(changes)} graded again: {more} with more points, {fewer} with fewer, "
+        f"{len(changes) - more - fewer} with as many."
+    )

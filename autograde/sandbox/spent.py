@@ -1,0 +1,62 @@
+"""How much of its time a process has had, be the machine busy with others or not.
+
+The wall's clock goes on while a process waits for a core that somebody else has. The kernel counts
+that waiting (/proc/PID/task/TID/schedstat), so it can be taken off: a neighbour's load then costs
+nobody a point. A process that makes itself wait, by many children of its own, is held to the
+processor time of them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+STRETCH = 6.0
+"""How many times a limit may pass on the wall's clock, however busy the machine is."""
+
+
+class Used(NamedTuple):
+    """Seconds of a process and its descendants that live."""
+
+    cpu: float
+    waited: float
+    """For a core, while able to run."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A moment from which a process's time is counted."""
+
+    process: int
+    then: Used
+
+    @classmethod
+    def from_now(cls, process: int) -> Spent:
+        """Count from now on."""
+        return cls(process, used_by(process))
+
+    def waited(self, elapsed_s: float) -> float:
+        """How long it has waited for a core since, of so many seconds."""
+        return min(elapsed_s, max(0.0, used_by(self.process).waited - self.then.waited))
+
+    def own(self, elapsed_s: float) -> float:
+        """Its own time since: the wall's without the waiting, and no less than the processor's."""
+        now = used_by(self.process)
+        waited = min(elapsed_s, max(0.0, now.waited - self.then.waited))
+        return max(elapsed_s - waited, now.cpu - self.then.cpu)
+
+
+def used_by(process: int) -> Used:
+    """What a process and its descendants have used; nothing where that cannot be read."""
+    waiting, cpu, waited = [process], 0, 0
+    while waiting:
+        tasks = Path(f"/proc/{waiting.pop()}/task")
+        try:
+            for task in tasks.iterdir():
+                ran, delayed, _ = (task / "schedstat").read_text().split()
+                cpu, waited = cpu + int(ran), waited + int(delayed)
+                waiting += map(int, (task / "children").read_text().split())
+        except (OSError, ValueError):
+            continue
+    return Used(cpu / 1e9, waited / 1e9)
