@@ -1,0 +1,568 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 1b · Modules and losses
+#
+# A network is a module that owns numbers, and a loss tells it how wrong they are. Both fail quietly: a
+# layer that nobody trains, a loss that cannot fall. You will see where such mistakes hide, and write a
+# linear layer and a cross-entropy yourself. At the end they learn to read handwritten digits.
+#
+# *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
+
+# %%
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from autograde import ask, check, guess, reveal, scorecard, student
+from course import worked
+from course.analysis.reach import reach
+from course.data import load
+from course.plots import modules as plots
+
+# %%
+student("")
+
+# %% [markdown]
+# ## 1.1 From images to logits
+#
+# A classifier turns an image into one number per class, the **logits**: the largest wins, and nothing
+# makes them add up to 1. Each image becomes a row first, and every layer maps rows to rows. **Guess:** a
+# batch of 64 images of 1 × 28 × 28 goes through 784-128-10. What shape do the logits have?
+
+# %%
+guess("01b.logits", ...)
+
+# %%
+worked.compute("N42")
+
+# %% [markdown]
+# The batch stays in front, all the way through. Our digits are smaller, 8 × 8, and the shapes change in
+# the same way. A `Sequential` calls its layers in order; let us look over its shoulder.
+
+# %%
+data = load("digits")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+values = data.train_inputs[:32]
+for layer in model:
+    before, values = list(values.shape), layer(values)
+    print(f"{type(layer).__name__:8} {before!s:15} -> {list(values.shape)}")
+
+# %% [markdown]
+# What does such a network learn? Every output of a linear layer has one weight per input, and a bias.
+# **Guess:** how many numbers is that for 784-128-10? Work it out on paper, layer by layer.
+
+# %%
+guess("01b.numbers", ...)
+
+# %%
+worked.compute("N43")
+
+# %% [markdown]
+# 785 · 128 + 129 · 10. Almost all of it sits in the first layer, since it meets every pixel. These counts
+# are worth the minute: a wrong one is often the first sign of a layer that is not where you think it is.
+
+# %% [markdown]
+# ## 1.2 What a module knows about
+#
+# How does `model.parameters()` find the layers? A module watches its attributes: a `Parameter` goes into
+# one register, a sub-module into another, a **buffer** (moved and saved, not trained) into a third.
+# Anything else is just Python. Here are seven ways to keep a tensor.
+
+# %%
+class Seven(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.ones(4))
+        self.frozen = nn.Parameter(torch.ones(4), requires_grad=False)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("mask", torch.ones(4), persistent=False)
+        self.offset = torch.zeros(4, requires_grad=True)
+        self.blocks = [nn.Linear(4, 4), nn.Linear(4, 4)]
+
+# %% [markdown]
+# The model is trained, `model.state_dict()` is saved, and a new process loads it. **Guess:** how many of
+# the seven attributes come back with the values that they had?
+
+# %%
+guess("01b.saved", ...)
+
+# %%
+reached = reach(Seven())
+reveal("01b.saved", sum(way.saved for way in reached.values()))
+plots.plot_reach(reached)
+
+# %% [markdown]
+# Four. The mask is moved and not saved, which is what `persistent=False` asks for. The last two rows are
+# the trap: without a word, a plain tensor and a list are neither trained, nor moved, nor saved, whatever
+# `requires_grad` says. Tried, all three claims hold (`course claims F01`, F02, F03).
+
+# %% exercise 01b.registers
+
+# %% [markdown]
+# Now a network whose layers are in a list. It computes, its loss has a gradient, and nothing looks wrong.
+# **Guess:** how many numbers will its optimizer be handed?
+
+# %%
+guess("01b.listed", ...)
+
+# %%
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(64, 64), nn.Linear(64, 10)]
+
+    def forward(self, images):
+        first, last = self.layers
+        return last(torch.relu(first(images.flatten(1))))
+
+# %%
+hidden = Listed()
+count = sum(p.numel() for p in hidden.parameters())
+print("logits", list(hidden(data.train_inputs[:32]).shape), "  numbers to learn:", count)
+reveal("01b.listed", count)
+try:
+    torch.optim.SGD(hidden.parameters(), lr=0.1)
+except ValueError as error:
+    print("SGD:", error)
+
+# %% [markdown]
+# With *nothing* registered the optimizer complains, and that is luck. One layer outside the list is enough
+# to keep it quiet: the rest then stays as it was drawn, and the network trains a little worse than it
+# should (F04). So count.
+
+# %% exercise 01b.parameters
+# This is the proof that a repair worked, too: count before, count after.
+### BEGIN SOLUTION
+hidden_numbers = (q.n + 1) * q.h + (q.h + 1) * q.k
+last = (q.k + 1) * q.c
+parameters = {"tensors": 6, "numbers": hidden_numbers + last, "listed": last}
+### END SOLUTION
+
+# %% exercise 01b.hidden-layers
+# A colleague hands you a classifier that normalises its inputs and scales its logits. On their laptop it
+# runs. It should be so: layers and `scale` are trained, moved and saved; `mean` and `std` are moved and
+# saved, are not parameters, and are never trained. Keep the names `layers`, `scale`, `mean`, `std` (a
+# checkpoint has `layers.0.weight`), and the outputs. Change as little as you can.
+
+# %%
+repaired = make_classifier([64, 32, 10], torch.zeros(64), torch.ones(64))
+plots.plot_reach(reach(repaired))
+
+# %% [markdown]
+# ## 1.3 A layer of your own
+#
+# `nn.Linear` is a few lines: two parameters and x Wᵀ + b. The first numbers are not arbitrary. An
+# output adds up as many terms as there are inputs, so the weights are drawn from ±1/√in: the more there
+# are to add, the smaller each one.
+
+# %%
+widths = (4, 16, 256)
+layers = {f"{width} inputs": nn.Linear(width, 4000) for width in widths}
+drawn = {name: layer.weight[:, 0].tolist() for name, layer in layers.items()}
+plots.plot_first_weights(drawn, [width**-0.5 for width in widths])
+
+# %% exercise 01b.linear
+# The weight has the shape [out, in], as torch keeps it, and the bias, if there is one, [out]. Do not use
+# `nn.Linear` or derive from it; everything else of torch is allowed.
+class Linear(nn.Module):
+    """y = x Wᵀ + b, for inputs [..., in] of any number of dimensions.
+
+    Args:
+        in_features: Columns of the input.
+        out_features: Columns of the output.
+        bias: Whether there is one; if not, `state_dict()` holds the weight alone.
+
+    `weight` and `bias` are parameters; both are drawn uniformly between -1/√in and 1/√in.
+    The layer works on any dtype and device that it is moved to, and leaves its input as it was.
+    """
+
+    def __init__(self, in_features, out_features, bias):
+        ### BEGIN SOLUTION
+        super().__init__()
+        bound = in_features**-0.5
+        self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
+        drawn = torch.empty(out_features).uniform_(-bound, bound)
+        self.bias = nn.Parameter(drawn) if bias else None
+        ### END SOLUTION
+
+    def forward(self, x):
+        ### BEGIN SOLUTION
+        out = x @ self.weight.T
+        return out if self.bias is None else out + self.bias
+        ### END SOLUTION
+
+# %% [markdown]
+# The same names and shapes as torch's layer mean that a checkpoint made by one fits the other:
+
+# %%
+theirs, mine = nn.Linear(64, 10), Linear(64, 10, True)
+print(mine.load_state_dict(theirs.state_dict()))
+rows = data.train_inputs[:32].flatten(1)
+print("largest difference:", (mine(rows) - theirs(rows)).abs().max().item())
+
+# %% [markdown]
+# ## 1.4 A gate, and the way back through it
+#
+# Two linear layers in a row are one linear layer. What stands between them must bend, and **ReLU** bends
+# as little as possible: max(0, x). On the way back it is a gate. Where x was positive, the arriving
+# gradient passes unchanged, whatever its sign; elsewhere nothing does.
+
+# %%
+x = torch.linspace(-3, 3, 121, requires_grad=True)
+arriving = torch.cos(2 * x.detach())
+y = torch.relu(x)
+y.backward(arriving)
+plots.plot_gate(x.tolist(), y.tolist(), arriving.tolist(), x.grad.tolist())
+
+# %% [markdown]
+# Exactly at 0 there is a corner, and any slope between 0 and 1 could be defended. torch takes 0. That
+# choice is part of the definition here, so your function shall make it as well.
+
+# %% exercise 01b.relu
+# In NumPy, without torch. The forward pass returns two things: the values, and a *function* that takes
+# the way back. It has to remember which gates were open: the caller may call `relu` again or overwrite
+# `x` before it goes back.
+def relu(x):
+    """max(x, 0), and its way back.
+
+    Args:
+        x: A NumPy array of any shape; left as it is.
+
+    Returns:
+        y, backward: the values, a new array; and a function that may be called more than once.
+        `backward(grad_output)` takes the gradient of the loss with respect to y and returns that
+        with respect to x, a new array; at x = 0 the slope is 0.
+    """
+    ### BEGIN SOLUTION
+    is_open = x > 0
+
+    def backward(grad_output):
+        return np.where(is_open, grad_output, 0.0)
+
+    return np.where(is_open, x, 0.0), backward
+    ### END SOLUTION
+
+# %%
+x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+torch.relu(x).backward(torch.ones(4, 3))
+values, backward = relu(x.detach().numpy())
+print("as torch:", np.array_equal(backward(np.ones((4, 3))), x.grad.numpy()))
+
+# %% [markdown]
+# ## 1.5 From logits to probabilities
+#
+# **Softmax** makes logits into shares of 1, in the ratio exp(z). Only differences count: adding 5 to all
+# logits multiplies every exp(z) by the same factor, and the shares stay. So [1000, 1001, 1002] gives what
+# [0, 1, 2] gives, on paper. **Guess:** what does the formula give in NumPy?
+
+# %%
+guess("01b.overflow", ...)
+
+# %%
+z = np.array([1000.0, 1001.0, 1002.0])
+with np.errstate(all="ignore"):
+    shares = np.exp(z) / np.exp(z).sum()
+print("exp(z) / Σ exp(z) =", shares)
+reveal("01b.overflow", "nan" if np.isnan(shares).all() else "shares")
+
+# %% [markdown]
+# exp(1000) is beyond the largest float64 and becomes inf; inf / inf is nan. Far below zero, all exponentials
+# round to 0, and 0 / 0 is nan again. The way out is the property above: take the largest logit
+# out of all of them *before* exp, and nothing can overflow.
+
+# %%
+shifts = np.linspace(-1200, 1200, 241)
+z = shifts[:, None] + np.array([0.0, 1.0, 2.0])
+largest = z.max(axis=1)
+with np.errstate(all="ignore"):
+    naive = np.log(np.exp(z).sum(axis=1))
+shifted = largest + np.log(np.exp(z - largest[:, None]).sum(axis=1))
+plots.plot_overflow(shifts, {"naive": naive, "largest taken out first": shifted})
+
+# %% [markdown]
+# The naive line ends at both sides, near ±710 to ±745; in float32 it would end near ±90, well within what
+# a network may put out after a step that was too long. `log Σ exp` has a name, **log-sum-exp**, and a
+# library that computes it shifts first.
+
+# %% exercise 01b.softmax
+# In NumPy, without torch and without `scipy.special`. The axis is given; each slice along it is a
+# distribution of its own.
+def softmax(x, axis):
+    """Shares that add up to 1 along an axis, in the ratio exp(x).
+
+    Args:
+        x: A NumPy array of floats, left as it is. Entries may be in the thousands, or -inf for a
+            class that is ruled out (its share is 0); every slice has a finite entry.
+        axis: Along which the shares add up; it may be negative.
+
+    Returns:
+        A new array of the same shape.
+    """
+    ### BEGIN SOLUTION
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+    ### END SOLUTION
+
+# %% [markdown]
+# ## 1.6 The price of a probability
+#
+# **Cross-entropy** charges −log p for the probability p that the right class was given: nothing for a
+# sure right answer, without limit for a sure wrong one. Written with logits it is log-sum-exp minus the
+# right logit; no probability is ever formed. **Guess:** the loss of [1000, 1001, 1002], if class 2 is
+# right? The shares are about 0.09, 0.24, 0.67.
+
+# %%
+guess("01b.loss", ...)
+
+# %%
+worked.compute("N36")
+
+# %% [markdown]
+# Its gradient is as plain as a gradient can be: the probabilities, minus 1 for the right class. Below,
+# class 3 is right. Every other class is pushed down by what it was given, and the right one up by
+# what it lacks.
+
+# %%
+logits = torch.tensor([[1.0, -0.5, 2.0, 0.3, -1.0]], requires_grad=True)
+F.cross_entropy(logits, torch.tensor([3])).backward()
+shares = logits.detach().softmax(1)[0].tolist()
+pulls = logits.grad[0].tolist()
+plots.plot_targets({"probability": shares, "gradient of the logits": pulls}, label="")
+
+# %% [markdown]
+# A target of 1 is reached by no finite logit: the weights grow for ever. **Label smoothing** asks for a
+# little less. It keeps 1 − ε for the right class and spreads ε evenly over *all* C classes, the right one
+# among them. **Guess:** for ε = 0.1 and three classes, what are the two targets?
+
+# %%
+guess("01b.smoothed", ...)
+
+# %%
+worked.compute("N37")
+
+# %%
+smoothed = {f"ε = {e:g}": [e / 5] * 3 + [1 - e + e / 5, e / 5] for e in (0.0, 0.1, 0.5)}
+plots.plot_targets(smoothed)
+
+# %% [markdown]
+# Look at the last row of the table: with smoothed targets the loss of a *perfect* model is not 0. For ten
+# classes and ε = 0.1 it ends at 0.50. Someone who waits for 0 will wait long.
+#
+# Two more arguments. `ignore_index` leaves examples out, such as the padding of a text; `weight` makes a
+# class count more. Both change what "mean" means. **Guess:** 32 examples, classes 0, 1, 2, 0, 1, 2, …,
+# weights 1, 2, 5. By what is the sum of the losses divided?
+
+# %%
+guess("01b.divisor", ...)
+
+# %%
+logits = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
+targets, weight = torch.arange(32) % 3, torch.tensor([1.0, 2.0, 5.0])
+total = F.cross_entropy(logits, targets, weight=weight, reduction="sum")
+divisor = (total / F.cross_entropy(logits, targets, weight=weight)).item()
+print(f"sum / mean = {divisor:.1f}; weights of the targets: {weight[targets].sum():.0f}")
+reveal("01b.divisor", divisor)
+
+# %% [markdown]
+# Not 32: the sum of the weights of the targets. With ignored targets it is the number of those that are
+# left, and where none is left, 0 / 0 is nan. The lecture's "divided by the batch size" holds only
+# without either (F71), which matters as soon as you average over batches.
+
+# %% exercise 01b.cross-entropy
+# In torch this time, so that gradients flow. `F.cross_entropy` and `F.nll_loss` are what you are
+# writing, so they are not allowed; `logsumexp` and `log_softmax` are. The target distribution of an
+# example is q = (1 − ε) · one-hot + ε/C.
+def cross_entropy(logits, targets, weight, label_smoothing, ignore_index):
+    """Mean cross-entropy, as `F.cross_entropy` computes it; changes nothing that it is handed.
+
+    Args:
+        logits: [N, C], float32 or float64; they may be in the thousands.
+        targets: Class indices [N], long; those equal to `ignore_index` count nothing.
+        weight: None, or a weight per class [C]; the term of class c is -q[c] · weight[c] · log p[c].
+        label_smoothing: ε, from 0 to 1.
+        ignore_index: Any number: -100, -1, or one of the classes.
+
+    Returns:
+        One number with its graph, a tensor without dimensions: the sum of all terms that count,
+        divided by the sum of weight[target] over the examples that count (their number, if weight
+        is None). nan if nothing counts.
+    """
+    ### BEGIN SOLUTION
+    counts = targets != ignore_index
+    logits, targets = logits[counts], targets[counts]
+    log_p = logits - logits.logsumexp(dim=1, keepdim=True)
+    weight = logits.new_ones(logits.shape[1]) if weight is None else weight
+    q = label_smoothing / logits.shape[1] + (1 - label_smoothing) * F.one_hot(
+        targets, logits.shape[1]
+    )
+    return -(q * weight * log_p).sum() / weight[targets].sum()
+    ### END SOLUTION
+
+# %%
+options = {"weight": weight, "label_smoothing": 0.1, "ignore_index": 2}
+mine = cross_entropy(1000 * logits, targets, **options)
+theirs = F.cross_entropy(1000 * logits, targets, **options)
+print(f"yours {mine:.3f}, torch's {theirs:.3f}")
+
+# %% [markdown]
+# ## 1.7 A loss and its targets
+#
+# So far one class of several was right. Other tasks ask for a yes or a no, for several labels at once, or
+# for a number, and each has outputs, targets and a loss that belong together. For B examples in a batch,
+# C classes and L labels:
+
+# %% [markdown]
+# | task | outputs | targets | loss |
+# | --- | --- | --- | --- |
+# | one of many | logits [B, C] | class indices [B], long | cross-entropy |
+# | yes or no | one logit, [B] or [B, 1] | 0 or 1, float, same shape | BCE with logits |
+# | many labels | logits [B, L] | 0 or 1, float [B, L] | BCE with logits |
+# | a number | [B] or [B, 1] | float, same shape | squared error, or absolute |
+# | a ranking | scores or embeddings | pairs or triplets | margin or contrastive |
+
+# %% [markdown]
+# A pair that does not fit sometimes raises, and sometimes computes something else. **Guess:** the
+# predictions [[0], [1], [2], [3]] are perfect for the targets [0, 1, 2, 3]. What is their mean squared
+# error?
+
+# %%
+guess("01b.broadcast", ...)
+
+# %%
+targets = torch.arange(4.0)
+outputs = targets[:, None]  # as a layer with one output gives them: [4, 1]
+squares = (outputs - targets).square()
+print(list(outputs.shape), "minus", list(targets.shape), "is", list(squares.shape))
+print(squares)
+reveal("01b.broadcast", squares.mean().item())
+
+# %% [markdown]
+# [4, 1] minus [4] is [4, 4]: every output met every target. The best constant answer, the mean of all
+# targets, now looks as good as anything, and the loss never falls. `F.mse_loss` at least warns. Trained on two
+# classes this way, a network ends more than five points of accuracy below one with BCE; with equal shapes it
+# nearly keeps up (F12).
+
+# %% [markdown]
+# BCE with logits raises unless shapes are *equal* and targets float (F13). Cross-entropy is said to break on
+# one-hot floats; tried, it does not: floats [B, C] are read as probabilities, and give the same loss as
+# indices (F08). One-hot *integers* raise.
+
+# %% exercise 01b.task-loss
+# Outputs as a model makes them, targets as a loader gives them: make them fit. torch's own losses
+# are allowed, and meant.
+def task_loss(task, outputs, targets):
+    """The mean loss that fits the task, with its graph; changes nothing that it is handed.
+
+    Args:
+        task: "one of many", "yes or no", "many labels" or "a number".
+        outputs: As the model gives them, float32 or float64: logits [B, C]; a logit [B, 1];
+            logits [B, L]; or a number [B, 1]. No softmax or sigmoid has been applied.
+        targets: Of the four tasks: one-hot [B, C], long; 0 or 1, [B], long; 0 or 1, [B, L], long
+            or bool; numbers [B], float64. B may be 1.
+
+    Returns:
+        One number, a tensor without dimensions. The mean is over examples; for many labels, over
+        all B · L entries. For a number it is the mean *squared* error.
+    """
+    ### BEGIN SOLUTION
+    if task == "one of many":
+        return F.cross_entropy(outputs, targets.argmax(dim=1))
+    targets = targets.to(outputs.dtype).view_as(outputs)
+    if task == "a number":
+        return F.mse_loss(outputs, targets)
+    return F.binary_cross_entropy_with_logits(outputs, targets)
+    ### END SOLUTION
+
+# %% [markdown]
+# ## 1.8 The loss that cannot fall
+#
+# A softmax in front of cross-entropy is the most common misfit of all: shapes fit, nothing raises, the loss
+# falls. But a probability is at most 1, and taken as a *logit* it can never be sure. **Guess:** ten
+# classes, a perfect model with a softmax at its end. What is the lowest loss that it can reach?
+
+# %%
+guess("01b.floor", ...)
+
+# %%
+perfect = F.one_hot(torch.tensor([3]), 10).float()  # what a sure softmax puts out
+floor = F.cross_entropy(perfect, torch.tensor([3])).item()
+print(f"{floor:.4f}, where chance is ln 10 = {np.log(10):.4f}")
+reveal("01b.floor", floor)
+
+# %%
+worked.compute("N38")
+
+# %%
+def train(model, loss, updates=150):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(updates):
+        optimizer.zero_grad()
+        value = loss(model(data.train_inputs), data.train_targets)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    return losses
+
+# %%
+curves = {}
+for name, last in (("logits", nn.Identity()), ("softmax first", nn.Softmax(dim=1))):
+    torch.manual_seed(0)
+    layers = nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10), last
+    model = nn.Sequential(nn.Flatten(), *layers)
+    curves[name] = train(model, F.cross_entropy)
+    hits = model(data.val_inputs).argmax(dim=1) == data.val_targets
+    print(f"{name:14} loss {curves[name][-1]:.3f}, accuracy {hits.float().mean():.1%}")
+plots.plot_floors(curves, {"chance": float(np.log(10)), "floor": floor})
+
+# %% [markdown]
+# That is the signature to remember: a loss that flattens out above 1.46, while the model reads most of the
+# digits (F06). If you watch the accuracy alone you may never notice, and pay with weaker gradients.
+
+# %% [markdown]
+# ## 1.9 Everything of your own
+#
+# Your layer, your loss, and a loop: no `nn.Linear`, no `F.cross_entropy`. Does it read digits?
+
+# %%
+torch.manual_seed(0)
+layers = Linear(64, 64, True), nn.ReLU(), Linear(64, 10, True)
+model = nn.Sequential(nn.Flatten(), *layers)
+losses = train(model, lambda z, y: cross_entropy(z, y, None, 0.1, -100))
+hits = model(data.val_inputs).argmax(dim=1) == data.val_targets
+print(f"accuracy {hits.float().mean():.1%}, loss {losses[-1]:.3f} (the floor is 0.500)")
+
+# %%
+scorecard("01b-modules-and-losses")
+
+# %% [markdown]
+# ## What to keep
+#
+# - A module knows parameters, buffers and sub-modules. What is in a list or a plain tensor is not
+#   trained, moved or saved, and nobody says so: count.
+# - Cross-entropy takes logits. Log-sum-exp with the largest taken out is what makes it safe.
+# - A mean has a divisor: the number of examples, unless weights or an ignored index change it.
+# - Every loss wants its shape and dtype. Broadcasting and a second softmax raise nothing; a loss that
+#   rests at a floor is their trace.
+#
+# **Further reading.** *Modules* in PyTorch's documentation; Szegedy et al., *Rethinking the Inception
+# Architecture* (2016), section 7, on label smoothing; [course/from_scratch/losses.py](../course/from_scratch/losses.py)
+# and [layers.py](../course/from_scratch/layers.py).
+#
+# **Challenge, ungraded.** Give your `cross_entropy` a temperature: divide the logits by T > 0. Find the T
+# that makes the validation loss of the trained digits smallest, without training again. Is it above or
+# below 1, and what does that say about how sure the network is of itself?

@@ -1,0 +1,605 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 4a · Optimizers and schedules
+#
+# Backward gives a gradient; an optimizer decides what to do with it, and a schedule how far to go. You
+# will write Adam and AdamW so that they match torch to the last digits, put a schedule into its right
+# unit, and race optimizers against each other in a way that says something. At the end: three spirals in
+# as few updates as you can.
+#
+# *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
+
+# %%
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import nn
+
+from autograde import ask, check, guess, reveal, scorecard, student
+from course import worked
+from course.analysis.race import losses_of, updates_to
+from course.data import load
+from course.from_scratch.optimizers import sgd_step
+from course.plots.optimizers import plot_losses, plot_paths, plot_race, plot_rates
+
+# %%
+student("")
+
+# %% [markdown]
+# ## 4.1 The gradient is not the way down
+#
+# A loss with two weights, ½(x² + 10·y²): a ravine that is ten times as steep across as along. The
+# gradient is [x, 10·y], so it points mostly across. Plain SGD multiplies y by 1 − 10·lr in every step.
+# **Guess:** above which rate does y grow instead of shrinking?
+
+# %%
+guess("04a.stable-rate", ...)
+
+# %%
+def descend(step, updates=40, **options):
+    theta, state, places = np.array([-4.0, 1.5]), {}, [[-4.0, 1.5]]
+    for _ in range(updates):
+        theta, state = step(theta, theta * [1.0, 10.0], state, **options)
+        places.append(theta.tolist())
+    return places
+
+
+tried = {lr: abs(descend(sgd_step, lr=lr)[-1][1]) for lr in (0.19, 0.2, 0.21)}
+print("|y| after 40 updates, by rate:", {lr: round(y, 3) for lr, y in tried.items()})
+reveal("04a.stable-rate", 0.2)
+
+# %% [markdown]
+# At 0.2 the factor is −1 and y flips sides for ever. The steep direction sets the highest rate, and at
+# that rate the flat one is slow: after one update x is still at 80 %. A hundred times steeper instead of
+# ten, and it would be 98 %.
+
+# %%
+ways = {f"lr {lr}": descend(sgd_step, updates=25, lr=lr) for lr in (0.03, 0.18)}
+plot_paths(ways, (1.0, 10.0))
+
+# %% [markdown]
+# ## 4.2 Momentum
+#
+# Let gradients add up. The velocity v keeps a share, the momentum μ, of what it was, and takes the new
+# gradient in full: v ← μ·v + g, then the weight moves by lr·v. Across the ravine gradients change
+# sign and cancel; along it they agree. **Guess:** with lr = 0.1, μ = 0.9 and a gradient of 1 that never
+# changes, how long does a step become?
+
+# %%
+guess("04a.terminal", ...)
+
+# %%
+worked.compute("N30")
+
+# %% [markdown]
+# Ten times as long as without momentum: 1 / (1 − μ). Nesterov's variant looks ahead: it steps along
+# g + μ·v, with the v just made, so it brakes earlier when the slope turns.
+
+# %% exercise 04a.velocity
+### BEGIN SOLUTION
+grow = 1 + q.mu + q.mu**2
+velocity = {
+    "velocity": q.g * grow, "weight": -q.lr * q.g * (3 + 2 * q.mu + q.mu**2),
+    "limit": q.lr * q.g / (1 - q.mu), "nesterov": -q.lr * q.g * (1 + q.mu),
+}
+### END SOLUTION
+
+# %%
+ways = {
+    "SGD, lr 0.18": descend(sgd_step, updates=25, lr=0.18),
+    "momentum 0.8": descend(sgd_step, updates=25, lr=0.05, momentum=0.8),
+    "Nesterov 0.8": descend(sgd_step, updates=25, lr=0.05, momentum=0.8, nesterov=True),
+}
+plot_paths(ways, (1.0, 10.0))
+
+# %%
+for name, places in ways.items():
+    print(f"{name:14} distance from the lowest point {np.hypot(*places[-1]):.3f}")
+
+# %% [markdown]
+# Momentum overshoots, comes back, and Nesterov overshoots less. The lecture says that momentum smooths
+# noisy gradients and overshoots at a high rate; in both settings tried it did (`course claims F149`).
+
+# %% [markdown]
+# ## 4.3 Adam
+#
+# Momentum still has one rate for all weights. Adam gives each entry its own: it divides an average m of
+# the gradients by the root of an average of their squares. In the ravine both directions then look
+# alike. **Guess:** how long is Adam's very first step, in units of lr, if the gradient is 0.001?
+
+# %%
+guess("04a.first-step", ...)
+
+# %%
+worked.compute("N33")
+
+# %% [markdown]
+# About one lr, whether the gradient is a thousandth or a thousand: the first step is lr·g / |g|. Both
+# claims of the essay hold where they were tried: Adam hardly knows the gradient's scale (F64), and
+# without the correction its first step is 3.16 times too long (F70).
+
+# %%
+reveal("04a.first-step", 1.0)
+
+# %% [markdown]
+# Now write it. The averages start at 0 and take only a tenth, or a thousandth, of a gradient each time:
+# dividing by 1 − βᵗ, where β is the share kept and t counts steps from 1, makes up for that.
+
+# %% exercise 04a.adam
+# `theta`, `grad` and all averages are NumPy arrays of one shape. What you put into the state is up to
+# you: it comes back in the next step of the same parameter.
+def adam_step(theta, grad, state, lr, betas, eps):
+    """One step of Adam: m ← β₁·m + (1 − β₁)·g, v ← β₂·v + (1 − β₂)·g², both from 0;
+
+    θ ← θ − lr · m̂ / (√v̂ + eps), with m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ); t is 1 in the first step.
+
+    Args:
+        theta, grad: The parameter and its gradient: arrays of one shape, not to be changed.
+        state: {} before the parameter's first step, then what its last step returned.
+        lr: The rate of this step; another one may come in the next.
+        betas: The pair (β₁, β₂).
+        eps: A small number, added to the root.
+
+    Returns:
+        A pair: the new theta, and the state for the next step.
+    """
+    ### BEGIN SOLUTION
+    beta1, beta2 = betas
+    t = state.get("t", 0) + 1
+    m = beta1 * state.get("m", 0.0) + (1 - beta1) * grad
+    v = beta2 * state.get("v", 0.0) + (1 - beta2) * grad**2
+    m_hat, v_hat = m / (1 - beta1**t), v / (1 - beta2**t)
+    return theta - lr * m_hat / (np.sqrt(v_hat) + eps), {"t": t, "m": m, "v": v}
+    ### END SOLUTION
+
+# %%
+worked.compute("N31")
+
+# %% [markdown]
+# Those are three steps by hand and by torch, equal to 15 digits. Your function on the ravine:
+
+# %%
+how = dict(betas=(0.9, 0.999), eps=1e-8)
+ways = {
+    "momentum 0.8": descend(sgd_step, updates=25, lr=0.05, momentum=0.8),
+    "your Adam, lr 0.3": descend(adam_step, updates=25, lr=0.3, **how),
+}
+plot_paths(ways, (1.0, 10.0))
+
+# %% [markdown]
+# Adam sets out diagonally, as many steps across as along: to it the ravine is round. It moves by about lr
+# per entry while signs agree, however steep the loss is. That is its strength, and its weakness: far
+# away and close by it steps equally far, unless the rate falls.
+
+# %% [markdown]
+# ## 4.4 Weight decay
+#
+# A little pull towards 0 keeps weights short. In SGD it is the same to add decay·θ to the gradient (L2)
+# or to shrink the weight θ by 1 − lr·decay. In Adam it is not: what is in the gradient is divided by the
+# root of v. **Guess:** from θ = 1 with lr 0.1 and decay 0.1, where is AdamW after one step with g = 0.5?
+
+# %%
+guess("04a.adamw-step", ...)
+
+# %%
+worked.compute("N32")
+
+# %%
+reveal("04a.adamw-step", 0.89)
+
+# %% [markdown]
+# AdamW shrank 1 to 0.99, then stepped 0.1. Adam with L2 ended its first step where plain Adam does: the
+# pull went into the gradient, and its size was divided away. Now an optimizer as torch has it: a class
+# that holds the parameters and moves them in place.
+
+# %% exercise 04a.adamw
+# The names in the state are torch's, so that you can compare the two with each other.
+class AdamW:
+    """AdamW on tensors, with a state for each parameter.
+
+    Args:
+        parameters: Tensors with .grad, e.g. `model.parameters()`; a list or a generator.
+        lr: Kept as the attribute `lr`: a schedule sets it between two steps.
+        betas, eps: As in Adam.
+        weight_decay: A step first multiplies the parameter by 1 - lr * weight_decay.
+
+    `state[p]` of a parameter p that was moved is a dictionary: `step` (how often it was moved),
+    `exp_avg` (m) and `exp_avg_sq` (v), not corrected.
+    """
+
+    def __init__(self, parameters, lr, betas, eps, weight_decay):
+        ### BEGIN SOLUTION
+        self.parameters, self.lr, self.betas = list(parameters), lr, betas
+        self.eps, self.weight_decay, self.state = eps, weight_decay, {}
+        ### END SOLUTION
+
+    def step(self):
+        """Move every parameter in place; one whose .grad is None stays as it is, uncounted.
+
+        The gradients are not changed.
+        """
+        ### BEGIN SOLUTION
+        beta1, beta2 = self.betas
+        with torch.no_grad():
+            for p in self.parameters:
+                if p.grad is None:
+                    continue
+                if p not in self.state:
+                    zeros = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
+                    self.state[p] = {"step": 0, **zeros}
+                state = self.state[p]
+                state["step"] += 1
+                state["exp_avg"].mul_(beta1).add_(p.grad, alpha=1 - beta1)
+                state["exp_avg_sq"].mul_(beta2).add_(p.grad**2, alpha=1 - beta2)
+                m_hat = state["exp_avg"] / (1 - beta1 ** state["step"])
+                v_hat = state["exp_avg_sq"] / (1 - beta2 ** state["step"])
+                p.mul_(1 - self.lr * self.weight_decay)
+                p.sub_(self.lr * m_hat / (v_hat.sqrt() + self.eps))
+        ### END SOLUTION
+
+    def zero_grad(self):
+        """Every .grad is None, or zeros."""
+        ### BEGIN SOLUTION
+        for p in self.parameters:
+            p.grad = None
+        ### END SOLUTION
+
+# %% [markdown]
+# Two weights of 1 whose gradients are noise around 0, one ten thousand times louder. Both decay by the
+# same number, 0.1. **Guess:** after 100 steps, which of them has L2 inside Adam shortened more?
+
+# %%
+guess("04a.which-shrinks", ...)
+
+# %%
+noise = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+noise *= torch.tensor([0.01, 100.0])
+for kind in (torch.optim.Adam, torch.optim.AdamW):
+    weights = nn.Parameter(torch.ones(2))
+    optimizer = kind([weights], lr=0.01, weight_decay=0.1)
+    for row in noise:
+        weights.grad = row.clone()
+        optimizer.step()
+    print(f"{kind.__name__:5} quiet {weights[0].item():.2f} loud {weights[1].item():.2f}")
+reveal("04a.which-shrinks", "quiet")
+
+# %% [markdown]
+# With L2 in Adam the pull is what decides where the gradient is quiet, and vanishes where it is loud.
+# AdamW shrinks both alike, by 1 − lr·decay per step: what else separates its two numbers is the noise.
+# That is why AdamW is the usual choice when decay is meant.
+
+# %% [markdown]
+# ## 4.5 Not one rate for all
+#
+# An optimizer takes *groups* of parameters, each with its own options. Two uses are everyday: a new head
+# on a trained body learns at a higher rate, and biases and the gains of a normalisation, which have one
+# dimension, are left out of the decay.
+
+# %% exercise 04a.groups
+# Group the parameters by rate and by decay. An optimizer refuses a parameter that it gets twice, also
+# where two modules share it.
+def parameter_groups(model, head, lr, head_lr, weight_decay):
+    """A list of dictionaries with `params`, `lr` and `weight_decay`, as an optimizer takes it.
+
+    Args:
+        model: Any module; its frozen parameters (requires_grad False) belong in no group.
+        head: A module inside the model, under any name: its parameters get head_lr, all others lr.
+        lr, head_lr: The two rates.
+        weight_decay: Of parameters with two dimensions or more; those with fewer get 0.
+
+    Every trainable parameter is in exactly one group. The model is not changed.
+    """
+    ### BEGIN SOLUTION
+    of_head = {id(p) for p in head.parameters()}
+    groups = []
+    for p in model.parameters():
+        if p.requires_grad:
+            rate = head_lr if id(p) in of_head else lr
+            decay = weight_decay if p.ndim >= 2 else 0.0
+            groups.append({"params": [p], "lr": rate, "weight_decay": decay})
+    return groups
+    ### END SOLUTION
+
+# %%
+model = nn.Sequential(nn.Linear(2, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 3))
+optimizer = torch.optim.AdamW(parameter_groups(model, model[3], 1e-3, 1e-2, 0.05))
+for group in optimizer.param_groups:
+    shapes = [list(p.shape) for p in group["params"]]
+    print(f"lr {group['lr']:g}  decay {group['weight_decay']:g}  {shapes}")
+
+# %% [markdown]
+# ## 4.6 The rate over the run
+#
+# Far away long steps are good, at the end short ones. Here are the usual shapes over 100 updates: a
+# constant rate, a step schedule (a tenth from update 60 on), a cosine, a warm-up and then a cosine, and
+# one cycle. Which of them begin below the full rate?
+
+# %%
+from course.engine.schedules import one_cycle_factor, step_factor, warmup_cosine_factor
+
+steps = range(100)
+shapes = {
+    "step": [step_factor(t, every=60) for t in steps],
+    "cosine": [warmup_cosine_factor(t, warmup=0, total=100) for t in steps],
+    "warm-up, cosine": [warmup_cosine_factor(t, warmup=10, total=100) for t in steps],
+    "one cycle": [one_cycle_factor(t, total=100) for t in steps],
+}
+plot_rates(shapes)
+
+# %% [markdown]
+# The last two: a short rise is meant to keep first steps in unknown terrain, with averages of a few
+# gradients only, from going too far. **Guess:** a cosine from 0.001 over 100 steps: which rate has it at step 150, if
+# you let it run on?
+
+# %%
+guess("04a.past-the-end", ...)
+
+# %%
+worked.compute("N26")
+
+# %%
+reveal("04a.past-the-end", 5e-4)
+
+# %% [markdown]
+# Half the full rate again: past its end a cosine climbs. The essay's warm-up begins with the factor 0 / 100,
+# so its first update moves nothing (the last line below). Yours should begin at 1 / warmup.
+
+# %%
+worked.compute("N28")
+
+# %% exercise 04a.warmup-cosine
+# The factor by which the full rate is multiplied. It stays at the floor after the end.
+def lr_factor(step, warmup, total, floor):
+    """A linear rise, (step + 1) / warmup, while step < warmup; then half a cosine from 1 to floor.
+
+    Args:
+        step: Counted from 0; it may be beyond `total`.
+        warmup: Steps of the rise; 0 for none. At step = warmup the factor is 1.
+        total: The step at which the factor is `floor`; it is larger than warmup.
+        floor: From 0 up to 1; it concerns the fall, not the rise.
+
+    Returns:
+        The factor: a number.
+    """
+    ### BEGIN SOLUTION
+    if step < warmup:
+        return (step + 1) / warmup
+    done = min((step - warmup) / (total - warmup), 1.0)
+    return floor + (1 - floor) * 0.5 * (1 + np.cos(np.pi * done))
+    ### END SOLUTION
+
+# %%
+plot_rates({
+    "warmup 10, floor 0": [lr_factor(t, 10, 100, 0.0) for t in range(120)],
+    "warmup 30, floor 0.2": [lr_factor(t, 30, 100, 0.2) for t in range(120)],
+})
+
+# %% [markdown]
+# A schedule can also look instead of counting: `ReduceLROnPlateau` takes the validation loss of each
+# epoch and lowers the rate when it no longer falls. With a patience of 2 the losses are 1, 0.9, 0.9, 0.9,
+# 0.9, 0.9. **Guess:** after which epoch, counted from 1, does the rate fall?
+
+# %%
+guess("04a.plateau", ...)
+
+# %%
+worked.compute("N54")
+
+# %%
+reveal("04a.plateau", 5)
+
+# %% [markdown]
+# Epochs 3 and 4 are the two that it tolerates, the fifth is one too many. It must be handed the loss:
+# `step()` without one raises a TypeError (F62).
+
+# %% [markdown]
+# ## 4.7 In which unit?
+#
+# A scheduler counts its own calls and nothing else. Cosine, warm-up and one-cycle are made for updates or
+# for epochs, as you give their length; a plateau wants one number per epoch. **Guess:** a cosine with
+# T_max = 100 epochs is stepped after each of 32 batches. How many falls and climbs make 100 epochs of it?
+
+# %%
+guess("04a.periods", ...)
+
+# %%
+worked.compute("N27")
+
+# %% [markdown]
+# It does not decay faster, as the essay says: it oscillates, sixteen times. And the essay's rule, never
+# step in the batch loop, holds only if the length was given in epochs (F59); a schedule over updates
+# belongs exactly there. A step schedule of 100 has lost three powers of ten after 313 batches (N29).
+
+# %% exercise 04a.fix-the-schedule
+# This loop should let the rate fall once, along a cosine, from the full rate in the first update to 0
+# after the last update of the whole run, moving after *every update*. `lrs` lists the rate that each
+# update used (of the first group). The loader has a length. Find three bugs, change as little as you can.
+
+# %%
+model, criterion = nn.Linear(2, 3), nn.CrossEntropyLoss()
+data = load("spirals")
+loader = list(zip(data.train_inputs.split(60), data.train_targets.split(60), strict=True))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+plot_rates({"your loop, 4 epochs": fit(model, loader, criterion, optimizer, 4)})
+
+# %% [markdown]
+# ## 4.8 A larger batch
+#
+# Digits, a small network, plain SGD. Batches of 32 train well at 0.1. Now batches of 256, as many epochs:
+# first at the same rate, then at eight times the rate. Decide before you run it:
+
+# %% exercise 04a.larger-batch
+
+# %%
+def sgd(lr, **options):
+    return lambda model: torch.optim.SGD(model.parameters(), lr=lr, **options)
+
+
+def for_digits():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+# %%
+digits, curves = load("digits"), {}
+for size, lr in ((32, 0.1), (256, 0.1), (256, 0.8)):
+    per_epoch = -(-len(digits.train_targets) // size)
+    losses = losses_of(digits, for_digits, sgd(lr), seed=0, batch_size=size)
+    ends = list(islice(losses, 10 * per_epoch))[per_epoch - 1 :: per_epoch]
+    curves[f"{size}, lr {lr}"] = (range(1, 11), ends)
+    print(f"batches of {size}, lr {lr}: loss after 10 epochs {ends[-1]:.3f}")
+plot_losses(curves, xlabel="epoch")
+
+# %% [markdown]
+# Slower, not divergent: with a mean loss the gradient is no longer than before, and an epoch has an
+# eighth of the updates. In none of five settings did it diverge (F33). Eight times the rate, the linear
+# rule, gives the loss back here; it does where that rate is still stable (F146). The root rule is the
+# careful choice:
+
+# %%
+worked.compute("N50")
+
+# %% [markdown]
+# ## 4.9 A fair race
+#
+# The chapter lets SGD and Adam run at the same rate of 0.01 and finds Adam three to five times as fast.
+# Count the updates to a loss of 0.5 on the spirals, with three seeds each, and let SGD also run at a rate
+# of its own. **Guess:** how many updates does Adam need at 0.01?
+
+# %%
+guess("04a.adam-updates", ...)
+
+# %%
+def adam(lr):
+    return lambda model: torch.optim.Adam(model.parameters(), lr=lr)
+
+
+def make_model():
+    wide = nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()
+    return nn.Sequential(*wide, nn.Linear(64, 3))
+
+
+def race(make_optimizer, goal=0.5, most=300, **how):
+    seeds = range(3)
+    runs = [losses_of(data, make_model, make_optimizer, seed=s, **how) for s in seeds]
+    return [updates_to(goal, islice(run, most)) for run in runs]
+
+
+# %%
+counts = {"Adam, 0.01": race(adam(0.01)), "SGD, 0.01": race(sgd(0.01)),
+          "SGD, 0.5": race(sgd(0.5))}
+counts["Nesterov, 0.1"] = race(sgd(0.1, momentum=0.9, nesterov=True))
+reveal("04a.adam-updates", float(np.median(counts["Adam, 0.01"])))
+plot_race(counts, most=300)
+
+# %% [markdown]
+# At a rate of 0.01 a step is 0.01 to Adam, and 0.01 times a small gradient to SGD, which never arrives. At
+# a rate of its own one run of three does, and with momentum all three, in about 1.6 times Adam's updates.
+# Tried in three settings, a factor of three to five at equal rates held in none (F73): name the rates, the
+# seeds and the goal, or say nothing.
+
+# %% [markdown]
+# **Question.** A friend says: "Adam reached the goal first with seed 0, so Adam is better." Name two
+# things that you would ask for before you believe it, and say why each of them matters.
+
+# %% [markdown] nbgrader={"grade": true, "grade_id": "fair-race", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
+# ### BEGIN SOLUTION
+# Several seeds, since start and order of the batches move the count. A search for the rate of each of the
+# two, with the same number of trials, since a rate that suits one is not one that suits the other.
+# ### END SOLUTION
+
+# %% [markdown]
+# The chapter's next experiment sets Adam's rate to 1.0 and expects `nan` at once. **Guess:** what does
+# the loss of our network do there?
+
+# %%
+guess("04a.adam-at-1", ...)
+
+# %%
+losses = list(islice(losses_of(data, make_model, adam(1.0), seed=0), 150))
+print(f"highest loss {max(losses):.3g}, last {losses[-1]:.3g}, chance {np.log(3):.3g}")
+reveal("04a.adam-at-1", "useless" if np.isfinite(losses[-1]) else "nan")
+
+# %% [markdown]
+# Adam's steps are about lr long whatever the gradient, so it jumps far, not ever farther: the loss goes up
+# to several hundred, comes back, and ends about where guessing is. Finite in every setting tried (F72). A
+# `nan` you would notice; a loss that sits at ln 3 you have to look for.
+
+# %% [markdown]
+# Now the schedule: a cosine against a constant rate, both over 200 updates, at a moderate rate and at a
+# high one. The chapter expects the cosine to end lower. Does it?
+
+# %%
+curves = {}
+for name, lr in (("0.01", 0.01), ("0.05", 0.05)):
+    for kind in ("constant", "cosine"):
+        end = 200 if kind == "cosine" else 10**9
+        shape = lambda t, end=end: lr_factor(t, 0, end, 0.0)
+        run = losses_of(data, make_model, adam(lr), seed=0, factor=shape)
+        losses = list(islice(run, 200))
+        curves[f"{kind}, {name}"] = (range(1, 201), losses)
+        print(f"Adam {name}, {kind:8}: last ten losses {np.mean(losses[-10:]):.4f}")
+plot_losses(curves, xlabel="update")
+
+# %% [markdown]
+# Not here, at either rate: the run is still going down, and the cosine gives updates away that the constant
+# rate still uses. Tried in three settings, it ends lower only where the constant rate is too high to settle
+# (F76). One seed shows what can happen, not what usually does. The simulator runs the same experiments live:
+
+# %%
+from course.widgets.simulator.widget import TrainingSimulator
+
+TrainingSimulator()
+
+# %% [markdown]
+# ## 4.10 When to stop
+#
+# Early stopping waits `patience` epochs in a row for an improvement of more than `min_delta`. **Guess:** the
+# losses are 1, 0.9, 0.8, 0.81, 0.82, 0.83 and the patience is 3. At which index, counted from 0, does it stop?
+
+# %%
+guess("04a.stops-at", ...)
+
+# %%
+worked.compute("N53")
+
+# %% [markdown]
+# Read the other lines, too. A loss that falls by less than `min_delta` per epoch does not count, until
+# several such falls add up. And a loss of nan is no improvement, so a run of nothing but nan stops.
+
+# %% [markdown]
+# ## 4.11 The arena
+#
+# Everything at once: optimizer, rate, momentum, schedule and warm-up, for three spirals down to a loss of 0.1.
+# The median over three seeds counts. Change one thing at a time, and write down what it did.
+
+# %% exercise 04a.arena
+
+# %%
+scorecard("04a-optimizers-and-schedules")
+
+# %% [markdown]
+# ## What to keep
+#
+# - The steepest direction limits the rate; momentum and Adam are two ways around that.
+# - Momentum: v ← μ·v + g, at most 1 / (1 − μ) times as far. Adam: about one lr per entry and step.
+# - AdamW shrinks the weight; L2 in Adam is divided away where gradients are loud.
+# - A scheduler counts its own calls: say in which unit its length is, and step it after the optimizer.
+# - Compare optimizers at rates that were looked for equally long, over several seeds.
+#
+# **Further reading.** Kingma and Ba, *Adam* (2015); Loshchilov and Hutter, *Decoupled weight decay
+# regularization* (2019); [course/from_scratch/optimizers.py](../course/from_scratch/optimizers.py).
+#
+# **Challenge, ungraded.** Reach the arena's goal with SGD in fewer updates than your best Adam. Which
+# schedule did it take, and does it hold on ten other seeds?
