@@ -553,6 +553,6 @@ def test_the_curve_goes_to_json_to_a_notebook_and_to_a_picture():
     curve = lr_find(model, nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters()), loader_of())
     plain = json.loads(json.dumps(curve.to_json(), allow_nan=False))
     assert plain["suggestions"]["decade"]["lr"] == curve.suggest("decade").lr
-    assert "<b>trials</b>" in curve._repr_html_() and "<td>decade</td>" in curve._repr_html_()
+    assert "<b>trials</b>" in curve._repr_html_() and ">decade</td>" in curve._repr_html_()
     labels = [text.get_text() for text in curve.plot().axes[0].get_legend().get_texts()]
     assert {"lowest", "steepest", "smoothed", "tried out"} <= set(labels)

@@ -43,7 +43,7 @@ def stages(score=float):
         ({"optimizer": "adam"}, r"optimizer = 'adam': expected a list .* optimizer=\['adam'\]"),
         ({"lr": 0.3}, r"lr = 0.3: expected a list of the values to try, as lr=\[0.3\]"),
         ({"lr": {"a": 1}}, "expected a list of the values"),
-        ({"momentum": [0.9]}, "momentum is no setting of the baseline, which has lr, optimizer"),
+        ({"momentum": [0.9]}, "momentum is not a setting of the baseline, which has lr, optimizer"),
         ({"lr": [0.1]}, "nothing would change"),
         ({}, "nothing would change"),
     ],
@@ -78,7 +78,7 @@ def test_logits_may_be_arrays_or_lists():
     [
         ("abc", TARGETS, "logits = a str: expected a tensor, an array or a list"),
         (LOGITS, None, "targets = a NoneType: expected a tensor"),
-        (LOGITS, 1, "targets = 1: expected one entry an example"),
+        (LOGITS, 1, "targets = 1: expected one entry per example"),
         (LOGITS[:0], TARGETS[:0], "no example, so there is nothing to score"),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_function_is_no_model_and_nothing_no_loader(function):
 
 @pytest.mark.parametrize("function", [predict, collect_errors])
 def test_class_names_are_one_a_class(function):
-    with pytest.raises(ValueError, match="5 class_names for 3 classes: give one a class"):
+    with pytest.raises(ValueError, match="5 class_names for 3 classes: give one per class"):
         function(MODEL, LOADER, class_names="seven")
     with pytest.raises(ValueError, match="2 class_names for 3 classes"):
         function(MODEL, LOADER, class_names=["a", "b"])
@@ -160,7 +160,7 @@ def test_calibration_takes_numbers(words, says):
         ("abc", {}, "sample 0 is 'abc': expected numbers"),
         (["a", "b"], {}, "expected numbers"),
         (None, {}, "expected numbers"),
-        ([1.0, 2.0], {"confidence": 95}, "confidence = 95: take one between 0 and 1"),
+        ([1.0, 2.0], {"confidence": 95}, "confidence = 95: choose one between 0 and 1"),
         ([1.0, 2.0], {"confidence": "high"}, "confidence = 'high'"),
         ([1.0, 2.0], {"resamples": 1.5}, "resamples = 1.5: expected a whole number"),
         ([1.0, 2.0], {"seed": -1}, "seed = -1: expected a whole number"),

@@ -188,7 +188,7 @@ def test_a_file_of_tags_for_other_data_is_refused(digits, tmp_path):
     with pytest.raises(ValueError, match="other data or another split"):
         collect_errors(model, sequential(data), tags_path=path)
     path.write_text("[1, 2]")
-    with pytest.raises(ValueError, match="no file of tags"):
+    with pytest.raises(ValueError, match="not a file of tags"):
         collect_errors(model, sequential(data), tags_path=path)
 
 

@@ -68,7 +68,7 @@ def test_one_logit_an_example_is_yes_or_no(shape):
         (torch.zeros(2, 3), torch.tensor([0]), "expected logits"),
         (torch.zeros(2, 3), torch.tensor([0, 3]), "target 3 with 3 classes"),
         (torch.zeros(2, 3), torch.tensor([0, -100]), "masked"),
-        (torch.zeros(2, 3), torch.tensor([0.5, 1.0]), "0.5, which is no class index"),
+        (torch.zeros(2, 3), torch.tensor([0.5, 1.0]), "0.5, which is not a class index"),
     ],
 )
 def test_what_cannot_be_scored_is_named(logits, targets, said):

@@ -35,7 +35,7 @@ CHANNEL = {
     "empty-message": attack("a message of no bytes", *sending("send(b'')"), says="no reply"),
     "not-json": attack("bytes that are no text", *sending("send(bytes(range(256)))"), says="no reply"),
     "nested-reply": attack("a reply a million deep", *sending(
-        "send(b'{\"id\":1,\"answer\":' + b'[' * 10**6 + b']' * 10**6 + b'}')"), says="no reply"),
+        "send(b'{\"id\":1,\"answer\":' + b'[' * 10**6 + b']' * 10**6 + b'}')"), says="values in one reply"),
     "number-of-digits": attack("a number of a million digits as the reply's", *sending(
         "send(b'{\"id\":' + b'9' * 10**6 + b'}')"), says="no reply"),
     "reply-is-a-list": attack("a reply that is a list", *sending("send(b'[1, 2]')"), says="out of turn"),
@@ -177,5 +177,5 @@ KINDS = {
 
 FURTHER = {**CHANNEL, **TELLING, **OUTLIVING, **KINDS}
 
-STILL_EARN = ("guard-taken-out", "while-graded-patched", "forked-before", "main-is-replaced")
+STILL_EARN = ("guard-taken-out", "while-graded-patched", "main-is-replaced")
 """Known and open: each calls the course's own function where its guards do not reach."""

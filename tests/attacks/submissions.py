@@ -396,7 +396,7 @@ HARM = {
     "memory-by-many": attack(
         "several processes use the memory of one each",
         "import os, time\nfor _ in range(10):\n    if os.fork() == 0:\n        x = b'x' * (300 * 2**20)\n"
-        "        time.sleep(600)\ntime.sleep(8)",
+        "        time.sleep(600)\ntime.sleep(11)",
         LAZY,
         says="memory",
     ),

@@ -19,8 +19,8 @@ from autograde.classroom.export import write_marks
 from autograde.classroom.grading import Outcome
 from autograde.classroom.names import shown
 from autograde.classroom.page import write_page
+from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.report import Row, as_table, read_rows
-from autograde.classroom.verdicts import read_verdicts
 from tests.attacks.handed_in import ASSIGNMENT, FULL, HANDED_IN, hand_in, new_class, student_of
 from tests.attacks.world import LEFT_BEHIND
 from tests.autograde.test_sandbox import as_ordinary_user
@@ -126,7 +126,8 @@ import json, sys
 from pathlib import Path
 from autograde.classroom.submissions import find_submissions
 from autograde.classroom.files import write_whole
-from autograde.classroom.verdicts import read_verdicts, verdict_path
+from autograde.classroom.reasons import read_verdicts
+from autograde.classroom.verdicts import verdict_path
 folder = Path(sys.argv[1])
 for submission in find_submissions(folder, "a"):
     verdict = {"graded": False, "reason": submission.fault}

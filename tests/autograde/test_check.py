@@ -156,8 +156,11 @@ def test_two_mistakes_at_once_are_both_named():
 
 
 def test_the_same_fault_in_every_part_is_said_once():
-    message = check("03a.train-one-epoch", lambda *args: None).message
-    assert message.count("returned None") == 1 and "Mend what it returns" in message
+    message = " ".join(check("03a.evaluate", lambda *args: None).message.split())
+    assert message.count("what came back was a NoneType") == 1
+    message = " ".join(check("03a.clip", lambda parameters: None).message.split())
+    assert message.count("cannot be called as clip_by_global_norm(parameters, max_norm)") == 1
+    assert "Fix that first" in message and "✔" not in message
 
 
 def test_what_a_notebook_set_in_torch_costs_a_right_answer_nothing():
@@ -165,7 +168,7 @@ def test_what_a_notebook_set_in_torch_costs_a_right_answer_nothing():
     torch.set_grad_enabled(False)
     torch.set_default_device("meta")
     try:
-        for id in bank.catalogue():
+        for id in bank.asks_for_code():
             result = check(id, bank.load(id).right[0], parts="all")
             assert result.passed, result.message
         assert torch.get_default_dtype() == torch.float64 and not torch.is_grad_enabled()
@@ -192,3 +195,16 @@ def test_lists_of_unlike_length_are_told_apart_by_their_length():
 
     text = " ".join(check("03b.overfit-batch", overfit_one_batch).message.split())
     assert re.search(r"should be a list of (\d+) and yours is a list of (\d+)\.", text)
+
+
+def test_a_class_instead_of_a_function_is_refused():
+    with pytest.raises(TypeError, match="it needs a function: def clip_by_global_norm"):
+        check("03a.clip", dict)
+
+
+def test_other_names_of_the_arguments_are_the_students_to_choose():
+    def clip(tensors, ceiling, eps=1e-6):
+        return GOOD(tensors, ceiling)
+
+    assert check("03a.clip", clip).passed
+    assert check("03a.clip", lambda *everything: GOOD(*everything)).passed

@@ -15,17 +15,18 @@ import nbformat
 import pytest
 import typer
 
-from autograde import class_dir, cli
+from autograde import cli
 from autograde.classroom import example, grading
 from autograde.classroom.crew import Crew
 from autograde.classroom.example import ASSIGNMENT
 from autograde.classroom.gradebook import students_in
 from autograde.classroom.journal import read_lines
+from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
-from autograde.classroom.verdicts import read_verdicts
 from autograde.demo import compare
 from autograde.sandbox.limits import Limits
+from tests.short_class import short_class
 
 LIMITS = Limits(cell_s=20.0, answer_s=2.0)
 STUDENTS = ["ada", "ben", "cleo"]
@@ -76,7 +77,7 @@ def kill_one_grader(crew: Crew) -> list[int]:
 def test_a_killed_run_of_real_submissions_goes_on_and_repeats_exactly(
     tmp_path, isolation, monkeypatch, capsys
 ):
-    class_dir.init(tmp_path)
+    short_class(tmp_path)
     release(tmp_path, ASSIGNMENT)
     example.hand_in(tmp_path)
     for path in (tmp_path / "submitted").iterdir():

@@ -30,7 +30,8 @@ from autograde.sandbox import parent
 from autograde.sandbox.limits import Limits
 
 WORK = "tests.autograde.simulated"
-PLAIN = Assignment(name="a", cells=[], released={}, calls={}, exercises="", version="v1")
+ROOMY = Limits()
+PLAIN = Assignment(name="a", cells=[], released={}, given=[], calls={}, exercises="", version="v1")
 
 
 def hand_in(folder: Path, wishes: dict[str, dict]) -> None:
@@ -56,9 +57,17 @@ def scores(folder: Path) -> dict[str, int]:
         return dict(db.execute("select student, points from scores"))
 
 
-def run(folder: Path, *, jobs: int = 2, assignment=PLAIN, order=1, **options) -> list[Outcome]:
+def run(
+    folder: Path,
+    *,
+    jobs: int = 2,
+    assignment=PLAIN,
+    order=1,
+    limits=ROOMY,
+    **options,
+) -> list[Outcome]:
     with (
-        ClassRun(folder, assignment, Limits(), writer=f"{WORK}:write") as class_run,
+        ClassRun(folder, assignment, limits, writer=f"{WORK}:write") as class_run,
         closing(Crew(f"{WORK}:mark", jobs)) as graders,
     ):
         found = submissions(folder)[::order]
@@ -164,6 +173,19 @@ def test_a_fault_of_the_grader_is_kept_with_its_reason_and_tried_again(tmp_path)
     assert noted(tmp_path / "marked") - before == Counter(["ben"])
 
 
+def test_a_raised_time_limit_grades_those_again_who_ran_out_of_it(tmp_path):
+    hand_in(tmp_path, {"ada": {}, "ben": {"ended": "no answer within 1 s: is there a loop?"}})
+    less, more = Limits(cell_s=1.0), Limits(cell_s=2.0)
+    run(tmp_path, limits=less)
+    assert noted(tmp_path / "marked") == Counter(["ada", "ben"])
+    run(tmp_path, limits=less)
+    assert noted(tmp_path / "marked") == Counter(["ada", "ben"])
+    run(tmp_path, limits=more)
+    assert noted(tmp_path / "marked") == Counter(["ada", "ben", "ben"])
+    run(tmp_path, limits=more)
+    assert noted(tmp_path / "marked") == Counter(["ada", "ben", "ben"])
+
+
 def test_work_that_cannot_be_imported_fails_each_job_by_name():
     with closing(Crew(f"{WORK}:forgotten", 1)) as crew_of_one:
         crew_of_one.give({"student": "ada"})
@@ -177,9 +199,25 @@ def test_work_that_takes_too_long_is_not_said_to_have_died():
         crew_of_one.give({"seconds": 60})
         failed = []
         wait_until(lambda: failed.extend(crew_of_one.collect()) or failed)
-    assert failed[0][1] == {
-        "failed": "3 processes worked on it, and the last one was ended after 0.1 s"
-    }
+    assert failed[0][1] == {"failed": "the process that worked on it was ended after 0.1 s"}
+
+
+def test_a_job_that_burns_the_processor_is_ended_and_the_next_is_done():
+    with closing(Crew(f"{WORK}:burn", 1, cpu_s=0.5)) as crew_of_one:
+        crew_of_one.give({"seconds": 60})
+        crew_of_one.give({"seconds": 0})
+        done = []
+        wait_until(lambda: done.extend(crew_of_one.collect()) or len(done) == 2)
+    assert "0.5 s of processor time" in done[0][1]["failed"] and done[1][1] == {}
+
+
+def test_a_job_that_fills_the_memory_fails_and_the_next_is_done(monkeypatch):
+    with closing(Crew(f"{WORK}:fill", 1)) as crew_of_one:
+        crew_of_one.give({"gib": 64})
+        crew_of_one.give({"gib": 0})
+        done = []
+        wait_until(lambda: done.extend(crew_of_one.collect()) or len(done) == 2)
+    assert "MemoryError" in done[0][1]["failed"] and done[1][1] == {}
 
 
 def test_a_grader_can_have_forks_made_by_the_warm_parent(monkeypatch):

@@ -11,6 +11,7 @@ import nbformat
 import pytest
 
 from autograde import class_dir
+from autograde.authoring import source_paths
 from autograde.classroom import example, grading
 from autograde.classroom.example import ASSIGNMENT
 from autograde.classroom.feedback import write_feedback
@@ -18,6 +19,7 @@ from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 from autograde.demo import compare
 from autograde.sandbox.limits import Limits
+from tests.short_class import short_class
 
 LIMITS = Limits(cell_s=20.0, answer_s=2.0)
 
@@ -28,7 +30,7 @@ def autograde(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def new_class(folder: Path) -> Path:
-    class_dir.init(folder)
+    short_class(folder)
     release(folder, ASSIGNMENT)
     return folder
 
@@ -61,6 +63,26 @@ def test_every_student_has_a_feedback_page_with_the_reason(example_class):
     assert "clear" in page("dan") and "zero_grad() for each batch" in page("dan")
     assert "no answer within" in page("gus")
     assert "not graded" in page("hana") and "not valid JSON" in page("hana")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(source_paths()))
+def test_a_notebooks_own_solutions_earn_every_point_where_they_are_locked_away(
+    name, tmp_path, isolation
+):
+    """Nothing that a right answer reaches is taken from it, and nothing runs out of time."""
+    folder = tmp_path / "class"
+    class_dir.init(folder, [name])
+    notebook = nbformat.read(release(folder, name), as_version=4)
+    example.answered(notebook, "ada", example.solutions(folder, name))
+    target = folder / "submitted" / "ada" / name / f"{name}.ipynb"
+    target.parent.mkdir(parents=True)
+    nbformat.write(notebook, target)
+    list(grading.grade(folder, name, trusted=isolation.trusted))
+    (row,) = read_rows(folder, name)
+    waiting = {*row.to_grade_by_hand}
+    lost = {id: points for id, points in row.scores.items() if points < row.max_scores[id]}
+    assert set(lost) <= waiting and not set(row.seen.values()) - {"right"}, (lost, row.seen)
 
 
 @pytest.mark.slow
@@ -108,8 +130,7 @@ def test_stock_nbgrader_works_in_a_class_directory_and_gives_the_same_points(
     example_class, tmp_path
 ):
     """Oracle: stock generate_assignment, autograde and generate_feedback, each its own command."""
-    folder = tmp_path / "stock"
-    class_dir.init(folder)
+    folder = short_class(tmp_path / "stock")
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -204,15 +225,19 @@ def a_directory(path):
 BAD = {
     "cells": (no_graded_cells, "has none of the assignment's graded cells", None),
     "cut": (lambda path: path.write_text(path.read_text()[:500]), "is not valid JSON", None),
-    "deleted": (deleted_check, "cell 'clip-check' was deleted; it was put back", 16),
+    "deleted": (deleted_check, "cell 'clip-check' was deleted; it was put back", 40),
     "dir": (a_directory, "is a directory, not a notebook", None),
-    "edited": (edited_check, "check cell 'clip-check' was edited; the original was graded", 16),
+    "edited": (edited_check, "check cell 'clip-check' was edited; the original was graded", 40),
     "empty": (lambda path: path.write_text(""), "is empty", None),
     "gone": (lambda path: path.unlink(), "is not there", None),
-    "list": (lambda path: path.write_text("[1, 2]"), "is not a notebook", None),
+    "list": (
+        lambda path: path.write_text("[1, 2]"),
+        "holds a list where a notebook is expected",
+        None,
+    ),
     "renamed": (lambda path: path.rename(path.with_name("my.ipynb")), "found my.ipynb", None),
-    "twice": (duplicated_grade_id, "cell 'clip' is there 2 times", 16),
-    "twins": (duplicated_cell_id, "cell 'clip-check' is there 2 times", 16),
+    "twice": (duplicated_grade_id, "cell 'clip' is there 2 times", 40),
+    "twins": (duplicated_cell_id, "cell 'clip-check' is there 2 times", 40),
 }
 
 
@@ -253,7 +278,7 @@ def test_bad_submissions_stop_nobody_and_leave_exit_code_2(bad_class):
     gradable = 2 + sum(points is not None for _, _, points in BAD.values())
     assert f"{gradable} of {len(BAD) + 2} submissions graded" in result.stdout
     totals = {row.student: row.total for row in read_rows(folder, ASSIGNMENT)}
-    assert totals["zoe"] == 16 and totals["points"] == 16
+    assert totals["zoe"] == 40 and totals["points"] == 40
 
 
 @pytest.mark.parametrize(
@@ -274,7 +299,7 @@ def test_the_users_fault_is_one_line_and_exit_code_2(words, message):
 
 def test_a_class_directory_without_submissions_or_grades_says_what_is_next(tmp_path):
     folder = tmp_path / "class"
-    class_dir.init(folder)
+    class_dir.init(folder, [ASSIGNMENT])
     for words, message in [
         (["grade"], "holds no submission"),
         (["report"], "First: autograde grade"),
@@ -299,9 +324,9 @@ def test_the_assignment_need_not_be_named_while_only_one_was_handed_in(tmp_path)
 
 def test_init_twice_keeps_the_instructors_config(tmp_path):
     folder = tmp_path / "class"
-    class_dir.init(folder)
+    class_dir.init(folder, [ASSIGNMENT])
     (folder / "nbgrader_config.py").write_text("c = get_config()\nc.mine = 1\n")
-    class_dir.init(folder)
+    class_dir.init(folder, [ASSIGNMENT])
     assert "mine" in (folder / "nbgrader_config.py").read_text()
 
 

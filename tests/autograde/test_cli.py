@@ -38,7 +38,7 @@ def autograde(folder, monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize("command", ["grade", "feedback"])
+@pytest.mark.parametrize("command", ["feedback"])
 def test_every_unknown_student_is_named_with_the_nearest_one_and_nothing_is_done(
     autograde, folder, command
 ):
@@ -139,7 +139,9 @@ def test_a_gradebook_that_knows_no_release_says_so(tmp_path):
     from autograde.classroom.grading import _written_before
 
     folder = make(tmp_path / "class", {"ada": Paper()})
-    lost = Assignment(name="other", cells=[], released={}, calls={}, version="", exercises="")
+    lost = Assignment(
+        name="other", cells=[], released={}, given=[], calls={}, version="", exercises=""
+    )
     with pytest.raises(ClassDirError, match="does not know other: it was not released"):
         _written_before(folder, lost)
 

@@ -1,17 +1,14 @@
 """Traces of code that is not an answer: found in attacks, silent on honest work."""
 
 import inspect
-import textwrap
 
 import pytest
 
-from autograde import bank
 from autograde.authoring import read_source, source_paths
 from autograde.classroom.conspicuous import courses_own, insides, words_for
 from course.engine import clipping
 from tests.attacks.further import STILL_EARN, TELLING
-
-EXERCISES = tuple(bank.catalogue())
+from tests.autograde.test_similarity import EXERCISES, sources
 
 
 @pytest.mark.parametrize("name", STILL_EARN)
@@ -69,9 +66,7 @@ def test_a_use_beyond_the_everyday_is_still_shown(source, name):
 @pytest.mark.parametrize("exercise", EXERCISES)
 def test_the_banks_answers_and_the_references_text_leave_no_trace(exercise):
     """Short right answers are alike; that says nothing."""
-    about = bank.load(exercise)
-    for function in (*about.right, *(wrong.function for wrong in about.wrong)):
-        source = textwrap.dedent(inspect.getsource(function))
+    for source in sources(exercise).values():
         assert words_for({"cell": source}, EXERCISES) == []
 
 

@@ -61,7 +61,7 @@ def test_a_users_groups_are_made_beside_the_terminals(tmp_path):
     slice_ = str(Path(SCOPE).parent)
     tree(tmp_path, SCOPE, slice_, handed_down=slice_)
     assert second(tmp_path, f"/{SCOPE}") == cg.Places(
-        2, dict.fromkeys(cg.CONTROLLERS, tmp_path / slice_)
+        2, dict.fromkeys((*cg.CONTROLLERS, *cg.WHERE_GIVEN), tmp_path / slice_)
     )
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from autograde import class_dir
 from autograde.classroom import example, grading
 from autograde.classroom.cluster import Cluster, ClusterError
 from autograde.classroom.example import ASSIGNMENT
@@ -19,6 +18,7 @@ from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 from autograde.demo import compare
 from autograde.sandbox.limits import Limits
+from tests.short_class import short_class
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits(cell_s=20.0, answer_s=2.0)
@@ -89,7 +89,7 @@ def wait_for_workers(address: str, count: int) -> None:
 
 @pytest.mark.slow
 def test_two_workers_grade_a_class_as_processes_here_do(scheduler, tmp_path, isolation):
-    class_dir.init(tmp_path)
+    short_class(tmp_path)
     release(tmp_path, ASSIGNMENT)
     example.hand_in(tmp_path)
     students = ["ben", "cleo", "hana"]

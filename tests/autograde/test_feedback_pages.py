@@ -9,7 +9,8 @@ import pytest
 from nbgrader.api import Gradebook
 
 from autograde.classroom import feedback
-from autograde.classroom.feedback import plain_data, write_feedback
+from autograde.classroom.clean import clean_data
+from autograde.classroom.feedback import write_feedback
 from autograde.classroom.safe_html import sanitize
 from tests.autograde.paper_class import ASSIGNMENT, MAX, Paper, make
 
@@ -194,19 +195,19 @@ def test_a_fragment_keeps_no_handler_no_script_and_no_address(html):
 
 def test_what_honest_students_show_stays():
     picture = '<img alt="loss" src="data:image/png;base64,iVBORw0KGgo=">'
-    cell = '<td style="text-align: right;">0.5</td>'
+    cell = '<td style="text-align:right">0.5</td>'
     table = f'<table class="dataframe"><tbody><tr>{cell}</tr></tbody></table>'
-    link = '<a href="https://pytorch.org/docs">docs</a>'
+    link = '<a href="https://pytorch.org/docs" rel="noopener noreferrer">docs</a>'
     for html in (picture, table, link, "<p>a &lt; b</p>"):
         assert sanitize(html) == html
 
 
 def test_a_drawing_becomes_a_picture_and_a_widget_its_text():
-    drawn = plain_data({"image/svg+xml": "<svg onload='x()'/>", "text/plain": "Figure"})
+    drawn = clean_data({"image/svg+xml": "<svg onload='x()'/>", "text/plain": "Figure"})
     assert set(drawn) == {"text/plain", "text/html"} and "<svg" not in drawn["text/html"]
     widget = {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "IntSlider()"}
-    assert plain_data(widget) == {"text/plain": "IntSlider()"}
-    assert plain_data({"application/javascript": "1"}) == {
+    assert clean_data(widget) == {"text/plain": "IntSlider()"}
+    assert clean_data({"application/javascript": "1"}) == {
         "text/plain": "(nothing that can be shown)"
     }
 

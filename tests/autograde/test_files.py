@@ -8,7 +8,8 @@ import pytest
 from autograde.classroom import files
 from autograde.classroom.files import lock, write_whole
 from autograde.classroom.journal import Journal
-from autograde.classroom.verdicts import read_verdicts, verdict_path
+from autograde.classroom.reasons import read_verdicts
+from autograde.classroom.verdicts import verdict_path
 
 
 def full(*_args: object) -> int:

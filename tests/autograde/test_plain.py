@@ -109,6 +109,8 @@ def test_comparison_names_field_place_and_both_values():
     assert (difference.field, difference.where) == ("weights", "0.bias[1]")
     assert (difference.expected, difference.got) == ("2", "2.5")
     assert first_difference(expected, got, fields=("loss",)) is None
+    assert first_difference(expected, got, fields=("of another part",)) is None
+    assert first_difference({}, got, fields=("loss",)).expected == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,8 @@ def test_comparison_names_field_place_and_both_values():
         (None, 0.0),
         ("a", "b"),
         (1.0, math.inf),
+        (math.inf, 1.0),
+        ([-math.inf], [math.inf]),
     ],
 )
 def test_what_is_not_the_same_differs(expected, got):

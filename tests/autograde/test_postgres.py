@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from autograde import class_dir
 from autograde.classroom import example, grading
 from autograde.classroom.feedback import write_feedback
 from autograde.classroom.gradebook import open_gradebook
 from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 from autograde.demo import compare
+from tests.short_class import short_class
 
 ASSIGNMENT = example.ASSIGNMENT
 GRADED = ("ben", "cleo")
@@ -84,7 +84,7 @@ def _somebody_else() -> pwd.struct_passwd:
 
 def test_a_class_keeps_its_gradebook_on_the_server(server, tmp_path, isolation):
     folder = tmp_path / "class"
-    class_dir.init(folder, [ASSIGNMENT])
+    short_class(folder)
     with (folder / "nbgrader_config.py").open("a") as config:
         config.write(f"c.CourseDirectory.db_url = {server!r}\n")
     release(folder, ASSIGNMENT)

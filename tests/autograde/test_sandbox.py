@@ -60,14 +60,16 @@ os.execv(sys.executable, [sys.executable, "-c", code, place])
 PROTECTIONS = "from autograde.sandbox import doctor; print(*doctor.missing() or ['all given'])"
 
 
-def as_ordinary_user(code: str, place: str = "") -> subprocess.CompletedProcess:
+def as_ordinary_user(
+    code: str, place: str = "", *, timeout_s: float = 120
+) -> subprocess.CompletedProcess:
     """Run Python code as a user who owns nothing; `place` is its `sys.argv[1]`. Needs root."""
     needed = [sys.base_prefix, sys.prefix, str(Path(autograde.__file__).parents[1])]
     return subprocess.run(
         [sys.executable, "-c", BECOME_ORDINARY, code, place, *needed],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout_s,
         env={**os.environ, "PYTHONPATH": needed[-1]},
     )
 

@@ -50,7 +50,7 @@ def test_figures_magics_and_html_are_shown(session):
     assert "image/png" in session.run("plt.plot([1, 2]);")[0]["data"]
     assert "image/png" in session.run("%matplotlib inline\nplt.plot([2, 1]);")[0]["data"]
     html = session.run("from course import worked; worked.compute('N20')")[0]["data"]
-    assert "<table>" in html["text/html"]
+    assert "<table" in html["text/html"]
 
 
 def test_an_exception_is_an_error_output_and_the_next_cell_runs(session):

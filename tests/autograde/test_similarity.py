@@ -21,7 +21,18 @@ from autograde.classroom.similarity import (
     normalised,
 )
 
-EXERCISES = tuple(bank.catalogue())
+CHAPTERS = ("01a", "03a", "03b")
+"""Their banks hold answers that were written independently; others change a line of one text."""
+EXERCISES = tuple(
+    id
+    for id in bank.asks_for_code()
+    if bank.load(id).kind == "function" and id.startswith(CHAPTERS)
+)
+
+
+def typed(function) -> bool:
+    """Written out in the bank, neither wrapped around another nor one text with a line changed."""
+    return not hasattr(function, "__wrapped__") and not hasattr(function, "__source__")
 
 
 @lru_cache
@@ -30,12 +41,14 @@ def sources(exercise: str) -> dict[str, str]:
     about = bank.load(exercise)
     functions = [*about.right, *(wrong.function for wrong in about.wrong)]
     return {
-        function.__name__: textwrap.dedent(inspect.getsource(function)) for function in functions
+        function.__name__: textwrap.dedent(inspect.getsource(function))
+        for function in filter(typed, functions)
     }
 
 
 def rights(exercise: str) -> list[str]:
-    return [sources(exercise)[function.__name__] for function in bank.load(exercise).right]
+    written = filter(typed, bank.load(exercise).right)
+    return [sources(exercise)[function.__name__] for function in written]
 
 
 class Renamed(ast.NodeTransformer):
@@ -97,13 +110,14 @@ def test_independently_written_right_answers_share_little(exercise):
 
 def test_a_class_of_the_banks_answers_raises_no_alarm_and_a_copy_among_them_does():
     """Nobody shares an answer; then zoe hands in, renamed, what ann did."""
-    most = min(len(sources(exercise)) for exercise in EXERCISES)
+    many = [exercise for exercise in EXERCISES if len(sources(exercise)) >= 9]
+    most = min(len(sources(exercise)) for exercise in many)
     students = {
-        f"s{i}": {exercise: list(sources(exercise).values())[i] for exercise in EXERCISES}
+        f"s{i}": {exercise: list(sources(exercise).values())[i] for exercise in many}
         for i in range(most)
     }
-    assert most >= 9 and near_identical(students) == []
-    ann = {exercise: rights(exercise)[-1] for exercise in EXERCISES}
+    assert len(many) >= 9 and near_identical(students) == []
+    ann = {exercise: rights(exercise)[-1] for exercise in many}
     zoe = {exercise: disguised(source) for exercise, source in ann.items()}
     others = {k: v for k, v in students.items() if not set(v.values()) & set(ann.values())}
     (pair,) = near_identical({**others, "ann": ann, "zoe": zoe})
@@ -111,7 +125,7 @@ def test_a_class_of_the_banks_answers_raises_no_alarm_and_a_copy_among_them_does
 
 
 def test_two_copied_exercises_among_others_that_are_not_make_a_pair():
-    first, second, third, *_ = EXERCISES
+    first, second, third = "03a.accumulate", "03a.clip", "03a.evaluate"
     ann = {first: rights(first)[-1], second: rights(second)[-1], third: rights(third)[-1]}
     zoe = {**{k: disguised(v) for k, v in ann.items()}, third: rights(third)[-2] * 3}
     (pair,) = near_identical({"ann": ann, "zoe": zoe})

@@ -5,7 +5,7 @@
 (a) the plainest loop over a DataLoader; (b) the fastest loop we can write by hand: fused optimizer,
 batches cut from memory. Neither records a loss, looks for nan or can be resumed. Goals: the engine
 with the loader and optimizer of (a) at most 1.03 times (a), with those of (b) at most 1.05 times.
-The engine leaves out torch's labels for its profiler (`course.engine.unlabelled`); (c) is (b) with
+The engine leaves out torch's labels for its profiler (`course.engine.unprofiled`); (c) is (b) with
 the same done by hand, to show what the rest of the engine costs.
 """
 

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from autograde import class_dir
 from autograde.classroom import example, grading
 from autograde.classroom.gradebook import open_gradebook
 from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
+from tests.browser.server import FORMGRADER, GUARD, serving
+from tests.short_class import short_class
 
 ASSIGNMENT, STUDENT, ANSWER = example.ASSIGNMENT, "ben", "who-counts-more"
 COMMENT = "Right, and say by how much."
@@ -44,7 +38,7 @@ def trusted() -> bool:
 def class_of_one(tmp_path_factory, trusted) -> Path:
     """A class directory with one graded submission, whose written answer waits for a person."""
     folder = tmp_path_factory.mktemp("browser") / "class"
-    class_dir.init(folder, [ASSIGNMENT])
+    short_class(folder)
     release(folder, ASSIGNMENT)
     example.hand_in(folder)
     (outcome,) = grading.grade(folder, ASSIGNMENT, [STUDENT], jobs=1, trusted=trusted)
@@ -56,53 +50,8 @@ def class_of_one(tmp_path_factory, trusted) -> Path:
 def formgrader(class_of_one, tmp_path_factory) -> Iterator[str]:
     """Address of formgrader on a Jupyter server of its own, started and stopped here."""
     home = tmp_path_factory.mktemp("home")
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    environment = {
-        **{k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")},
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "HOME": str(home),
-        "JUPYTER_CONFIG_DIR": str(home / "config"),
-        "JUPYTER_DATA_DIR": str(home / "data"),
-        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-    }
-    log = home / "server.log"
-    command = [
-        *(sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root"),
-        *("--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"),
-        *("--IdentityProvider.token=", "--ServerApp.password="),
-        f"--ServerApp.root_dir={class_of_one}",
-        "--ServerApp.jpserver_extensions={'nbgrader.server_extensions.formgrader': True}",
-    ]
-    with log.open("w") as opened:
-        server = subprocess.Popen(
-            command, cwd=class_of_one, env=environment, stdout=opened, stderr=opened
-        )
-    address = f"http://127.0.0.1:{port}/formgrader"
-    try:
-        _wait_for(address, server, log)
-        yield address
-    finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-
-
-def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + 90
-    while server.poll() is None and time.monotonic() < deadline:
-        try:
-            direct.open(address, timeout=10).close()
-            return
-        except urllib.error.HTTPError as answered:
-            pytest.fail(f"formgrader answers {answered.code}:\n{log.read_text()[-3000:]}")
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"the Jupyter server did not come up:\n{log.read_text()[-3000:]}")
+    with serving(class_of_one, home, [FORMGRADER, GUARD], "/formgrader") as address:
+        yield f"{address}/formgrader"
 
 
 def _total_of(page, address: str) -> str:

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from course.claims import compute, show
+from course import report
+from course.claims import command, compute, page, show
 from course.claims import registry as claims_registry
 
 SOME = ("F05", "F26", "F32", "F41", "F123", "F129")
@@ -24,12 +25,12 @@ def only_some(monkeypatch):
     """The command tries these few claims instead of all."""
     known = {id: claims_registry.catalogue()[id] for id in SOME}
     monkeypatch.setattr(claims_registry, "catalogue", lambda: known)
-    monkeypatch.setattr(show, "catalogue", lambda: known)
+    monkeypatch.setattr(command, "catalogue", lambda: known)
 
 
 def run(*args, **kwargs) -> tuple[int, str]:
     out = io.StringIO()
-    code = show.run_command(*args, out=out, progress=io.StringIO(), **kwargs)
+    code = command.run_command(*args, out=out, progress=io.StringIO(), **kwargs)
     return code, out.getvalue()
 
 
@@ -44,7 +45,7 @@ def test_a_trial_prints_its_evidence_and_renders_in_a_notebook(trials):
     text, html = str(trials[1]), trials[1]._repr_html_()
     for shown in (text, html):
         assert "backward adds into .grad" in shown and "torch" in shown and "seed 0" in shown
-    assert "<table>" in html
+    assert "<table" in html
     assert "   > gradient after the second backward: 8" in text
 
 
@@ -55,7 +56,7 @@ def test_the_text_of_a_trial_fits_the_terminal(trials):
 def test_a_changed_verdict_is_marked_and_makes_the_exit_code_1(trials, monkeypatch):
     changed = dataclasses.replace(trials[1], expected="does not hold")
     assert show.line(changed).endswith("<< on record: does not hold")
-    monkeypatch.setattr(show, "compute", lambda *a, **k: changed)
+    monkeypatch.setattr(command, "compute", lambda *a, **k: changed)
     assert run("F26")[0] == 1
 
 
@@ -75,7 +76,7 @@ def test_all_claims_as_json_come_with_the_contradictions(only_some):
 
 def test_all_claims_as_text_end_with_a_count_and_the_contradictions(only_some):
     code, out = run()
-    assert code == 0 and "6 claims: 2 holds, 2 does not hold, 1 needs GPU" in out
+    assert code == 0 and "6 claims: 2 holds, 1 holds if, 1 does not hold, 1 needs GPU" in out
     assert "K17   A missing no_grad() in validation (F46, F75)" in out
 
 
@@ -86,8 +87,8 @@ def test_a_contradiction_can_be_asked_for():
 
 def test_the_list_has_every_id():
     lines = run(list_only=True)[1].splitlines()
-    assert len(lines) == 138 and lines[0].startswith("F01 ")
-    assert len(json.loads(run(list_only=True, as_json=True)[1])) == 138
+    assert len(lines) == 155 and lines[0].startswith("F01 ")
+    assert len(json.loads(run(list_only=True, as_json=True)[1])) == 155
 
 
 class Page(HTMLParser):
@@ -117,15 +118,15 @@ def test_the_page_is_whole_and_fetches_nothing(only_some, tmp_path):
     file = tmp_path / "claims.html"
     run(html=file)
     text = file.read_text("utf-8")
-    page = Page(text)
-    assert not page.open and not page.fetched and "url(" not in text and "@import" not in text
-    assert set(SOME) <= set(page.ids) and "K38" in page.ids
-    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+    read = Page(text)
+    assert not read.open and not read.fetched and "url(" not in text and "@import" not in text
+    assert set(SOME) <= set(read.ids) and "K38" in read.ids
+    assert all(link.startswith("#") and link[1:] in read.ids for link in read.links)
 
 
 def test_the_page_escapes_what_was_measured(trials):
     measured = dataclasses.replace(trials[1].measured, note="<script>alert(1)</script>")
-    text = show.page([dataclasses.replace(trials[1], measured=measured)])
+    text = page.page([dataclasses.replace(trials[1], measured=measured)])
     assert "<script>" not in text and "&lt;script&gt;alert(1)&lt;/script&gt;" in text
 
 
@@ -141,19 +142,19 @@ def test_the_page_escapes_what_was_measured(trials):
     ],
 )
 def test_numbers_are_short(value, shown):
-    assert show.short(value) == shown
+    assert report.short(value) == shown
 
 
 def test_what_did_not_raise_is_shown_as_nothing():
-    assert show.short({"long [B]": "", "bool [B]": "RuntimeError"}) == (
+    assert report.short({"long [B]": "", "bool [B]": "RuntimeError"}) == (
         "long [B]: nothing, bool [B]: RuntimeError"
     )
     assert not any(re.search(r": (,|$)", line) for line in str(compute("F07")).splitlines())
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_anything_is_tried(tmp_path, monkeypatch):
-    monkeypatch.setattr(show, "compute", pytest.fail)
-    monkeypatch.setattr(show, "compute_all", pytest.fail)
+    monkeypatch.setattr(command, "compute", pytest.fail)
+    monkeypatch.setattr(command, "compute_all", pytest.fail)
     for html, says in ((tmp_path, "a directory"), (tmp_path / "a" / "b.html", "mkdir -p")):
         with pytest.raises(ValueError, match=says):
             run(html=html)
@@ -166,8 +167,8 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_tried(tmp_p
 
 @pytest.mark.parametrize("id", [None, "F26", "K17"])
 def test_a_seed_or_device_that_cannot_be_is_refused_before_anything_is_tried(id, monkeypatch):
-    monkeypatch.setattr(show, "compute", pytest.fail)
-    monkeypatch.setattr(show, "compute_all", pytest.fail)
+    monkeypatch.setattr(command, "compute", pytest.fail)
+    monkeypatch.setattr(command, "compute_all", pytest.fail)
     for seed in (-1, 2**32, 1.5, "a", True, None):
         with pytest.raises(ValueError, match="expected a whole number from 0 to 4294967295"):
             run(id, seed=seed)
@@ -177,19 +178,54 @@ def test_a_seed_or_device_that_cannot_be_is_refused_before_anything_is_tried(id,
 
 def test_a_count_reads_with_what_it_is_counted_of(trials):
     lines = dict(zip(SOME, map(show.line, trials), strict=True))
-    assert "runs that become non-finite: 0 of 6" in lines["F32"]
+    assert "squared error: runs that become non-finite: 3 of 3" in lines["F32"]
     assert not any(re.search(r", of [0-9]+ = ", line) for line in lines.values())
-    assert "runs that become non-finite: 0 of 6" in show.page(trials)
+    assert "squared error: runs that become non-finite: 3 of 3" in page.page(trials)
 
 
 def test_the_page_says_under_which_condition_a_claim_holds():
-    page = show.page([compute("F02"), compute("F26")])
-    row = page.partition("<details>")[0]
-    assert "holds if</td>" in page
+    text = page.page([compute("F02"), compute("F26")])
+    row = text.partition("<details>")[0]
+    assert "holds if</td>" in text
     assert "It holds if the buffer is persistent; persistent=False moves and is not saved." in row
-    assert page.count("It holds if the buffer is persistent") == 2  # in the row, in the evidence
+    assert text.count("It holds if the buffer is persistent") == 2  # in the row, in the evidence
 
 
 def test_sentences_stand_to_the_left_in_a_notebook(trials):
     html = trials[0]._repr_html_()
-    assert html.count("<td") == html.count("<td style='text-align:left'>") > 0
+    assert html.count("<td") == html.count('<td style="text-align:left;') > 0
+
+
+def test_claims_can_be_chosen_by_verdict_and_by_part_of_the_sources():
+    in_museum = command.chosen(None, "chapter c5")
+    assert {"F32", "F48", "F65", "F100", "F121"} <= set(in_museum) and "F30" not in in_museum
+    wrong = command.chosen("does not hold", "chapter c5")
+    assert wrong and set(wrong) < set(in_museum) and "F32" not in wrong
+    assert "F30" in command.chosen("does not hold", "lecture lr finder")
+    with pytest.raises(ValueError, match=r"--verdict 'maybe': expected one of holds, holds if"):
+        command.chosen("maybe", None)
+    with pytest.raises(ValueError, match=r"--part 'book 3': start with lecture, module"):
+        command.chosen(None, "book 3")
+    with pytest.raises(ValueError, match="No claim is left"):
+        command.chosen(None, "essay nowhere")
+
+
+def test_a_choice_is_tried_without_the_rest():
+    code, out = run(verdict="not decidable")
+    assert code == 0 and "1 claims: 1 not decidable" in out and "K17" not in out
+
+
+def test_the_verdict_stands_before_the_evidence_in_word_and_colour(trials):
+    row = page.page(trials[:1]).partition("<tbody>")[2]
+    assert row.index("class='v good'>holds</td>") < row.index("<details>")
+    assert "\x1b[32mholds" in show.line(trials[1], colour=True)
+    assert "\x1b" not in show.line(trials[1])
+
+
+def test_a_claim_names_its_code_and_what_is_in_the_same_place(trials):
+    text = str(trials[2])
+    assert "tried by course/claims/step_order.py: missing_zero_grad" in text
+    assert re.search(r"In the same place: .*B01", text) and "N58" in text
+    html = page.page(trials)
+    assert "course/claims/step_order.py: missing_zero_grad" in html
+    assert "<a href='#K10'>K10</a>" in html

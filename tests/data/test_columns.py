@@ -11,14 +11,14 @@ import pytest
 import torch
 from scipy import stats
 
-from course.data.columns import NotComparable, as_array, in_order, key_of
-from course.data.splits import (
+from course.data import (
     check_split,
     group_split,
     random_split,
     stratified_split,
     time_split,
 )
+from course.data.columns import NotComparable, as_array, in_order, key_of
 
 RNG = np.random.default_rng(0)
 X, X_VAL = RNG.normal(size=(240, 10)), RNG.normal(size=(80, 10))

@@ -48,7 +48,7 @@ def test_digits_are_scikit_learns_and_every_example_is_in_one_part():
 
 
 def test_normalisation_is_fitted_on_the_training_part_only():
-    data = load("digits", val_fraction=0.5)
+    data = load("digits", val_share=0.5)
     assert data.train_inputs.mean().abs() < 1e-5
     assert (data.train_inputs.std(correction=0) - 1).abs() < 1e-5
     assert data.val_inputs.mean().abs() > 1e-5  # its own mean was not subtracted
@@ -56,7 +56,7 @@ def test_normalisation_is_fitted_on_the_training_part_only():
 
 @pytest.mark.parametrize("name", ["digits", "spirals", "moons"])
 def test_the_split_keeps_the_share_of_every_class(name):
-    data = load(name, val_fraction=0.25)
+    data = load(name, val_share=0.25)
     train = torch.bincount(data.train_targets, minlength=data.num_classes)
     val = torch.bincount(data.val_targets, minlength=data.num_classes)
     assert (val / (train + val) - 0.25).abs().max() < 0.01
@@ -102,7 +102,7 @@ def test_fashion_mnist_is_found_through_course_data(tiny_fashion):
 )
 def test_debians_fashion_mnist_is_read_whole(monkeypatch):
     monkeypatch.delenv("COURSE_DATA", raising=False)
-    data = load("fashion-mnist", val_fraction=1 / 6)
+    data = load("fashion-mnist", val_share=1 / 6)
     assert len(data.train_targets) == 50_000 and len(data.val_targets) == 10_000
     assert data.mean.item() == pytest.approx(0.286, abs=1e-3)  # the figure everyone quotes
 
@@ -126,9 +126,9 @@ def test_a_truncated_file_is_named(tiny_fashion):
     "words,message",
     [
         ({"name": "cifar"}, "'cifar' is not a data set of the course. Known: digits"),
-        ({"name": "digits", "val_fraction": 1.5}, "val_fraction = 1.5"),
+        ({"name": "digits", "val_share": 1.5}, "val_share = 1.5"),
         ({"name": "digits", "num_examples": 0}, "num_examples = 0"),
-        ({"name": "digits", "num_examples": 3}, "3 examples with val_fraction = 0.2 leave"),
+        ({"name": "digits", "num_examples": 3}, "3 examples with val_share = 0.2 leave"),
     ],
 )
 def test_bad_input_says_what_was_seen(words, message):

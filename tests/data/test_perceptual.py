@@ -10,9 +10,9 @@ from PIL import Image
 from scipy import ndimage
 from sklearn.datasets import load_digits, load_sample_images
 
+from course.data import check_split, random_split
 from course.data.datasets import find_fashion_mnist, load
 from course.data.perceptual import grey, look_alikes, perceptual_hash
-from course.data.splits import check_split, random_split
 
 
 def digits():
@@ -43,7 +43,7 @@ def photographs():
 def fashion():
     if find_fashion_mnist() is None:
         pytest.skip("Fashion-MNIST is not on this machine")
-    data = load("fashion-mnist", num_examples=2000, val_fraction=0.4)
+    data = load("fashion-mnist", num_examples=2000, val_share=0.4)
     return (data.train_inputs * data.std + data.mean)[:, 0].numpy().clip(0, 1)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from course.data.splits import (
+from course.data import (
     check_split,
     group_split,
     random_split,
@@ -164,4 +164,45 @@ def test_groups_may_be_tuples():
 def test_copies_of_another_dtype_are_copies():
     x, y = np.random.default_rng(0).normal(size=(300, 4)).astype("f4"), np.arange(300) % 3
     report = check_split((x, y), (x[:100].astype("f8"), y[:100]))
-    assert "stand in training too" in str(report)
+    assert "are in training too" in str(report)
+
+
+def test_rows_that_repeat_by_nature_are_no_leak_and_an_oversampled_class_is_one():
+    rng = np.random.default_rng(0)
+    few = rng.integers(0, 3, size=(600, 3))  # 27 rows in all
+    y = rng.integers(0, 2, 600)
+    assert "leak-overlap" not in ids(check_split((few[:400], y[:400]), (few[400:], y[400:])))
+    tokens = rng.integers(0, 50, size=(400, 10))
+    y = (np.arange(400) % 10 == 0).astype(int)
+    rows = np.concatenate([np.arange(400), *[np.flatnonzero(y)] * 6])
+    rows = rng.permutation(np.concatenate([rows, rng.choice(np.flatnonzero(y == 0), 12)]))
+    train, val = rows[:450], rows[450:]
+    report = check_split((tokens[train], y[train]), (tokens[val], y[val]), only=["copies"])
+    assert "class 1" in str(report) and ids(report) == {"leak-overlap"}
+    train, val = np.split(np.arange(400), [300])
+    train = np.concatenate([train, *[train[y[train] == 1]] * 6])  # in training alone
+    report = check_split((tokens[train], y[train]), (tokens[val], y[val]), only=["copies"])
+    assert report.passed
+
+
+def test_only_some_checks_are_made_where_only_some_are_asked_for():
+    x, y = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 3
+    report = check_split((x, y), (x[:100], y[:100]), only=["preprocessing"])
+    assert report.passed and not report.not_checked
+    with pytest.raises(ValueError, match=r"only = \['copy'\]: expected some of copies"):
+        check_split((x, y), (x, y), only=["copy"])
+
+
+def test_scans_of_few_pages_that_share_a_label_are_no_label_shift():
+    """Labels drawn at random per page, four scans of each: a test per row would find a shift."""
+    draw = np.random.default_rng(0)
+    shifted = alone = 0
+    for _ in range(20):
+        pages, labels = np.repeat(np.arange(100), 4), np.repeat(draw.integers(10, size=100), 4)
+        inputs, val = draw.normal(size=(400, 3)), pages % 4 == 0
+        sides = (inputs[~val], labels[~val]), (inputs[val], labels[val])
+        groups = pages[~val], pages[val]
+        alone += any(f.id == "label-shift" for f in check_split(*sides).findings)
+        shifted += any(f.id == "label-shift" for f in check_split(*sides, groups=groups).findings)
+    assert shifted == 0
+    assert alone >= 5

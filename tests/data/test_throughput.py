@@ -79,7 +79,7 @@ def test_only_batches_really_read_are_counted():
     (torch.zeros(5, 2), 5),
     ([torch.zeros(5, 2), torch.zeros(3)], 5),
     ({"inputs": torch.zeros(6, 1)}, 6),
-    ({"names": ["a"], "x": torch.zeros(4)}, 1),
+    ({"names": ["a", "b"], "x": torch.zeros(2)}, 2),
     (torch.tensor(1.0), 1),
     ("text", 1),
     (7, 1),

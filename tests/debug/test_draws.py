@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from course.data import load, make_loader
 from course.debug import diagnose, museum
-from course.debug.diagnose import cannot_see
+from course.debug.museum import cannot_see
 from course.debug.probes import draws
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup

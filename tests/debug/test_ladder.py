@@ -1,6 +1,7 @@
 """The ladder: sound set-ups climb, each fault stops the climb at its own rung."""
 
 import json
+import re
 import warnings
 
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from course.data import load
-from course.debug import climb
+from course.debug import FaultHunt, climb
 from tests.debug.test_diagnose import fingerprint
 
 DIGITS = load("digits")
@@ -233,6 +234,108 @@ def test_a_learning_rate_far_off_does_not_reach_the_top(lr, number):
     assert report.failed and report.failed.number in number, str(report)
 
 
+def planted(*, sort=True, softmax=True, first_layer_only=True, lr=1e-6):
+    """A project with up to four faults."""
+    torch.manual_seed(3)
+    layers = [nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)]
+    model = nn.Sequential(*layers, nn.Softmax(dim=1)) if softmax else nn.Sequential(*layers)
+    held = model[1] if first_layer_only else model
+    setup = digits(model=model, optimizer=torch.optim.SGD(held.parameters(), lr))
+    return setup | ({"train_loader": sorted_file()["train_loader"]} if sort else {})
+
+
+FIXES = {"single-class-batches": {"sort": False}, "lr-too-small": {"lr": 0.1},
+         "double-softmax": {"softmax": False},
+         "optimizer-stale-params": {"first_layer_only": False}}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hunted():
+    """One climb after the other, each after the fault that the last one showed was fixed."""
+    hunt, fixed, reports = FaultHunt(4), {}, []
+    while len(reports) < 6:
+        reports.append((hunt.climb(planted(**fixed), epochs=2), str(hunt)))
+        if reports[-1][0].passed:
+            break
+        fixed |= FIXES[reports[-1][0].cause]
+    return reports
+
+
+def test_each_climb_shows_one_planted_fault_and_the_last_counts_all_four(hunted):
+    assert [report.cause for report, _ in hunted] == [*FIXES, ""]
+    assert [said[:22] for _, said in hunted] == [
+        "1 of 4 faults found: f", "2 of 4 faults found: f", "3 of 4 faults found: f",
+        "4 of 4 faults found: f", "4 of 4 faults found, a",
+    ]  # fmt: skip
+
+
+def test_no_fault_that_lies_ahead_is_shown(hunted):
+    telling = {
+        "single-class-batches": "shuffle",
+        "lr-too-small": "of their size|'lr'",
+        "double-softmax": "softmax",
+        "optimizer-stale-params": "not hold|optimizer holds",
+    }
+    for number, (report, _) in enumerate(hunted[:-1]):
+        for shown in (str(report), report._repr_html_()):
+            assert re.search(telling[report.cause], shown)
+            for ahead in list(FIXES)[number + 1 :]:
+                assert not re.search(telling[ahead], shown), (report.cause, ahead)
+
+
+@pytest.mark.parametrize("only", FIXES)
+def test_each_of_the_four_faults_alone_stops_the_climb(only):
+    fixed = {k: v for cause, fix in FIXES.items() if cause != only for k, v in fix.items()}
+    assert climb(planted(**fixed), epochs=1, top=4).cause == only
+
+
+def test_a_rate_far_too_small_is_said_in_sizes_of_the_weights():
+    setup = planted(sort=False, softmax=False, first_layer_only=False)
+    failed = climb(setup, top=3).failed
+    step = failed.evidence["update per step / size of the weights"]
+    model, (inputs, targets) = setup["model"], next(iter(setup["train_loader"]))
+    F.cross_entropy(model(inputs[:32]), targets[:32]).backward()
+    size, grad = (torch.cat([t.flatten() for t in some]).norm() for some in (
+        list(model.parameters()), [p.grad for p in model.parameters()]))  # fmt: skip
+    assert step == pytest.approx(1e-6 * float(grad / size), rel=0.5)  # other 32 rows, ten steps
+    assert "moves the weights by" in failed.message and "grad is None" not in failed.fix
+    lr = float(re.search(r"= (\S+)  # was", failed.fix)[1])
+    assert lr == pytest.approx(1e-3 / step * 1e-6, rel=0.06)
+
+
+def test_a_body_fixed_by_leaving_it_out_of_the_optimizer_is_worth_a_look_only():
+    model = mlp(dropout=0.0)
+    report = climb(digits(model=model, optimizer=torch.optim.Adam(model[-1].parameters(), 1e-2)),
+                   top=3)  # fmt: skip
+    assert report.passed and "declare frozen" in report[3].warnings[0]
+
+
+def test_rungs_draw_what_they_saw():
+    report = climb(digits(), epochs=3)
+    assert all(report[n].plot().axes for n in (3, 5, 6, 7)) and report[1].picture is None
+    with pytest.raises(LookupError, match="rung 1, inspect the data, has no picture"):
+        report[1].plot()
+    shown = [ax.get_title() for ax in report[7].plot().axes if ax.get_title()]
+    with torch.no_grad():
+        answers = report.model(DIGITS.val_inputs).argmax(1)
+    wrong = (answers != DIGITS.val_targets).nonzero().flatten().tolist()
+    assert len(wrong) == report[7].evidence["mistakes"]
+    for title in shown:  # the model's own mistakes
+        row, true, said = map(int, re.match(r"#(\d+): true (\d+)\nsaid (\d+)", title).groups())
+        assert row in wrong and true == DIGITS.val_targets[row] and said == answers[row]
+    assert report._repr_html_().count("data:image/png") == 4
+
+
+def test_ladder_and_doctor_agree_on_brightened_copies():
+    """One judge: `climb` failed them as a leak, and the doctor saw nothing wrong."""
+    copies = (DIGITS.train_inputs[:40] * 1.2 + 0.3, DIGITS.train_targets[:40])
+    val = TensorDataset(*(torch.cat(parts) for parts in zip(
+        (DIGITS.val_inputs, DIGITS.val_targets), copies, strict=True)))  # fmt: skip
+    report = climb(digits(val_loader=DataLoader(val, 64)))
+    assert report.cause == "leak-overlap"
+    assert [f.id for f in report.diagnosis.alarms] == ["leak-overlap"]
+
+
 @pytest.mark.parametrize("make", [digits, lambda: own_step(digits()), softmax_twice])
 def test_everything_is_given_back_as_it_came(make):
     setup = make()
@@ -261,7 +364,8 @@ def test_the_report_goes_to_json_and_to_a_notebook():
     assert [rung["passed"] for rung in plain["rungs"]] == [True, True, False]
     assert plain["diagnosis"]["findings"][0]["id"] == "double-softmax"
     page = report._repr_html_()
-    assert "<b>FAILED</b>" in page and "double-softmax" in page and page.count("<tr>") >= 4
+    assert "FAILED</b>" in page and "double-softmax" in page
+    assert page.count("<details>") == 3  # the numbers of rung 3, and the two rungs below it
 
 
 def test_names_from_the_data_are_escaped_in_a_notebook():
@@ -279,7 +383,12 @@ def test_a_rung_that_was_not_reached_says_where_the_climb_ended():
 
 @pytest.mark.parametrize(
     "wrong,message",
-    [({"epochs": 0}, "at least 1"), ({"subset": 0.0}, "a share"), ({"top": 8}, "rungs 1 to 7")],
+    [
+        ({"epochs": 0}, "at least 1"),
+        ({"subset": 0.0}, "a share"),
+        ({"top": 8}, "rungs 1 to 7"),
+        ({"steps": 0}, "at least 1"),
+    ],
 )
 def test_arguments_out_of_range_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):

@@ -54,3 +54,53 @@ def test_alone_nothing_is_joined():
         assert rank() == 0 and num_ranks() == 1 and isinstance(device, torch.device)
     assert everybodys(3) == [3]
     assert summed({"loss": 2.0}, torch.device("cpu")) == {"loss": 2.0}
+
+
+CRITERION = """
+import sys, torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import TensorDataset
+from course.data import make_loader
+from course.engine import Trainer, num_ranks, process_group, rank
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+    def forward(self, outputs, targets):
+        return F.cross_entropy(self.linear(outputs), targets)
+
+torch.set_num_threads(1)
+with process_group() as device:
+    x = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(x, x[:, :3].argmax(1))
+    loader = make_loader(data, 15, rank=rank(), num_ranks=num_ranks())
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    torch.manual_seed(rank())  # its weights begin otherwise in each process
+    criterion = Head()
+    optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.5)
+    trainer = Trainer(model, criterion, optimizer, accum_steps=3, max_norm=1.0, device=device)
+    trainer.fit(loader, epochs=3, progress=False)
+    path = f"{sys.argv[1]}/{num_ranks()}-{rank()}"
+    torch.save([model.state_dict(), criterion.state_dict()], path)
+"""
+
+
+@pytest.mark.slow
+def test_a_criterion_with_weights_trains_as_in_one_process(tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(CRITERION)
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    for start in ([sys.executable], TORCHRUN):
+        done = subprocess.run(
+            [*start, str(script), str(tmp_path)],
+            env=environment, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+    alone, first, second = (torch.load(tmp_path / name) for name in ("1-0", "2-0", "2-1"))
+    for part in (0, 1):
+        for name, tensor in alone[part].items():
+            assert torch.equal(first[part][name], second[part][name])
+            torch.testing.assert_close(first[part][name], tensor, rtol=1e-4, atol=1e-6)

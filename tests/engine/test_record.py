@@ -20,7 +20,7 @@ INPUTS = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.arange(24) % 3
 
 
-def train(run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, config=None, inputs=INPUTS):
+def train(run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, inputs=INPUTS, **options):
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     trainer = Trainer(
@@ -33,7 +33,7 @@ def train(run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, config=None, input
     )
     loader = DataLoader(TensorDataset(inputs[:18], TARGETS[:18]), batch_size)
     val = val or DataLoader(TensorDataset(inputs[18:], TARGETS[18:]), 6)
-    return trainer.fit(loader, val, epochs=2, config=config, progress=False)
+    return trainer.fit(loader, val, epochs=2, progress=False, **options)
 
 
 def test_a_record_says_what_the_run_was(tmp_path):
@@ -157,3 +157,11 @@ def test_a_foreign_record_is_named(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(EngineError, match=r"run\.json"):
         read_run(tmp_path)
+
+
+def test_every_log_line_has_a_gradient_norm(tmp_path):
+    train(tmp_path / "run", log_every=1)
+    text = (tmp_path / "run" / "metrics.jsonl").read_text()
+    lines = [line for line in map(json.loads, text.splitlines()) if line["kind"] == "update"]
+    assert len(lines) == 10
+    assert all(line["grad_norm"] > 0 for line in lines)

@@ -70,7 +70,9 @@ class Never(nn.Module):
 
 
 def test_a_run_stops_and_says_why():
-    trainer, batch = trainer_and_batch(callbacks=[EarlyStopping(patience=2, monitor="val_worse")])
+    trainer, batch = trainer_and_batch(
+        callbacks=[EarlyStopping(patience=2, monitor="val_worse", mode="min")]
+    )
     history = trainer.fit(batch, batch, epochs=50, metrics={"worse": Never()})
     assert len(history) == 3
     assert "val_worse has not improved for 2 epochs (best 1, epoch 1)" in trainer.progress.stopped

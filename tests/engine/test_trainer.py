@@ -167,7 +167,7 @@ for name in HOOKS:
     setattr(Recorder, name, lambda self, trainer, *rest, name=name: self.calls.append(name))
 
 
-def test_seven_hooks_in_their_order(tmp_path):
+def test_eight_hooks_in_their_order(tmp_path):
     recorder = Recorder()
     trainer = make_trainer(callbacks=[recorder], run_dir=tmp_path / "run")
     trainer.fit(make_loader(), epochs=1, log_every=2)
@@ -176,11 +176,12 @@ def test_seven_hooks_in_their_order(tmp_path):
         "on_epoch_start",
         *["on_update_end", "on_update_end", "on_log"],
         *["on_update_end", "on_log"],
+        "on_validation_start",
         "on_epoch_end",
         "on_checkpoint",
         "on_fit_end",
     ]
-    assert len(HOOKS) == 7
+    assert len(HOOKS) == 8
 
 
 def test_a_callback_can_stop_the_run():
@@ -378,7 +379,9 @@ def test_an_unknown_policy():
 
 def test_an_unknown_monitor():
     with pytest.raises(EngineError, match="monitor = 'val_f1': no such number; an epoch has epoch"):
-        make_trainer().fit(make_loader(), epochs=1, monitor="val_f1")
+        make_trainer().fit(make_loader(), make_loader(), epochs=1, monitor="val_f1")
+    with pytest.raises(EngineError, match="Hand over a val_loader"):
+        make_trainer().fit(make_loader(), epochs=1, monitor="val_loss")
 
 
 def test_an_optimizer_of_another_model():
@@ -443,8 +446,9 @@ def test_an_empty_validation_loader():
 
 
 def test_a_generator_that_is_used_up():
-    with pytest.raises(EngineError, match="used up"):
+    with pytest.raises(EngineError, match="can be read only once, and epochs = 2"):
         make_trainer().fit((batch for batch in make_loader()), epochs=2)
+    assert len(make_trainer().fit((batch for batch in make_loader()), epochs=1)) == 1
 
 
 def test_a_batch_that_is_no_pair():

@@ -1,4 +1,4 @@
-"""The figure of a bug beside the healthy run shows the very numbers it was given."""
+"""The figure of a bug next to the healthy run shows the very numbers it was given."""
 
 import math
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 from sklearn.datasets import load_digits
 
-from course.data.splits import check_split, random_split
+from course.data import check_split, random_split
 from course.plots.splits import GREY, RED, split_figure
 
 

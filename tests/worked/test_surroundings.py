@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from course import claims, worked
-from course.worked.surroundings import torch_as_it_comes
 
 
 @contextmanager
@@ -26,27 +25,6 @@ SURROUNDINGS = {
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
 }
 SOME_CLAIMS = ("F01", "F03", "F06", "F10", "F21", "F26", "F43", "F50", "F57", "F112", "F131")
-
-
-def settings() -> tuple:
-    return (
-        torch.get_default_dtype(),
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cpu"),
-    )
-
-
-@pytest.mark.parametrize("name", SURROUNDINGS)
-def test_torch_is_as_in_a_fresh_process_and_then_as_it_was(name):
-    with SURROUNDINGS[name]():
-        before = settings()
-        with torch_as_it_comes():
-            assert settings() == (torch.float32, True, False, False)
-        assert settings() == before
-        with pytest.raises(KeyError), torch_as_it_comes():
-            raise KeyError
-        assert settings() == before
 
 
 @pytest.mark.parametrize("name", SURROUNDINGS)

@@ -2,7 +2,9 @@
 
 from tests.debug.faulty import (  # noqa: F401
     checkpoints,
+    dress,
     fresh,
+    kinds,
     loops,
     losses,
     modes,

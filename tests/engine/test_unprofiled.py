@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from course.engine import unlabelled
+from course.engine import unprofiled
 from tests.engine.test_trainer import make_loader, make_model, make_trainer, weights_of
 
 LABELS = {"Optimizer.step#SGD.step", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"}
@@ -32,7 +32,7 @@ def test_a_step_is_torchs(make):
     ours, theirs = make_parameter(), make_parameter()
     own, other = make([ours]), make([theirs])
     for _ in range(3):
-        unlabelled.step(own)
+        unprofiled.step(own)
         other.step()
     assert torch.equal(ours, theirs) and ours.is_leaf
 
@@ -51,11 +51,11 @@ def test_hooks_of_one_and_of_all_are_called():
         optimizer.register_step_post_hook(lambda *_: called.append("after")),
         register_optimizer_step_pre_hook(lambda *_: called.append("everybody's")),
     ]
-    unlabelled.step(optimizer)
+    unprofiled.step(optimizer)
     assert called == ["everybody's", "before", "after"]
     for handle in handles:
         handle.remove()
-    unlabelled.step(optimizer)
+    unprofiled.step(optimizer)
     assert len(called) == 3
 
 
@@ -64,7 +64,7 @@ def test_a_scheduler_still_sees_the_steps():
     scheduler = LinearLR(optimizer)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # lr_scheduler.step() before optimizer.step()
-        unlabelled.step(optimizer)
+        unprofiled.step(optimizer)
         scheduler.step()
 
 
@@ -81,16 +81,16 @@ def test_a_step_of_somebodys_own_is_called_whole(monkeypatch):
                 parameter.sub_(parameter.grad)
 
     weight = make_parameter()
-    unlabelled.step(Own([weight]))
+    unprofiled.step(Own([weight]))
     assert weight.tolist() == [0.0, -1.0, -2.0]
 
     called = []
     optimizer = SGD([make_parameter()], lr=0.1)
     torchs = type(optimizer).step
     monkeypatch.setattr(SGD, "step", lambda self: called.append("class") or torchs(self))
-    unlabelled.step(optimizer)
+    unprofiled.step(optimizer)
     optimizer.step = lambda: called.append("object")
-    unlabelled.step(optimizer)
+    unprofiled.step(optimizer)
     assert called == ["class", "object"]
 
 
@@ -101,7 +101,7 @@ def test_batches_and_draws_are_the_dataloaders():
         for _ in range(2)
     ]
     for _ in range(2):
-        ours, theirs = unlabelled.batches(loaders[0]), iter(loaders[1])
+        ours, theirs = unprofiled.batches(loaders[0]), iter(loaders[1])
         assert torch.equal(loaders[0].generator.get_state(), loaders[1].generator.get_state())
         for mine, others in zip(ours, theirs, strict=True):
             assert all(map(torch.equal, mine, others))
@@ -113,7 +113,7 @@ def test_an_error_in_the_data_set_passes_through():
             raise KeyError("no such image")
 
     with pytest.raises(KeyError, match="no such image"):
-        next(unlabelled.batches(DataLoader(Stops(torch.ones(4)), 2)))
+        next(unprofiled.batches(DataLoader(Stops(torch.ones(4)), 2)))
 
 
 def test_a_stream_longer_than_it_says_is_warned_of():
@@ -127,14 +127,14 @@ def test_a_stream_longer_than_it_says_is_warned_of():
     loader = DataLoader(Stream(), 2)
     assert len(loader) == 2
     with pytest.warns(UserWarning, match="reported to be 4"):
-        assert len(list(unlabelled.batches(loader))) == 6
+        assert len(list(unprofiled.batches(loader))) == 6
 
 
 @pytest.mark.parametrize("loader", [
     [1, 2], (n for n in [1, 2]), DataLoader(range(2), batch_size=None, num_workers=1),
 ])  # fmt: skip
 def test_other_loaders_are_iterated_as_they_are(loader):
-    assert len(list(unlabelled.batches(loader))) == 2
+    assert len(list(unprofiled.batches(loader))) == 2
 
 
 def test_somebody_who_watches_the_batches_sees_them(monkeypatch):
@@ -143,7 +143,7 @@ def test_somebody_who_watches_the_batches_sees_them(monkeypatch):
     monkeypatch.setattr(
         _BaseDataLoaderIter, "__next__", lambda self: seen.append(torchs(self)) or seen[-1]
     )
-    assert len(list(unlabelled.batches(make_loader()))) == len(seen) == 3
+    assert len(list(unprofiled.batches(make_loader()))) == len(seen) == 3
 
 
 def test_a_run_under_a_profiler_ends_with_the_same_weights():

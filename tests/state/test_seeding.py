@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from course.engine import rng_state, seed_everything, set_rng_state, undisturbed
+from course.state import rng_state, seed_everything, set_rng_state, undisturbed
 
 
 def draws() -> tuple:

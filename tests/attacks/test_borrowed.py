@@ -1,0 +1,121 @@
+"""What a submission borrows: the grader's words, a neighbour's work, an earlier cell's process."""
+
+import os
+import sys
+
+import pytest
+
+from autograde import bank
+from autograde.classroom.conspicuous import words_for
+from autograde.classroom.export import doubtful_times
+from autograde.classroom.notebook_text import read_notebook
+from autograde.classroom.submissions import SubmissionFault, look_at
+from autograde.referee import Raised
+from autograde.sandbox import stubs
+from autograde.sandbox.limits import Limits
+from autograde.sandbox.session import OURS, StudentSession
+from tests.attacks.further import FURTHER, STILL_EARN
+
+CLIP = bank.load("03a.clip")
+CASE = CLIP.cases(CLIP.parts[0], seed=1)[0]
+ABOUT = {"cells": [], "released": {}, "calls": {}}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_an_exception_cannot_borrow_the_graders_words(name):
+    source = (
+        f"class {name}(Exception): pass\n"
+        f"def clip_by_global_norm(parameters, max_norm): raise {name}('points for all')"
+    )
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(source)
+        answer = session.ask(CLIP.id, CLIP.name, CASE)
+        (shown,) = session.run(f"raise {name}('x')")
+    assert isinstance(answer, Raised) and answer.kind == f"Own{name}"
+    assert shown["ename"] == f"Own{name}"
+    assert name in words_for({"a": source}, [CLIP.id])[0]
+
+
+@pytest.mark.parametrize("name", STILL_EARN)
+def test_what_still_passes_the_guards_is_named_for_a_person_to_read(name):
+    cells = {str(n): cell for n, cell in enumerate(FURTHER[name].cells)}
+    assert words_for(cells, [CLIP.id])
+
+
+def test_the_museums_training_step_is_guarded_as_the_engines_is():
+    exercise = bank.load("03a.train-one-epoch")
+    assert "course.debug.museum.exhibit" in stubs.guarded_with_stand_ins(exercise)
+    source = "from course.debug.museum.exhibit import healthy_step"
+    assert "healthy_step" in words_for({"a": f"{source}\nx.healthy_step"}, [exercise.id])[0]
+
+
+def test_what_an_earlier_cell_started_stands_still_only_while_a_function_is_asked():
+    source = (
+        "import os, time, torch\nr, w = os.pipe()\nchild = os.fork()\n"
+        "if not child:\n    while True: os.write(w, b'x'); time.sleep(0.01)\n"
+        "def drained():\n    os.set_blocking(r, False)\n    n = 0\n"
+        "    while True:\n        try: n += len(os.read(r, 65536))\n"
+        "        except OSError: return n\n"
+        "def clip_by_global_norm(parameters, max_norm):\n"
+        "    drained(); time.sleep(0.3)\n    raise ValueError(str(drained()))"
+    )
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(source)
+        answer = session.ask(CLIP.id, CLIP.name, CASE)
+        (later,) = session.run("drained(); time.sleep(0.5); print(drained() > 3)")
+    assert answer.kind == "ValueError" and answer.text.split(",")[0] == "0"
+    assert later["text"] == "True\n"
+
+
+def handed_in(folder, student, text="{}"):
+    path = folder / "submitted" / student / "a" / "a.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_hard_link_to_a_neighbours_work_is_refused(tmp_path):
+    ada, mallory = handed_in(tmp_path, "ada"), handed_in(tmp_path, "mallory")
+    os.link(ada, mallory.parent / "notes.ipynb")
+    assert "another student's (a hard link)" in look_at("mallory", mallory).fault
+
+
+def test_a_file_of_ones_own_with_two_names_is_not(tmp_path):
+    ada = handed_in(tmp_path, "ada")
+    os.link(ada, ada.with_name("copy.ipynb"))
+    assert look_at("ada", ada).fault == ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="holes as Linux counts them")
+def test_a_sparse_file_is_refused(tmp_path):
+    ada = handed_in(tmp_path, "ada")
+    with (ada.parent / "data.bin").open("wb") as file:
+        file.truncate(2**28)
+    if (ada.parent / "data.bin").stat().st_blocks:
+        pytest.skip("this file system fills holes")
+    assert "a sparse file" in look_at("ada", ada).fault
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"nbformat": "4", "nbformat_minor": 5, "metadata": {}, "cells": []}', "nbformat '4'"),
+        ('[{"nbformat": 4}]', "holds a list where a notebook is expected"),
+        ('"x"', "holds a text where"),
+        ('{"cells": [], "metadata": {"outputs": Infinity}, "nbformat": 4, "nbformat_minor": 5}',
+         "the number inf"),
+    ],
+)  # fmt: skip
+def test_what_is_no_notebook_is_said_in_words(text, words):
+    with pytest.raises(SubmissionFault, match="Ask the student") as fault:
+        read_notebook("a.ipynb", text, ABOUT)
+    assert words in str(fault.value)
+
+
+@pytest.mark.parametrize("stamp", ["1999-12-31 12:00:00 UTC", "9998-01-01 12:00:00 UTC"])
+def test_a_time_in_no_course_is_named_with_the_files_own(tmp_path, stamp):
+    ada = handed_in(tmp_path, "ada")
+    ada.with_name("timestamp.txt").write_text(stamp)
+    os.utime(ada.with_name("timestamp.txt"), (1.7e9, 1.7e9))
+    (words,) = doubtful_times(tmp_path, "a").values()
+    assert stamp[:10] in words and "2023-11-14" in words

@@ -1,0 +1,157 @@
+"""A student's notebook once it is cleaned: nothing active, and all that honest ones show."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+from nbconvert.filters.markdown_mistune import markdown2html_mistune
+
+from autograde import class_dir
+from autograde.classroom.clean import (
+    Removed,
+    clean_markdown,
+    clean_notebook,
+    clean_output,
+    files_beside,
+    is_inert,
+)
+from autograde.classroom.safe_html import LINK, PICTURE
+from tests.attacks import vectors
+
+HONEST = (
+    "Small batches are **noisier**: $a < b$, $$\\frac{1}{n} \\sum_i x_i$$ and `x < y`.",
+    "- see [the docs](https://pytorch.org/docs) and [Kingma](https://arxiv.org/abs/1412.6980)",
+    "| a | b |\n| - | - |\n| 1 | 2 |",
+    "![loss](attachment:loss.png)\n\n> quoted &amp; &lt;b&gt;",
+    "H<sub>2</sub>O, line<br>break, <b>bold</b>; 3 < 4 and 4 > 3",
+    "```python\nfor i in range(3):\n    print(x[i], i)\n```",
+    "E-mail me: [here](mailto:ada@example.org). [Up](#top)",
+)
+
+
+def shown(markdown: str) -> BeautifulSoup:
+    cell = nbformat.v4.new_markdown_cell(markdown)
+    clean_notebook([cell], {}, frozenset())
+    return BeautifulSoup(markdown2html_mistune(cell.source), "html.parser")
+
+
+@pytest.mark.parametrize("name", [*vectors.MARKDOWN, *vectors.HTML])
+def test_markdown_renders_to_nothing_active(name):
+    for element in shown({**vectors.HTML, **vectors.MARKDOWN}[name])(True):
+        assert element.name not in ("script", "iframe", "svg", "math", "object", "style", "meta")
+        for attribute, value in element.attrs.items():
+            assert not attribute.startswith("on"), element
+            assert attribute != "href" or LINK.match(value) or value == "attachment:nowhere.png"
+            assert attribute != "src" or value.startswith("attachment:") or PICTURE.match(value)
+
+
+@pytest.mark.parametrize("text", HONEST)
+def test_what_honest_students_write_stays_as_it_is(text):
+    said: list[str] = []
+    assert clean_markdown(text, said.append) == text and not said
+
+
+@pytest.mark.parametrize("name", vectors.MARKDOWN)
+def test_cleaning_twice_changes_nothing_more(name):
+    once = clean_markdown(vectors.MARKDOWN[name])
+    assert clean_markdown(once) == once
+
+
+def test_a_comparison_is_no_html_and_is_not_named():
+    said: list[str] = []
+    assert clean_markdown("a<b, Dict<K,V>, x[i](y)", said.append) == "a< b, Dict< K,V>, x[i] (y)"
+    assert said == []
+    clean_markdown("<script>x</script> ![](https://x.org/y.png) [x](javascript:1)", said.append)
+    assert {*said} == {"HTML", "a picture from elsewhere", "a link to javascript:"}
+
+
+def test_a_picture_made_smaller_in_jupyterlab_stays_a_picture():
+    text = '<img src="attachment:loss.png" width="400"/>'
+    assert clean_markdown(text) == "![loss.png](attachment:loss.png)"
+
+
+@pytest.mark.parametrize("name", vectors.OUTPUTS)
+def test_an_output_keeps_only_forms_that_run_nothing(name):
+    output = nbformat.v4.new_output(
+        "display_data", data=vectors.OUTPUTS[name], metadata=vectors.ISOLATED
+    )
+    kept = clean_output(output)
+    assert kept["metadata"] == {}
+    for kind, value in kept["data"].items():
+        assert kind in ("text/plain", "text/html", "text/markdown", "text/latex", "image/gif")
+        assert (
+            "\x1b]" not in value and not BeautifulSoup(value, "html.parser").find(onerror=True)
+        ) or (kind == "text/plain")
+
+
+def test_a_table_and_a_plot_stay():
+    table = '<table class="dataframe"><tbody><tr><td>0.5</td></tr></tbody></table>'
+    data = {"text/html": table, "image/png": "iVBORw0KGgo=\n", "text/plain": "\x1b[31mred\x1b[0m"}
+    output = nbformat.v4.new_output("display_data", data=data, metadata={"image/png": {"width": 9}})
+    assert clean_output(output) == {**output}
+
+
+def test_names_and_metadata_keep_what_nbgrader_needs():
+    notebook = nbformat.v4.new_notebook()
+    vectors.fill(notebook, "none")
+    clean_notebook(notebook.cells, notebook.metadata, frozenset())
+    text = json.dumps([{k: v for k, v in c.items() if k != "source"} for c in notebook.cells])
+    assert "alert" not in text.replace(json.dumps(""), "") and "canary" not in text
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert notebook.metadata.kernelspec.name == "python3"
+
+
+def test_what_everybody_was_given_is_left_alone():
+    ours = "<details>a hint</details>"
+    cell = nbformat.v4.new_markdown_cell(ours)
+    clean_notebook([cell], {}, frozenset([ours]))
+    assert cell.source == ours
+    assert Removed([cell], frozenset([ours])).words() == []
+
+
+def test_files_that_a_browser_or_python_would_run_become_text(tmp_path):
+    for name, text in {**vectors.FILES, "a.ipynb": "{}", "ours.py": "x = 1"}.items():
+        (tmp_path / name).write_text(text)
+    files_beside(tmp_path, "a.ipynb", b"as it came", {"ours.py"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [
+            "a.ipynb",
+            "as-handed-in.txt",
+            "data.csv",
+            "debugpy.py.txt",
+            "evil.html.txt",
+            "evil.svg.txt",
+            "evil.xhtml.txt",
+            "ours.py",
+            "second.ipynb.txt",
+        ]
+    )
+    assert is_inert("model.pt") and not is_inert("page.html.gz") and not is_inert("A.SVG")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["![" * 200_000, "<img src=attachment:a " * 40_000, "](" * 300_000, "]:\n" * 200_000,
+     "&#" * 300_000, "\x1b]" * 300_000, "[x](https://" + "(" * 400_000, "<" * 500_000],
+)  # fmt: skip
+def test_no_text_takes_the_cleaner_long(text):
+    started = time.process_time()
+    clean_markdown(text)
+    assert time.process_time() - started < 5
+
+
+def test_a_class_directory_of_before_gets_the_lines_that_protect(tmp_path):
+    folder = tmp_path / "class"
+    folder.mkdir()
+    (folder / "nbgrader_config.py").write_text(class_dir.CONFIG.format(course_id="old"))
+    assert not class_dir.is_protected(folder)
+    said: list[str] = []
+    class_dir.init(folder, [], say=said.append)
+    assert class_dir.is_protected(folder) and "added" in said[0]
+    once = (folder / "nbgrader_config.py").read_text()
+    class_dir.init(folder, [])
+    assert (folder / "nbgrader_config.py").read_text() == once and "old" in once

@@ -1,0 +1,370 @@
+"""Archives of Canvas, Moodle and the exchange: taken, matched, and never trusted."""
+
+import io
+import os
+import shutil
+import stat
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from nbgrader.api import Gradebook
+
+from autograde import cli
+from autograde.classroom.collect import collecting, entries
+from autograde.classroom.collect.collecting import attempt, choose, collect
+from autograde.classroom.collect.entries import Entry, RefusedError, safe_parts
+from autograde.classroom.collect.naming import sort_by_student
+from autograde.classroom.collect.people import Listed, Person, Roster, key, read_list, read_time
+from tests.autograde.paper_class import ASSIGNMENT, Paper, make
+
+NB = f"{ASSIGNMENT}.ipynb"
+CLASS = {
+    "ada": {"first_name": "Ada", "last_name": "Lovelace", "lms_user_id": "4711"},
+    "ben": {"first_name": "Ben", "last_name": "O'Neill-Smith", "email": "ben@school.org"},
+    "jose": {"first_name": "José", "last_name": "Núñez García"},
+    "li1": {"first_name": "Wei", "last_name": "Li"},
+    "li2": {"first_name": "Wei", "last_name": "Li"},
+}
+
+
+@pytest.fixture(scope="module")
+def class_of_five(tmp_path_factory):
+    made = make(tmp_path_factory.mktemp("collect") / "class", {})
+    with Gradebook(f"sqlite:///{made}/gradebook.db") as gradebook:
+        for id, names in CLASS.items():
+            gradebook.add_student(id, **names)
+    return made
+
+
+@pytest.fixture
+def folder(class_of_five, tmp_path):
+    """A class of five, of whom nobody has handed in anything."""
+    return Path(shutil.copytree(class_of_five, tmp_path / "class"))
+
+
+def packed(path, files, *, utf8=True):
+    """A zip of names and bytes; a ZipInfo may stand for a name."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    if not utf8:  # as Canvas: UTF-8, and no flag that says so
+        raw = path.read_bytes()
+        path.write_bytes(raw.replace(b"\x00\x08\x08\x00", b"\x00\x00\x08\x00"))
+    return path
+
+
+def taken(folder, source, **options):
+    return {one.handed: one for one in collect(folder, ASSIGNMENT, source, **options)}
+
+
+def lies(folder, student, name=NB):
+    return (folder / "submitted" / student / ASSIGNMENT / name).read_text()
+
+
+def test_canvas_knows_by_number_then_by_a_name_that_one_student_has(folder, tmp_path):
+    archive = packed(
+        tmp_path / "submissions.zip",
+        {
+            "somebodyelse_4711_1_any-name.ipynb": "ada's",
+            f"oneillsmithben_LATE_12_2_{ASSIGNMENT}-2.ipynb": "ben's third",
+            f"oneillsmithben_LATE_12_3_{ASSIGNMENT}.ipynb": "ben's first",
+            "oneillsmithben_LATE_12_4_data.csv": "1,2",
+            f"núñezgarcíajosé_13_5_{NB}": "jose's",
+            f"liwei_14_6_{NB}": "which?",
+            f"stranger_15_7_{NB}": "whose?",
+        },
+    )
+    found = taken(folder, archive)
+    assert {one.student: one.how for one in found.values() if one.student} == {
+        "ada": "Canvas's number",
+        "ben": "name",
+        "jose": "name",
+    }
+    assert lies(folder, "ada") == "ada's" and lies(folder, "ben") == "ben's third"
+    assert lies(folder, "ben", "data.csv") == "1,2"
+    assert "li1, li2 are all meant" in found["liwei (14)"].words
+    assert "matches no student" in found["stranger (15)"].words
+    late = found["oneillsmithben (12)"]
+    assert late.late and "was late, says Canvas" in late.words and not late.time
+    assert not (folder / "submitted/ben" / ASSIGNMENT / "timestamp.txt").exists()
+    assert sorted(os.listdir(folder / "submitted")) == ["ada", "ben", "jose"]
+
+
+def test_a_name_is_no_match_where_canvas_has_another_number_for_it(folder, tmp_path):
+    archive = packed(tmp_path / "s.zip", {f"lovelaceada_9_1_{NB}": "another Ada"})
+    assert "matches no student" in taken(folder, archive)["lovelaceada (9)"].words
+
+
+def test_names_in_utf_8_that_do_not_say_so_are_read_as_utf_8(folder, tmp_path):
+    archive = packed(tmp_path / "s.zip", {f"núñezgarcíajosé_13_5_{NB}": "x"}, utf8=False)
+    with zipfile.ZipFile(archive) as plain:
+        assert "ñ" not in plain.namelist()[0]
+    assert next(iter(taken(folder, archive).values())).student == "jose"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Ada Lovelace_77_assignsubmission_file/work/{nb}",
+        "Ada Lovelace_77_assignsubmission_file_/{nb}",
+        "Ada Lovelace_77_assignsubmission_file_{nb}",
+    ],
+)
+def test_moodles_folders_and_flat_names_are_read(folder, tmp_path, name):
+    files = {
+        name.format(nb=NB): "x",
+        "Ada Lovelace_77_assignsubmission_onlinetext/onlinetext.html": "dear teacher",
+        f"José Núñez García_78_assignsubmission_file/{NB}": "y",
+        "Participant_79_assignsubmission_onlinetext/onlinetext.html": "no",
+    }
+    found = taken(folder, packed(tmp_path / "m.zip", files))
+    assert lies(folder, "ada") == "x" and lies(folder, "jose") == "y"
+    assert "matches no student" in found["Participant (79)"].words
+
+
+def test_moodles_worksheet_says_who_and_when(folder, tmp_path):
+    sheet = tmp_path / "Grades.csv"
+    sheet.write_text(
+        "\ufeffIdentifier,Full name,Email address,Status,Last modified (submission)\n"
+        'Participant 79,,ben@school.org,Submitted,"Sunday, 1 March 2026, 2:05 PM"\n'
+        "Participant 80,Ada Lovelace,,Submitted,-\n"
+    )
+    files = {f"Participant_{n}_assignsubmission_file/{NB}": str(n) for n in (79, 80)}
+    found = taken(folder, packed(tmp_path / "m.zip", files), listed=read_list(sheet))
+    assert lies(folder, "ben") == "79" and lies(folder, "ada") == "80"
+    ben = found["Participant (79)"]
+    assert ben.how == "the list" and ben.time == lies(folder, "ben", "timestamp.txt").strip()
+    assert read_time("2026-03-01 14:05").strftime("%Y-%m-%d %H:%M:%S UTC") == ben.time
+    assert found["Participant (80)"].time == ""
+
+
+def test_canvas_export_knows_logins(tmp_path):
+    export = tmp_path / "grades.csv"
+    export.write_text(
+        "Student,ID,SIS User ID,SIS Login ID,Section,hw\n    Points Possible,,,,,10\n"
+        '"Li, Wei",14,,li2,A,\n'
+    )
+    (row,) = read_list(export)
+    assert row == Listed(number="14", names=("Li, Wei",), ids=("li2",))
+    people = [Person(id="li1"), Person(id="li2")]
+    (one,), _ = sort_by_student([entry("liwei_14_6_a.ipynb")], "hw", lambda name: False)
+    assert Roster(people, [row]).match(one) == ("li2", "the list")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"neither the columns .* It has: a, b"):
+        read_list(tmp_path / "other.csv")
+
+
+def test_the_exchange_gives_the_last_attempt_and_its_time(folder, tmp_path):
+    inbound = tmp_path / "exchange" / "course" / "inbound"
+    for time, text in (("2026-03-01 10:00:00 UTC", "first"), ("2026-03-02 09:00:00 UTC", "last")):
+        place = inbound / f"ada+{ASSIGNMENT}+{time}+r4nd0m"
+        place.mkdir(parents=True)
+        (place / NB).write_text(text)
+        (place / "timestamp.txt").write_text("2001-01-01 00:00:00 UTC")  # the name decides
+    (inbound / "ben+other+2026-03-01 10:00:00 UTC").mkdir()
+    (inbound / "ben+other+2026-03-01 10:00:00 UTC" / "other.ipynb").write_text("")
+    for source in (inbound, tmp_path / "exchange" / "course", tmp_path / "exchange"):
+        found = taken(folder, source)
+        assert list(found) == ["ada"] and found["ada"].time == "2026-03-02 09:00:00 UTC"
+    assert found["ada"].became == "unchanged"
+    assert lies(folder, "ada") == "last"
+    assert lies(folder, "ada", "timestamp.txt").strip() == "2026-03-02 09:00:00 UTC"
+
+
+@pytest.mark.parametrize("around", ["", "all/", "all/again/"])
+def test_plain_folders_named_after_students_are_taken(folder, tmp_path, around):
+    files = {f"{around}ada/{NB}": "x", f"{around}ben@school.org/{ASSIGNMENT}/{NB}": "y"}
+    files |= {f"{around}jose.ipynb": "z", f"{around}__MACOSX/ada/._x": "", f"{around}.DS_Store": ""}
+    found = taken(folder, packed(tmp_path / "plain.zip", files))
+    assert {one.student for one in found.values()} == {"ada", "ben", "jose"}
+    assert lies(folder, "ben") == "y" and lies(folder, "jose") == "z"
+
+
+def test_a_zip_or_a_folder_inside_is_opened_and_a_time_inside_is_not_believed(folder, tmp_path):
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr(f"hw/{NB}", "x")
+        archive.writestr("hw/helper.py", "y")
+        archive.writestr("hw/timestamp.txt", "1999-01-01 00:00:00 UTC")
+        archive.writestr("hw/.ipynb_checkpoints/a.ipynb", "")
+        archive.writestr("elsewhere.txt", "")
+    taken(folder, packed(tmp_path / "s.zip", {"a_4711_1_hw.zip": inner.getvalue()}))
+    there = folder / "submitted/ada" / ASSIGNMENT
+    assert sorted(os.listdir(there)) == [NB, "helper.py"]
+
+
+def test_nothing_is_overwritten_unasked_and_twice_is_once(folder, tmp_path):
+    archive = packed(tmp_path / "s.zip", {f"a_4711_1_{NB}": "old"})
+    assert taken(folder, archive)["a (4711)"].became == "new"
+    again = taken(folder, archive)["a (4711)"]
+    assert again.became == "unchanged" and not again.needs_you
+    stamp = folder / "submitted/ada" / ASSIGNMENT / "timestamp.txt"
+    stamp.write_text("2026-03-01 12:00:00 UTC\n")  # by the instructor
+    assert taken(folder, archive)["a (4711)"].became == "unchanged" and stamp.exists()
+    newer = packed(tmp_path / "n.zip", {f"a_4711_2_{NB}": "new"})
+    kept = taken(folder, newer)["a (4711)"]
+    assert kept.became == "kept" and "--replace" in kept.words and lies(folder, "ada") == "old"
+    assert taken(folder, newer, replaces=True)["a (4711)"].became == "replaced"
+    assert lies(folder, "ada") == "new" and not stamp.exists()
+    (old,) = (folder / "replaced" / "submitted").iterdir()
+    assert (old / NB).read_text() == "old" and (old / "timestamp.txt").exists()
+
+
+def test_new_students_are_taken_only_if_asked(folder, tmp_path):
+    archive = packed(tmp_path / "s.zip", {f"stranger_15_7_{NB}": "x"})
+    one = taken(folder, archive, take_new=True)["stranger (15)"]
+    assert (one.student, one.became) == ("stranger", "new")
+
+
+def link(name):
+    about = zipfile.ZipInfo(name)
+    about.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return about
+
+
+EVIL_NAMES = ["../../x.ipynb", "/etc/x.ipynb", "C:\\x\\y.ipynb", "..\\..\\x.ipynb", "ada/../../x"]
+
+
+@pytest.mark.parametrize("name", EVIL_NAMES)
+def test_a_name_that_leads_out_is_refused_alone(folder, tmp_path, name):
+    before = set(tmp_path.rglob("*"))
+    archive = packed(tmp_path / "s.zip", {name: "x", f"a_4711_1_{NB}": "y"})
+    found = list(collect(folder, ASSIGNMENT, archive))
+    refused = [one for one in found if one.became == "not taken"]
+    assert len(refused) == 1 and ("leads out" in refused[0].words or "absolute" in refused[0].words)
+    assert lies(folder, "ada") == "y"
+    new = {path.name for path in set(tmp_path.rglob("*")) - before}
+    assert new == {"s.zip", "submitted", "ada", ASSIGNMENT, NB}
+
+
+@pytest.mark.parametrize(
+    "inner, words",
+    [
+        ({"../../../x.ipynb": "x"}, "leads out"),
+        ({"/root/x.ipynb": "x"}, "absolute"),
+        ({link("x.ipynb"): "../../gradebook.db"}, "is a link"),
+        ({"a.ipynb": "x", "b.ipynb": "y"}, "not clear which"),
+        ({f"a/{NB}": "x", f"b/{NB}": "y"}, "not clear which"),
+        ({NB: "x", "data": "y", "data/z": "z"}, "two files of one name"),
+        ({"readme.md": "x"}, "no notebook"),
+        ({"x.zip": "PK"}, "no notebook"),
+        ({f"{'d/' * 60}{NB}": "x"}, "folders deep"),
+        ({f"{'n' * 300}.ipynb": "x"}, "longer than"),
+        ({"x\x1b[2J.ipynb": "x"}, "cannot be shown"),
+    ],
+)
+def test_a_hostile_zip_costs_its_student_alone_and_leaves_nothing(folder, tmp_path, inner, words):
+    zip_inside = packed(tmp_path / "inner.zip", inner).read_bytes()
+    outer = {"a_4711_1_work.zip": zip_inside, f"oneillsmithben_2_2_{NB}": "ben's"}
+    found = taken(folder, packed(tmp_path / "s.zip", outer))
+    assert words in found["a (4711)"].words and "\x1b" not in found["a (4711)"].words
+    assert lies(folder, "ben") == "ben's"
+    assert os.listdir(folder / "submitted") == ["ben"]
+
+
+def test_a_bomb_is_stopped_by_what_it_claims_and_by_what_comes(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "BOMB_BYTES", 2**20)
+    bomb = packed(tmp_path / "bomb.zip", {NB: bytes(2 * 2**20)})
+    outer = packed(tmp_path / "s.zip", {"a_4711_1_work.zip": bomb.read_bytes()})
+    assert "bomb" in taken(folder, outer)["a (4711)"].words
+    raw = bytearray(bomb.read_bytes())  # and one that claims to be small
+    for at in (22, raw.index(b"PK\x01\x02") + 24):
+        raw[at : at + 4] = (1000).to_bytes(4, "little")
+    outer = packed(tmp_path / "t.zip", {"a_4711_1_work.zip": bytes(raw)})
+    found = taken(folder, outer)["a (4711)"]
+    assert found.became == "not taken" and found.words
+    assert not (folder / "submitted" / "ada").exists()
+
+
+def test_a_notebook_larger_than_is_graded_is_not_taken(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(collecting, "MAX_NOTEBOOK", 2**20)
+    outer = packed(tmp_path / "s.zip", {f"a_4711_1_{NB}": os.urandom(2**20 + 1)})
+    assert "more than 1 MiB" in taken(folder, outer)["a (4711)"].words
+
+
+def test_links_in_a_folder_are_named_and_not_followed(folder, tmp_path):
+    source = tmp_path / "unpacked"
+    source.mkdir()
+    (source / f"a_4711_1_{NB}").symlink_to(folder / "gradebook.db")
+    os.link(folder / "gradebook.db", source / f"oneillsmithben_2_2_{NB}")
+    found = taken(folder, source)
+    assert "is a link" in found["a (4711)"].words
+    assert "hard link" in found["oneillsmithben (2)"].words
+    assert os.listdir(folder / "submitted") == []
+
+
+def test_a_students_folder_that_is_a_link_is_not_written_through(folder, tmp_path):
+    (folder / "submitted").mkdir(exist_ok=True)
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "submitted" / "ada").symlink_to(tmp_path / "elsewhere")
+    archive = packed(tmp_path / "s.zip", {f"a_4711_1_{NB}": "x"})
+    assert "is a link" in taken(folder, archive)["a (4711)"].words
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+@pytest.mark.parametrize("data", [b"", b"no zip", b"PK\x03\x04" + b"x" * 100])
+def test_what_is_no_zip_is_one_line(folder, tmp_path, data):
+    source = tmp_path / "s.zip"
+    source.write_bytes(data)
+    with pytest.raises(RefusedError, match="not a zip"):
+        taken(folder, source)
+    with pytest.raises(RefusedError, match="Unpack it first"):
+        taken(folder, tmp_path / "s.rar")
+
+
+def test_two_parts_that_mean_one_student_are_both_left(folder, tmp_path):
+    files = {f"lovelaceada_4711_1_{NB}": "x", f"Ada Lovelace_7_assignsubmission_file/{NB}": "y"}
+    found = taken(folder, packed(tmp_path / "s.zip", files))
+    assert all("would all be ada" in one.words for one in found.values()) and len(found) == 2
+    assert os.listdir(folder / "submitted") == []
+
+
+def test_the_command_says_who_and_how_and_exits_with_2_where_it_needs_you(
+    folder, tmp_path, monkeypatch, capsys
+):
+    def run(archive, *words):
+        argv = ["autograde", "collect", str(archive), ASSIGNMENT, "--dir", str(folder), *words]
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        said = capsys.readouterr()
+        return left.value.code, said.out, said.err
+
+    good = packed(tmp_path / "good.zip", {f"a_4711_1_{NB}": "x"})
+    code, out, err = run(good)
+    assert (
+        code == 0 and err == "" and "new       ada" in out and "by Canvas's number: a (4711)" in out
+    )
+    assert run(good)[:2] == (0, f"1 unchanged\nNext: autograde grade {ASSIGNMENT} --dir {folder}\n")
+    bad = packed(tmp_path / "bad.zip", {f"stranger_15_7_{NB}": "x"})
+    code, out, err = run(bad)
+    assert code == 2 and err.startswith("autograde: stranger (15): matches no student")
+    assert run(tmp_path / "missing.zip")[0] == 2
+    assert run(tmp_path)[0] == 2  # nothing of it is a student's
+
+
+def entry(name, size=1):
+    return Entry(
+        parts=tuple(name.split("/")), size=size, packed=size, time=None, opens=lambda: io.BytesIO()
+    )
+
+
+def test_attempts_and_keys():
+    assert [attempt(n, "hw-1") for n in ("hw-1.ipynb", "HW-1-3.ipynb", "hw-1 (2).ipynb")] == [
+        0,
+        3,
+        2,
+    ]
+    assert attempt("hw.ipynb", "hw-1") is None
+    assert key("Núñez, José") == "nunezjose" and key("李 伟") == "李伟"
+    assert safe_parts("a//b/./c") == (("a", "b", "c"), "")
+    files, notebook = choose([entry("x/other.ipynb"), entry("x/hw.ipynb"), entry("y/a")], "hw")
+    assert notebook.name == "hw.ipynb" and [one.name for one in files] == ["hw.ipynb"]
+
+
+def test_a_class_that_was_handed_in_before_is_known_by_its_folders(tmp_path):
+    folder = make(tmp_path / "class", {"ada": Paper(cells={"a": "1"})})
+    archive = packed(tmp_path / "s.zip", {f"ada/{NB}": "other"})
+    assert taken(folder, archive)["ada"].became == "kept"

@@ -1,0 +1,87 @@
+"""The smallest failing case: it fails, it runs, and a right function passes it."""
+
+import pytest
+import torch
+
+from autograde import bank, check, failing
+from autograde.kit import failing as kit_failing
+from autograde.kit.failing import numbers_in
+
+
+def careless(parameters, max_norm):
+    """Scales below the ceiling too."""
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.cat([grad.flatten() for grad in grads]).norm()
+    for grad in grads:
+        grad.mul_(0.5 * max_norm / (norm + 1e-6))
+    return norm
+
+
+def test_a_failing_case_is_small_and_runs():
+    result = check("03a.clip", careless, seed=0)
+    assert 'failing("03a.clip")' in " ".join(result.message.split())
+    case = failing("03a.clip")
+    assert list(case.inputs) == ["parameters", "max_norm"]
+    asked = [c for p in bank.load("03a.clip").parts for c in bank.load("03a.clip").cases(p, 0)]
+    assert numbers_in(case._case) <= min(map(numbers_in, asked))
+    norm = torch.cat([p.grad.flatten() for p in case.inputs["parameters"] if p.grad is not None])
+    careless(**case.inputs)  # fresh ones at each look: the first are as they were
+    again = case.inputs["parameters"]
+    assert torch.equal(norm, torch.cat([p.grad.flatten() for p in again if p.grad is not None]))
+    assert not case.run(careless).passed
+    run = case.run(bank.load("03a.clip").right[0])
+    assert run.passed and "run the check of 03a.clip again" in repr(run)
+    assert "should be" in repr(case) and "max_norm = " in repr(case)
+
+
+def test_prints_and_exceptions_show_in_run(capsys):
+    def raises(train_targets, val_targets):
+        print("here", len(train_targets))
+        raise ZeroDivisionError("mine")
+
+    result = check("03b.baseline", raises)
+    assert "ZeroDivisionError: mine, at the line: raise ZeroDivisionError" in " ".join(
+        result.message.split()
+    )
+    assert "here" not in capsys.readouterr().out
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        failing("03b.baseline").run(raises)
+    assert "here" in capsys.readouterr().out
+
+
+def test_a_class_is_put_to_the_case_as_a_whole():
+    functions = [wrong.function for wrong in bank.load("03a.early-stopping").wrong]
+    said = (check("03a.early-stopping", f, seed=0).message for f in functions)
+    words = next(" ".join(text.split()) for text in said if "failing(" in text)
+    assert "case.run(EarlyStopping)" in words and "**case.inputs" not in words
+    assert "Try: " not in repr(failing("03a.early-stopping"))
+
+
+def test_what_was_not_checked_or_was_right_has_no_failing_case():
+    check("03a.clip", bank.load("03a.clip").right[0])
+    with pytest.raises(LookupError, match="found nothing wrong"):
+        failing("03a.clip")
+    kit_failing._last.pop("03b.split-by-group", None)  # of another test in this process
+    with pytest.raises(LookupError, match="run its check first"):
+        failing("03b.split-by-group")
+
+
+def fails(case, function) -> bool:
+    """What a function raises shows, as does an answer on another device than the case's."""
+    try:
+        return not case.run(function).passed
+    except Exception:
+        return True
+
+
+@pytest.mark.parametrize("id", list(bank.asks_for_code()))
+def test_every_exercise_finds_a_case_that_is_no_larger(id):
+    exercise = bank.load(id)
+    wrong = exercise.wrong[0].function
+    result = check(id, wrong, seed=1)
+    case = failing(id)
+    assert fails(case, wrong) and case.run(exercise.right[0]).passed
+    failed = [part.part for part in result.verdict.parts if not part.passed]
+    asked = [numbers_in(c) for part in failed for c in exercise.cases(part, 1)]
+    assert numbers_in(case._case) <= max(asked)
+    assert set(case.inputs) == set(exercise.arguments) and id in repr(case)

@@ -1,0 +1,118 @@
+"""EMA and SWA: torch's own averages, known to validation, the best checkpoint and resume."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from course.engine import EMA, SWA, Callback, EngineError, Trainer, load_weights
+
+X = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+BATCHES = list(zip(X.split(8), Y.split(8), strict=True))
+CRITERION = nn.CrossEntropyLoss()
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+
+
+class Kill(Callback):
+    def on_update_end(self, trainer):
+        if trainer.progress.update == 5:
+            raise KeyboardInterrupt
+
+
+def fit(average, directory=None, *, more=(), resume=None, epochs=4):
+    model = make_model()
+    trainer = Trainer(
+        model, CRITERION, SGD(model.parameters(), lr=0.5), device="cpu",
+        callbacks=[average, *more], run_dir=directory,
+    )  # fmt: skip
+    history = trainer.fit(
+        BATCHES, BATCHES, epochs=epochs, resume=resume, checkpoint_every=1, progress=False
+    )
+    return model, history
+
+
+def by_hand(make, *, each_update: bool, start: int = 1, epochs: int = 4):
+    model, losses = make_model(), []
+    averaged, optimizer = make(model), SGD(model.parameters(), lr=0.5)
+    for epoch in range(1, epochs + 1):
+        model.train()
+        for inputs, targets in BATCHES:
+            optimizer.zero_grad()
+            CRITERION(model(inputs), targets).backward()
+            optimizer.step()
+            if each_update:
+                averaged.update_parameters(model)
+        if not each_update and epoch >= start:
+            averaged.update_parameters(model)
+        judged = averaged.module if each_update or epoch >= start else model
+        judged.eval()
+        with torch.no_grad():
+            losses.append(CRITERION(judged(X), Y).item())
+    return averaged.module, losses
+
+
+KINDS = {
+    "EMA": (
+        lambda: EMA(decay=0.7),
+        lambda: by_hand(
+            lambda m: AveragedModel(m, multi_avg_fn=get_ema_multi_avg_fn(0.7), use_buffers=True),
+            each_update=True,
+        ),
+    ),
+    "SWA": (
+        lambda: SWA(start=2),
+        lambda: by_hand(lambda m: AveragedModel(m, use_buffers=True), each_update=False, start=2),
+    ),
+}
+
+
+def assert_same(ours: nn.Module, theirs: nn.Module) -> None:
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_average_is_torchs_and_validation_takes_it(kind):
+    make, hand = KINDS[kind]
+    average = make()
+    _, history = fit(average)
+    theirs, losses = hand()
+    assert_same(average.model, theirs)
+    assert [line["val_loss"] for line in history] == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_run_goes_on_with_its_average(kind, tmp_path):
+    make, hand = KINDS[kind]
+    with pytest.raises(KeyboardInterrupt):
+        fit(make(), tmp_path / "run", more=[Kill()])
+    average = make()
+    _, history = fit(average, tmp_path / "run", resume="auto")
+    assert_same(average.model, hand()[0])
+    best = make_model()
+    load_weights(best, tmp_path / "run" / "best.pt")
+    best.eval()
+    assert CRITERION(best(X), Y).item() == pytest.approx(history.best["val_loss"], rel=1e-5)
+
+
+def test_a_new_run_starts_a_new_average():
+    average = EMA(decay=0.9)
+    fit(average)
+    first = {name: tensor.clone() for name, tensor in average.model.state_dict().items()}
+    fit(average)
+    assert all(torch.equal(average.model.state_dict()[name], first[name]) for name in first)
+
+
+def test_settings_that_average_nothing_are_refused():
+    with pytest.raises(EngineError, match=r"decay = 1\.5"):
+        EMA(decay=1.5)
+    with pytest.raises(EngineError, match="expected an epoch, counted from 1"):
+        SWA(start=0)

@@ -1,0 +1,226 @@
+"""What a run's next step depends on comes back, what has changed is said, and damage is noticed."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import SGD
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+from course.engine import (
+    Callback,
+    CheckpointError,
+    EarlyStopping,
+    EngineError,
+    Trainer,
+    checkpoint,
+    warmup_cosine,
+)
+
+X = torch.randn(32, 6, generator=torch.Generator().manual_seed(0))
+Y = X[:, :3].argmax(1)
+
+
+class Kill(Callback):
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def on_update_end(self, trainer):
+        if trainer.progress.update == self.at:
+            raise KeyboardInterrupt
+
+
+class Head(nn.Module):
+    """A criterion with weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, outputs, targets):
+        return F.cross_entropy(self.linear(outputs), targets)
+
+
+def fit(directory, *, criterion=None, lr=0.1, loader=None, epochs=3, kill=None, total=None,
+        resume="auto", on_change="refuse", weight_decay=0.0, **options):  # fmt: skip
+    torch.manual_seed(1)
+    model, criterion = nn.Linear(6, 3), criterion or nn.CrossEntropyLoss()
+    parameters = [*model.parameters()]
+    if isinstance(criterion, nn.Module):
+        parameters += criterion.parameters()
+    optimizer = SGD(parameters, lr=lr, momentum=0.9, weight_decay=weight_decay)
+    if total:
+        options |= {"scheduler": warmup_cosine(optimizer, warmup=1, total=total)}
+        options |= {"schedule_per": "update"}
+    trainer = Trainer(
+        model, criterion, optimizer, run_dir=directory, device="cpu",
+        callbacks=[Kill(kill)] if kill else [], **options,
+    )  # fmt: skip
+    loader = loader or DataLoader(TensorDataset(X, Y), 8)
+    try:
+        history = trainer.fit(
+            loader, epochs=epochs, resume=resume, on_change=on_change, checkpoint_every=1,
+            progress=False,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        return model, None
+    return model, history
+
+
+def test_a_criterion_with_weights_is_resumed_with_them(tmp_path):
+    torch.manual_seed(2)
+    whole = Head()
+    expected, _ = fit(tmp_path / "whole", criterion=whole)
+    for at in (3, 12):
+        torch.manual_seed(2)
+        first, second = Head(), Head()
+        fit(tmp_path / f"cut{at}", criterion=first, kill=at)
+        model, _ = fit(tmp_path / f"cut{at}", criterion=second)
+        assert torch.equal(model.weight, expected.weight)
+        assert torch.equal(second.linear.weight, whole.linear.weight)
+
+
+class Curriculum(Sampler):
+    """Counts its epochs by itself: each one starts at another row."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter([(i * (2 * self.passes + 1) + self.passes) % 32 for i in range(32)])
+
+    def __len__(self) -> int:
+        return 32
+
+
+@pytest.mark.parametrize("at", [2, 4, 6, 9])
+def test_a_sampler_that_counts_epochs_by_itself_goes_on_counting(tmp_path, at):
+    def loader():
+        return DataLoader(TensorDataset(X, Y), 8, sampler=Curriculum())
+
+    expected, _ = fit(tmp_path / "whole", loader=loader())
+    fit(tmp_path / "cut", loader=loader(), kill=at)
+    model, _ = fit(tmp_path / "cut", loader=loader())
+    assert torch.equal(model.weight, expected.weight)
+
+
+CHANGES = {
+    "rate": ({"lr": 0.01}, r"optimizer\.lr 0\.1 -> 0\.01"),
+    "decay": ({"weight_decay": 0.5}, r"optimizer\.weight_decay 0\.0 -> 0\.5"),
+    "clipping": ({"max_norm": 0.5}, r"max_norm None -> 0\.5"),
+    "criterion": ({"criterion": nn.CrossEntropyLoss(label_smoothing=0.1)}, "label_smoothing"),
+    "data": ({"loader": DataLoader(TensorDataset(X + 1, Y), 8)}, r"data\.hash"),
+    "seed": ({"seed": 3}, "seed None -> 3"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_has_changed_is_said_before_anything_moves(tmp_path, name):
+    options, says = CHANGES[name]
+    fit(tmp_path / "run", epochs=1)
+    with pytest.raises(CheckpointError, match=rf"changed since it was written: .*{says}.*accept"):
+        fit(tmp_path / "run", epochs=2, **options)
+    _, history = fit(tmp_path / "run", epochs=2, on_change="accept", **options)
+    assert len(history) == 2
+
+
+def test_accepted_settings_are_those_of_the_new_call(tmp_path):
+    fit(tmp_path / "run", epochs=1)
+    _, history = fit(tmp_path / "run", epochs=2, lr=0.01, on_change="accept")
+    assert [line["lr"] for line in history] == [0.1, 0.01]
+    with pytest.raises(EngineError, match="expected refuse or accept"):
+        fit(tmp_path / "run", epochs=3, on_change="ask")
+
+
+def test_a_longer_schedule_is_accepted_with_its_length(tmp_path):
+    fit(tmp_path / "run", epochs=2, total=8)
+    with pytest.raises(CheckpointError, match=r"scheduler\.total 8 -> 12"):
+        fit(tmp_path / "run", epochs=3, total=12)
+    _, history = fit(tmp_path / "run", epochs=3, total=12, on_change="accept")
+    _, fresh = fit(tmp_path / "fresh", epochs=3, total=12)
+    assert history[-1]["lr"] == fresh[-1]["lr"]
+
+
+def test_more_epochs_are_no_change(tmp_path):
+    fit(tmp_path / "run", epochs=1)
+    _, history = fit(tmp_path / "run", epochs=2)
+    _, whole = fit(tmp_path / "whole", epochs=2)
+    assert [line["train_loss"] for line in history] == [line["train_loss"] for line in whole]
+
+
+def test_a_callback_forgets_its_last_run():
+    stopping, lengths = EarlyStopping(patience=2), []
+    for lr in (0.5, 1e-3):
+        model = nn.Linear(6, 3)
+        trainer = Trainer(
+            model, nn.CrossEntropyLoss(), SGD(model.parameters(), lr=lr), callbacks=[stopping]
+        )
+        loader = DataLoader(TensorDataset(X, Y), 8)
+        lengths.append(len(trainer.fit(loader, loader, epochs=6, progress=False)))
+    assert lengths == [6, 6]
+
+
+def test_one_flipped_bit_is_noticed(tmp_path):
+    path = tmp_path / "last.pt"
+    state = {"weights": torch.randn(500), "name": "run", "numbers": [1, 2.5]}
+    checkpoint.save(state, path)
+    whole = path.read_bytes()
+    generator = torch.Generator().manual_seed(0)
+    noticed = 0
+    for _ in range(200):
+        at, bit = (int(torch.randint(n, (), generator=generator)) for n in (len(whole), 8))
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << bit
+        path.write_bytes(bytes(damaged))
+        try:
+            loaded = checkpoint.load(path)
+        except CheckpointError:
+            noticed += 1
+        else:  # in the padding, or a date: nothing that is read
+            assert torch.equal(loaded["weights"], state["weights"])
+            assert (loaded["name"], loaded["numbers"]) == ("run", [1, 2.5])
+    assert noticed > 100
+
+
+def test_a_full_disk_is_said_and_leaves_no_part_of_a_file(tmp_path, monkeypatch):
+    path = tmp_path / "last.pt"
+    checkpoint.save({"weights": torch.zeros(3)}, path)
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match=r"No space left on device.*Make room"):
+        checkpoint.save({"weights": torch.ones(3)}, path)
+    assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
+    assert checkpoint.load(path)["weights"].tolist() == [0, 0, 0]
+    with pytest.raises(CheckpointError, match="No space left"):  # before the first update
+        fit(tmp_path / "run", resume=None)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"settings": '])
+def test_a_broken_record_does_not_block_a_resume(tmp_path, text):
+    fit(tmp_path / "run", epochs=1)
+    (tmp_path / "run" / "run.json").write_text(text)
+    with pytest.warns(UserWarning, match=r"run\.json\.broken"):
+        _, history = fit(tmp_path / "run", epochs=2)
+    assert len(history) == 2
+
+
+def test_nothing_is_written_where_the_run_cannot_work(tmp_path):
+    with pytest.raises(EngineError, match="no such number"):
+        trainer, loader = _trainer(tmp_path / "run"), DataLoader(TensorDataset(X, Y), 8)
+        trainer.fit(loader, loader, epochs=1, monitor="val_acc")
+    assert not (tmp_path / "run").exists()
+
+
+def _trainer(directory):
+    model = nn.Linear(6, 3)
+    return Trainer(model, nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.1), run_dir=directory)

@@ -1,0 +1,163 @@
+"""How a criterion weighs its batch is measured; the oracle is the criterion on the joined batch."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import SGD
+
+from course.engine import EngineError, Trainer, evaluate, train_step
+
+CLASS_WEIGHTS = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
+PAD = 0
+
+
+def batches(*, masked: int = -100) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    parts = [
+        (
+            torch.randn(n, 6, dtype=torch.float64, generator=generator),
+            torch.randint(1 if masked == PAD else 0, 3, (n,), generator=generator),
+        )
+        for n in (7, 4, 1)
+    ]
+    parts[0][1][:6] = masked
+    parts[1][1][:2] = masked
+    return parts
+
+
+class Wrapped(nn.Module):
+    def __init__(self, **options) -> None:
+        super().__init__()
+        self.ce = nn.CrossEntropyLoss(**options)
+
+    def forward(self, outputs, targets):
+        return self.ce(outputs, targets)
+
+    def bound(self, outputs, targets):
+        return self.ce(outputs, targets)
+
+
+class Focal(nn.Module):
+    def forward(self, outputs, targets):
+        each = F.cross_entropy(outputs, targets.clamp(min=0), reduction="none")
+        return ((1 - (-each).exp()) ** 2 * each).mean()
+
+
+def padded(outputs, targets):
+    return F.cross_entropy(outputs, targets, ignore_index=PAD)
+
+
+CRITERIA = {
+    "function with sum": (lambda o, t: F.cross_entropy(o, t, reduction="sum"), -100),
+    "function with a mask": (lambda o, t: F.cross_entropy(o, t), -100),
+    "function with its own mask": (padded, PAD),
+    "function with class weights": (
+        lambda o, t: F.cross_entropy(o, t, weight=CLASS_WEIGHTS), -100,
+    ),
+    "module that holds a loss": (Wrapped(), -100),
+    "module that holds a loss with a mask": (Wrapped(ignore_index=PAD), PAD),
+    "module that holds class weights": (Wrapped(weight=CLASS_WEIGHTS), -100),
+    "bound method": (Wrapped(ignore_index=PAD).bound, PAD),
+    "partial of a module": (partial(nn.CrossEntropyLoss()), -100),
+    "compiled": (torch.compile(nn.CrossEntropyLoss(), backend="eager"), -100),
+    "subclass": (type("Mine", (nn.CrossEntropyLoss,), {})(ignore_index=PAD), PAD),
+    "focal, over all": (Focal(), -100),
+    "scaled": (lambda o, t: 0.1 * F.cross_entropy(o, t) , -100),
+    "numbers": (lambda o, t: (o - t[:, None]).abs().mean(), -100),
+}  # fmt: skip
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Linear(6, 3).double()
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+@pytest.mark.parametrize("through", ["trainer", "step"])
+def test_the_gradient_is_the_joined_batchs(name, through):
+    criterion, masked = CRITERIA[name]
+    data = batches(masked=masked)
+    inputs, targets = (torch.cat(parts) for parts in zip(*data, strict=True))
+    ours, theirs = make_model(), make_model()
+    criterion(theirs(inputs), targets).backward()
+    optimizer = SGD(ours.parameters(), lr=0.0)
+    if through == "trainer":
+        Trainer(ours, criterion, optimizer, accum_steps=3, device="cpu").fit(
+            data, epochs=1, progress=False
+        )
+    else:
+        train_step(ours, data, criterion, optimizer)
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", [n for n in CRITERIA if n != "function with sum"])
+def test_validation_gives_the_joined_batchs_loss(name):
+    criterion, masked = CRITERIA[name]
+    data = batches(masked=masked)
+    inputs, targets = (torch.cat(parts) for parts in zip(*data, strict=True))
+    model = make_model()
+    expected = criterion(model(inputs), targets).item()
+    assert evaluate(model, data, criterion)["loss"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_sum_is_reported_as_a_mean_however_it_is_written():
+    x, y, model = torch.randn(64, 6), torch.randn(64, 1), nn.Linear(6, 1)
+    data = list(zip(x.split(16), y.split(16), strict=True))
+    known = evaluate(model, data, nn.MSELoss(reduction="sum"))["loss"]
+    own = evaluate(model, data, lambda o, t: F.mse_loss(o, t, reduction="sum"))["loss"]
+    assert own == pytest.approx(known)
+
+
+def contrastive(outputs, targets):
+    return torch.logsumexp((outputs @ outputs.T).flatten(), 0)
+
+
+def test_a_criterion_that_mixes_examples_is_refused_in_a_window_of_several():
+    model = make_model()
+    trainer = Trainer(model, contrastive, SGD(model.parameters(), lr=0.1), accum_steps=2)
+    data = [(x, y.clamp(min=0)) for x, y in batches()]
+    with pytest.raises(EngineError, match=r"neither the sum nor a mean.*weight_of.*accum_steps=1"):
+        trainer.fit(data, epochs=1, progress=False)
+    before = model.weight.detach().clone()
+    Trainer(model, contrastive, SGD(model.parameters(), lr=0.1)).fit(data, epochs=1, progress=False)
+    assert not torch.equal(model.weight, before)  # one batch per update needs no weights
+
+
+def test_measuring_draws_nothing_and_changes_no_buffer():
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, outputs, targets):
+            self.calls += 1
+            return F.cross_entropy(F.dropout(outputs, 0.5), targets)
+
+    criterion, model = Counting(), make_model()
+    data = [(x, y.clamp(min=0)) for x, y in batches()]
+    torch.manual_seed(3)
+    Trainer(model, criterion, SGD(model.parameters(), lr=0.1)).fit(data, epochs=1, progress=False)
+    assert criterion.calls == 3
+    theirs = make_model()
+    torch.manual_seed(3)
+    optimizer = SGD(theirs.parameters(), lr=0.1)
+    for inputs, targets in data:
+        optimizer.zero_grad()
+        F.cross_entropy(F.dropout(theirs(inputs), 0.5), targets).backward()
+        optimizer.step()
+    assert torch.equal(model.weight, theirs.weight)
+
+
+def test_the_record_says_how_a_criterion_weighs(tmp_path):
+    from course.engine import read_run
+
+    model = make_model()
+    trainer = Trainer(model, padded, SGD(model.parameters(), lr=0.1), run_dir=tmp_path / "run")
+    trainer.fit(batches(masked=PAD), epochs=1, progress=False)
+    found = read_run(tmp_path / "run").content["weighting"]
+    assert found == "mean over unmasked targets (ignore_index 0)"
