@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := uv==0.13.8
-TARGET ?= engine diagnose pipeline lr_finder grading journal
+TARGET ?= engine diagnose pipeline lr_finder grading journal checks
+SHARED ?= -n 2 --dist loadgroup
 CLASS  ?= build/demo-class
 
 .DEFAULT_GOAL := help
@@ -21,22 +22,28 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
 	  --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	mkdir -p $(VENV)/etc/jupyter/jupyter_server_config.d  # an editable install brings no data files
+	cp autograde/classroom/jupyter/*.json $(VENV)/etc/jupyter/jupyter_server_config.d/
 	@touch $@
 
 demo: setup ## The whole road on real data: numbers, release, a graded class
 	$(BIN)/python -m autograde.demo $(CLASS)
 
-test: setup ## Every test
+test: setup ## Every test, on two processes; one part: make test ARGS="tests/data -x"
 	@$(BIN)/python tools/system.py
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
-lab: setup ## JupyterLab on the students' notebooks
-	$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
+thorough: setup ## The same with all of the doctor's programs, of which `make test` takes samples
+	THOROUGH=1 $(BIN)/python -m pytest $(SHARED) $(ARGS)
 
-notebooks: setup ## notebooks/*.ipynb from notebooks/source/*.py
+lab: setup ## JupyterLab on a student's own copies; another folder: make lab DIR=my-notebooks
+	$(BIN)/course lab $(DIR)
+
+notebooks: setup ## notebooks/*.ipynb from notebooks/source/*.py; runs them all with solutions
 	$(BIN)/python -m autograde.authoring
+	$(BIN)/python -m autograde.run_through
 
-readme: setup ## The README's tables, made by the commands
+readme: setup ## The tables of README and docs/, made by the commands
 	$(BIN)/python tools/readme.py
 
 bench: setup ## Benchmarks; one of them: make bench TARGET=engine
@@ -45,7 +52,7 @@ bench: setup ## Benchmarks; one of them: make bench TARGET=engine
 lint: setup ## ruff, as the house formats
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-lock: ## Compile requirements.lock and environment.yml anew from pyproject.toml
+lock: ## Compile requirements.lock and environment.yml again from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 	$(BIN)/python tools/environment.py
@@ -53,4 +60,4 @@ lock: ## Compile requirements.lock and environment.yml anew from pyproject.toml
 clean: ## Remove what was made (not .venv)
 	rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info
 
-.PHONY: help setup demo test lab notebooks readme bench lint lock clean
+.PHONY: help setup demo test thorough lab notebooks readme bench lint lock clean
