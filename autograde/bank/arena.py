@@ -12,9 +12,10 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.o
 def train(settings, seed):
     """One run on the digits; the accuracy on validation after every update."""
     data = load("digits")
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    inputs, targets = data.train_inputs, data.train_targets
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).double()
+    inputs, targets = data.train_inputs.double(), data.train_targets
     loader = InMemoryLoader(inputs, targets, batch_size=64, shuffle=True, seed=seed)
+    val_inputs = data.val_inputs.double()
     more = {"momentum": settings["momentum"]} if settings["optimizer"] == "sgd" else {}
     optimizer = OPTIMIZERS[settings["optimizer"]](model.parameters(), settings["lr"], **more)
     while True:
@@ -23,7 +24,7 @@ def train(settings, seed):
             nn.functional.cross_entropy(model(inputs), targets).backward()
             optimizer.step()
             with torch.no_grad():
-                right = model(data.val_inputs).argmax(dim=1) == data.val_targets
+                right = model(val_inputs).argmax(dim=1) == data.val_targets
             yield right.double().mean().item()
 
 

@@ -17,9 +17,9 @@ def train(settings, seed):
     initialise_(model)
     for layer in list(model)[2:-1]:
         layer.linear.weight.data.mul_(settings["scale"])
-    loader = InMemoryLoader(
-        data.train_inputs, data.train_targets, batch_size=64, shuffle=True, seed=seed
-    )
+    model.double()
+    inputs, val_inputs = data.train_inputs.double(), data.val_inputs.double()
+    loader = InMemoryLoader(inputs, data.train_targets, batch_size=64, shuffle=True, seed=seed)
     optimizer = torch.optim.SGD(model.parameters(), settings["lr"], momentum=0.9)
     while True:
         for inputs, targets in loader:
@@ -27,7 +27,7 @@ def train(settings, seed):
             nn.functional.cross_entropy(model.train()(inputs), targets).backward()
             optimizer.step()
             with torch.no_grad():
-                right = model.eval()(data.val_inputs).argmax(dim=1) == data.val_targets
+                right = model.eval()(val_inputs).argmax(dim=1) == data.val_targets
             yield right.double().mean().item()
 
 

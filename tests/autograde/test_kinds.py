@@ -1,7 +1,11 @@
 """Exercises answered by a value: right, wrong, blank, nonsense, and somebody else's numbers."""
 
 import itertools
+import json
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -355,6 +359,28 @@ def test_an_arena_counts_updates_alike_every_time_and_leaves_the_generator_alone
         assert sorted(counts)[1] == pytest.approx(
             sorted(by_hand(settings, seed) for seed in (0, 1, 2))[1], abs=12
         )
+
+
+COUNTED = """
+import json, torch
+from autograde import bank
+torch.set_num_threads(1)
+tunes = [exercise for exercise in map(bank.load, bank.asks_for_value()) if exercise.kind == "tune"]
+print(json.dumps({tune.id: tune.counts(tuple(tune.good.items())) for tune in tunes}))
+"""
+
+
+@pytest.mark.slow
+def test_an_arena_counts_the_same_updates_with_other_instructions_of_the_processor():
+    """A machine with narrower registers adds in another order, and rounds in other places."""
+    counted = {}
+    for instructions in ("default", torch.backends.cpu.get_cpu_capability().lower()):
+        environment = {**os.environ, "ATEN_CPU_CAPABILITY": instructions}
+        command = [sys.executable, "-c", COUNTED]
+        said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        counted[instructions] = json.loads(said.stdout)
+    first, *others = counted.values()
+    assert len(first) == 3 and all(other == first for other in others)
 
 
 def test_settings_come_as_a_dict_or_from_a_function_and_thresholds_are_paid_one_by_one():
