@@ -10,8 +10,9 @@
 
 What counts is the median over the seeds of the updates that the quality takes; a run ends after
 `most` of them. Updates are counted, not seconds, and the seeds are always the same, so every
-machine gives the same points: `train` computes in float64 where rounding could move a count. The student hands over a dict, or a function without arguments that
-returns one. Only this dict travels: the referee trains.
+machine gives the same points: `train` computes in float64 where rounding could move a count.
+The student hands over a dict, or a function without arguments that returns one. Only this dict
+travels: the referee trains.
 """
 
 from __future__ import annotations
