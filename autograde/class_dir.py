@@ -83,7 +83,7 @@ def init(
         ClassDirError: The folder holds other things, an assignment is unknown, or there are no
             sources.
     """
-    from autograde.authoring import SOURCES, read_source, source_paths
+    from autograde.sources import SOURCES, read_source, source_paths
 
     known = source_paths()
     if not known:

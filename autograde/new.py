@@ -55,7 +55,7 @@ def new_notebook(name: str, folder: Path | None = None) -> Path:
     Raises:
         ValueError: The name is none, or the source is there already.
     """
-    from autograde.authoring import SOURCES
+    from autograde.sources import SOURCES
 
     folder = folder or SOURCES
     if not NAME.fullmatch(name):

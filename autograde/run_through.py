@@ -21,8 +21,8 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbgrader import utils
 
-from autograde.authoring import read_source, source_paths
 from autograde.kit.chapters import chapter_named
+from autograde.sources import read_source, source_paths
 
 NAME = "ada"
 """Whose numbers the questions draw: the solutions are written for any name."""

@@ -16,9 +16,9 @@ from typing import Any
 import nbformat
 
 from autograde import bank
-from autograde.authoring import CheckCall, check_calls
 from autograde.class_dir import ClassDirError
 from autograde.classroom.cells import Cell, grade_id, is_check, marked
+from autograde.sources import CheckCall, check_calls
 
 
 @dataclass(frozen=True, kw_only=True)

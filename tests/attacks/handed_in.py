@@ -19,8 +19,8 @@ from typing import Any
 import nbformat
 
 from autograde import class_dir
-from autograde.authoring import read_source, source_paths
 from autograde.classroom.release import release
+from autograde.sources import read_source, source_paths
 from tests.attacks.submissions import HONEST
 
 ASSIGNMENT = "a"

@@ -11,7 +11,6 @@ import nbformat
 import pytest
 
 from autograde import class_dir
-from autograde.authoring import source_paths
 from autograde.classroom import example, grading
 from autograde.classroom.example import ASSIGNMENT
 from autograde.classroom.feedback import write_feedback
@@ -19,6 +18,7 @@ from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 from autograde.demo import compare
 from autograde.sandbox.limits import Limits
+from autograde.sources import source_paths
 from tests.short_class import short_class
 
 LIMITS = Limits(cell_s=20.0, answer_s=2.0)

@@ -183,9 +183,9 @@ def test_what_a_class_run_loads_itself_is_light():
 
 
 def test_a_package_without_the_notebooks_says_where_they_are(tmp_path, monkeypatch):
-    from autograde import authoring, class_dir
+    from autograde import class_dir, sources
 
-    monkeypatch.setattr(authoring, "SOURCES", tmp_path / "site-packages")
+    monkeypatch.setattr(sources, "SOURCES", tmp_path / "site-packages")
     with pytest.raises(class_dir.ClassDirError, match=r"holds no notebooks.*pip install -e"):
         class_dir.init(tmp_path / "class")
     assert not (tmp_path / "class").exists()

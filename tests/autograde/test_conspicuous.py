@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 
-from autograde.authoring import read_source, source_paths
 from autograde.classroom.conspicuous import courses_own, insides, words_for
+from autograde.sources import read_source, source_paths
 from course.engine import clipping
 from tests.attacks.further import STILL_EARN, TELLING
 from tests.autograde.test_similarity import EXERCISES, sources

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from autograde import bank
-from autograde.authoring import read_source, source_paths
 from autograde.frame import NEEDS
 from autograde.kit.chapters import chapters
 from autograde.kit.outline import outline_of, outlines
+from autograde.sources import read_source, source_paths
 from course.released import cells_of, released
 
 

@@ -8,7 +8,7 @@ import sys
 import nbformat
 import pytest
 
-from autograde import authoring, bank, class_dir
+from autograde import bank, class_dir, sources
 from autograde.bank import fix_the_loop
 from autograde.classroom import grading
 from autograde.classroom.release import release
@@ -110,7 +110,7 @@ def graded(tmp_path_factory, isolation):
     text = HEADER + WINDOWS + STOP + "".join(f"# %% exercise {id}\n\n" for id in BARE)
     (place / f"{NAME}.py").write_text(text, "utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(authoring, "SOURCES", place)
+        patch.setattr(sources, "SOURCES", place)
         class_dir.init(place / "class")
     folder = (place / "class").resolve()
     release(folder, NAME)

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from autograde import bank, check, new, student
-from autograde.authoring import read_source
 from autograde.exercise import KINDS
 from autograde.expand import expand
 from autograde.kinds import Number, ValueExercise
+from autograde.sources import read_source
 
 
 @pytest.fixture(params=KINDS)

@@ -8,17 +8,17 @@ import nbformat
 import pytest
 from nbgrader import utils
 
-from autograde import authoring, bank
-from autograde.authoring import (
+from autograde import bank, sources
+from autograde.authoring import student_notebook
+from autograde.kit.chapters import chapter_named
+from autograde.prose_lint import lint
+from autograde.sources import (
     NOTEBOOKS,
     SourceError,
     expanded,
     read_source,
     source_paths,
-    student_notebook,
 )
-from autograde.kit.chapters import chapter_named
-from autograde.prose_lint import lint
 from tests.worked_through import worked_through
 
 NAMES = list(source_paths())
@@ -121,7 +121,7 @@ def test_every_exercise_of_a_notebook_is_checked_shown_and_hidden(name):
         call
         for cell in read_source(source_paths()[name]).cells
         if cell.cell_type == "code" and utils.is_grade(cell)
-        for call in authoring.check_calls(cell.source)
+        for call in sources.check_calls(cell.source)
     ]
     for id in {call.exercise_id for call in calls}:
         asked = {call.parts for call in calls if call.exercise_id == id}

@@ -118,9 +118,9 @@ def _run(folder: Path, assignment: Assignment, submissions: list, jobs: int) -> 
 
 
 def _assignment() -> Assignment:
-    from autograde.authoring import source_paths
     from autograde.class_dir import init
     from autograde.classroom.assignment import read_assignment
+    from autograde.sources import source_paths
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "class"

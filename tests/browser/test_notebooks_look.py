@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from nbformat.sign import NotebookNotary
 
-from autograde.authoring import source_paths
+from autograde.sources import source_paths
 from course.desk import lay_out
 from tests.browser.lab import ROOT, jupyter_lab
 from tests.worked_through import worked_through

@@ -3,9 +3,9 @@
 import nbformat
 from typer.testing import CliRunner
 
-from autograde.authoring import NOTEBOOKS, read_source, source_paths
 from autograde.cli import app
 from autograde.kit.overview import as_markdown, overviews
+from autograde.sources import NOTEBOOKS, read_source, source_paths
 
 
 def test_points_are_those_of_the_graded_cells_of_each_source():
