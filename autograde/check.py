@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import io
-import textwrap
 from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+from autograde.lines import wrapped
 
 if TYPE_CHECKING:
     from autograde.compare import Difference
     from autograde.exercise import Exercise, Part
     from autograde.referee import PartResult, PartsAsked, Verdict
-
-WIDTH = 78
-"""`nbgrader validate` cuts lines at 83."""
 
 
 class Result:
@@ -128,24 +126,26 @@ def message(verdict: Verdict, exercise: Exercise) -> str:
 
 def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
     title = f"{exercise.id} · {exercise.title}: "
-    yield from textwrap.wrap(f"{title}{verdict.points:g} of {verdict.max_points:g} points", WIDTH)
+    yield from wrapped(
+        f"{title}{verdict.points:g} of {verdict.max_points:g} points", first="", then=""
+    )
     if verdict.status == "blank":
         yield f"  Not answered yet: write {exercise.name} in the cell above, then run both."
         return
     reasons = {_reason(result, exercise) for result in verdict.parts}
     if len(reasons) == 1 and not verdict.passed and "" not in reasons:  # said once
-        yield from _wrapped(reasons.pop(), first="  ✘ ")
+        yield from wrapped(reasons.pop(), first="  ✘ ")
     else:
         said = set()
         for result in verdict.parts:
             yield f"  {'✔' if result.passed else '✘'} {result.part.title}"
             reason = _reason(result, exercise)
-            yield from _wrapped("The same." if reason and reason in said else reason)
+            yield from wrapped("The same." if reason and reason in said else reason)
             said.add(reason)
     for wrong in verdict.misconceptions:
-        yield from _wrapped(wrong.message, first="  → ")
+        yield from wrapped(wrong.message, first="  → ")
     if not verdict.misconceptions and not verdict.passed:
-        yield from _wrapped(_next_step(verdict, exercise), first="  → ")
+        yield from wrapped(_next_step(verdict, exercise), first="  → ")
     shown = all(not result.part.hidden for result in verdict.parts)
     hidden = sum(part.points for part in exercise.parts if part.hidden)
     if shown and hidden and verdict.passed:
@@ -174,9 +174,9 @@ def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[
     from autograde.referee import PartResult, difference_in
 
     if not isinstance(got, dict):
-        return _wrapped(_reason(PartResult(part, False, raised=got), exercise), first="  ✘ ")
+        return wrapped(_reason(PartResult(part, False, raised=got), exercise), first="  ✘ ")
     found = difference_in(exercise, part, case, got)
-    return _wrapped(difference_in_words(found, exercise), first="  ✘ ") if found else []
+    return wrapped(difference_in_words(found, exercise), first="  ✘ ") if found else []
 
 
 OUR_OWN = ("AnswerError", "NotAllowedError", "NameError", "Timeout", "ProcessEnded", "NotAsked")
@@ -208,11 +208,6 @@ def _next_step(verdict: Verdict, exercise: Exercise) -> str:
         f'case = failing("{exercise.id}") gives you a small case that fails: print case, and call '
         f"{call} to see your own prints and the whole traceback."
     )
-
-
-def _wrapped(text: str, first: str = "    ") -> list[str]:
-    """Lines of at most WIDTH; none for an empty text."""
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent="    ")
 
 
 def as_html(message: str, passed: bool) -> str:

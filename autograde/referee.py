@@ -285,9 +285,9 @@ def _judge_part(
         if isinstance(answer, Raised):
             return PartResult(part, False, raised=answer)
         expected = right(case)
-        if isinstance(expected, Raised) or _unfit(expected):
-            if not isinstance(expected, Raised):
-                expected = Raised("AnswerError", _unfit(expected))
+        if not isinstance(expected, Raised) and (unfit := _unfit(expected)):
+            expected = Raised("AnswerError", unfit)
+        if isinstance(expected, Raised):
             raise RefereeFault(
                 f"The reference of {exercise.id} raised {expected.kind} on a case of part "
                 f"'{part.key}': {expected.text}"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -20,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from autograde.exercise import AnswerError, Draw, Exercise, Wrong
 from autograde.kit.student import current, plain_name
+from autograde.lines import wrapped
 from autograde.referee import BLANK, PartResult, Raised, Verdict
 
 if TYPE_CHECKING:
     from autograde.kit.question import Question
 
-WIDTH = 78
 MAX_ITEMS = 200
 MAX_TEXT = 5000
 NO_NAME = 'Type your name first, in student("...") at the top: the numbers here are drawn for you.'
@@ -178,30 +177,28 @@ class ValueExercise(Exercise):
     def lines(self, verdict: Verdict) -> Iterator[str]:
         """The verdict in words."""
         title = f"{self.id} · {self.title}: "
-        yield from textwrap.wrap(
-            f"{title}{verdict.points:g} of {verdict.max_points:g} points", WIDTH
-        )
+        yield from wrapped(f"{title}{verdict.points:g} of {verdict.max_points:g} points", "", "")
         if verdict.status == "blank":
-            yield from _wrapped(
+            yield from wrapped(
                 f"Not answered yet: give `{self.name}` a value in the cell above, then run both.",
                 "  ",
             )
             return
         reasons = {result.raised.text for result in verdict.parts if result.raised}
         if len(reasons) == 1 and all(result.raised for result in verdict.parts):
-            yield from _wrapped(reasons.pop(), "  ✘ ")
+            yield from wrapped(reasons.pop(), "  ✘ ")
             return
         said = [getattr(result, "reason", "") for result in verdict.parts]
         for result, reason in zip(verdict.parts, said, strict=True):
-            yield from _wrapped(result.part.title, f"  {'✔' if result.passed else '✘'} ")
+            yield from wrapped(result.part.title, f"  {'✔' if result.passed else '✘'} ")
             if reason and said.count(reason) == 1:
-                yield from _wrapped(reason, "    ")
+                yield from wrapped(reason, "    ")
         for reason in dict.fromkeys(reason for reason in said if said.count(reason) > 1 and reason):
-            yield from _wrapped(reason, "  → ")
+            yield from wrapped(reason, "  → ")
         for wrong in verdict.misconceptions:
-            yield from _wrapped(wrong.message, "  → ")
+            yield from wrapped(wrong.message, "  → ")
         if not verdict.passed and not verdict.misconceptions:
-            yield from _wrapped(self.next_step, "  → ")
+            yield from wrapped(self.next_step, "  → ")
         if verdict.passed and self.reason:
             yield f"  {self.reason.points:g} more for the {self.written}, which a person reads."
 
@@ -286,7 +283,3 @@ def brief(value: Any) -> str:
     """A student's value as a message shows it."""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
-
-
-def _wrapped(text: str, first: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent="    ")

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from autograde import bank, check
-from autograde.check import WIDTH, message
+from autograde.check import message
 from autograde.exercise import KINDS, Exercise
+from autograde.lines import WIDTH
 from autograde.referee import answer_of
 from tests.autograde.remembering import put_to, remembered
 from tests.sampling import THOROUGH

@@ -14,12 +14,12 @@ from torch.utils.data import DataLoader, Subset
 
 from autograde import ask, bank, check, student
 from autograde.bank.postmortem import RUNGS
-from autograde.check import WIDTH
 from autograde.exercise import Part, Wrong
 from autograde.kinds import Choices, Number, Option, Order, Rule, Step
 from autograde.kinds.number import confused
 from autograde.kinds.shuffled import LETTERS
 from autograde.kit import record
+from autograde.lines import WIDTH
 from course.data import load
 from course.debug import climb
 from course.engine import seed_everything

@@ -2,7 +2,6 @@
 
 import json
 import random
-import warnings
 import zlib
 
 import numpy as np
@@ -26,13 +25,6 @@ QUICK = [
         "split_by_row", "too_fast", "too_slow",
     )
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @pytest.mark.parametrize("pair", QUICK, ids=lambda pair: pair.name)

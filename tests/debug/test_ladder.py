@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 
 import pytest
 import torch
@@ -16,13 +15,6 @@ from course.debug import FaultHunt, climb
 from tests.debug.test_diagnose import fingerprint
 
 DIGITS = load("digits")
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def mlp(inputs=64, outputs=10, *, dropout=0.2):

@@ -2,7 +2,6 @@
 
 import itertools
 import time
-import warnings
 
 import pytest
 import torch
@@ -17,13 +16,6 @@ from tests.debug.sound import SOUND
 from tests.sampling import sample
 
 OF_MANY_KINDS = [p for p in PAIRS if hasattr(kinds, p.name) or hasattr(dress, p.name)]
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def test_all_pairs_of_many_kinds_are_tried():

@@ -1,6 +1,6 @@
 """B16: a head left frozen by mistake keeps its first weights, while the loss still falls."""
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, digits, head_moved
 
 
 def make(bug):
@@ -9,11 +9,6 @@ def make(bug):
     for parameter in head.parameters():
         parameter.requires_grad_(not bug)
     return setup | {"head_at_start": head.weight.detach().clone()}
-
-
-def head_moved(run: Run) -> float:
-    moved = run.setup["model"][-1].weight.detach() - run.setup["head_at_start"]
-    return float(moved.abs().max())
 
 
 EXHIBIT = Exhibit(

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+from course.debug.museum.exhibit import Exhibit, digits, head_moved, healthy_step
 
 
 def make(bug):
@@ -17,13 +17,8 @@ def make(bug):
     }
 
 
-def stillness(run: Run) -> float:
-    moved = run.setup["model"][-1].weight.detach() - run.setup["head_at_start"]
-    return float(moved.abs().max())
-
-
 EXHIBIT = Exhibit(
     id="B17", title="layer replaced after the optimizer was built",
     names=("optimizer-stale-params",), make=make, symptom="largest change of a weight of the head",
-    measure=stillness, shows=lambda x: x == 0,
+    measure=head_moved, shows=lambda x: x == 0,
 )  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, evaluation, healthy_step
+from course.debug.museum.exhibit import Exhibit, accuracy, digits, evaluation, healthy_step
 
 PAGES, SCANS = 100, 4
 
@@ -26,12 +26,6 @@ def make(bug):
         setup[f"{name}_loader"] = DataLoader(data, 50, shuffle=name == "train")
     setup["groups"] = {name: page[rows].tolist() for name, rows in parts.items()}
     return setup | {"train_step": healthy_step(setup), "evaluate": evaluation(setup)}
-
-
-def accuracy(run: Run) -> float:
-    inputs, targets = run.setup["val_loader"].dataset.tensors
-    with torch.no_grad():
-        return float((run.setup["model"](inputs).argmax(1) == targets).float().mean())
 
 
 EXHIBIT = Exhibit(

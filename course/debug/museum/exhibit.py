@@ -193,6 +193,19 @@ def evaluation(setup: dict[str, Any], *, train_mode: bool = False) -> Callable[[
     return evaluate
 
 
+def accuracy(run: Run) -> float:
+    """Share of the validation examples that the model, as it was left, labels rightly."""
+    inputs, targets = run.setup["val_loader"].dataset.tensors
+    with torch.no_grad():
+        return float((run.setup["model"](inputs).argmax(1) == targets).float().mean())
+
+
+def head_moved(run: Run) -> float:
+    """Largest change of a weight of the head since `setup["head_at_start"]`."""
+    moved = run.setup["model"][-1].weight.detach() - run.setup["head_at_start"]
+    return float(moved.abs().max())
+
+
 def final_loss(run: Run) -> float:
     """Mean loss of the last twenty steps."""
     return sum(run.losses[-20:]) / 20
