@@ -1,0 +1,533 @@
+"""03d.loss-scaler: a class that scales a loss for FP16 and finds its own scale."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autograde.bank.harness import Watch
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_attribute,
+    kept,
+)
+from course.from_scratch.loss_scaling import LossScaler
+
+METHODS = ("scaled", "unscale", "step", "update")
+GOOD = 0.0
+"""An update whose gradients nothing spoils."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Updates of two groups of parameters; each names what spoils a gradient, if anything does."""
+    inf, interval = math.inf, source.integer(2, 3)
+    spoils = {
+        "loss": [GOOD],
+        "unscaled": [GOOD, GOOD],
+        "skipped": [GOOD, (inf, -inf, math.nan)[source.index % 3], GOOD],
+        "scale": [inf, GOOD, *[GOOD] * source.index, math.nan, *[GOOD] * (2 * interval + 1), -inf],
+        "clip": [GOOD, inf, GOOD],
+        "long": [*[GOOD] * interval, -inf, *[GOOD] * (interval + 1), math.nan, GOOD],
+    }[part]
+    shapes = [(source.integer(2, 3), 3), (source.integer(2, 3),), (2,)]
+    half = part == "loss" and source.index == 1
+    return {
+        "weights": [source.normal(*shape) for shape in shapes],
+        "slopes": [[source.normal(*shape) + 0.1 for shape in shapes[:2]] for _ in spoils],
+        "spoils": spoils,
+        "where": [source.integer(0, 1) for _ in spoils],
+        "loss": 8.0 + source.integer(0, 8),
+        "half": half,
+        "scale": 2.0**13 if half else 2.0 ** source.integer(8, 14),
+        "growth": source.choice([2.0, 4.0]),
+        "backoff": source.choice([0.5, 0.25]),
+        "interval": interval,
+        "optimizer": ("momentum", "adam", "plain")[source.index % 3],
+        "clip": {"clip": ("norm", "value"), "long": ("norm", "")}.get(part, ("",))[
+            source.index % (2 if part in ("clip", "long") else 1)
+        ],
+        "unscales": part == "unscaled" and source.index == 0,
+        "dtype": "float64" if source.index == 1 and not half else "float32",
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """What a scaled loss is and sends back; then, update by update, gradients, weights, scales."""
+    scaler = _made(function, case)
+    dtype = getattr(torch, case["dtype"])
+    parameters = [nn.Parameter(value.to(device, dtype)) for value in case["weights"]]
+    optimizer = _optimizer(case["optimizer"], parameters)
+    stepped: list[int] = []
+    optimizer.register_step_pre_hook(lambda *_: stepped.append(1))
+    watch = Watch(optimizer=optimizer)
+    answer: Answer = {"unscaled": [], "weights": [], "scales": [], "stepped": [], "told": []}
+    for slopes, spoil, where in zip(case["slopes"], case["spoils"], case["where"], strict=True):
+        optimizer.zero_grad()
+        loss = _loss(case, parameters, [s.to(device, dtype) for s in slopes])
+        scaled = _scaled(scaler, loss)
+        answer.setdefault("loss", scaled.item())
+        scaled.backward()
+        answer.setdefault("sent", parameters[0].grad.detach().cpu().clone())
+        if spoil != GOOD:
+            parameters[where].grad.view(-1)[-1] = spoil
+        before = len(stepped)
+        _between(scaler, case, optimizer, parameters, answer)
+        told = kept(_told, scaler.step(optimizer))
+        scaler.update()
+        answer["stepped"].append(len(stepped) - before)
+        answer["told"].append(told)
+        answer["weights"].append([p.detach().cpu().clone() for p in parameters])
+        answer["scales"].append(kept(as_attribute, scaler, "scale"))
+    unfit = [value for name in ("told", "scales") for value in answer[name] if type(value) is dict]
+    for name in ("told", "scales"):
+        bad = next((value for value in answer[name] if type(value) is dict), None)
+        answer[name] = answer[name] if bad is None else bad
+    return answer | {"disturbed": [] if unfit else watch.changed(frozenset({"moments"}))}
+
+
+def _made(function, case: Case) -> Any:
+    """The student's object, with all the methods asked for."""
+    made = function(case["scale"], case["growth"], case["backoff"], case["interval"])
+    function(2.0, 3.0, 0.1, 1)  # a scaler next to this one
+    for name in METHODS:
+        if not callable(getattr(made, name, None)):
+            raise AnswerError(f"LossScaler(...) has no method {name}().")
+    return made
+
+
+def _optimizer(kind: str, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Two groups; the last parameter, in the second, never has a gradient."""
+    groups = [{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.02}]
+    if kind == "adam":
+        return torch.optim.Adam(groups, lr=0.05, eps=0.01)
+    return torch.optim.SGD(groups, lr=0.1, momentum=0.9 if kind == "momentum" else 0.0)
+
+
+def _loss(case: Case, parameters: list[nn.Parameter], slopes: list[Tensor]) -> Tensor:
+    """A loss of the case's value whose gradients are the slopes; in float16 if it says so."""
+    moved = (((p - p.detach()) * s).sum() for p, s in zip(parameters, slopes, strict=False))
+    loss = sum(moved) + case["loss"]
+    return loss.half() if case["half"] else loss
+
+
+def _scaled(scaler: Any, loss: Tensor) -> Tensor:
+    scaled = scaler.scaled(loss)
+    if not isinstance(scaled, Tensor) or scaled.numel() != 1:
+        kind = type(scaled).__name__
+        raise AnswerError(f"scaled() returned a {kind}; backward() needs a tensor of one number.")
+    if not scaled.requires_grad:
+        raise AnswerError("What scaled() returned holds no graph: backward() has no way back.")
+    return scaled
+
+
+def _between(scaler: Any, case: Case, optimizer: Any, parameters: list, answer: Answer) -> None:
+    """Between backward() and step(): unscale and clip where the case does."""
+    if case["clip"] or case["unscales"]:
+        scaler.unscale(optimizer)
+        answer["unscaled"].append([p.grad.detach().cpu().clone() for p in parameters[:2]])
+    if case["clip"] == "norm":
+        nn.utils.clip_grad_norm_(parameters, 0.5)
+    elif case["clip"] == "value":
+        nn.utils.clip_grad_value_(parameters, 0.5)
+
+
+def _told(value: Any) -> bool:
+    if not isinstance(value, bool):
+        kind = type(value).__name__
+        raise AnswerError(f"step() returned a {kind}; return True if it stepped, else False.")
+    return value
+
+
+def reference(scale, growth, backoff, interval) -> LossScaler:
+    """The course's own."""
+    return LossScaler(scale, growth, backoff, interval)
+
+
+class Plain:
+    """A right answer; the wrong ones change one method of it."""
+
+    def __init__(self, scale, growth, backoff, interval):
+        self.scale, self.growth, self.backoff, self.interval = scale, growth, backoff, interval
+        self.good, self.finite, self.done = 0, True, False
+
+    def scaled(self, loss):
+        return loss.float() * self.scale if loss.dtype == torch.float16 else loss * self.scale
+
+    def parameters(self, optimizer):
+        return [p for group in optimizer.param_groups for p in group["params"]]
+
+    def is_finite(self, grad):
+        return bool(torch.isfinite(grad).all())
+
+    def unscale(self, optimizer):
+        self.done, self.finite = True, True
+        for p in self.parameters(optimizer):
+            if p.grad is not None:
+                p.grad /= self.scale
+                self.finite = self.finite and self.is_finite(p.grad)
+
+    def step(self, optimizer):
+        if not self.done:
+            self.unscale(optimizer)
+        if self.finite:
+            optimizer.step()
+        return self.finite
+
+    def update(self):
+        if not self.finite:
+            self.scale, self.good = self.scale * self.backoff, 0
+        else:
+            self.good += 1
+            if self.good == self.interval:
+                self.scale, self.good = self.scale * self.growth, 0
+        self.done = False
+
+
+class InSixteenBits(Plain):
+    def scaled(self, loss):
+        return loss * self.scale
+
+
+class NotScaled(Plain):
+    def scaled(self, loss):
+        return loss * 1.0
+
+
+class NeverUnscaled(Plain):
+    def unscale(self, optimizer):
+        self.scale, scale = 1.0, self.scale
+        super().unscale(optimizer)
+        self.scale = scale
+
+
+class UnscaledTwice(Plain):
+    def step(self, optimizer):
+        self.unscale(optimizer)
+        return super().step(optimizer)
+
+
+class FirstGroup(Plain):
+    def parameters(self, optimizer):
+        return optimizer.param_groups[0]["params"]
+
+
+class NeverSkips(Plain):
+    def is_finite(self, grad):
+        return True
+
+
+class InfAlone(Plain):
+    def is_finite(self, grad):
+        return not bool(grad.isinf().any())
+
+
+class NanAlone(Plain):
+    def is_finite(self, grad):
+        return not bool(grad.isnan().any())
+
+
+class UpwardsAlone(Plain):
+    def is_finite(self, grad):
+        return not bool((grad == math.inf).any() or grad.isnan().any())
+
+
+class LastGradient(Plain):
+    """Forgets that an earlier gradient was not finite."""
+
+    def unscale(self, optimizer):
+        super().unscale(optimizer)
+        grads = [p.grad for p in self.parameters(optimizer) if p.grad is not None]
+        self.finite = self.is_finite(grads[-1])
+
+
+class Zeroes(Plain):
+    """Steps with gradients of 0 where they were not finite."""
+
+    def step(self, optimizer):
+        if not self.done:
+            self.unscale(optimizer)
+        for p in self.parameters(optimizer) if not self.finite else ():
+            if p.grad is not None:
+                p.grad.zero_()
+        optimizer.step()
+        return self.finite
+
+
+class LooksAtStep(Plain):
+    """Looks when it steps, after a ceiling has cut inf down to a number."""
+
+    def step(self, optimizer):
+        if not self.done:
+            self.unscale(optimizer)
+        grads = [p.grad for p in self.parameters(optimizer) if p.grad is not None]
+        self.finite = all(self.is_finite(grad) for grad in grads)
+        return super().step(optimizer)
+
+
+class NeverBacksOff(Plain):
+    def update(self):
+        self.good = self.good if self.finite else 0
+        super().update() if self.finite else setattr(self, "done", False)
+
+
+class NeverGrows(Plain):
+    def update(self):
+        self.interval = 10**9
+        super().update()
+
+
+class SkipKeepsCount(Plain):
+    def update(self):
+        good = self.good
+        super().update()
+        self.good = self.good if self.finite else good
+
+
+class GrowsOnAndOn(Plain):
+    """The count is not begun again after a growth."""
+
+    def update(self):
+        if not self.finite:
+            self.scale, self.good = self.scale * self.backoff, 0
+        else:
+            self.good += 1
+            self.scale *= self.growth if self.good >= self.interval else 1.0
+        self.done = False
+
+
+class OneTooLate(Plain):
+    def __init__(self, scale, growth, backoff, interval):
+        super().__init__(scale, growth, backoff, interval + 1)
+
+
+class DividesByBackoff(Plain):
+    def __init__(self, scale, growth, backoff, interval):
+        super().__init__(scale, growth, 1 / backoff, interval)
+
+
+class FixedFactors(Plain):
+    """torch's usual factors, whatever is asked."""
+
+    def __init__(self, scale, growth, backoff, interval):
+        super().__init__(scale, 2.0, 0.5, interval)
+
+
+class TellsNothing(Plain):
+    def step(self, optimizer):
+        super().step(optimizer)
+
+
+class TellsTheSkip(Plain):
+    def step(self, optimizer):
+        return not super().step(optimizer)
+
+
+class ScalesTheRate(Plain):
+    """Divides the learning rate instead of the gradients."""
+
+    def unscale(self, optimizer):
+        self.done, self.finite = True, True
+        for group in optimizer.param_groups:
+            group["lr"] /= self.scale
+            for p in group["params"]:
+                self.finite = self.finite and (p.grad is None or self.is_finite(p.grad))
+
+
+class SharedByAll(Plain):
+    """Settings of the class, so that the last scaler made decides for all."""
+
+    def __init__(self, scale, growth, backoff, interval):
+        super().__init__(scale, growth, backoff, interval)
+        type(self).factors = growth, backoff
+
+    def update(self):
+        self.growth, self.backoff = type(self).factors
+        super().update()
+
+
+class WithInverse:
+    """In other words: one joint look at all gradients, a set of counters."""
+
+    def __init__(self, scale, growth, backoff, interval):
+        self.scale, self.up, self.down, self.every = float(scale), growth, backoff, interval
+        self.streak, self.state = 0, None
+
+    def scaled(self, loss):
+        return torch.mul(loss, torch.tensor(self.scale, dtype=torch.float32, device=loss.device))
+
+    @torch.no_grad()
+    def unscale(self, optimizer):
+        grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        for grad in grads:
+            grad.mul_(1.0 / self.scale)
+        self.state = all(math.isfinite(grad.abs().sum().item()) for grad in grads)
+
+    def step(self, optimizer):
+        self.state is None and self.unscale(optimizer)
+        if not self.state:
+            return False
+        optimizer.step()
+        return True
+
+    def update(self):
+        self.streak = (self.streak + 1) if self.state else 0
+        if self.state is False:
+            self.scale = self.scale * self.down
+        if self.streak and self.streak % self.every == 0:
+            self.scale, self.streak = self.scale * self.up, 0
+        self.state = None
+
+
+class WithNewTensors:
+    """Replaces each gradient by a new tensor."""
+
+    def __init__(self, scale, growth, backoff, interval):
+        self.settings, self.scale = (growth, backoff, interval), scale
+        self.history, self.bad = [], None
+
+    def scaled(self, loss):
+        wide = loss.to(torch.promote_types(loss.dtype, torch.float32))
+        return wide * self.scale
+
+    def unscale(self, optimizer):
+        self.bad = False
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.grad = p.grad / self.scale
+                    if p.grad.isnan().any() or p.grad.isinf().any():
+                        self.bad = True
+
+    def step(self, optimizer):
+        if self.bad is None:
+            self.unscale(optimizer)
+        if self.bad:
+            return False
+        optimizer.step()
+        return True
+
+    def update(self):
+        growth, backoff, interval = self.settings
+        self.history.append(not self.bad)
+        if self.bad:
+            self.scale, self.history = self.scale * backoff, []
+        if len(self.history) == interval:
+            self.scale, self.history = self.scale * growth, []
+        self.bad = None
+
+
+EXERCISE = Exercise(
+    id="03d.loss-scaler",
+    title="a loss scaler",
+    source='Annotated-loop essay, "Mixed precision"',
+    kind="class",
+    ledger=("X64", "N34", "F114", "F116", "C08"),
+    minutes=20,
+    difficulty=3,
+    read=("N34", "F114", "F116"),
+    hints=(
+        "Write down what each method needs to know that another one found out.",
+        "unscale() notes that it was called and whether all gradients are finite; step() asks for "
+        "both; update() reads the second and forgets the first.",
+        "update(): after a skip, scale *= backoff and the count is 0; else count one more, and "
+        "when it reaches interval, scale *= growth and the count is 0.",
+    ),
+    signature="LossScaler(scale, growth, backoff, interval)",
+    parts=(
+        Part("loss", "the scaled loss, also of a float16 loss", points=0.5,
+             fields=("loss", "sent")),
+        Part("unscaled", "true gradients at the step, in every group", points=1,
+             fields=("unscaled", "weights", "disturbed")),
+        Part("skipped", "an update skipped for inf, -inf or nan", points=1, cases=3,
+             fields=("stepped", "told", "weights")),
+        Part("scale", "the scale: shrinking and growing", points=1, fields=("scales",)),
+        Part("clip", "clipping between unscale() and step()", points=0.5,
+             fields=("weights", "stepped")),
+        Part("long", "a longer run with all of it", points=1, hidden=True,
+             fields=("weights", "scales", "stepped")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "loss": "the scaled loss",
+        "sent": "after backward() on it, the gradient at",
+        "unscaled": "after unscale(), at update (counted from 0), parameter and place, the "
+        "gradient",
+        "weights": "after update (counted from 0), parameter and place, the weight",
+        "stepped": "the number of optimizer.step() calls in update (counted from 0)",
+        "told": "what step() returned in update (counted from 0)",
+        "scales": "the scale after update (counted from 0)",
+        "disturbed": "what it changed besides",
+    },
+    by_hand=(torch.amp.GradScaler.scale, LossScaler.update),
+    wrong=(
+        Wrong("in-sixteen-bits", InSixteenBits,
+              "The scaled loss is inf where the loss is a float16 number: the product was taken in "
+              "float16, which ends at 65,504. Turn such a loss into float32 first.", sure=True),
+        Wrong("not-scaled", NotScaled,
+              "The loss came back as long as it was. Multiply it by the scale.", sure=True),
+        Wrong("never-unscaled", NeverUnscaled,
+              "The weights moved by gradients that are still times the scale. Divide each .grad by "
+              "it before optimizer.step()."),
+        Wrong("unscaled-twice", UnscaledTwice,
+              "Where unscale() was called before step(), the gradients were divided twice. Note "
+              "that it was called, and forget it in update()."),
+        Wrong("first-group", FirstGroup,
+              "Only the first group's gradients were divided. Go through all of "
+              "optimizer.param_groups."),
+        Wrong("never-skips", NeverSkips,
+              "It stepped with gradients that are not finite. Ask isfinite of every gradient."),
+        Wrong("inf-alone", InfAlone,
+              "It stepped with a gradient that holds nan, though not with one that holds inf. "
+              "isfinite() says no to all three.", sure=True),
+        Wrong("nan-alone", NanAlone,
+              "It stepped with a gradient that holds inf, though not with one that holds nan. "
+              "isfinite() says no to all three."),
+        Wrong("upwards-alone", UpwardsAlone,
+              "It stepped with a gradient that holds -inf, though not with inf. isfinite() says no "
+              "to all three.", sure=True),
+        Wrong("last-gradient", LastGradient),
+        Wrong("zeroes", Zeroes,
+              "optimizer.step() was called in an update with gradients that are not finite, and "
+              "the weights moved as if those were 0: momentum, averages and counters moved, too. "
+              "Do not step at all.", sure=True),
+        Wrong("looks-at-step", LooksAtStep,
+              "It stepped after a ceiling on each number had cut an inf down to a number. Look at "
+              "the gradients in unscale(), and remember.", sure=True),
+        Wrong("never-backs-off", NeverBacksOff,
+              "The scale stayed where it was after an update that overflowed. Multiply it by "
+              "backoff."),
+        Wrong("never-grows", NeverGrows,
+              "The scale never grew. After interval good updates in a row, multiply it by growth."),
+        Wrong("skip-keeps-count", SkipKeepsCount,
+              "A skipped update did not start the count again: interval counts good updates in a "
+              "row."),
+        Wrong("grows-on-and-on", GrowsOnAndOn,
+              "After a growth the scale grew again in the next update. Count from 0 after each "
+              "growth."),
+        Wrong("one-too-late", OneTooLate,
+              "The scale grew one good update late: with interval 3 it grows in the update() after "
+              "the third."),
+        Wrong("divides-by-backoff", DividesByBackoff,
+              "After an overflow the scale became larger. backoff is a factor below 1: multiply "
+              "by it."),
+        Wrong("fixed-factors", FixedFactors),
+        Wrong("tells-nothing", TellsNothing),
+        Wrong("tells-the-skip", TellsTheSkip,
+              "step() returned True where it skipped and False where it stepped: the other way "
+              "round."),
+        Wrong("scales-the-rate", ScalesTheRate),
+        Wrong("shared-by-all", SharedByAll),
+    ),
+    right=(Plain, WithInverse, WithNewTensors),
+)  # fmt: skip
