@@ -110,6 +110,19 @@ plots.plot_reach(reached)
 # the trap: without a word, a plain tensor and a list are neither trained, nor moved, nor saved, whatever
 # `requires_grad` says. Tried, all three claims hold (`course claims F01`, F02, F03).
 
+# %% [markdown]
+# Take one such module through its life: built, backward, a step, a move, saved and loaded. Which tensor
+# does each operation reach? Choose how it keeps a scale and two layers; ● means reached.
+
+# %%
+from course.widgets.registry.widget import ModuleRegistry
+
+ModuleRegistry()
+
+# %% [markdown]
+# Watch the second column: layers in a list do get a gradient, since autograd follows the tensors and not
+# the registers. The step that should use it never sees them, and `zero_grad()` never clears it.
+
 # %% exercise 01b.registers
 
 # %% [markdown]
