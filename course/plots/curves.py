@@ -44,6 +44,37 @@ def plot_history(epochs: Sequence[Mapping[str, Any]], *, title: str = "") -> Fig
     return figure
 
 
+def plot_runs(runs: Mapping[str, Sequence[Mapping[str, Any]]], *, columns: int = 3) -> Figure:
+    """The losses of several runs, one small picture each, to be compared.
+
+    Args:
+        runs: By name, a dictionary per epoch with `train_loss` and `val_loss`.
+        columns: Pictures in a row.
+
+    Source: Lecture 3, figure "Training curves"; ledger S15.
+    """
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    rows = -(-len(runs) // columns)
+    figure = Figure(figsize=(3.1 * columns, 2.3 * rows), layout="constrained")
+    made = figure.subplots(rows, columns, squeeze=False).flat
+    for (name, epochs), ax in zip(runs.items(), made, strict=False):
+        for column, style, colour, label in (
+            ("train_loss", "-", BLUE, "training"), ("val_loss", "--", RED, "validation"),
+        ):  # fmt: skip
+            x, y = np.array(_values(epochs, column)).T
+            ax.plot(x, y, style, color=colour, label=label, linewidth=1.5)
+        top = max(line.get_ydata().max() for line in ax.lines)
+        ax.set(title=name, xlabel="epoch", ylabel="mean loss", ylim=(0, 1.08 * top))
+        ax.spines[["top", "right"]].set_visible(False)
+        whole_numbers(ax)
+    for ax in list(made):  # what is left of the last row
+        ax.set_visible(False)
+    figure.axes[0].legend(fontsize=8, frameon=False)
+    return figure
+
+
 def _dictionaries(epochs: Any) -> list[Mapping[str, Any]]:
     epochs = list(epochs) if isinstance(epochs, Iterable) else [epochs]
     for epoch in epochs:

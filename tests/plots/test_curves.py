@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from course.plots.curves import plot_history
+from course.plots.curves import plot_history, plot_runs
 from course.worked import compute
 
 
@@ -65,3 +65,13 @@ def test_numbers_of_any_library_are_drawn(kind):
 def test_what_is_no_epoch_is_said(epochs):
     with pytest.raises(ValueError, match=r"an epoch is .*: expected a dictionary per epoch"):
         plot_history(epochs)
+
+
+def test_each_run_has_its_own_picture_and_its_own_losses():
+    figure = plot_runs(
+        {"a": run(2.0, 1.0), "b": run(3.0, 0.5, 0.25), "c": run(1.0, 0.9)}, columns=2
+    )
+    shown = [ax for ax in figure.axes if ax.get_visible()]
+    assert [ax.get_title() for ax in shown] == ["a", "b", "c"]
+    assert list(shown[1].lines[0].get_ydata()) == [3.0, 0.5, 0.25]
+    assert list(shown[1].lines[1].get_ydata()) == pytest.approx([3.1, 0.6, 0.35])
