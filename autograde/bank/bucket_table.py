@@ -1,0 +1,341 @@
+"""03f.buckets: a table of buckets from a sample of the mistakes, with ceilings and intervals."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import torch
+
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import Watch
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_index,
+    as_number,
+    as_text,
+    kept,
+)
+
+NAMES = ("blur", "rotation", "label", "rare class", "background", "two objects", "cut off", "dark")
+KEYS = ("bucket", "count", "gain", "low", "high")
+WIDE = 1e-3
+"""Relative: 1.96 and the exact quantile of the normal are both right."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A sample of the mistakes: three of its buckets are equally large, one holds one mistake.
+
+    Of the equal ones, the second in the alphabet is met first, the first last. The sample is a part
+    of the mistakes, but for the third case. `edges`: all in one bucket, then nothing looked at.
+    """
+    names = source.shuffled(NAMES)[: source.integer(5, 7)]
+    names[1:4] = sorted(names[1:4])
+    size = source.integer(5, 9)
+    counts = [size + 3, size, size, size, 1, *(size - 2 - i for i, _ in enumerate(names[5:]))]
+    sample = source.shuffled(
+        [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
+    )
+    for name in (names[3], names[2]):
+        sample.remove(name)
+        sample.insert(0, name)
+    if part == "edges":
+        sample = [names[0]] * size if source.index == 0 else []
+    mistakes = len(sample) + (source.integer(10, 60) if source.index < 2 else 0)
+    examples = mistakes + source.choice(range(150, 900))
+    return {"sample": sample, "mistakes": mistakes, "examples": examples}
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Names in their order; counts, gains and ends by name."""
+    sample = list(case["sample"])
+    watch = Watch(data=[sample])
+    returned = function(sample, case["mistakes"], case["examples"])
+    read = {
+        "names": lambda: [_name(row) for row in _rows(returned)],
+        "count": lambda: _column(returned, "count", as_index, "a count"),
+        "gain": lambda: _column(returned, "gain", as_number, "a gain in points"),
+        "low": lambda: _column(returned, "low", as_number, "the lower end"),
+        "high": lambda: _column(returned, "high", as_number, "the upper end"),
+    }
+    return {**{key: kept(one) for key, one in read.items()}, "disturbed": watch.changed()}
+
+
+def _rows(returned: Any) -> list[dict[str, Any]]:
+    if not isinstance(returned, (list, tuple)):
+        kind = type(returned).__name__
+        raise AnswerError(f"Return a list with a dictionary per bucket; what came was a {kind}.")
+    for row in returned:
+        if not isinstance(row, dict) or not set(KEYS) <= set(row):
+            seen = f"the keys {list(row)}"[:60] if isinstance(row, dict) else type(row).__name__
+            raise AnswerError(f"Each row is a dictionary with {', '.join(KEYS)}; one was {seen}.")
+    return list(returned)
+
+
+def _name(row: dict[str, Any]) -> str:
+    return as_text(row["bucket"], "a bucket's name")
+
+
+def _column(returned: Any, key: str, read: Any, what: str) -> dict[str, Any]:
+    return {_name(row): read(row[key], what) for row in _rows(returned)}
+
+
+def _table(sample, scale, ends) -> list[dict[str, Any]]:
+    """Rows in the right order; `ends(count, n)` are those of the share, `scale` makes points."""
+    counts = Counter(sample)
+    rows = []
+    for name in sorted(counts, key=lambda name: (-counts[name], name)):
+        low, high = ends(counts[name], len(sample))
+        gain = scale * counts[name] / len(sample)
+        rows.append({"bucket": name, "count": counts[name], "gain": gain,
+                     "low": scale * low, "high": scale * high})  # fmt: skip
+    return rows
+
+
+def _wilson(count, n, z=1.96):
+    share, shrink = count / n, 1 + z**2 / n
+    middle = (share + z**2 / (2 * n)) / shrink
+    half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / shrink
+    return middle - half, middle + half
+
+
+def _exactly(count, n):
+    from scipy.stats import binomtest
+
+    return tuple(binomtest(count, n).proportion_ci(0.95, method="wilson"))
+
+
+def reference(sample, num_mistakes, num_examples):
+    """The ends of the share are scipy's."""
+    return _table(sample, 100 * num_mistakes / num_examples, _exactly)
+
+
+def plain(sample, num_mistakes, num_examples):
+    return _table(sample, 100 * num_mistakes / num_examples, _wilson)
+
+
+def _with_ends(ends):
+    def wrong(sample, num_mistakes, num_examples):
+        return _table(sample, 100 * num_mistakes / num_examples, ends)
+
+    return wrong
+
+
+def _scaled(scale):
+    def wrong(sample, num_mistakes, num_examples):
+        return _table(sample, scale(len(sample), num_mistakes, num_examples), _wilson)
+
+    return wrong
+
+
+def _row_by_row(change):
+    def wrong(sample, num_mistakes, num_examples):
+        table = plain(sample, num_mistakes, num_examples)
+        return [{**row, **change(row, sample, num_mistakes, num_examples)} for row in table]
+
+    return wrong
+
+
+def _rearranged(change):
+    def wrong(sample, num_mistakes, num_examples):
+        return change(plain(sample, num_mistakes, num_examples), sample)
+
+    return wrong
+
+
+def _normal(count, n):
+    half = 1.96 * math.sqrt(count / n * (1 - count / n) / n)
+    return count / n - half, count / n + half
+
+
+def _clipped(count, n):
+    low, high = _normal(count, n)
+    return max(low, 0.0), min(high, 1.0)
+
+
+def _of_all_mistakes(sample, num_mistakes, num_examples):
+    return _table(sample, 100 * num_mistakes / num_examples, lambda count, n: _wilson(
+        count * num_mistakes / n, num_mistakes))  # fmt: skip
+
+
+share_of_sample = _scaled(lambda n, mistakes, examples: 100)
+sample_is_all = _scaled(lambda n, mistakes, examples: 100 * n / examples)
+not_in_points = _scaled(lambda n, mistakes, examples: mistakes / examples)
+right_ones = _scaled(lambda n, mistakes, examples: 100 * (examples - mistakes) / examples)
+over_the_right = _scaled(lambda n, mistakes, examples: 100 * mistakes / (examples - mistakes))
+normal_interval = _with_ends(_normal)
+normal_clipped = _with_ends(_clipped)
+one_error = _with_ends(lambda count, n: _wilson(count, n, z=1.0))
+ninety = _with_ends(lambda count, n: _wilson(count, n, z=1.645))
+around_the_gain = _with_ends(
+    lambda count, n: (2 * count / n - _wilson(count, n)[1], _wilson(count, n)[1])
+)
+only_the_gain_is_scaled = _row_by_row(lambda row, sample, mistakes, examples: {
+    key: row[key] * examples / mistakes for key in ("low", "high")})  # fmt: skip
+gain_of_the_sample = _row_by_row(lambda row, sample, mistakes, examples: {
+    "gain": 100 * row["count"] / examples})  # fmt: skip
+gain_is_the_share = _row_by_row(lambda row, sample, mistakes, examples: {
+    "gain": 100 * row["count"] / len(sample)})  # fmt: skip
+ends_swapped = _row_by_row(lambda row, *_: {"low": row["high"], "high": row["low"]})
+rounded = _row_by_row(lambda row, *_: {k: round(row[k], 1) for k in ("gain", "low", "high")})
+share_for_count = _row_by_row(lambda row, sample, *_: {"count": row["count"] / len(sample)})
+as_met = _rearranged(lambda rows, sample: sorted(rows, key=lambda r: sample.index(r["bucket"])))
+by_name = _rearranged(lambda rows, sample: sorted(rows, key=lambda r: r["bucket"]))
+smallest_first = _rearranged(lambda rows, sample: rows[::-1])
+ties_as_met = _rearranged(lambda rows, sample: sorted(
+    rows, key=lambda r: (-r["count"], sample.index(r["bucket"]))))  # fmt: skip
+ties_backwards = _rearranged(
+    lambda rows, sample: sorted(rows, key=lambda r: (r["count"], r["bucket"]), reverse=True)
+)
+largest_alone = _rearranged(lambda rows, sample: rows[:1])
+without_singles = _rearranged(lambda rows, sample: [row for row in rows if row["count"] > 1])
+
+
+def with_scipy(sample, num_mistakes, num_examples):
+    from scipy import stats
+
+    rows = []
+    for name, count in sorted(Counter(sample).items(), key=lambda pair: (-pair[1], pair[0])):
+        found = stats.binomtest(count, len(sample)).proportion_ci(method="wilson")
+        points = 100 * num_mistakes / num_examples
+        rows.append(dict(bucket=name, count=count, gain=points * count / len(sample),
+                         low=points * found.low, high=points * found.high))  # fmt: skip
+    return rows
+
+
+def with_tensors(sample, num_mistakes, num_examples):
+    if not sample:
+        return []
+    names = sorted(set(sample))
+    counts = torch.tensor([sample.count(name) for name in names], dtype=torch.float64)
+    n, z2 = len(sample), 1.96**2
+    share = counts / n
+    half = (z2 * (share * (1 - share) * n + z2 / 4)).sqrt() / (n + z2)
+    middle = (counts + z2 / 2) / (n + z2)
+    points = 100.0 * num_mistakes / num_examples
+    table = [{"bucket": name, "count": counts[i].long(), "gain": points * share[i],
+              "low": points * (middle[i] - half[i]), "high": points * (middle[i] + half[i])}
+             for i, name in enumerate(names)]  # fmt: skip
+    return sorted(table, key=lambda row: -int(row["count"]))
+
+
+def by_its_roots(sample, num_mistakes, num_examples):
+    """The shares whose own normal interval just reaches what was seen: roots of a quadratic."""
+    import numpy as np
+
+    rows, n = [], len(sample)
+    while sample:
+        name = min(set(sample), key=lambda one: (-sample.count(one), one))
+        count = sample.count(name)
+        p = count / n
+        roots = np.roots([1 + 1.96**2 / n, -(2 * p + 1.96**2 / n), p * p]).real
+        gain, low, high = (100 * num_mistakes / num_examples * x for x in (p, *sorted(roots)))
+        rows.append({"high": high, "low": low, "gain": gain, "count": count, "bucket": name})
+        sample = [other for other in sample if other != name]
+    return rows
+
+
+EXERCISE = Exercise(
+    id="03f.buckets",
+    title="a table of buckets, from a sample",
+    source='Lecture 3, "Error analysis · categorize, then prioritize"',
+    ledger=("N24", "S19", "T28"),
+    minutes=20,
+    difficulty=2,
+    read=("N24", "course.analysis.errors"),
+    hints=(
+        "Three numbers describe the whole: n in the sample, all mistakes, all examples. Which two "
+        "make a share, and which two make points of it?",
+        "The sample says which share of the mistakes a bucket holds; the error rate of the whole "
+        "validation set turns a share into points. The ends are shares as well.",
+        "points = 100 * num_mistakes / num_examples multiplies share, low and high alike; "
+        "sorted(..., key=lambda name: (-counts[name], name)) gives the order.",
+    ),
+    signature="bucket_table(sample, num_mistakes, num_examples)",
+    parts=(
+        Part("order", "buckets in their order, with counts; three are equally large", points=1,
+             cases=3, fields=("names", "count", "disturbed")),
+        Part("gain", "the ceiling of each bucket in points", points=1, cases=3, fields=("gain",)),
+        Part("interval", "the interval of each ceiling", points=1, cases=3,
+             fields=("low", "high")),
+        Part("edges", "a sample of one bucket, and an empty one", points=1, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    tolerance={torch.float32: (WIDE, WIDE)},
+    says={
+        "names": "the buckets in the table's order",
+        "count": "the count of",
+        "gain": "the ceiling of",
+        "low": "the lower end of",
+        "high": "the upper end of",
+    },
+    wrong=(
+        Wrong("share-of-sample", share_of_sample,
+              "Ceilings and their ends are shares of the mistakes, in percent. Points of accuracy "
+              "count all examples: times the error rate."),
+        Wrong("gain-is-the-share", gain_is_the_share,
+              "The ceiling is a share of the sample, in percent. Points of accuracy are that "
+              "share, times the error rate."),
+        Wrong("sample-is-all", sample_is_all,
+              "That takes the sample for all of the mistakes. Those nobody looked at count too: a "
+              "bucket's share, times num_mistakes / num_examples."),
+        Wrong("gain-of-the-sample", gain_of_the_sample,
+              "The ceiling counts the sample's mistakes alone. The bucket has its share of all "
+              "num_mistakes."),
+        Wrong("not-in-points", not_in_points,
+              "Right as shares of all examples; points are 100 times that."),
+        Wrong("right-ones", right_ones,
+              "That multiplies the bucket's share by the accuracy. Only what is wrong can be won: "
+              "multiply by the error rate."),
+        Wrong("over-the-right", over_the_right,
+              "The mistakes were divided by the examples that came out right. The error rate is "
+              "num_mistakes / num_examples."),
+        Wrong("normal-interval", normal_interval,
+              "Those are the ends p ± 1.96 √(p(1 − p)/n), which are too narrow for small buckets. "
+              "Asked is Wilson's interval."),
+        Wrong("normal-clipped", normal_clipped,
+              "Those are the ends p ± 1.96 √(p(1 − p)/n), cut off at 0 and 1. Asked is Wilson's "
+              "interval."),
+        Wrong("one-error", one_error,
+              "Those are Wilson's ends for z = 1, about 68 %. For 95 % z is 1.96."),
+        Wrong("ninety", ninety, "Those are Wilson's ends for 90 %. For 95 % z is 1.96."),
+        Wrong("around-the-gain", around_the_gain,
+              "The upper ends are right, the lower ones lie as far below the share. Wilson's "
+              "interval is not symmetric around it."),
+        Wrong("only-the-gain-is-scaled", only_the_gain_is_scaled,
+              "The ends are shares of the mistakes, in percent. Turn them into points as the gain "
+              "is."),
+        Wrong("of-all-mistakes", _of_all_mistakes,
+              "The interval is that of num_mistakes mistakes looked at. Only the sample was: n is "
+              "its length."),
+        Wrong("ends-swapped", ends_swapped, "The two ends have changed places."),
+        Wrong("rounded", rounded, "Those are rounded to one decimal. Give them as they are."),
+        Wrong("share-for-count", share_for_count),
+        Wrong("as-met", as_met,
+              "The buckets come in the order in which the sample meets them. Sort them by count."),
+        Wrong("by-name", by_name,
+              "The buckets come in the alphabet's order. The largest comes first; the alphabet "
+              "decides between equal ones only."),
+        Wrong("smallest-first", smallest_first, "That is the order the other way round."),
+        Wrong("ties-as-met", ties_as_met,
+              "The counts fall as they should; equal ones come as the sample meets them. Sort "
+              "those by name: (-count, name)."),
+        Wrong("ties-backwards", ties_backwards,
+              "The counts fall as they should; equal ones come in the alphabet's reverse. "
+              "reverse=True turns the names round, too: sort by (-count, name)."),
+        Wrong("largest-alone", largest_alone, "That is the row of the largest bucket alone."),
+        Wrong("without-singles", without_singles,
+              "Buckets of a single mistake are missing. Each bucket of the sample has a row."),
+        *common(plain, "returns-none", "returns-text", "changes-data"),
+    ),
+    right=(plain, with_scipy, with_tensors, by_its_roots),
+)  # fmt: skip

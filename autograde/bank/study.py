@@ -1,0 +1,134 @@
+"""03f.study: a small real study, from the question to a paragraph."""
+
+import math
+
+from autograde.kinds import Fact, Reason, Write
+
+FREE = ("dropout", "smoothing", "longer", "filters")
+"""Changes of `course.analysis.study.CHANGES` that the notebook does not study itself."""
+LEAST = 6
+"""Seeds: with fewer, Student's t widens the interval by more than a third against 1.96."""
+IMAGE = 100 / 1438
+"""Points of one validation image of `load("digits", val_share=0.8)`."""
+ROUNDED = 0.006
+"""How far a difference may be from a whole number of images: two decimals are enough."""
+NEAR = 0.02
+"""Points by which an end of the interval may be off; ends are typed with two decimals."""
+
+
+def numbers(value, least):
+    """Finite numbers in a list of at least so many; None if it is something else."""
+    if not isinstance(value, list) or len(value) < least:
+        return None
+    fit = all(type(v) in (int, float) and math.isfinite(v) for v in value)
+    return [float(v) for v in value] if fit else None
+
+
+def students_interval(differences):
+    """Ends of Student's 95 % interval of the mean."""
+    from course.analysis.ablation import paired_interval
+
+    return paired_interval(differences, 0.95)
+
+
+def known_change(facts):
+    """One of those that are free."""
+    return "" if facts["change"] in FREE else f"Choose one of {', '.join(FREE)}, by its name."
+
+
+def in_images(facts):
+    """A difference per seed, in points, of accuracies over the 1,438 images."""
+    found = numbers(facts["differences"], LEAST)
+    if found is None:
+        return f"A list of at least {LEAST} finite numbers is asked for, one per seed, in points."
+    for place, value in enumerate(found, start=1):
+        if abs(value - IMAGE * round(value / IMAGE)) > ROUNDED:
+            return (
+                f"Number {place}, {value:g}, is not a difference of two accuracies over 1,438 "
+                f"images: those are multiples of {IMAGE:.4f} points. Was it rounded, or is it a "
+                "share?"
+            )
+    if len(set(found)) == 1:
+        return "All differences are equal: did both runs of a pair get the same settings?"
+    if max(map(abs, found)) > 100:
+        return "A difference of more than 100 points came; accuracies run from 0 to 100."
+    return ""
+
+
+def from_the_differences(facts):
+    """Student's interval of their mean."""
+    found, ends = numbers(facts["differences"], LEAST), numbers(facts["interval"], 2)
+    if ends is None or len(ends) != 2 or ends[0] > ends[1]:
+        return "Two numbers are asked for, the lower end first: [-0.2, 0.5]."
+    if found is None:
+        return "The interval is that of the differences: give those first."
+    low, high = students_interval(found)
+    if abs(ends[0] - low) <= NEAR and abs(ends[1] - high) <= NEAR:
+        return ""
+    mean, half = math.fsum(found) / len(found), (high - low) / 2
+    normal = half * 1.96 / _quantile(len(found))
+    if abs(ends[0] - mean + normal) <= NEAR and abs(ends[1] - mean - normal) <= NEAR:
+        return f"That takes 1.96 standard errors. For {len(found)} seeds Student's t is larger."
+    return "That is not Student's 95 % interval of the mean of the differences given."
+
+
+def _quantile(count):
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, count - 1))
+
+
+def follows(facts):
+    """What the interval says."""
+    ends = numbers(facts["interval"], 2)
+    if facts["verdict"] not in ("better", "worse", "unclear"):
+        return "One of better, worse, unclear is asked for."
+    if ends is None or len(ends) != 2:
+        return "The verdict follows from the interval: give that first."
+    said = "better" if ends[0] > 0 else "worse" if ends[1] < 0 else "unclear"
+    if facts["verdict"] == said:
+        return ""
+    where = "holds 0" if said == "unclear" else "lies on one side of 0"
+    return f"Your interval {where}, which does not go with '{facts['verdict']}'."
+
+
+EXERCISE = Write(
+    id="03f.study", title="from a question to a paragraph",
+    source='Lecture 3, "Ablation discipline"', ledger=("T27", "N23", "X02"),
+    minutes=30, difficulty=3, read=("course.analysis.ablate", "T27"),
+    hints=(
+        "Write down the question, and what would count as an answer, before the first run.",
+        "points(data, seed, **CHANGES[name]) less points(data, seed), for seeds 0, 1, 2 ...",
+        "paired_interval(differences, 0.95) gives the interval; its side of 0 is the verdict.",
+    ),
+    question="Study one change of the baseline on the 1,438 validation images, over at least six "
+    "seeds: `dropout`, `smoothing`, `longer` or `filters`. Choose it, and the number of "
+    "seeds, before you see a score. Give the differences as they were computed, variant less "
+    "baseline.",
+    facts=(
+        Fact("change", "which change, by its name", 0.5, known_change),
+        Fact("differences", "points, variant less baseline, one per seed", 1, in_images),
+        Fact("interval", "Student's 95 % interval of their mean: [low, high]", 1,
+             from_the_differences),
+        Fact("verdict", "better, worse or unclear at 95 %", 0.5, follows),
+    ),
+    example={
+        "change": "smoothing",
+        "differences": [0.8345, 0.4868, 0.8345, 0.6954, 1.5299, 1.1127, 0.9736, 1.3213],
+        "interval": [0.69, 1.26], "verdict": "better",
+    },
+    text=Reason(
+        points=4, ask="Write the paragraph that a reviewer would accept: question, change, what "
+        "was held fixed, seeds, difference with interval, what it does not show. Five sentences.",
+        rubric=(
+            (1, "question and rule stand before the result"),
+            (1, "one change; split, data, epochs, seeds held fixed"),
+            (1, "difference with unit, interval, seeds, sensible digits; the verdict follows"),
+            (1, "a limit: one data set, one rate, several changes tried, validation seen before"),
+        ),
+        solution="Does label smoothing of 0.1 help a small network on few images? Before the first "
+        "run we chose eight seeds and a 95 % interval. Network, split, rate, epochs and seeds were "
+        "held fixed. Accuracy on 1,438 images rose by 1.0 points (0.7 to 1.3). It helps here; one "
+        "data set and one rate were tried.",
+    ),
+)  # fmt: skip
