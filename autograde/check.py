@@ -40,7 +40,7 @@ def check(
     function: Any,
     *,
     parts: PartsAsked = "shown",
-    device: str = "cpu",
+    device: str = "auto",
     seed: int | None = None,
 ) -> Result:
     """Check an answer to an exercise on cases nobody has seen before.
@@ -50,7 +50,7 @@ def check(
         function: The student's function, with the signature that the exercise asks for; the answer
             itself where a number, an option or an order is asked for.
         parts: `shown` to students, `hidden` in hidden checks of an instructor's notebook, or `all`.
-        device: Where to compute: `cpu` or `cuda`.
+        device: Where to compute: `cpu`, `cuda`, or as the notebook does, by its variable `device`.
         seed: Of the cases; None draws a fresh one. A verdict names its seed, to be repeated.
 
     Returns:
@@ -63,6 +63,7 @@ def check(
     import torch
 
     from autograde import bank
+    from autograde.devices import of_notebook
     from autograde.kinds import ValueExercise
     from autograde.kit.failing import remember
     from autograde.kit.record import keep_verdict
@@ -84,7 +85,7 @@ def check(
             f"check('{id}', ...) was given the class {function.__name__}; it needs a function: "
             f"def {exercise.signature}."
         )
-    where = torch.device(device)
+    where = of_notebook() if device == "auto" else torch.device(device)
 
     def ask(case: Any) -> Any:
         with written_by_hand(exercise), quiet():

@@ -43,6 +43,9 @@ Assignment = Annotated[
     typer.Argument(help="e.g. 03b-debug-ladder; may be left out if only one was handed in."),
 ]
 Dir = Annotated[Path, typer.Option("--dir", help="The class directory.")]
+Device = Annotated[
+    str, typer.Option("--device", help="Where answers are computed: cpu, cuda, cuda:1, or auto.")
+]
 Students = Annotated[
     str | None, typer.Option(help="Only these, separated by commas: --students ada,ben")
 ]
@@ -178,6 +181,7 @@ def grade(
         float, typer.Option(help="Seconds for a cell; for the notebook 5 times that, or 300.")
     ] = 60.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds for one call by a check.")] = 10.0,
+    device: Device = "cpu",
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="Run them with your own rights. Dangerous.")
     ] = False,
@@ -195,6 +199,7 @@ def grade(
             )
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
+    device = device if scheduler else _chosen(device)
     asked, needs_you = _names(students), []
     known = _handed_in(folder, assignment)
     what = f"handed in nothing for {assignment}"
@@ -225,6 +230,7 @@ def grade(
         scheduler=scheduler,
         force=force,
         trusted=trust_submissions,
+        device=device,
     )
     outcomes = []
     try:
@@ -299,6 +305,15 @@ def regrade(
     elif students:
         print("Nothing was changed. To change it: the same with --apply.")
     raise typer.Exit(2 if any(one.reason for one in found) else 0)
+
+
+def _chosen(device: str) -> str:
+    """The device's name, looked for on this machine; the CPU needs no torch to be found."""
+    if device == "cpu":
+        return device
+    from autograde.devices import chosen
+
+    return str(chosen(device))
 
 
 def _unprotected(folder: Path) -> Iterator[str]:
@@ -378,9 +393,18 @@ def _protections() -> list[tuple[str, bool, str]]:
 
 
 @app.command()
-def doctor() -> None:
-    """Say which protections against hostile submissions this machine gives, by trying them."""
+def doctor(device: Device = "cpu") -> None:
+    """Say which protections against hostile submissions this machine gives, by trying them.
+
+    With --device cuda also which device files a student's process gets to see.
+    """
+    from autograde.devices import files
+
+    let_in = files(_chosen(device))
     found = _protections()
+    if let_in:
+        why = f"device files let in: {', '.join(f'/dev/{name}' for name in let_in)}"
+        found = [*found, (device, True, why)]
     for name, given, why in found:
         print(f"{'yes' if given else 'NO':<4} {name:<18} {why}")
     lacking = sum(not given for _, given, _ in found)

@@ -70,6 +70,8 @@ def _no_constant(name: str) -> None:
 def _pack(value: Any, depth: int) -> Any:
     if depth == 0:
         raise PlainDataError(f"Nested deeper than {MAX_DEPTH} levels.")
+    if isinstance(value, Tensor) and value.device.type not in ("cpu", "meta"):
+        value = value.detach().cpu()
     if type(value) in (Tensor, torch.nn.Parameter):
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in DTYPES or value.layout != torch.strided or value.is_meta:

@@ -26,6 +26,7 @@ import torch
 
 from autograde.by_hand import written_by_hand as written_by_hand
 from autograde.compare import CHANGED, Difference, first_difference
+from autograde.devices import advice
 from autograde.exercise import (
     UNFIT,
     Answer,
@@ -193,7 +194,7 @@ def answer_of(
         text = " ".join(str(fault).split())[:300]
         if _in_our_own_code(fault, function):
             return Raised("AnswerError", _not_understood(exercise, type(fault).__name__, text))
-        return Raised(type(fault).__name__, text + _line_of(fault, function))
+        return Raised(type(fault).__name__, text + _line_of(fault, function) + advice(text))
 
 
 def _look_at_arguments(exercise: Exercise, function: Callable[..., Any]) -> None:

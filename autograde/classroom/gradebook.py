@@ -102,7 +102,8 @@ def _write(job: dict[str, Any]) -> str:
     document["looked_at"] = noted(folder, assignment, job["student"])  # by that earlier grade
     if not reason:
         kept = ("ended", "checks", "notes", "cleaned")
-        document = {"seed": job["seed"], **{k: result[k] for k in kept if k in result}}
+        document = {"seed": job["seed"], "device": job.get("device", "cpu")}
+        document |= {k: result[k] for k in kept if k in result}
         document["looked_at"] = SaveGrades.now
     document["seconds"] = result["seconds"]
     text = json.dumps(document, indent=2, ensure_ascii=False)

@@ -87,6 +87,7 @@ def grade(
     scheduler: str = "",
     force: bool = False,
     trusted: bool = False,
+    device: str = "cpu",
 ) -> Iterator[Outcome]:
     """Grade the submissions of a class, and yield each outcome as it comes.
 
@@ -99,10 +100,11 @@ def grade(
         assignment: Its name; it must have been released, which is when nbgrader learns its cells.
         students: Only these; None takes all.
         limits: Time and memory of a submission.
-        jobs: Processes that grade at the same time; None takes one a core.
+        jobs: Processes that grade at the same time; None takes one a core, and one for a GPU.
         scheduler: Address of a Dask scheduler whose workers grade instead.
         force: Grade also what is unchanged, on the same cases.
         trusted: Run submissions with this user's own rights instead of locked away.
+        device: Where answers are computed: `cpu`, `cuda:0`, or `auto`, as each worker has it.
 
     Raises:
         FileNotFoundError: Nothing was handed in.
@@ -112,8 +114,8 @@ def grade(
     submissions = find_submissions(folder, assignment, students)
     about = read_assignment(folder, assignment)
     with (
-        ClassRun(folder, about, limits, trusted=trusted) as run,
-        closing(_workers(jobs, scheduler, limits)) as graders,
+        ClassRun(folder, about, limits, trusted=trusted, device=device) as run,
+        closing(_workers(jobs, scheduler, limits, device)) as graders,
     ):
         written = _written_before(folder, about)
         yield from run.grade(submissions, graders, written=written, force=force)
@@ -124,13 +126,14 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _workers(jobs: int | None, scheduler: str, limits: Limits) -> Workers:
+def _workers(jobs: int | None, scheduler: str, limits: Limits, device: str) -> Workers:
     if scheduler:
         from autograde.classroom.cluster import Cluster
 
         return Cluster(scheduler, GRADERS)
     patience_s = max(3600.0, 2 * limits.notebook_s)
-    return Crew(GRADERS, jobs or usable_cores(), patience_s=patience_s)
+    jobs = jobs or (usable_cores() if device == "cpu" else 1)
+    return Crew(GRADERS, jobs, patience_s=patience_s)
 
 
 class ClassRun:
@@ -143,8 +146,10 @@ class ClassRun:
         limits: Limits,
         *,
         trusted: bool = False,
+        device: str = "cpu",
         writer: str = WRITER,
     ) -> None:
+        self.device = device
         self.folder, self.assignment, self.limits = folder, assignment, limits
         self.isolation = isolation_for(folder, trusted=trusted)
         path = journal_path(folder, assignment.name)
@@ -220,7 +225,7 @@ class ClassRun:
         """Hand a submission to a grader, or its kept result straight to the writer."""
         known = self.known.setdefault(submission.student, Known())
         seed = known.seeds.get(submission.sha) or new_seed()
-        job = job_for(submission, self.plain, self.limits, self.isolation, seed)
+        job = job_for(submission, self.plain, self.limits, self.isolation, seed, self.device)
         kept = None if force else self._kept(job, known)
         if kept is not None:
             self._write(job, kept)
@@ -265,6 +270,7 @@ class ClassRun:
             event="graded",
             graded=result["graded"],
             seed=job["seed"],
+            device=job.get("device", "cpu"),
             seconds=result["seconds"],
             reason=result["reason"],
             notes=result["notes"],
@@ -327,6 +333,7 @@ def job_for(
     limits: Limits,
     isolation: dict[str, Any],
     seed: int,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """What a grader needs to know about a submission, but for its text."""
     return {
@@ -338,6 +345,7 @@ def job_for(
         "limits": asdict(limits),
         "isolation": isolation,
         "seed": seed,
+        "device": device,
     }
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import torch
 
-from autograde import bank
+from autograde import bank, devices
 from autograde.check import as_html, message
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
@@ -40,7 +41,7 @@ def mark(job: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         job: `path` (for messages), `folder` (whose files the student's process may see), `text`
-            (of the notebook), `assignment`, `limits`, `isolation` and `seed`.
+            (of the notebook), `assignment`, `limits`, `isolation`, `seed` and `device`.
 
     Returns:
         `graded`; if not, `reason`; `notes` on what is odd; `seconds`; and of a graded one `cells`
@@ -63,10 +64,14 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     restore(cells, assignment["cells"])
     records, shown = [], []
     hidden = tuple(Path(folder) for folder in job["isolation"]["hidden"])
-    isolation = Isolation(trusted=job["isolation"]["trusted"], hidden=hidden)
+    device = str(devices.chosen(job.get("device", "cpu")))
+    isolation = Isolation(
+        trusted=job["isolation"]["trusted"], hidden=hidden, devices=devices.files(device)
+    )
     _same_world(job)
     removed = Removed(cells, given_sources(assignment))
-    with StudentSession(Path(job["folder"]), Limits(**job["limits"]), isolation) as session:
+    limits = Limits(**job["limits"])
+    with StudentSession(Path(job["folder"]), limits, isolation, device) as session:
         session.run(SEED_EVERYTHING.format(_students_seed(seed)))
         for cell in cells:
             if cell["cell_type"] != "code":
@@ -131,7 +136,8 @@ def _referee(
             answer["changed"] = written_change(exercise, sources)  # not what the process says
         return answer
 
-    return judge(exercise, ask, seed=seed, parts=call["parts"])
+    device = torch.device(session.device)
+    return judge(exercise, ask, seed=seed, parts=call["parts"], device=device)
 
 
 def _shown(verdict: Verdict) -> dict[str, Any]:

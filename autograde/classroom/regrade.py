@@ -166,8 +166,12 @@ def preview(
     with closing(graders or Crew(GRADERS, jobs or usable_cores())) as workers:
         isolation = isolation_for(folder, trusted=trusted)
         seeds = {one.student: known[one.student].seeds[one.sha] for one in submissions}
+        device = {one.student: known[one.student].last.get("device", "cpu") for one in submissions}
         jobs_to_do = (
-            job_for(one, about.to_json(), limits, isolation, seeds[one.student]) | _text(one)
+            job_for(
+                one, about.to_json(), limits, isolation, seeds[one.student], device[one.student]
+            )
+            | _text(one)
             for one in submissions
         )
         for job, result in _results(jobs_to_do, workers):

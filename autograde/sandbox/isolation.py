@@ -59,6 +59,8 @@ class Isolation:
     """Run with this user's own rights: only for code that one would run oneself."""
     hidden: tuple[Path, ...] = ()
     """Folders to cover even where they lie inside a readable one, as the class directory."""
+    devices: tuple[str, ...] = ()
+    """Files of /dev that are let in besides the few that every program needs, e.g. `nvidia0`."""
     control_groups: bool = True
     """Let the kernel bound memory and processes, where it grants that; else the keeper counts."""
 
@@ -116,6 +118,7 @@ def lock_away(
         owner=outside if is_root else INSIDE,
         hidden=isolation.hidden,
         covered=covered,
+        devices=isolation.devices,
     )
     if is_root:
         _become(outside)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from autograde import plain
+from autograde.devices import is_lost
 from autograde.exercise import Answer, AnswerError, Case
 from autograde.kinds.value import plain_value
 from autograde.referee import Raised
@@ -50,6 +51,7 @@ class StudentSession:
         submission: Folder whose plain files the process may see, as copies; None for none.
         limits: Time, memory and everything else that is counted.
         isolation: Locked away, unless it says that the code is trusted.
+        device: Where answers are computed, e.g. `cuda:0`.
 
     Raises:
         IsolationError: The process could not be locked away; nothing has run.
@@ -60,8 +62,9 @@ class StudentSession:
         submission: Path | None = None,
         limits: Limits = Limits(),  # noqa: B008
         isolation: Isolation = Isolation(),  # noqa: B008
+        device: str = "cpu",
     ) -> None:
-        self.limits, self.isolation = limits, isolation
+        self.limits, self.isolation, self.device = limits, isolation, device
         self.ended = ""
         """Why the process is no more; empty while it lives."""
         _sweep_once()
@@ -82,6 +85,9 @@ class StudentSession:
         """Whether the last request was interrupted by us, as it took too long."""
         self.is_last = False
         """Whether it had only what was left of the whole notebook's time."""
+        self.ran: list[str] = []
+        """Cells so far, to be run again where an answer has cost the process its device."""
+        self.has_lost_device = False
         self.stuck: dict[str, Raised] = {}
         """Functions that did not answer in time, and are not asked again."""
 
@@ -89,6 +95,8 @@ class StudentSession:
         """Run a cell and return its outputs; an error output where it was stopped."""
         if self.ended:
             return [_error("NotRun", f"This cell was not run: {self.ended}")]
+        self._regain_device()
+        self.ran.append(source)
         reply = self._request({"do": "run", "source": source}, self.limits.cell_s)
         if reply is None:
             return [_error("ProcessEnded", f"The process ended in this cell: {self.ended}")]
@@ -112,6 +120,7 @@ class StudentSession:
             return self.stuck[function]
         if self.ended:
             return Raised("NotAsked", self.ended)
+        self._regain_device()
         packed = base64.b64encode(plain.to_bytes(case)).decode()
         request = {"do": "call", "exercise": exercise_id, "function": function, "case": packed}
         with standing_still(self.process.pid, self.isolation.trusted):
@@ -124,7 +133,10 @@ class StudentSession:
         if reply.get("interrupted"):
             self.stuck[function] = Raised("Timeout", self._out_of_time(self.limits.answer_s))
             return self.stuck[function]
-        return _read_answer(reply.get("answer"))
+        answer = _read_answer(reply.get("answer"))
+        if self.device != "cpu" and isinstance(answer, Raised) and is_lost(answer.text):
+            self.has_lost_device = True
+        return answer
 
     def value_of(self, name: str) -> tuple[Any, str]:
         """A variable of the student's as plain data, and the name typed in the notebook.
@@ -241,7 +253,7 @@ class StudentSession:
     def _start(self) -> None:
         context = parent.warm_context()
         ours, theirs = context.Pipe()
-        about = (theirs, str(self.folder), self.limits, self.isolation)
+        about = (theirs, str(self.folder), self.limits, self.isolation, self.device)
         self.process = context.Process(target=serve, args=about, daemon=True)
         parent.begin(self.process)
         theirs.close()
@@ -259,6 +271,21 @@ class StudentSession:
                 f"A student's process could not be locked away: {hello['fault']}. "
                 "Nothing was run. `autograde doctor` says what this machine lacks."
             )
+
+    def _regain_device(self) -> None:
+        """Begin again in a fresh process where an answer has left the old one without its GPU.
+
+        The cells are run again, on the notebook's own time: the fault costs that answer alone.
+        """
+        if not self.has_lost_device:
+            return
+        self.has_lost_device = False
+        self._kill("")
+        self._start()
+        self._wait_until_ready()
+        for source in self.ran:
+            if not self.ended:
+                self._request({"do": "run", "source": source}, self.limits.cell_s)
 
     def _out_of_time(self, seconds: float) -> str:
         if self.is_last:

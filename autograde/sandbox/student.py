@@ -36,7 +36,9 @@ MAX_OUTPUT = 200_000
 """Characters of one cell's outputs that are kept."""
 
 
-def serve(pipe: Connection, folder: str, limits: Limits, isolation: Isolation) -> None:
+def serve(
+    pipe: Connection, folder: str, limits: Limits, isolation: Isolation, device: str = "cpu"
+) -> None:
     """Answer messages until the pipe closes. Runs in a fork of the warm parent.
 
     The first message goes out unasked: {"ready": true}, or {"fault": why the process could not be
@@ -48,6 +50,7 @@ def serve(pipe: Connection, folder: str, limits: Limits, isolation: Isolation) -
         folder: The submission's private working directory.
         limits: What is counted is set here; time is kept by the other side.
         isolation: Whether the process is locked away.
+        device: Where answers are computed.
     """
     try:
         _settle(Path(folder), limits, isolation, pipe.fileno())
@@ -56,6 +59,9 @@ def serve(pipe: Connection, folder: str, limits: Limits, isolation: Isolation) -
         return
     shell = ready_shell()
     shell.move_to(Path(folder) / ".ipython")
+    shell.device = device
+    if device.startswith("cuda"):
+        _share_gpu(device)
     pipe.send_bytes(b'{"ready": true}')
     while True:
         try:
@@ -122,6 +128,16 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
     ):
         resource.setrlimit(kind, (value, value))
     _reseed()
+
+
+GPU_SHARE = 0.5
+"""Of a GPU's memory; the other half is the referee's, and what CUDA itself takes of both."""
+
+
+def _share_gpu(device: str) -> None:
+    import torch
+
+    torch.cuda.set_per_process_memory_fraction(GPU_SHARE, torch.device(device))
 
 
 def _close_inherited(pipe: int) -> None:
@@ -194,6 +210,8 @@ class Shell:
         self.shell.run_line_magic("matplotlib", "inline")
         pyplot.uninstall_repl_displayhook()  # else each figure is drawn twice, and shown once
         self.traceback: list[str] = []
+        self.device = "cpu"
+        """Where answers are computed."""
         self.hushed = False
         """The cell ends in a semicolon: its value is not shown."""
 
@@ -256,7 +274,7 @@ class Shell:
         case = plain.from_bytes(base64.b64decode(request["case"]))
         try:
             with stubs.while_graded(exercise), written_by_hand(exercise), quiet():
-                answer = answer_of(exercise, function, case, device=torch.device("cpu"))
+                answer = answer_of(exercise, function, case, device=torch.device(self.device))
             if isinstance(answer, Raised):
                 return _raised(answer.kind, answer.text)
             return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}

@@ -29,7 +29,13 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
 def enter(
-    folder: Path, *, disk_bytes: int, owner: int, hidden: Iterable[Path], covered: Iterable[Path]
+    folder: Path,
+    *,
+    disk_bytes: int,
+    owner: int,
+    hidden: Iterable[Path],
+    covered: Iterable[Path],
+    devices: Iterable[str] = (),
 ) -> None:
     """Leave the old root for the new view. Needs a mount namespace of this process's own.
 
@@ -39,12 +45,13 @@ def enter(
         owner: Whose these places are, as a number in this user namespace.
         hidden: Folders that must not be seen, wherever they lie.
         covered: Files and folders of our own packages that are replaced by empty ones.
+        devices: Files of /dev that are let in, besides DEVICES.
     """
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     readable = {path: os.open(path, os.O_PATH) for path in _readable()}
     covers = [path for path in (*hidden, *covered) if _inside(path, readable) and path.exists()]
     kinds = {path: path.is_dir() for path in covers}
-    devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
+    let_in = {name: os.open(f"/dev/{name}", os.O_PATH) for name in (*DEVICES, *devices)}
     handed_in = os.open(folder, os.O_PATH)
 
     kernel.mount("tmpfs", BASE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755,size=4m")
@@ -52,7 +59,7 @@ def enter(
         _writable(path, mode, disk_bytes, owner)
     for path, descriptor in readable.items():
         _bind(path, descriptor)
-    for name, descriptor in devices.items():
+    for name, descriptor in let_in.items():
         _bind(Path("/dev") / name, descriptor, read_only=False)
     for path, is_folder in kinds.items():
         _cover(path, is_folder)
@@ -63,7 +70,7 @@ def enter(
         for place, _folders, files in os.walk(_new(folder)):
             for name in (".", *files):
                 os.chown(os.path.join(place, name), owner, owner, follow_symlinks=False)
-    for descriptor in (*readable.values(), *devices.values(), handed_in):
+    for descriptor in (*readable.values(), *let_in.values(), handed_in):
         os.close(descriptor)
     _processes()
     kernel.enter_root(BASE)

@@ -1,0 +1,100 @@
+"""Which device answers are computed on: what `--device` and `check(device=...)` may say.
+
+Cases are drawn on the CPU from the same seed whatever the device, so one submission gets one
+verdict on each. In a class run only the device that was asked for is let in: a notebook graded on
+the CPU sees no GPU, even where there is one.
+"""
+
+from __future__ import annotations
+
+import sys
+from glob import glob
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+FILES = {"cuda": ("nvidia*", "kfd", "dri/renderD*")}
+"""Under /dev, by kind of device: NVIDIA's, and AMD's, which torch calls cuda, too."""
+LOST = ("CUDA error", "HIP error", "device-side assert")
+"""In the text of an exception after which a process cannot use its GPU any more."""
+
+
+class DeviceError(ValueError):
+    """There is no such device; the message says what there is."""
+
+
+def chosen(name: str) -> torch.device:
+    """The device of `--device`.
+
+    Args:
+        name: `cpu`, `cuda`, `cuda:1`, any other that torch knows, or `auto`: an accelerator where
+            there is one, else the CPU.
+
+    Raises:
+        DeviceError: torch does not know it, or this machine has none.
+    """
+    import torch
+
+    if name == "cpu":
+        return torch.device("cpu")
+    here = torch.accelerator.current_accelerator(check_available=True)
+    if name == "auto":
+        return here or torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise DeviceError(f"'{name}' is not a device. Use auto, cpu, cuda, or cuda:1.") from None
+    if here is None or here.type != device.type:
+        has = f"{here.type} and the CPU" if here else "the CPU alone"
+        raise DeviceError(
+            f"there is no {device.type} on this machine, which has {has}. Use --device auto, or "
+            "leave it out."
+        )
+    if (count := torch.accelerator.device_count()) <= (device.index or 0):
+        raise DeviceError(f"'{name}': this machine has {count}, counted from {device.type}:0.")
+    return device
+
+
+def of_notebook() -> torch.device:
+    """The notebook's own choice: its variable `device`, where that names one that is here."""
+    import torch
+
+    from course.engine.placement import choose_device
+
+    said = _variable("device")
+    if not isinstance(said, (str, torch.device)):
+        return torch.device("cpu")
+    try:
+        return choose_device(said)
+    except RuntimeError:
+        return torch.device("cpu")
+
+
+def _variable(name: str) -> Any:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return shell.user_ns.get(name) if shell else None
+
+
+def files(device: str) -> tuple[str, ...]:
+    """What a process needs of /dev for a device, e.g. `nvidia0`; nothing for the CPU."""
+    patterns = FILES.get(device.partition(":")[0], ())
+    return tuple(sorted(path[len("/dev/") :] for p in patterns for path in glob(f"/dev/{p}")))
+
+
+def is_lost(text: str) -> bool:
+    """Whether an exception's text says that its process cannot use the GPU any more."""
+    return any(words in text for words in LOST)
+
+
+def advice(text: str) -> str:
+    """What to do about an exception that speaks of devices; empty for any other."""
+    if "Expected all tensors to be on the same device" in text:
+        return (
+            " Make new tensors where the given ones are, torch.zeros(3, device=inputs.device), and "
+            "move others with .to(inputs.device)."
+        )
+    if "Found no NVIDIA driver" in text or "Torch not compiled with CUDA" in text:
+        return " There is no GPU here: write .to(device) instead of .cuda() or 'cuda'."
+    return ""

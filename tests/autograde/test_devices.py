@@ -1,0 +1,195 @@
+"""A class graded on another device: the same points, and a device that is absent or is lost.
+
+Graders are processes of their own, so the second device has to be there in every one of them:
+torch loads a backend that an installed package names under the entry point `torch.backends`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+import torch
+
+from autograde import check, devices
+from autograde.classroom.release import release
+from tests import second_device as backend
+from tests.short_class import short_class
+
+NAME = "01a-tensors-and-autograd"
+ROOT = Path(__file__).resolve().parents[2]
+STARTED = '''\
+"""Has the second device there for good."""
+
+from contextlib import ExitStack
+
+STACK = ExitStack()
+
+
+def start():
+    import second_device_of_tests
+
+    STACK.enter_context(second_device_of_tests.second_device())
+'''
+
+
+@pytest.fixture(scope="module")
+def with_second_device(tmp_path_factory):
+    """An environment in which every Python process has the second device from the start."""
+    place = tmp_path_factory.mktemp("backend")
+    (place / "second_backend.py").write_text(STARTED, "utf-8")
+    (place / "second_device_of_tests.py").write_bytes(Path(backend.__file__).read_bytes())
+    about = place / "second_backend-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: second-backend\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[torch.backends]\nsecond = second_backend:start\n")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(place), str(ROOT)])}
+
+
+@pytest.fixture(scope="module")
+def handed_in(tmp_path_factory):
+    """A class directory with one right, one blank and one hard-coded submission."""
+    folder = short_class(tmp_path_factory.mktemp("class") / "class", NAME)
+    solved = nbformat.read(folder / "source" / NAME / f"{NAME}.ipynb", as_version=4)
+    released = nbformat.read(release(folder, NAME), as_version=4)
+    for student, notebook in (("ada", solved), ("ben", released), ("cuda", solved)):
+        if student == "cuda":
+            for cell in notebook.cells:
+                if cell.metadata.get("nbgrader", {}).get("solution") and "def " in cell.source:
+                    cell.source += "\n" + _hard_coded(cell.source)
+        path = folder / "submitted" / student / NAME / f"{NAME}.ipynb"
+        path.parent.mkdir(parents=True)
+        nbformat.write(notebook, path)
+    return folder
+
+
+def _hard_coded(source):
+    """The same function over again, for a machine that has a GPU."""
+    name = source.split("def ")[1].split("(")[0]
+    return f'def {name}(*given, **named):\n    return torch.ones(3, device="cuda")\n'
+
+
+def graded(folder, device, environment, *, trusted):
+    """Exit status and words of a class run, and all verdicts."""
+    command = [sys.executable, "-m", "autograde.cli", "grade", NAME, "--dir", str(folder), "--force"]
+    command += ["--device", device, "--jobs", "1", "--answer-timeout", "60"]
+    command += ["--trust-submissions"] if trusted else []
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    found = {
+        path.stem: json.loads(path.read_text("utf-8"))
+        for path in (folder / "verdicts" / NAME).glob("*.json")
+    }
+    return ran, found
+
+
+@pytest.mark.slow
+def test_a_class_gets_the_same_points_on_either_device(handed_in, with_second_device, isolation):
+    by_device = {}
+    for device in ("cpu", "second_device"):
+        ran, verdicts = graded(handed_in, device, with_second_device, trusted=isolation.trusted)
+        assert "3 of 3 submissions graded" in ran.stdout, ran.stderr
+        assert {verdict["device"] for verdict in verdicts.values()} == {device}
+        by_device[device] = {
+            student: {
+                check["grade_id"]: (check["points"], check["status"]) for check in v["checks"]
+            }
+            for student, v in verdicts.items()
+        }
+    assert by_device["cpu"] == by_device["second_device"]
+    points = {s: sum(p for p, _ in checks.values()) for s, checks in by_device["cpu"].items()}
+    assert points["ben"] == 0 < points["cuda"] < points["ada"]
+    words = " ".join(check["message"] for check in verdicts["cuda"]["checks"])
+    assert "write .to(device) instead of .cuda()" in " ".join(words.split())
+
+
+@pytest.mark.slow
+def test_a_device_that_is_not_there_is_said_in_one_line_and_nothing_is_graded(handed_in):
+    before = {path: path.read_bytes() for path in (handed_in / "verdicts").rglob("*.json")}
+    ran, _ = graded(handed_in, "xpu:3", dict(os.environ), trusted=True)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("autograde: there is no xpu on this machine")
+    assert len(ran.stderr.splitlines()) == 1
+    assert before == {path: path.read_bytes() for path in (handed_in / "verdicts").rglob("*.json")}
+
+
+LOSES = '''
+import json, torch
+from autograde.sandbox.isolation import Isolation
+from autograde.sandbox.limits import Limits
+from autograde.sandbox.session import StudentSession
+from autograde import bank
+exercise = bank.load("{id}")
+case = exercise.cases(exercise.parts[0], 0)[0]
+with StudentSession(None, Limits(), Isolation(trusted=True), "second_device") as session:
+    session.run("lost = False\\nimport os")
+    session.run("""
+def loses(*given, **named):
+    global lost
+    lost = True
+    raise RuntimeError("CUDA error: device-side assert triggered")
+def honest(*given, **named):
+    if lost:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+    raise ValueError("still here")
+""")
+    first = os = session.process.pid
+    texts = [session.ask(exercise.id, name, case).text for name in ("honest", "loses", "honest")]
+    print(json.dumps([texts, first != session.process.pid]))
+'''
+
+
+@pytest.mark.slow
+def test_an_answer_that_costs_the_process_its_device_costs_itself_alone(with_second_device):
+    script = LOSES.format(id="03a.clip")
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=with_second_device, capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    texts, is_another = json.loads(ran.stdout)
+    assert ["still here" in text for text in texts] == [True, False, True]
+    assert "device-side assert" in texts[1] and is_another
+
+
+def test_check_follows_the_notebooks_device(monkeypatch):
+    seen = []
+
+    def clip_grads(parameters, max_norm):
+        parameters = list(parameters)
+        seen.append(parameters[0].device.type)
+        raise ValueError("seen")
+
+    shell = SimpleNamespace(user_ns={})
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    with backend.second_device() as device:
+        for said in (None, device, "auto", "no such device", 3):
+            shell.user_ns["device"] = said
+            check("03a.clip", clip_grads)
+    assert dict.fromkeys(seen) == dict.fromkeys(["cpu", backend.NAME])
+    assert devices.of_notebook() == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("gpu0", "is not a device"), ("cuda:9", "no cuda on this machine|counted from"), ("", "not")],
+)
+def test_an_odd_device_is_refused_with_what_there_is(name, words):
+    with pytest.raises(devices.DeviceError, match=words):
+        devices.chosen(name)
+
+
+def test_tensors_of_two_devices_are_told_how_to_meet(device):
+    if device.type == "cpu":
+        pytest.skip("one device is not two")
+
+    def clip_grads(parameters, max_norm):
+        for parameter in parameters:
+            parameter.grad += torch.zeros(parameter.shape, device="cpu")
+
+    message = " ".join(check("03a.clip", clip_grads, device=str(device), seed=0).message.split())
+    assert "Expected all tensors to be on the same device" in message
+    assert "torch.zeros(3, device=inputs.device)" in message
