@@ -49,6 +49,9 @@ readme: setup ## The tables of README and docs/, made by the commands
 bench: setup ## Benchmarks; one of them: make bench TARGET=engine
 	for target in $(TARGET); do $(BIN)/python -m tests.bench.$$target || exit 1; done
 
+gpu: setup ## What waits for a GPU: its tests, claims and benchmarks, on one page
+	$(BIN)/python -m tests.bench.gpu
+
 lint: setup ## ruff, as the house formats
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
@@ -60,4 +63,4 @@ lock: ## Compile requirements.lock and environment.yml again from pyproject.toml
 clean: ## Remove what was made (not .venv)
 	rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info
 
-.PHONY: help setup demo test thorough lab notebooks readme bench lint lock clean
+.PHONY: help setup demo test thorough lab notebooks readme bench gpu lint lock clean

@@ -75,7 +75,16 @@ def _hard_coded(source):
 
 def graded(folder, device, environment, *, trusted):
     """Exit status and words of a class run, and all verdicts."""
-    command = [sys.executable, "-m", "autograde.cli", "grade", NAME, "--dir", str(folder), "--force"]
+    command = [
+        sys.executable,
+        "-m",
+        "autograde.cli",
+        "grade",
+        NAME,
+        "--dir",
+        str(folder),
+        "--force",
+    ]
     command += ["--device", device, "--jobs", "1", "--answer-timeout", "60"]
     command += ["--trust-submissions"] if trusted else []
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
