@@ -1,0 +1,355 @@
+"""03d.recompute: activation checkpointing, a block that is run again in backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from course.from_scratch.recompute import recomputed as reference
+
+MAY = frozenset({"grads", "random"})
+"""What forward and backward may change."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A chain of one block or of three, with what the part asks about in it."""
+    width, hidden = source.integer(2, 4), source.integer(5, 7)
+    num_blocks = 3 if part == "chain" else 1
+    shapes = [(hidden, width), (hidden,), (width, hidden), (width,)]
+    rows = source.integer(8, 9)  # more than any size of a weight, so that activations are told
+    return {
+        "blocks": [[source.normal(*shape) for shape in shapes] for _ in range(num_blocks)],
+        "inputs": source.normal(rows, width),
+        "slopes": source.normal(rows, width),
+        "stale": [source.normal(*shape) for shape in shapes]
+        if part in ("same", "chain") and source.index == 1
+        else [],
+        "asks": part != "first" and not (part == "chain" and source.index == 0),
+        "frozen": part == "chain",
+        "dropout": 0.5 if part in ("random", "chain") else 0.0,
+        "dtype": "float64" if source.index == 1 else "float32",
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Outputs, gradients, what was kept, how often each block ran, and the next random number."""
+    dtype = getattr(torch, case["dtype"])
+    blocks = _blocks(case, device, dtype)
+    inputs = case["inputs"].to(device, dtype).requires_grad_(case["asks"])
+    slopes = case["slopes"].to(device, dtype)
+    runs = [0]
+    for block in blocks:
+        block.register_forward_hook(lambda *_: runs.__setitem__(0, runs[0] + 1))
+    watch = Watch(blocks, data=[inputs, slopes])
+    torch.default_generator.manual_seed(1 + len(slopes))
+    outputs, kept = inputs, _Kept(blocks)
+    with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor):
+        for block in blocks:
+            outputs = _tensor(function(block, outputs))
+    first, joined = runs[0], outputs.requires_grad
+    if joined:
+        (outputs * slopes).sum().backward()
+    return {
+        "outputs": outputs.detach().cpu(),
+        "joined": joined,
+        "inputs": _grad(inputs),
+        "grads": [_grad(p) for p in blocks.parameters()],
+        "kept": kept.numbers > len(blocks) * inputs.numel(),
+        "runs": [first, runs[0]],
+        "after": torch.rand(2),
+        "disturbed": watch.changed(MAY),
+    }
+
+
+class Mask(nn.Module):
+    """Dropout whose mask comes from the CPU's random numbers, on whichever device it is used."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.p:
+            return x
+        keep = torch.rand(x.shape, device="cpu") >= self.p
+        return x * keep.to(x.device, x.dtype) / (1 - self.p)
+
+
+class _Kept:
+    """Counts the numbers that autograd saves for backward, besides whole weights."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.numbers, self.weights = 0, {p.numel() for p in model.parameters()}
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        self.numbers += 0 if tensor.numel() in self.weights else tensor.numel()
+        return tensor
+
+
+def _blocks(case: Case, device: torch.device, dtype: torch.dtype) -> nn.ModuleList:
+    """Linear, tanh, dropout, linear, with the case's weights and gradients left over."""
+    blocks = nn.ModuleList()
+    for values in case["blocks"]:
+        hidden, width = values[0].shape
+        drop = Mask(case["dropout"])
+        block = nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), drop, nn.Linear(hidden, width))
+        for parameter, value in zip(block.parameters(), values, strict=True):
+            parameter.data.copy_(value)
+        blocks.append(block)
+    blocks.to(device, dtype)
+    if case["frozen"]:
+        blocks[0][0].weight.requires_grad_(False)
+    for parameter, grad in zip(blocks[0].parameters(), case["stale"], strict=False):
+        parameter.grad = grad.to(device, dtype) if parameter.requires_grad else None
+    return blocks
+
+
+def _tensor(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    kind = type(value).__name__
+    raise AnswerError(f"It returned a {kind}: return the block's output, one tensor.")
+
+
+def _grad(tensor: Tensor) -> Tensor | None:
+    return None if tensor.grad is None else tensor.grad.detach().cpu().clone()
+
+
+def _again(block: nn.Module, inputs: Tensor, state: Tensor | None) -> Tensor:
+    """The block's output with a graph, from a state of the random numbers if there is one."""
+    if state is None:
+        with torch.enable_grad():
+            return block(inputs)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.set_rng_state(state)
+        return block(inputs)
+
+
+def recomputing(
+    *,
+    arguments: Callable[[nn.Module], list[Tensor]] = lambda block: [
+        p for p in block.parameters() if p.requires_grad
+    ],
+    before: Callable[[nn.Module], Any] = lambda block: None,
+    state: Callable[[], Tensor | None] = torch.get_rng_state,
+    again: Callable[..., Tensor] = _again,
+    keep: Callable[..., tuple[Tensor, ...]] = lambda inputs, outputs: (inputs,),
+    change: Callable[[Tensor, list], tuple] = lambda inputs, grads: (inputs, *grads),
+) -> Callable[[nn.Module, Tensor], Tensor]:
+    """A right answer; each argument is a place for one mistake.
+
+    Args:
+        arguments: What goes into the Function besides the inputs.
+        before: Done to the block before forward.
+        state: Taken before forward, and handed to `again`.
+        again: Runs the block in backward.
+        keep: What is saved for backward, from inputs and outputs.
+        change: What backward returns, from the inputs' gradient and the arguments'.
+    """
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, block, inputs, *parameters):
+            before(block)
+            ctx.block, ctx.state, ctx.parameters = block, state(), parameters
+            outputs = block(inputs)
+            ctx.save_for_backward(*keep(inputs, outputs))
+            return outputs
+
+        @staticmethod
+        def backward(ctx, slope):
+            inputs = ctx.saved_tensors[0].detach().requires_grad_()
+            outputs = again(ctx.block, inputs, ctx.state)
+            grads = torch.autograd.grad(outputs, [inputs, *ctx.parameters], slope)
+            return None, *change(grads[0], list(grads[1:]))
+
+    return lambda block, inputs: Twice.apply(block, inputs, *arguments(block))
+
+
+plain_function = recomputing()
+mask_drawn_again = recomputing(state=lambda: None)
+doubled = recomputing(change=lambda inputs, grads: (inputs, *[2 * grad for grad in grads]))
+inputs_without = recomputing(change=lambda _inputs, grads: (None, *grads))
+outputs_kept = recomputing(keep=lambda inputs, outputs: (inputs, outputs.clone()))
+in_eval_mode = recomputing(before=lambda block: block.eval())
+
+
+def _rewound(block, inputs, state):
+    torch.set_rng_state(state)
+    with torch.enable_grad():
+        return block(inputs)
+
+
+def _seeded(block, inputs, _state):
+    torch.manual_seed(0)
+    with torch.enable_grad():
+        return block(inputs)
+
+
+random_rewound = recomputing(again=_rewound)
+seeded = recomputing(before=lambda _block: torch.manual_seed(0), again=_seeded)
+
+
+def everything_kept(block, inputs):
+    return block(inputs)
+
+
+def no_way_back(block, inputs):
+    with torch.no_grad():
+        return block(inputs)
+
+
+def inputs_detached(block, inputs):
+    return plain_function(block, inputs.detach())
+
+
+class _Inside(torch.autograd.Function):
+    """The inputs alone are its arguments; the parameters' gradients are added on the way."""
+
+    @staticmethod
+    def forward(ctx, block, inputs, *_joined):
+        ctx.block, ctx.state = block, torch.get_rng_state()
+        ctx.save_for_backward(inputs)
+        return block(inputs)
+
+    @staticmethod
+    def backward(ctx, slope):
+        (inputs,) = ctx.saved_tensors
+        inputs = inputs.detach().requires_grad_()
+        torch.autograd.backward(_again(ctx.block, inputs, ctx.state), slope)
+        return None, inputs.grad, None
+
+
+def inputs_alone(block, inputs):
+    return _Inside.apply(block, inputs, torch.zeros(1))
+
+
+def with_a_dummy(block, inputs):
+    return _Inside.apply(block, inputs, torch.zeros(1, requires_grad=True))
+
+
+class _Overwriting(_Inside):
+    @staticmethod
+    def backward(ctx, slope):
+        for parameter in ctx.block.parameters():
+            parameter.grad = None
+        return _Inside.backward(ctx, slope)
+
+
+def overwritten(block, inputs):
+    return _Overwriting.apply(block, inputs, torch.zeros(1, requires_grad=True))
+
+
+def twice_at_once(block, inputs):
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        outputs = block(inputs)
+    again = _again(block, inputs, state)
+    return again + (outputs - again).detach()
+
+
+def by_hooks(block, inputs):
+    """What autograd would save is counted instead, and made when the first of it is asked for."""
+    state, asked, made = torch.get_rng_state(), [0], []
+
+    def pack(_tensor):
+        asked[0] += 1
+        return asked[0] - 1
+
+    def unpack(number):
+        if not made:
+            with torch.autograd.graph.saved_tensors_hooks(
+                lambda tensor: made.append(tensor.detach()), lambda nothing: nothing
+            ):
+                _again(block, inputs.detach().requires_grad_(inputs.requires_grad), state)
+        return made[number]
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        return block(inputs)
+
+
+EXERCISE = Exercise(
+    id="03d.recompute",
+    title="run a block again in backward",
+    source='Annotated-loop essay, "The forward pass"',
+    ledger=("C30", "F51"),
+    minutes=20,
+    difficulty=3,
+    read=("F51", "torch.autograd.Function"),
+    hints=(
+        "A torch.autograd.Function has a forward() without a graph and a backward() of your own. "
+        "What must backward() have, to make everything else again?",
+        "In backward(): with torch.enable_grad(), run the block on inputs.detach() that ask for a "
+        "gradient, then torch.autograd.grad(outputs, [inputs, *parameters], slope).",
+        "Call Twice.apply(block, inputs, *parameters): one gradient is returned per argument, "
+        "None for the block. Keep torch.get_rng_state(), and set it within "
+        "torch.random.fork_rng(devices=[]).",
+    ),
+    signature="recomputed(block, inputs)",
+    parts=(
+        Part("same", "the output, and gradients added to what is there", points=1,
+             fields=("outputs", "inputs", "grads", "kept", "disturbed")),
+        Part("first", "inputs that need no gradient", points=1, fields=("joined", "grads", "kept")),
+        Part("kept", "the inputs alone kept, the block run twice", points=1,
+             fields=("joined", "kept", "runs")),
+        Part("random", "dropout's mask, and the random numbers after it", points=1,
+             fields=("outputs", "grads", "after", "kept")),
+        Part("chain", "three blocks, with a frozen weight", points=1, hidden=True,
+             fields=("outputs", "inputs", "grads", "after", "kept")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "outputs": "the output",
+        "joined": "whether the output has a graph",
+        "inputs": "the inputs' gradient",
+        "grads": "after backward(), the gradient of parameter (counted from 0)",
+        "kept": "whether more than the inputs was kept for backward",
+        "runs": "how often the block ran before backward() and altogether:",
+        "after": "the next random number after backward()",
+        "disturbed": "what it changed besides",
+    },
+    by_hand=(torch.utils.checkpoint.checkpoint,),
+    wrong=(
+        Wrong("everything-kept", everything_kept,
+              "Autograd kept more than the inputs, and the block ran once. Run it without a graph, "
+              "and again in backward().", sure=True),
+        Wrong("no-way-back", no_way_back,
+              "The output holds no graph, whether or not the inputs need a gradient: nothing flows "
+              "back. A torch.autograd.Function gives it a backward() of your own.", sure=True),
+        Wrong("inputs-alone", inputs_alone,
+              "Where the inputs need no gradient, as in the first block, the output has no graph, "
+              "and the block's weights get none. Hand the parameters to apply(), too.", sure=True),
+        Wrong("inputs-without", inputs_without,
+              "The weights have their gradients and the inputs have none: the block before this "
+              "one would get nothing. Return one for the inputs, too.", sure=True),
+        Wrong("inputs-without", inputs_detached),
+        Wrong("mask-drawn-again", mask_drawn_again,
+              "With dropout, the output is that of one mask and the gradients are those of "
+              "another. Set the state of the random numbers before the second run to what it was "
+              "before the first."),
+        Wrong("random-rewound", random_rewound,
+              "The gradients are right, and the next random number is one that was drawn before: "
+              "backward() left the old state behind. torch.random.fork_rng() puts it back."),
+        Wrong("seeded", seeded),
+        Wrong("doubled", doubled,
+              "The weights' gradients are twice as long as they should be. Either return them from "
+              "backward(), or let them be added to .grad inside it."),
+        Wrong("overwritten", overwritten,
+              "The gradients that were there before are gone. backward() adds to .grad.",
+              sure=True),
+        Wrong("outputs-kept", outputs_kept),
+        Wrong("in-eval-mode", in_eval_mode),
+        Wrong("twice-at-once", twice_at_once,
+              "The block ran twice before backward(), and what lies inside it was kept. The second "
+              "run belongs into backward().", sure=True),
+    ),
+    right=(plain_function, with_a_dummy, by_hooks),
+)  # fmt: skip
