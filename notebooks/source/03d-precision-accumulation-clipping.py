@@ -402,19 +402,60 @@ memory["batch"] = int((q.g - fixed) * 1000 // (2 * q.a))
 # ## 3.8 Compute it twice
 #
 # Activation checkpointing keeps a block's inputs alone: forward runs without a graph, and backward runs the
-# block once more, with one (C30, F51). Four blocks of three layers. **Guess:** which share of the bytes that
-# were kept for backward is still kept?
+# block once more, with one (C30, F51). Torch has it as `torch.utils.checkpoint`. Written out it shows
+# what it takes: the same random numbers, gradients for the inputs *and* the weights.
+
+# %% exercise 03d.recompute
+# `torch.utils.checkpoint` may not do the work; a `torch.autograd.Function` can. Everything is on the CPU's
+# random numbers, and the block has no BatchNorm.
+def recomputed(block, inputs):
+    """What block(inputs) gives, with the same gradients, for less kept in between.
+
+    The block runs once now, without its activations being kept for backward(), and once more in
+    backward(). Only the inputs and the block's parameters may be kept for it.
+
+    Args:
+        block: A module of one tensor; it may hold dropout, and frozen parameters.
+        inputs: [B, features], with or without requires_grad; not changed.
+
+    Returns:
+        The output, with a graph. backward() through it adds to the .grad of the block's
+        parameters, and of the inputs if they ask for it, what it would add to block(inputs)'s.
+
+    Dropout uses the same mask both times, and after backward() the state of the random numbers is
+    as after block(inputs).
+    """
+    ### BEGIN SOLUTION
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, inputs, *parameters):
+            ctx.random = torch.get_rng_state()
+            ctx.save_for_backward(inputs, *parameters)
+            return block(inputs)
+
+        @staticmethod
+        def backward(ctx, slope):
+            inputs, *parameters = ctx.saved_tensors
+            inputs = inputs.detach().requires_grad_()
+            with torch.random.fork_rng(devices=[]), torch.enable_grad():
+                torch.set_rng_state(ctx.random)
+                outputs = block(inputs)
+            return torch.autograd.grad(outputs, [inputs, *parameters], slope)
+
+    return Twice.apply(inputs, *[p for p in block.parameters() if p.requires_grad])
+    ### END SOLUTION
+
+# %% [markdown]
+# Four blocks of three layers, 64 numbers wide at their ends and 256 inside. **Guess:** which share of the
+# bytes that were kept for backward is still kept?
 
 # %%
 guess("03d.recomputed", ...)
 
 # %%
-from course.from_scratch.recompute import recomputed
-
-
-def make_block(*extra):
+def make_block():
     wide = nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU()
-    return nn.Sequential(*wide, nn.Linear(256, 64), *extra)
+    return nn.Sequential(*wide, nn.Linear(256, 64))
 
 
 def forward(apply, through):
@@ -513,6 +554,16 @@ plots.plot_gaps(gaps, rounding=1e-12)
 # A loss's mean is over what it counts: examples, or the targets that are not ignored. Weigh by that number,
 # over the whole window, and the update is the batch's. No weight helps a BatchNorm, whose mean and variance
 # are the micro-batch's; a LayerNorm looks at one example.
+
+# %% [markdown]
+# Now with everything at once: windows that may be short, targets that may be ignored, a ceiling. Three things
+# are wrong below, and it trains.
+
+# %% exercise 03d.fix-the-window
+# The loop should make one update per window of up to `accum_steps` micro-batches, equal to the update of the
+# joined batch with its gradient clipped once to the joint norm `max_norm`, and list each window's mean loss.
+# The criterion is a mean over the targets that are not `ignore_index`; every micro-batch has at least one.
+# Fix three bugs, change as little as you can: at most ten lines, of which a moved one counts as two.
 
 # %% [markdown]
 # ## 3.11 Three ways to clip
