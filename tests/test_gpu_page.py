@@ -14,7 +14,7 @@ def test_without_a_gpu_nothing_is_run_and_one_line_says_so(capsys):
 
 
 def test_the_trainer_and_the_loop_end_with_the_same_loss(device):
-    found = gpu.engine(device, rounds=1, epochs=1)
+    found = gpu.engine(device, rounds=2, epochs=1)
     assert found["losses"]["trainer"] == pytest.approx(found["losses"]["loop"], rel=1e-6)
     assert found["ratio"] > 0
 
