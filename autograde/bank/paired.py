@@ -1,0 +1,365 @@
+"""03f.paired: two settings compared seed by seed, with Student's interval and a verdict."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import torch
+
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import Watch
+from autograde.exercise import (
+    Answer,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_number,
+    as_text,
+    kept_entries,
+)
+from course.analysis.ablation import paired_interval
+
+LEVELS = (0.9, 0.99, 0.95)
+VERDICTS = ("better", "unclear", "worse", "unclear")
+"""What the first, second, third and fourth case of the verdict's part come to."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Scores by seed, in an order of its own for each of the two; the seeds' luck is shared.
+
+    The mean difference is twice as far from 0 as the interval reaches, or 0.6 times as far. At a
+    level of 0.99 and four seeds all differences are then on one side, and still all is unclear.
+    `shared`: each of the two has seeds that the other lacks.
+    """
+    from scipy.stats import t
+
+    count, level = source.integer(4, 7), LEVELS[source.index % len(LEVELS)]
+    verdict = VERDICTS[(source.index + (part == "interval")) % len(VERDICTS)]
+    if part == "verdict" and source.index == 1:
+        count = 4
+    higher = source.choice((True, False)) if part != "verdict" else source.index in (0, 1)
+    z = source.normal(count).double()
+    z = (z - z.mean()) / z.std()
+    spread = source.uniform(0.2, 0.6)
+    reach = float(t.ppf((1 + level) / 2, count - 1)) * spread / math.sqrt(count)
+    good = verdict == "better" or source.index == 1
+    side = 1 if good == higher else -1
+    mean = side * reach * (2.0 if verdict != "unclear" else 0.6)
+    luck = 80 + 3 * source.normal(count).double()
+    seeds = source.shuffled(range(40))
+    base = {seed: float(x) for seed, x in zip(seeds[:count], luck, strict=True)}
+    other = {seed: float(x + mean + spread * d) for seed, x, d in
+             zip(seeds[:count], luck, z, strict=True)}  # fmt: skip
+    if part == "shared":
+        base |= {seed: 80 + source.uniform(4, 9) for seed in seeds[count : count + 2]}
+        other |= {seed: 80 - source.uniform(4, 9) for seed in seeds[count + 2 : count + 3]}
+    return {"baseline": _mixed(source, base), "variant": _mixed(source, other), "level": level,
+            "higher": higher}  # fmt: skip
+
+
+def _mixed(source: Draw, scores: dict[int, float]) -> list[list[float]]:
+    """Pairs of seed and score in an order of their own."""
+    return [[seed, scores[seed]] for seed in source.shuffled(list(scores))]
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Difference, ends, verdict."""
+    baseline, variant = dict(case["baseline"]), dict(case["variant"])
+    watch = Watch(data=[baseline, variant])
+    returned = function(baseline, variant, case["level"], case["higher"])
+    wanted = {
+        "difference": (as_number, "the mean difference"),
+        "low": (as_number, "the lower end"),
+        "high": (as_number, "the upper end"),
+        "verdict": (as_text, "the verdict"),
+    }
+    return {**kept_entries(returned, wanted), "disturbed": watch.changed()}
+
+
+def _shared(baseline, variant) -> list[float]:
+    return [variant[seed] - baseline[seed] for seed in baseline if seed in variant]
+
+
+def _side(low, high, higher_is_better) -> str:
+    low, high = (low, high) if higher_is_better else (-high, -low)
+    return "better" if low > 0 else "worse" if high < 0 else "unclear"
+
+
+def _said(difference, low, high, higher_is_better) -> dict[str, Any]:
+    return {"difference": difference, "low": low, "high": high,
+            "verdict": _side(low, high, higher_is_better)}  # fmt: skip
+
+
+def reference(baseline, variant, level, higher_is_better):
+    """scipy's paired t-test."""
+    from scipy.stats import ttest_rel
+
+    seeds = sorted(set(baseline) & set(variant))
+    found = ttest_rel([variant[s] for s in seeds], [baseline[s] for s in seeds])
+    low, high = found.confidence_interval(level)
+    difference = statistics.fmean(_shared(baseline, variant))
+    return _said(difference, float(low), float(high), higher_is_better)
+
+
+def _quantile(level, freedom):
+    from scipy.stats import t
+
+    return float(t.ppf((1 + level) / 2, freedom))
+
+
+def _wrong_reach(reach, middle=statistics.fmean):
+    """Symmetric around the middle of the shared differences, with another reach."""
+
+    def wrong(baseline, variant, level, higher_is_better):
+        each = _shared(baseline, variant)
+        half = reach(each, level)
+        center = middle(each)
+        return _said(center, center - half, center + half, higher_is_better)
+
+    return wrong
+
+
+def _error(each):
+    return statistics.stdev(each) / math.sqrt(len(each))
+
+
+plain = _wrong_reach(lambda d, level: _quantile(level, len(d) - 1) * _error(d))
+normal_quantile = _wrong_reach(
+    lambda d, level: statistics.NormalDist().inv_cdf((1 + level) / 2) * _error(d)
+)
+always_two = _wrong_reach(lambda d, level: 1.96 * _error(d))
+always_95 = _wrong_reach(lambda d, level: _quantile(0.95, len(d) - 1) * _error(d))
+one_sided = _wrong_reach(lambda d, level: _quantile(2 * level - 1, len(d) - 1) * _error(d))
+no_root = _wrong_reach(lambda d, level: _quantile(level, len(d) - 1) * statistics.stdev(d))
+over_n = _wrong_reach(lambda d, level: _quantile(level, len(d) - 1) * statistics.stdev(d) / len(d))
+population = _wrong_reach(
+    lambda d, level: _quantile(level, len(d) - 1) * statistics.pstdev(d) / math.sqrt(len(d))
+)
+n_degrees = _wrong_reach(lambda d, level: _quantile(level, len(d)) * _error(d))
+one_error = _wrong_reach(lambda d, level: _error(d))
+around_the_median = _wrong_reach(
+    lambda d, level: _quantile(level, len(d) - 1) * _error(d), statistics.median
+)
+
+
+def own_seeds(baseline, variant, level, higher_is_better):
+    from scipy.stats import ttest_ind
+
+    seeds = [seed for seed in baseline if seed in variant]
+    found = ttest_ind([variant[s] for s in seeds], [baseline[s] for s in seeds])
+    low, high = found.confidence_interval(level)
+    difference = statistics.fmean(_shared(baseline, variant))
+    return _said(difference, float(low), float(high), higher_is_better)
+
+
+def welch(baseline, variant, level, higher_is_better):
+    from scipy.stats import ttest_ind
+
+    seeds = [seed for seed in baseline if seed in variant]
+    found = ttest_ind([variant[s] for s in seeds], [baseline[s] for s in seeds], equal_var=False)
+    low, high = found.confidence_interval(level)
+    difference = statistics.fmean(_shared(baseline, variant))
+    return _said(difference, float(low), float(high), higher_is_better)
+
+
+def _renamed(baseline, variant):
+    """Both with their places for seeds: pairs by position."""
+    pairs = list(zip(baseline.values(), variant.values(), strict=False))
+    return dict(enumerate(a for a, _ in pairs)), dict(enumerate(b for _, b in pairs))
+
+
+def by_position(baseline, variant, level, higher_is_better):
+    return plain(*_renamed(baseline, variant), level, higher_is_better)
+
+
+def all_seeds_in_the_mean(baseline, variant, level, higher_is_better):
+    said = plain(baseline, variant, level, higher_is_better)
+    means = statistics.fmean(variant.values()), statistics.fmean(baseline.values())
+    return said | {"difference": means[0] - means[1]}
+
+
+def missing_as_zero(baseline, variant, level, higher_is_better):
+    seeds = {**baseline, **variant}
+    filled = [{seed: scores.get(seed, 0.0) for seed in seeds} for scores in (baseline, variant)]
+    return plain(*filled, level, higher_is_better)
+
+
+def baseline_less_variant(baseline, variant, level, higher_is_better):
+    said = plain(variant, baseline, level, higher_is_better)
+    return said | {"verdict": plain(baseline, variant, level, higher_is_better)["verdict"]}
+
+
+def all_turned_round(baseline, variant, level, higher_is_better):
+    return plain(variant, baseline, level, higher_is_better)
+
+
+def turned_where_lower_is_better(baseline, variant, level, higher_is_better):
+    if higher_is_better:
+        return plain(baseline, variant, level, True)
+    return plain(variant, baseline, level, True)
+
+
+def higher_always_better(baseline, variant, level, higher_is_better):
+    return plain(baseline, variant, level, True)
+
+
+def _verdict(judge):
+    def wrong(baseline, variant, level, higher_is_better):
+        said = plain(baseline, variant, level, higher_is_better)
+        sign = 1 if higher_is_better else -1
+        each = [sign * d for d in _shared(baseline, variant)]
+        return said | {"verdict": judge(each, said)}
+
+    return wrong
+
+
+sign_decides = _verdict(lambda d, said: "better" if statistics.fmean(d) > 0 else "worse")
+majority = _verdict(
+    lambda d, said: "better" if 2 * sum(x > 0 for x in d) > len(d) else "worse"
+)  # fmt: skip
+all_or_none = _verdict(lambda d, said: "better" if min(d) > 0 else "worse" if max(d) < 0
+                       else "unclear")  # fmt: skip
+always_unclear = _verdict(lambda d, said: "unclear")
+other_words = _verdict(
+    lambda d, said: {"better": "likely useful", "worse": "harmful"}.get(
+        said["verdict"], "within noise")
+)  # fmt: skip
+not_better_is_worse = _verdict(
+    lambda d, said: "better" if said["verdict"] == "better" else "worse"
+)  # fmt: skip
+
+
+def ends_from_zero(baseline, variant, level, higher_is_better):
+    said = plain(baseline, variant, level, higher_is_better)
+    half = said["high"] - said["difference"]
+    return said | {"low": -half, "high": half}
+
+
+def with_numpy(baseline, variant, level, higher_is_better):
+    import numpy as np
+    from scipy import stats
+
+    d = np.array([variant[s] - baseline[s] for s in set(baseline) & set(variant)])
+    low, high = stats.t.interval(level, len(d) - 1, loc=d.mean(), scale=stats.sem(d))
+    sign = 1 if higher_is_better else -1
+    side = "better" if min(sign * low, sign * high) > 0 else "unclear"
+    side = "worse" if max(sign * low, sign * high) < 0 else side
+    return dict(difference=d.mean(), low=low, high=high, verdict=side)
+
+
+def with_tensors(baseline, variant, level, higher_is_better):
+    each = torch.tensor(_shared(baseline, variant), dtype=torch.float64)
+    reach = each.std() / len(each) ** 0.5 * _quantile(level, len(each) - 1)
+    clear = each.mean().abs() > reach
+    good = (each.mean() > 0) == higher_is_better
+    verdict = ("better" if good else "worse") if clear else "unclear"
+    return {"verdict": verdict, "difference": each.mean(), "low": each.mean() - reach,
+            "high": each.mean() + reach}  # fmt: skip
+
+
+def with_one_sample(baseline, variant, level, higher_is_better):
+    from scipy.stats import ttest_1samp
+
+    test = ttest_1samp(_shared(baseline, variant), 0)
+    low, high = test.confidence_interval(confidence_level=level)
+    verdict = "unclear"
+    if test.pvalue < 1 - level:
+        verdict = "better" if (test.statistic > 0) == higher_is_better else "worse"
+    return {"difference": (low + high) / 2, "low": low, "high": high, "verdict": verdict}
+
+
+EXERCISE = Exercise(
+    id="03f.paired",
+    title="better, worse or unclear",
+    source='Lecture 3, "Ablation discipline"',
+    ledger=("T27", "N23"),
+    minutes=15,
+    difficulty=2,
+    read=("T27", "course.analysis.ablate"),
+    hints=(
+        "Which luck do two runs with one seed share, and how do you take it out?",
+        "A difference for each shared seed; of these the mean, and their own standard deviation. "
+        "Student's t belongs to n − 1, and to the level that comes in.",
+        "reach = scipy.stats.t.ppf((1 + level) / 2, n - 1) * stdev(d) / n**0.5; the verdict is "
+        "the side of 0 on which the whole interval lies, turned round where lower is better.",
+    ),
+    signature="compare(baseline, variant, level, higher_is_better)",
+    parts=(
+        Part("difference", "the mean difference", points=1, cases=3,
+             fields=("difference", "disturbed")),
+        Part("interval", "Student's interval, at any level", points=1, cases=3,
+             fields=("low", "high")),
+        Part("verdict", "better, worse, unclear; higher is better, or lower", points=1, cases=4,
+             fields=("verdict",)),
+        Part("shared", "seeds that only one of the two has", points=1, cases=3, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    by_hand=(paired_interval,),
+    says={"difference": "the mean difference", "low": "the lower end", "high": "the upper end",
+          "verdict": "the verdict"},
+    wrong=(
+        Wrong("baseline-less-variant", baseline_less_variant,
+              "Difference and ends have the wrong sign: it is the variant less the baseline."),
+        Wrong("all-turned-round", all_turned_round,
+              "Everything is turned round, the verdict too: baseline and variant have changed "
+              "places."),
+        Wrong("turned-where-lower-is-better", turned_where_lower_is_better,
+              "The verdict is right. Where lower is better, difference and ends have changed their "
+              "sign: they are the variant less the baseline in any case."),
+        Wrong("own-seeds", own_seeds,
+              "Those are the ends for two groups with seeds of their own. Here a seed has two "
+              "scores: take the differences seed by seed first."),
+        Wrong("own-seeds", welch),
+        Wrong("by-position", by_position,
+              "The scores were paired by their place in the dictionaries. Pair them by their seed: "
+              "variant[seed] - baseline[seed]."),
+        Wrong("normal-quantile", normal_quantile,
+              "Those are the ends with the normal's quantile. For so few seeds it is Student's t, "
+              "which is larger."),
+        Wrong("always-two", always_two),
+        Wrong("always-95", always_95,
+              "Those are the ends at 95 %. The level comes in, and varies."),
+        Wrong("one-sided", one_sided,
+              "Those are the ends with t.ppf(level). A share of 1 - level lies outside on both "
+              "sides together: t.ppf((1 + level) / 2)."),
+        Wrong("no-root", no_root,
+              "Those ends hold for a single difference. The mean of n scatters by √n times less."),
+        Wrong("over-n", over_n,
+              "The standard deviation was divided by n. The error of a mean falls with √n."),
+        Wrong("population", population,
+              "The standard deviation was taken with n. From a sample it is n − 1 that is divided "
+              "by: statistics.stdev, or ddof=1."),
+        Wrong("n-degrees", n_degrees,
+              "Those are the ends with n degrees of freedom. The mean was estimated too: n − 1."),
+        Wrong("one-error", one_error,
+              "Those ends are one standard error away. Student's t for the level is missing."),
+        Wrong("around-the-median", around_the_median,
+              "That is the median of the differences. Asked is their mean."),
+        Wrong("ends-from-zero", ends_from_zero,
+              "The ends lie around 0. They belong around the mean difference."),
+        Wrong("higher-always-better", higher_always_better,
+              "Difference and ends are right. The verdict takes higher for better in every case: "
+              "look at higher_is_better."),
+        Wrong("never-unclear", sign_decides,
+              "The verdict was never 'unclear', also where the interval holds 0. Which side the "
+              "mean or most seeds are on does not decide it."),
+        Wrong("never-unclear", majority),
+        Wrong("never-unclear", not_better_is_worse),
+        Wrong("all-or-none", all_or_none),
+        Wrong("always-unclear", always_unclear,
+              "The verdict was 'unclear' in every case, also where the interval does not hold 0."),
+        Wrong("other-words", other_words),
+        Wrong("all-seeds-in-the-mean", all_seeds_in_the_mean,
+              "The ends are those of the shared seeds. The difference is that of two means, each "
+              "over all the seeds it has: take the shared ones alone."),
+        Wrong("missing-as-zero", missing_as_zero),
+        *common(plain, "returns-none", "returns-text"),
+    ),
+    right=(plain, with_numpy, with_tensors, with_one_sample),
+)  # fmt: skip
