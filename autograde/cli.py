@@ -376,24 +376,26 @@ def _refuse_without_isolation() -> None:
     if lacking := [name for name, given, _ in _protections() if not given]:
         print(
             f"autograde: nothing was graded: this machine does not give {', '.join(lacking)}. See "
-            "what is needed: autograde doctor. --trust-submissions runs them with your own rights.",
+            "what is needed: autograde protections. --trust-submissions runs them with your own "
+            "rights.",
             file=sys.stderr,
         )
         raise typer.Exit(2)
 
 
 def _protections() -> list[tuple[str, bool, str]]:
-    """What `doctor` found, in a process of its own: torch is not loaded here."""
+    """What `protections` found, in a process of its own: torch is not loaded here."""
     from autograde.classroom import crew
 
-    told = crew.once("autograde.sandbox.doctor:tell", {})
+    told = crew.once("autograde.sandbox.protections:tell", {})
     if "failed" in told:
         raise ClassDirError(f"the protections could not be tried: {told['failed']}")
     return told["protections"]
 
 
+@app.command("doctor", hidden=True)  # its name until 0.1
 @app.command()
-def doctor(device: Device = "cpu") -> None:
+def protections(device: Device = "cpu") -> None:
     """Say which protections against hostile submissions this machine gives, by trying them.
 
     With --device cuda also which device files a student's process gets to see.

@@ -13,7 +13,7 @@ from typing import Any
 
 from autograde.classroom import example, grading
 from autograde.classroom.report import Row
-from autograde.sandbox import doctor
+from autograde.sandbox import protections
 from autograde.sandbox.limits import Limits
 
 LIMITS = Limits(cell_s=20.0, answer_s=4.0)
@@ -66,9 +66,9 @@ def _graded_class(folder: Path) -> list[str]:
 
     _headline(3, "A class of eight hands in and is graded")
     example.hand_in(folder)
-    lacking = doctor.missing()
+    lacking = protections.missing()
     if lacking:  # the example's own code may be trusted; strangers' may not
-        print("   not locked away on this machine: see autograde doctor")
+        print("   not locked away on this machine: see autograde protections")
     for outcome in grading.grade(folder, assignment, limits=LIMITS, trusted=bool(lacking)):
         print(f"   {outcome.student:<6}{outcome.seconds:5.1f} s  {_short(outcome.reason, folder)}")
     rows = read_rows(folder, assignment)

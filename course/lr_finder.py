@@ -295,7 +295,7 @@ def _around(centre: float, start: float, end: float) -> list[float]:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RangeTest:
     """One sweep."""
 
     losses: list[float]
@@ -328,7 +328,9 @@ class _Sweep:
         self.shares = [1.0 if self.no_ratios else rate / max(rates) for rate in rates]
         self.peak = ONE_CYCLE_PEAK if all("max_lr" in group for group in groups) else 1.0
 
-    def run(self, rates: Sequence[float], hold: int, smoothing: float, diverge_at: float) -> _Run:
+    def run(
+        self, rates: Sequence[float], hold: int, smoothing: float, diverge_at: float
+    ) -> _RangeTest:
         """Losses by rate, as far as it goes.
 
         The loss with which an update begins is the one that the updates before it have led to: so
@@ -344,20 +346,20 @@ class _Sweep:
                 try:
                     before.append(self._update(lr, precision))
                 except NonFiniteError:
-                    return _Run(losses, start_loss, "non-finite")
+                    return _RangeTest(losses, start_loss, "non-finite")
                 if position == 0 and len(before) == 1:
                     start_loss = before[0]
             if position == 0 and self.val_loader is None:
                 continue
             loss = self._val_loss() if self.val_loader is not None else sum(before) / len(before)
             if not math.isfinite(loss):
-                return _Run(losses, start_loss, "non-finite")
+                return _RangeTest(losses, start_loss, "non-finite")
             losses.append(loss)
             if len(losses) == len(rates):
                 break
             if _exploded(losses, start_loss, smoothing, diverge_at):  # 4
-                return _Run(losses, start_loss, "diverged")
-        return _Run(losses, start_loss, "end")
+                return _RangeTest(losses, start_loss, "diverged")
+        return _RangeTest(losses, start_loss, "end")
 
     def trial(self, lr: float, steps: int) -> float:
         """The loss to which a constant rate leads: on validation, or over the last quarter."""
@@ -433,7 +435,7 @@ class _Windows:
 
 def _joined(
     rates: Sequence[float],
-    runs: Sequence[_Run],
+    runs: Sequence[_RangeTest],
     smoothing: float,
     diverge_at: float,
     rule: str,

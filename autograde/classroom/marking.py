@@ -18,7 +18,6 @@ import nbformat
 import torch
 
 from autograde import bank, devices
-from autograde.check import as_html, message
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
 from autograde.classroom.clean import Removed, clean_output, given_sources
@@ -31,6 +30,7 @@ from autograde.referee import Verdict, judge
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
+from autograde.words import as_html, message
 
 ONE_AT_A_TIME = threading.Lock()
 """The reference's random numbers are the process's own: a Dask worker may have several threads."""

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from autograde.words import difference_in_words, wrong_in_words
+
 if TYPE_CHECKING:
     from autograde.exercise import Answer, Case, Exercise, Part
     from autograde.referee import Verdict
@@ -106,8 +108,6 @@ class FailingCase:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        from autograde.check import wrong_in_words
-
         yield f"{self.exercise.id}: a case of the part '{self.part}'"
         for name, value in self.inputs.items():
             yield f"  {name} = {in_words(value)}"
@@ -125,8 +125,6 @@ class FailingRun(SimpleNamespace):
         super().__init__(passed=difference is None, got=got)
         self._words = ""
         if difference is not None:
-            from autograde.check import difference_in_words
-
             self._words = difference_in_words(difference, exercise)
         self._id = exercise.id
 
@@ -147,7 +145,7 @@ class _Fields(dict):
 
 
 def _smallest(exercise: Exercise, function: Callable[..., Any], verdict: Verdict) -> FailingCase:
-    from autograde.check import quiet
+    from autograde.quiet import quiet
     from autograde.referee import answer_of, difference_in, written_by_hand
 
     failed = [result.part for result in verdict.parts if not result.passed]

@@ -269,7 +269,7 @@ class StudentSession:
             self.close()
             raise IsolationError(
                 f"A student's process could not be locked away: {hello['fault']}. "
-                "Nothing was run. `autograde doctor` says what this machine lacks."
+                "Nothing was run. `autograde protections` says what this machine lacks."
             )
 
     def _regain_device(self) -> None:

@@ -182,7 +182,7 @@ def checkpoint_size(seed: int) -> Measured:
     )
 
 
-class _Run:
+class _Training:
     """A run with everything its next step depends on: weights, Adam, cosine, shuffle, dropout."""
 
     def __init__(self, seed: int, epochs: int = 6) -> None:
@@ -218,11 +218,11 @@ _PARTS = ("model", "optimizer", "scheduler", "rng")
 
 def _interrupted(seed: int, parts: tuple[str, ...]) -> float:
     """Relative error of the weights after a stop at half time and a restart with these parts."""
-    whole = _Run(seed)
+    whole = _Training(seed)
     whole.train(range(3))
     state = whole.state()
     whole.train(range(3, 6))
-    resumed = _Run(seed + 1000)  # another start, as in a new process
+    resumed = _Training(seed + 1000)  # another start, as in a new process
     resumed.inputs, resumed.targets = whole.inputs, whole.targets
     resumed.restore(state, parts)
     resumed.train(range(3, 6))
@@ -292,7 +292,10 @@ def loader_restores_rng(seed: int) -> Measured:
 )
 def resume_epoch(seed: int) -> Measured:
     ends, held = {}, {}
-    for name, make in (("Adam, cosine", _Run), ("SGD with momentum, constant", _MomentumRun)):
+    for name, make in (
+        ("Adam, cosine", _Training),
+        ("SGD with momentum, constant", _MomentumTraining),
+    ):
         whole = make(seed)
         whole.train(range(6))
         stopped = make(seed)
@@ -326,7 +329,7 @@ def resume_epoch(seed: int) -> Measured:
     )
 
 
-class _MomentumRun(_Run):
+class _MomentumTraining(_Training):
     """The same with another network, SGD with momentum, and a rate that stays."""
 
     def __init__(self, seed: int, epochs: int = 6) -> None:

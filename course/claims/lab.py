@@ -70,7 +70,7 @@ def mlp(*sizes: int, dropout: float = 0.0, seed: int | None = None) -> nn.Sequen
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Recorded:
     """What a short training run leaves behind."""
 
     losses: list[float]
@@ -93,7 +93,7 @@ def fit(
     steps: int,
     batch_size: int = 32,
     watch: Callable[[int], bool] | None = None,
-) -> Run:
+) -> Recorded:
     """Train for `steps` updates; `watch(step)` after each may end the run by returning True."""
     losses, norms = [], []
     batches = cycle_batches(len(targets), batch_size)
@@ -106,7 +106,7 @@ def fit(
         losses.append(loss.item())
         if not math.isfinite(losses[-1]) or (watch is not None and watch(step)):
             break
-    return Run(losses=losses, norms=norms)
+    return Recorded(losses=losses, norms=norms)
 
 
 def cycle_batches(num: int, batch_size: int, *, shuffle: bool = True) -> Iterator[Tensor]:

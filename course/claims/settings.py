@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from course.claims.lab import Run, cycle_batches, digits, grad_norm, mlp, spirals
+from course.claims.lab import Recorded, cycle_batches, digits, grad_norm, mlp, spirals
 
 Data = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -124,7 +124,7 @@ class Setting:
             losses.append(loss.item())
             if not math.isfinite(losses[-1]) or (watch is not None and watch(step, model)):
                 break
-        return Trained(model, optimizer, Run(losses=losses, norms=norms))
+        return Trained(model, optimizer, Recorded(losses=losses, norms=norms))
 
     @torch.no_grad()
     def score(self, model: nn.Module, seed: int, *, part: str = "train") -> float:
@@ -151,7 +151,7 @@ class Trained:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    run: Run
+    run: Recorded
 
 
 SPIRAL = Setting(

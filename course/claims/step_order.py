@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from course.claims.lab import Run, error_of, flat, interleaved, mlp, relative
+from course.claims.lab import Recorded, error_of, flat, interleaved, mlp, relative
 from course.claims.registry import claim
 from course.claims.settings import DIABETES, DIGITS, SPIRAL, Setting, conv
 from course.claims.trial import Measured, weigh, weigh_settings
@@ -132,13 +132,13 @@ UNCLEARED = (
 
 
 @lru_cache
-def _uncleared(seed: int, clear: bool = False) -> dict[Setting, list[Run]]:
+def _uncleared(seed: int, clear: bool = False) -> dict[Setting, list[Recorded]]:
     """Three runs in each setting, without zero_grad or with it."""
     seeds = range(100 * seed, 100 * seed + 3)
     return {one: [one.train(index, clear=clear).run for index in seeds] for one in UNCLEARED}
 
 
-def _late(run: Run) -> float:
+def _late(run: Recorded) -> float:
     """Mean loss of the last fifty steps over the first loss; inf where it stopped being finite."""
     return statistics.fmean(run.losses[-50:]) / run.losses[0] if run.finite else math.inf
 

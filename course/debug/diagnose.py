@@ -116,7 +116,7 @@ def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
             except Exception as error:
                 skipped[name] = f"{type(error).__name__}: {str(error)[:120]}"
     finally:
-        session.keeper.restore()
+        session.kept.restore()
     findings = _ordered(_without(found, session.declared.get("allow", ())))
     titles = {_name(probe): _asks(probe) for probe in PROBES}
     return Report(findings, checked, skipped, time.perf_counter() - started, titles)

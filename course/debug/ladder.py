@@ -26,7 +26,7 @@ from course.debug.climbed import LadderReport, Rung
 from course.debug.diagnose import diagnose
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
-from course.debug.rungs import RUNGS, Fall, Outcome, Plan
+from course.debug.rungs import RUNGS, Climb, Fall, Outcome
 from course.debug.rungs.small import MOST_STEPS
 
 
@@ -66,30 +66,30 @@ def climb(
     """
     _check_arguments(epochs, subset, top, steps)
     session = Session(as_setup(setup))
-    plan = Plan(session, epochs=epochs, subset=subset, seed=seed, steps=steps)
+    ascent = Climb(session, epochs=epochs, subset=subset, seed=seed, steps=steps)
     rungs: list[Rung] = []
     try:
         for number, title, rung in _numbered()[:top]:
-            rungs.append(_climb_one(number, title, rung, plan))
+            rungs.append(_climb_one(number, title, rung, ascent))
             if rungs[-1].passed is False:
                 break
     finally:
-        session.keeper.restore()
+        session.kept.restore()
     failed = rungs[-1].passed is False
     diagnosis = diagnose(session.setup) if failed else None
-    return LadderReport(tuple(rungs), tuple(RUNGS)[:top], diagnosis, plan.trained)
+    return LadderReport(tuple(rungs), tuple(RUNGS)[:top], diagnosis, ascent.trained)
 
 
-def _numbered() -> list[tuple[int, str, Callable[[Plan], Outcome]]]:
+def _numbered() -> list[tuple[int, str, Callable[[Climb], Outcome]]]:
     return [(i, title, rung) for i, (title, rung) in enumerate(RUNGS.items(), start=1)]
 
 
-def _climb_one(number: int, title: str, rung: Callable[[Plan], Outcome], plan: Plan) -> Rung:
+def _climb_one(number: int, title: str, rung: Callable[[Climb], Outcome], ascent: Climb) -> Rung:
     started = time.perf_counter()
     passed: bool | None = True
     fix = cause = ""
     try:
-        outcome = rung(plan)
+        outcome = rung(ascent)
     except Fall as fall:
         passed, outcome, fix, cause = False, fall.outcome, fall.fix, fall.cause
     except NotChecked as reason:

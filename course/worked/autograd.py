@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from course.worked import figures
 from course.worked.registry import worked
 from course.worked.step import Step
 
@@ -44,7 +43,7 @@ def graph_by_hand(a: float = 2.0, x: float = 3.0, b: float = 1.0) -> Iterator[St
         "Only the figure's title is left; the numbers stand in the figure of an earlier public "
         "revision and may have changed since."
     ),
-    figure=figures.tape,
+    figure="tape",
 )
 def tape(x: float = 2.0, w: float = 3.0, b: float = 1.0) -> Iterator[Step]:
     """What the forward pass records, and what backward reads from it."""

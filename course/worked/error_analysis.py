@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain, repeat
 
-from course.worked import figures
 from course.worked.registry import worked
 from course.worked.step import Step
 
@@ -54,7 +53,7 @@ BUCKETS = (
         "Only the figure's title is left; the counts stand in the figure of an earlier public "
         "revision and may have changed since."
     ),
-    figure=figures.error_buckets,
+    figure="error_buckets",
 )
 def error_buckets(
     buckets: tuple[tuple[str, int], ...] = BUCKETS, accuracy: float = 82.0
@@ -90,7 +89,7 @@ STAGES = (("detector", 83.0), ("character classifier", 91.0), ("spell-correct", 
         "Only the figure's title is left; the numbers stand in the figure of an earlier public "
         "revision and may have changed since."
     ),
-    figure=figures.ceiling,
+    figure="ceiling",
 )
 def ceiling_analysis(
     stages: tuple[tuple[str, float], ...] = STAGES, baseline: float = 82.0, all_true: float = 100.0

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import torch
 
-from course.worked import figures
 from course.worked.registry import worked
 from course.worked.step import Step
 
@@ -18,7 +17,7 @@ from course.worked.step import Step
         "The losses are printed; the row of learning rates is lost and stands as 1e-4 ... 1 in an "
         "earlier public revision of the slide. Any five decades would fit, with the answer shifted."
     ),
-    figure=figures.lr_finder,
+    figure="lr_finder",
 )
 def finder_table(
     rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0),
@@ -55,7 +54,7 @@ def finder_table(
         "earlier public revision; the end is the last rate of N21, itself rebuilt. So the steps "
         "that are needed are ours: F30 tries the claim."
     ),
-    figure=figures.finder_reach,
+    figure="finder_reach",
 )
 def finder_reach(
     start: float = 1e-7, factor: float = 1.05, steps: int = 100, end: float = 1.0

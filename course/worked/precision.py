@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import torch
 
-from course.worked import figures
 from course.worked.registry import worked
 from course.worked.step import Step
 
@@ -65,7 +64,7 @@ def _scale_after(scaler: torch.amp.GradScaler, grad: float, steps: int) -> float
     "N35",
     title="FP32, FP16 and BF16",
     perturb={"small": 0.01},
-    figure=figures.formats,
+    figure="formats",
 )
 def number_formats(
     formats: tuple[str, ...] = ("FP32", "FP16", "BF16"),

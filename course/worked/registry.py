@@ -35,7 +35,7 @@ def worked(
     perturb: Mapping[str, Any],
     reconstructed: str = "",
     tells: str = "",
-    figure: Callable[..., Any] | None = None,
+    figure: str = "",
 ) -> Callable[[Callable[..., Iterable[Step]]], Callable[..., Worked]]:
     """Register a generator of steps as a worked numeric.
 
@@ -45,7 +45,7 @@ def worked(
         perturb: Other inputs under which at least one step's `computed` must change.
         reconstructed: What was lost in the lecture's text and how it was rebuilt.
         tells: Name of the step that matters most, where the lecture prints none of them.
-        figure: Takes the same inputs, returns a matplotlib Figure (which it imports itself).
+        figure: A function of `course.worked.figures` by name: it takes the same inputs.
     """
 
     def register(steps: Callable[..., Iterable[Step]]) -> Callable[..., Worked]:

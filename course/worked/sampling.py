@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import WeightedRandomSampler
 
-from course.worked import figures
 from course.worked.registry import worked
 from course.worked.seeded import seeded
 from course.worked.step import Step
@@ -16,7 +15,7 @@ from course.worked.step import Step
     "N07",
     title="900 against 100: plain and weighted batches",
     perturb={"class_sizes": (800, 200)},
-    figure=figures.sampled_classes,
+    figure="sampled_classes",
 )
 def weighted_sampling(
     class_sizes: tuple[int, int] = (900, 100),

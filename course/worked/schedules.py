@@ -8,7 +8,6 @@ from itertools import pairwise
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau, StepLR
 
-from course.worked import figures
 from course.worked.registry import worked
 from course.worked.step import Step
 
@@ -40,7 +39,7 @@ def _cosine(t: float, lr: float, t_max: int, eta_min: float) -> float:
     "N26",
     title="Cosine annealing over 100 epochs",
     perturb={"eta_min": 1e-5},
-    figure=figures.cosine,
+    figure="cosine",
 )
 def cosine(
     lr: float = 1e-3,
@@ -69,7 +68,7 @@ def cosine(
     title="The same cosine, stepped once a batch",
     tells="over the run the learning rate",
     perturb={"num_batches": 30},
-    figure=figures.cosine_per_batch,
+    figure="cosine_per_batch",
 )
 def cosine_per_batch(
     lr: float = 1e-3, t_max: int = 100, num_batches: int = 32, epochs: int = 100
@@ -95,7 +94,7 @@ def cosine_per_batch(
     title="Linear warmup, then cosine",
     tells="the first step moves the weight by",
     perturb={"warmup": 200},
-    figure=figures.warmup,
+    figure="warmup",
 )
 def warmup_cosine(
     warmup: int = 100,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Literal
 
 from course.catalogue import Entry
 from course.report import json_ready, plain
 from course.worked.show import as_html, as_text
 from course.worked.startup import without_compiler
+
+FIGURES = "course.worked.figures"
+"""Imported when one is drawn: figures stand on the numbers, not the other way round."""
 
 Value = float | int | str | bool | None | list["Value"]
 Verdict = Literal["agrees", "differs", "lecture differs", "rebuilt", "lecture silent"]
@@ -89,7 +92,7 @@ class Worked:
     with. Empty: computed with the lecture's own inputs (another seed counts as its own)."""
     tells: str = ""
     """Name of the step that matters most, where the lecture prints none."""
-    figure: Callable[..., Any] | None = field(default=None, repr=False)
+    figure: str = field(default="", repr=False)
 
     @property
     def code(self) -> str:
@@ -124,12 +127,12 @@ class Worked:
         Raises:
             ValueError: The ledger names no figure for it.
         """
-        if self.figure is None:
+        if not self.figure:
             raise ValueError(f"{self.entry.id} has no figure; print it or read its steps instead.")
         from course.state.fresh import fresh_settings
 
         with without_compiler(), fresh_settings():
-            return self.figure(**self.inputs)
+            return getattr(import_module(FIGURES), self.figure)(**self.inputs)
 
     def __str__(self) -> str:
         return as_text(self)

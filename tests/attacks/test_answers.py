@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autograde.check import message
+from autograde.words import message
 from tests.attacks.answers import ANSWERS
 from tests.attacks.submissions import HONEST
 from tests.attacks.test_attacks import CLIP, LIMITS, graded

@@ -5,11 +5,11 @@ import time
 import pytest
 
 from autograde import bank
-from autograde.check import message
 from autograde.referee import judge
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
+from autograde.words import message
 from tests.attacks.submissions import ATTACKS, HONEST
 from tests.attacks.world import processes_of
 

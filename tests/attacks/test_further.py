@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from autograde.check import message
 from autograde.compare import first_difference
+from autograde.words import message
 from tests.attacks.further import FURTHER, STILL_EARN
 from tests.attacks.submissions import HONEST
 from tests.attacks.test_attacks import CLIP, graded

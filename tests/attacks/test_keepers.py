@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autograde.sandbox import doctor
+from autograde.sandbox import protections
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
 from tests.autograde.test_sandbox import as_ordinary_user
@@ -146,8 +146,8 @@ def everything() -> dict[str, object]:
 
 @pytest.fixture(scope="module", autouse=True)
 def isolated():
-    if doctor.missing() and not os.environ.get("CI"):
-        pytest.skip("this machine gives no isolation: see autograde doctor")
+    if protections.missing() and not os.environ.get("CI"):
+        pytest.skip("this machine gives no isolation: see autograde protections")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from autograde import bank
 from autograde.referee import judge
-from autograde.sandbox import doctor, spent
+from autograde.sandbox import protections, spent
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
@@ -63,8 +63,8 @@ def test_the_same_submission_alone_and_beside_spinners_gets_the_same_points():
 @pytest.mark.slow
 @pytest.mark.parametrize("by_kernel", [True, False])
 def test_many_spinning_processes_of_one_submission_get_one_core(by_kernel):
-    if doctor.missing() and not os.environ.get("CI"):
-        pytest.skip("this machine gives no isolation: see autograde doctor")
+    if protections.missing() and not os.environ.get("CI"):
+        pytest.skip("this machine gives no isolation: see autograde protections")
     limits = Limits(cell_s=2.0, notebook_s=60.0)
     with StudentSession(None, limits, Isolation(control_groups=by_kernel)) as session:
         student = student_of(session)

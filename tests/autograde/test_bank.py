@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from autograde import bank, check
-from autograde.check import message
 from autograde.exercise import KINDS, Exercise
 from autograde.lines import WIDTH
 from autograde.referee import answer_of
+from autograde.words import message
 from tests.autograde.remembering import put_to, remembered
 from tests.sampling import THOROUGH
 

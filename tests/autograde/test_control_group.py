@@ -163,7 +163,7 @@ def test_a_place_where_nothing_can_be_made_is_no_place(tmp_path, monkeypatch):
 def test_many_processes_together_are_stopped_at_the_limit(by_kernel, isolation):
     """1.6 GB in 40 processes, each far below the limit alone: by the group, and by the keeper."""
     if isolation.trusted:
-        pytest.skip("this machine gives no isolation: see autograde doctor")
+        pytest.skip("this machine gives no isolation: see autograde protections")
     limits = Limits(cell_s=15.0, memory_bytes=2**30)
     with StudentSession(None, limits, Isolation(control_groups=by_kernel)) as session:
         grouped = _group_of(session)

@@ -10,7 +10,7 @@ import pytest
 import autograde
 from autograde import bank
 from autograde.referee import Raised
-from autograde.sandbox import doctor
+from autograde.sandbox import protections
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
@@ -23,7 +23,7 @@ CASE = CLIP.cases(CLIP.parts[0], seed=1)[0]
 @pytest.fixture
 def session(tmp_path, isolation):
     if isolation.trusted:
-        pytest.skip("this machine gives no isolation: see autograde doctor")
+        pytest.skip("this machine gives no isolation: see autograde protections")
     (tmp_path / "gradebook.db").write_text("ada: 4")
     with StudentSession(None, QUICK, Isolation(hidden=(tmp_path,))) as session:
         yield session
@@ -36,9 +36,9 @@ def said(session: StudentSession, source: str) -> str:
 
 
 def test_in_ci_every_protection_is_there():
-    if not os.environ.get("CI") and doctor.missing():
-        pytest.skip("this machine gives no isolation: see autograde doctor")
-    assert doctor.missing() == []
+    if not os.environ.get("CI") and protections.missing():
+        pytest.skip("this machine gives no isolation: see autograde protections")
+    assert protections.missing() == []
 
 
 def test_the_class_directory_the_home_and_the_bank_are_not_to_be_seen(session, tmp_path):
@@ -67,7 +67,7 @@ def test_the_network_is_not_there(session):
 
 def test_what_a_student_leaves_running_ends_with_the_session(isolation):
     if isolation.trusted:
-        pytest.skip("this machine gives no isolation: see autograde doctor")
+        pytest.skip("this machine gives no isolation: see autograde protections")
     mark = f"leftover-{os.getpid()}"
     with StudentSession(None, QUICK) as session:
         said(

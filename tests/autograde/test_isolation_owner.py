@@ -40,7 +40,7 @@ def test_a_killed_grader_takes_its_student_along_and_its_folder_is_swept(
     tmp_path, scratch, isolation
 ):
     if isolation.trusted:
-        pytest.skip("this machine gives no isolation: see autograde doctor")
+        pytest.skip("this machine gives no isolation: see autograde protections")
     script = tmp_path / "grader.py"
     script.write_text(GRADER)
     environment = {**os.environ, "TMPDIR": str(scratch)}

@@ -16,7 +16,7 @@ import autograde
 from autograde import class_dir
 from autograde.classroom import crew
 from autograde.cli import app
-from autograde.sandbox import doctor, kernel, seccomp
+from autograde.sandbox import kernel, protections, seccomp
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import Isolation, IsolationError, holds_users
 from autograde.sandbox.session import StudentSession
@@ -25,15 +25,15 @@ IN_CI = bool(os.environ.get("CI"))
 
 
 def test_this_machine_gives_every_protection():
-    lacking = doctor.missing()
+    lacking = protections.missing()
     if lacking and not IN_CI:
         pytest.skip(f"not given here: {lacking}")
     assert lacking == []
-    assert len(doctor.protections()) == len(doctor.NAMES) == 8
+    assert len(protections.tried()) == len(protections.NAMES) == 8
 
 
-def test_the_doctor_says_so_in_a_command():
-    command = [sys.executable, "-m", "autograde.cli", "doctor"]
+def test_the_command_says_so():
+    command = [sys.executable, "-m", "autograde.cli", "protections"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.stdout.count("\n") == 8
     assert (result.returncode == 0) == ("NO " not in result.stdout)
@@ -57,7 +57,9 @@ os.setgroups([]); os.setresgid(12345, 12345, 12345); os.setresuid(12345, 12345, 
 os.environ["HOME"] = "/tmp"
 os.execv(sys.executable, [sys.executable, "-c", code, place])
 """
-PROTECTIONS = "from autograde.sandbox import doctor; print(*doctor.missing() or ['all given'])"
+PROTECTIONS = (
+    "from autograde.sandbox import protections; print(*protections.missing() or ['all given'])"
+)
 
 
 def as_ordinary_user(
@@ -100,9 +102,8 @@ def test_root_hands_out_users_only_where_it_has_their_numbers(id_map, holds):
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("unshare"), reason="util-linux is not installed")
 def test_root_of_a_rootless_container_gets_the_same_protections():
-    ask = "from autograde.sandbox import doctor; print(*doctor.missing() or ['all given'])"
     result = subprocess.run(
-        ["unshare", "--user", "--map-root-user", sys.executable, "-c", ask],
+        ["unshare", "--user", "--map-root-user", sys.executable, "-c", PROTECTIONS],
         capture_output=True,
         text=True,
         timeout=120,
@@ -113,26 +114,26 @@ def test_root_of_a_rootless_container_gets_the_same_protections():
     assert result.stdout.strip() == "all given", result.stderr
 
 
-def test_a_user_without_a_home_can_ask_the_doctor(tmp_path, monkeypatch):
+def test_a_user_without_a_home_can_ask_for_them(tmp_path, monkeypatch):
     """As the account of a service: the file that must not be seen lies in /tmp then."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert doctor._place_outside() == str(tmp_path)
+    assert protections._place_outside() == str(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "none"))
-    assert doctor._place_outside() == tempfile.gettempdir()
+    assert protections._place_outside() == tempfile.gettempdir()
 
 
 def test_where_the_kernel_refuses_nothing_is_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "_probe", _refuse)
-    monkeypatch.setattr(crew, "once", lambda _work, job: doctor.tell(job))
-    doctor.protections.cache_clear()
+    monkeypatch.setattr(protections, "_probe", _refuse)
+    monkeypatch.setattr(crew, "once", lambda _work, job: protections.tell(job))
+    protections.tried.cache_clear()
     try:
-        assert len(doctor.missing()) == 8
-        assert "user namespaces" in doctor.missing()[0].why
+        assert len(protections.missing()) == 8
+        assert "user namespaces" in protections.missing()[0].why
         folder = class_dir.init(tmp_path / "class")[0].parents[2]
         result = CliRunner().invoke(app, ["grade", "--dir", str(folder)])
         assert result.exit_code == 2 and "nothing was graded" in result.output
     finally:
-        doctor.protections.cache_clear()
+        protections.tried.cache_clear()
 
 
 def _refuse():

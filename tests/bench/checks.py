@@ -32,8 +32,8 @@ import torch
 
 from autograde import bank
 from autograde.by_hand import reached_by
-from autograde.check import quiet
 from autograde.exercise import Exercise
+from autograde.quiet import quiet
 from autograde.referee import answer_of, difference_in
 from tests.autograde.remembering import put_to, remembering
 from tests.bench.equivalent import is_equivalent

@@ -37,7 +37,7 @@ from autograde.classroom import example
 from autograde.classroom.assignment import read_assignment
 from autograde.classroom.marking import mark
 from autograde.classroom.release import release
-from autograde.sandbox import doctor, kernel
+from autograde.sandbox import kernel, protections
 from autograde.sandbox.limits import Limits
 from tests.bench.harness import Ratio, interleaved, report
 
@@ -56,7 +56,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Timed:
     """One command over the whole class."""
 
     seconds: float
@@ -102,7 +102,7 @@ class ClassOfMany:
             path.parent.mkdir(parents=True)
             nbformat.write(right, path)
 
-    def graded_by(self, *command: str) -> Run:
+    def graded_by(self, *command: str) -> Timed:
         """Grade everybody with a command, as if for the first time."""
         shutil.rmtree(self.folder / "autograded", ignore_errors=True)
         own = _children()
@@ -113,7 +113,7 @@ class ClassOfMany:
         written = self.written_since(began)
         if len(written) != self.size:
             raise RuntimeError(f"{' '.join(command)} graded {len(written)} of {self.size}")
-        return Run(seconds=seconds, written=written, cpu_seconds=_cpu_of_the_ended() - used)
+        return Timed(seconds=seconds, written=written, cpu_seconds=_cpu_of_the_ended() - used)
 
     def start(self, *command: str) -> subprocess.Popen:
         """Start a command in the class directory, with one thread for each process."""
@@ -157,9 +157,9 @@ def _notebook_in(student: Path) -> Path:
 
 def in_turns(
     room: ClassOfMany, commands: dict[str, tuple[str, ...]], rounds: int
-) -> dict[str, list[Run]]:
+) -> dict[str, list[Timed]]:
     """Every command once a round, the order reversed from round to round."""
-    runs: dict[str, list[Run]] = {name: [] for name in commands}
+    runs: dict[str, list[Timed]] = {name: [] for name in commands}
     for number in range(rounds):
         names = list(commands) if number % 2 == 0 else list(reversed(commands))
         for name in names:
@@ -173,7 +173,7 @@ def in_turns(
     return runs
 
 
-def times_stock(runs: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
+def times_stock(runs: dict[str, list[Timed]]) -> dict[str, dict[str, float]]:
     """Stock's time over ours, the median of the rounds."""
     return {
         name: {
@@ -290,9 +290,9 @@ def main() -> None:
     parser.add_argument("--isolation-rounds", type=int, default=25)
     parser.add_argument("--class-size", type=int, default=0, help="also grade such a class, once")
     settings = parser.parse_args()
-    if lacking := doctor.missing():
+    if lacking := protections.missing():
         names = ", ".join(protection.name for protection in lacking)
-        sys.exit(f"grading: this machine does not give {names}: see autograde doctor")
+        sys.exit(f"grading: this machine does not give {names}: see autograde protections")
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
     found: dict[str, object] = {"submissions": settings.submissions, "cores": os.cpu_count()}
 

@@ -27,7 +27,7 @@ import nbformat
 
 from autograde.class_dir import CONFIG
 from autograde.classroom.release import release
-from autograde.sandbox import doctor
+from autograde.sandbox import protections
 from tests.bench.grading import OURS, ClassOfMany, _children, _family, _wait_for_orphans
 from tests.bench.harness import report
 
@@ -173,9 +173,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--every", type=int, default=50)
     settings = parser.parse_args()
-    if lacking := doctor.missing():
+    if lacking := protections.missing():
         names = ", ".join(protection.name for protection in lacking)
-        sys.exit(f"thousand: this machine does not give {names}: see autograde doctor")
+        sys.exit(f"thousand: this machine does not give {names}: see autograde protections")
     with tempfile.TemporaryDirectory() as scratch:
         room = SmallClass(Path(scratch) / "class", settings.submissions)
         print(f"{settings.submissions} submissions, {settings.jobs} jobs", flush=True)

@@ -41,7 +41,7 @@ import ipywidgets
 from pathlib import Path
 import course.widgets as widgets
 from course.widgets.base.frames import as_frame
-from course.widgets.simulator.state import Run, Settings
+from course.widgets.simulator.state import Settings, SimulatedRun
 from course.widgets.simulator.twin import draw
 w = widgets.TrainingSimulator(speed=0)
 w
@@ -53,7 +53,7 @@ class PngView:
         self.rate = ipywidgets.SelectionSlider(
             options=[0.001, 0.003, 0.01, 0.03, 0.1], value=0.01, description="rate")
         self.rate.observe(lambda _: None if self.on else self.show(), "value")
-        self.run = Run(Settings(speed=0))
+        self.run = SimulatedRun(Settings(speed=0))
         self.show()
     def show(self):
         file = io.BytesIO()
@@ -83,7 +83,7 @@ def ours(seconds):
     note("canvas", shown=shown / took, sent=sent / took, updates=made / took, stop_s=stop,
          kb=len(json.dumps(w.view)) / 1e3)
 def png(seconds):
-    v.run = Run(Settings(speed=0))
+    v.run = SimulatedRun(Settings(speed=0))
     thread = threading.Thread(target=v.play); thread.start(); time.sleep(0.7)
     sent, updates, start = v.sent, v.run.updates, time.perf_counter()
     time.sleep(seconds)
@@ -92,7 +92,7 @@ def png(seconds):
          updates=(v.run.updates - updates) / took, kb=len(v.image.value) / 1e3)
     start = time.perf_counter(); v.on = False; thread.join()
 def bare(seconds):
-    run, stop = Run(Settings(speed=0)), time.perf_counter() + seconds
+    run, stop = SimulatedRun(Settings(speed=0)), time.perf_counter() + seconds
     while time.perf_counter() < stop:
         run.step()
     note("no page", updates=run.updates / seconds)

@@ -29,9 +29,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def trusted() -> bool:
     """Where this machine cannot lock submissions away, the tests' own are trusted; not in CI."""
-    from autograde.sandbox import doctor
+    from autograde.sandbox import protections
 
-    return bool(doctor.missing()) and not os.environ.get("CI")
+    return bool(protections.missing()) and not os.environ.get("CI")
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def hostile_class(tmp_path_factory) -> Path:
     """A class directory with one graded submission that is full of vectors."""
-    from autograde.sandbox import doctor
+    from autograde.sandbox import protections
 
     folder = tmp_path_factory.mktemp("hostile") / "class"
     short_class(folder)
@@ -46,7 +46,7 @@ def hostile_class(tmp_path_factory) -> Path:
     path.write_text(json.dumps(notebook), "utf-8")
     for name, text in vectors.FILES.items():
         (path.parent / name).write_text(text, "utf-8")
-    trusted = bool(doctor.missing()) and not os.environ.get("CI")
+    trusted = bool(protections.missing()) and not os.environ.get("CI")
     (outcome,) = grading.grade(folder, ASSIGNMENT, [STUDENT], jobs=1, trusted=trusted)
     assert outcome.graded, outcome.reason
     write_feedback(folder, ASSIGNMENT)

@@ -123,7 +123,7 @@ def test_no_sound_program_raises_the_alarm_and_the_probes_did_look_at_most_of_th
                 looked[probe.__name__] += 1
             except NotChecked:
                 continue
-        session.keeper.restore()
+        session.kept.restore()
     assert alarms == []
     assert min(looked.values()) >= 8, looked
 

@@ -9,11 +9,11 @@ from torch import nn
 
 from course.claims.lab import spirals
 from course.widgets.simulator import state
-from course.widgets.simulator.state import Run, Settings, network
+from course.widgets.simulator.state import Settings, SimulatedRun, network
 
 
-def after(updates: int, **settings) -> Run:
-    run = Run(Settings(**settings))
+def after(updates: int, **settings) -> SimulatedRun:
+    run = SimulatedRun(Settings(**settings))
     for _ in range(updates):
         if not run.stopped:
             run.step()
@@ -92,7 +92,7 @@ def test_kept_losses_stop_before_the_machine_is_full(monkeypatch):
 
 
 def test_cosine_ends_at_zero_and_a_constant_rate_does_not_move():
-    run = Run(Settings(other="cosine", num_examples=100, batch_size=128))
+    run = SimulatedRun(Settings(other="cosine", num_examples=100, batch_size=128))
     rates = []
     for _ in range(20):
         rates.append([learner.lr for learner in run.learners])

@@ -1,6 +1,6 @@
 """B01: gradients are never cleared, so each step uses the sum of all before it."""
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, norms
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, norms
 
 
 def make(bug):
@@ -19,7 +19,7 @@ def make(bug):
     return setup | {"train_step": train_step}
 
 
-def growth(run: Run) -> float:
+def growth(run: ExhibitRun) -> float:
     return max(run.grad_norms) / run.grad_norms[0]
 
 

@@ -6,7 +6,7 @@ layer needs only its inputs, and nothing is said.
 
 from torch import nn
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_step
 
 
 def make(bug):
@@ -36,7 +36,7 @@ def late_step(setup):
     return train_step
 
 
-def first_move(run: Run) -> float:
+def first_move(run: ExhibitRun) -> float:
     return run.setup["moved"][0]
 
 

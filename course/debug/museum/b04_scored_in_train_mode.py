@@ -1,6 +1,6 @@
 """B04: the model is scored in train mode, so the same weights get another score each time."""
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, evaluation
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, evaluation
 
 
 def make(bug):
@@ -8,7 +8,7 @@ def make(bug):
     return setup | {"evaluate": evaluation(setup, train_mode=bug)}
 
 
-def spread(run: Run) -> float:
+def spread(run: ExhibitRun) -> float:
     scores = [run.setup["evaluate"]()["val_loss"] for _ in range(5)]
     return max(scores) - min(scores)
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 def make(bug):
@@ -35,7 +35,7 @@ def make(bug):
     return setup | {"train_step": train_step, "evaluate": evaluate, "asleep": asleep}
 
 
-def share_asleep(run: Run) -> float:
+def share_asleep(run: ExhibitRun) -> float:
     return sum(run.setup["asleep"]) / len(run.setup["asleep"])
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 def make(bug):
@@ -22,7 +22,7 @@ def make(bug):
     return setup | {"evaluate": evaluate}
 
 
-def saved_bytes(run: Run) -> float:
+def saved_bytes(run: ExhibitRun) -> float:
     """Bytes that one scoring saves for a backward pass that never comes."""
     sizes = []
 

@@ -1,6 +1,6 @@
 """B07: loss tensors are kept for the log, and each keeps its graph."""
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 def make(bug):
@@ -19,7 +19,7 @@ def make(bug):
     return setup | {"train_step": train_step, "kept": kept}
 
 
-def graphs(run: Run) -> float:
+def graphs(run: ExhibitRun) -> float:
     return float(sum(loss.grad_fn is not None for loss in run.setup["kept"]))
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_step
 
 
 def ink(loader: DataLoader, column: bool) -> DataLoader:
@@ -27,7 +27,7 @@ def make(bug):
     return setup | {"train_step": healthy_step(setup)}
 
 
-def error_of_mean(run: Run) -> float:
+def error_of_mean(run: ExhibitRun) -> float:
     """Mean squared error, example by example."""
     inputs, targets = run.setup["train_loader"].dataset.tensors
     with torch.no_grad():

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 class Stack(nn.Module):
@@ -23,7 +23,7 @@ def make(bug):
     return digits(Stack(bug))
 
 
-def trained(run: Run) -> float:
+def trained(run: ExhibitRun) -> float:
     groups = run.setup["optimizer"].param_groups
     return float(sum(p.numel() for group in groups for p in group["params"]))
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 class Scaled(nn.Module):
@@ -21,7 +21,7 @@ def make(bug):
     return digits(Scaled(bug))
 
 
-def scale_moved(run: Run) -> float:
+def scale_moved(run: ExhibitRun) -> float:
     return float((run.setup["model"].scale.detach() - 1).abs().max())
 
 

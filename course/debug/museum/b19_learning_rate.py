@@ -1,13 +1,13 @@
 """B19: a learning rate far too large throws the loss up."""
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 def make(bug):
     return digits(lr=500.0 if bug else 0.1)
 
 
-def worst(run: Run) -> float:
+def worst(run: ExhibitRun) -> float:
     return max(loss if loss == loss else float("inf") for loss in run.losses)
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 def make(bug):
@@ -12,7 +12,7 @@ def make(bug):
     return setup
 
 
-def first_gradient(run: Run) -> float:
+def first_gradient(run: ExhibitRun) -> float:
     return float(run.setup["model"][1].weight.grad.abs().max())
 
 

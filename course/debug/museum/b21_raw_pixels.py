@@ -2,7 +2,7 @@
 
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, evaluation
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, evaluation
 
 
 def make(bug):
@@ -17,7 +17,7 @@ def make(bug):
     return setup | {"evaluate": evaluation(setup)}
 
 
-def first_loss(run: Run) -> float:
+def first_loss(run: ExhibitRun) -> float:
     return run.losses[0]
 
 

@@ -2,7 +2,7 @@
 
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 def make(bug):
@@ -14,7 +14,7 @@ def make(bug):
     return setup
 
 
-def worst_late(run: Run) -> float:
+def worst_late(run: ExhibitRun) -> float:
     return max(run.losses[-40:])
 
 

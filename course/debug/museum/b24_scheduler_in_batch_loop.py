@@ -2,7 +2,7 @@
 
 import torch
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_step
 
 
 def make(bug):
@@ -21,7 +21,7 @@ def make(bug):
     return setup | {"train_step": train_step, "rates": rates}
 
 
-def last_rate(run: Run) -> float:
+def last_rate(run: ExhibitRun) -> float:
     return run.setup["rates"][-1]
 
 

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, norms
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, norms
 
 MAX_NORM = 0.1
 
@@ -29,7 +29,7 @@ def make(bug):
     return setup | {"train_step": train_step}
 
 
-def largest(run: Run) -> float:
+def largest(run: ExhibitRun) -> float:
     return max(run.grad_norms)
 
 

@@ -1,6 +1,6 @@
 """B26: gradients of four batches are summed without dividing, and each update is four times it."""
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 PARTS = 4
 
@@ -25,7 +25,7 @@ def make(bug):
     return setup | {"train_step": train_step, "declared": {"accumulate": PARTS}, "moved": moved}
 
 
-def first_update(run: Run) -> float:
+def first_update(run: ExhibitRun) -> float:
     return run.setup["moved"][0]
 
 

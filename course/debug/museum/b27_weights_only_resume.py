@@ -9,7 +9,7 @@ import copy
 import torch
 from torch import nn
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_step
 
 SAVED_AT = 75
 
@@ -46,7 +46,7 @@ def adam(model):
     return torch.optim.Adam(model.parameters(), 0.01)
 
 
-def last_distance(run: Run) -> float:
+def last_distance(run: ExhibitRun) -> float:
     return run.setup["apart"][-1]
 
 

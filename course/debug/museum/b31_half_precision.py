@@ -7,7 +7,7 @@ before the step, so that nothing is lost on the way. The learning rate makes up 
 
 import torch
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 WEIGHT = 1e-6
 
@@ -37,7 +37,7 @@ def make(bug):
     return setup | {"train_step": train_step, "scaler": scaler, "zeros": zeros}
 
 
-def share_of_zeros(run: Run) -> float:
+def share_of_zeros(run: ExhibitRun) -> float:
     return run.setup["zeros"][0]
 
 

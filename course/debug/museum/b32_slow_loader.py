@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.utils.data import Dataset
 
 from course.data.loading import InMemoryLoader, make_loader
-from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_step
 
 
 def smooth(images):
@@ -69,7 +69,7 @@ def make(bug):
     return setup | {"train_step": train_step, "waited": timed.waited, "worked": worked}
 
 
-def share_waited(run: Run) -> float:
+def share_waited(run: ExhibitRun) -> float:
     waited, worked = median(run.setup["waited"]), median(run.setup["worked"])
     return waited / (waited + worked)
 

@@ -3,7 +3,7 @@
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 class Noisy(Dataset):
@@ -28,7 +28,7 @@ def make(bug):
     return setup
 
 
-def difference(run: Run) -> float:
+def difference(run: ExhibitRun) -> float:
     """Largest difference between the first example of two epochs."""
     noisy = run.setup["train_loader"].dataset
     first = noisy[0][0]

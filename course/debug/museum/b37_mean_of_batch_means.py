@@ -6,7 +6,7 @@ Five batches of 71 and one of 4: each of those four weighs as much as 18 of the 
 import torch
 from torch.utils.data import DataLoader
 
-from course.debug.museum.exhibit import Exhibit, Run, digits
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
 
 def make(bug):
@@ -27,7 +27,7 @@ def accuracy(setup, by_batch):
     return hits / counts
 
 
-def off_by(run: Run) -> float:
+def off_by(run: ExhibitRun) -> float:
     """Distance from the accuracy over all validation examples at once."""
     inputs, targets = run.setup["val_loader"].dataset.tensors
     with torch.no_grad():

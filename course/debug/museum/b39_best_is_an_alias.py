@@ -2,7 +2,7 @@
 
 import copy
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_step
 
 
 def make(bug):
@@ -23,7 +23,7 @@ def make(bug):
                     "save": save, "load": model.load_state_dict}  # fmt: skip
 
 
-def best_moved(run: Run) -> float:
+def best_moved(run: ExhibitRun) -> float:
     """Largest change of a weight of the best since it was kept."""
     best = run.setup["best"]
     return max(

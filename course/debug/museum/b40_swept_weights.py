@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_step
 
 
 def sweep(setup):
@@ -24,7 +24,7 @@ def make(bug):
     return setup
 
 
-def first_loss(run: Run) -> float:
+def first_loss(run: ExhibitRun) -> float:
     return run.losses[0]
 
 

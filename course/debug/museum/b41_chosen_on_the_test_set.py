@@ -7,7 +7,7 @@ little about that; 200 are judged side by side and their gains averaged.
 
 import torch
 
-from course.debug.museum.exhibit import Exhibit, Run, digits, healthy_step
+from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_step
 
 DRAWINGS = 200
 
@@ -33,7 +33,7 @@ def predicted(model, pictures):
         return model(pictures).argmax(1)
 
 
-def gain_so_far(run: Run) -> list[float]:
+def gain_so_far(run: ExhibitRun) -> list[float]:
     """After each step: reported accuracy of the best so far, above the mean of all so far."""
     val, test = (torch.stack(part) for part in zip(*run.setup["scores"], strict=True))
     chosen_by = test if run.setup["by_test"] else val
@@ -44,7 +44,7 @@ def gain_so_far(run: Run) -> list[float]:
     return gains
 
 
-def gain(run: Run) -> float:
+def gain(run: ExhibitRun) -> float:
     return gain_so_far(run)[-1]
 
 

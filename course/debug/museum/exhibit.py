@@ -25,7 +25,7 @@ STEPS = 150
 
 
 @dataclass(frozen=True)
-class Run:
+class ExhibitRun:
     """What one run left behind."""
 
     losses: list[float]
@@ -55,10 +55,10 @@ class Exhibit:
     """The set-up, with the bug or without."""
     symptom: str
     """What is measured, in words."""
-    measure: Callable[[Run], float]
+    measure: Callable[[ExhibitRun], float]
     shows: Callable[[float], bool]
     """Is the symptom there?"""
-    trace: Callable[[Run], list[float]] | None = None
+    trace: Callable[[ExhibitRun], list[float]] | None = None
     """A second curve to draw, where the loss does not show the bug."""
     trace_label: str = ""
     scaled: str = ""
@@ -71,9 +71,9 @@ class Exhibit:
                 "diagnose finds the bug, else say in why_not what catches it."
             )
 
-    def run(self, bug: bool, steps: int = STEPS) -> Run:
+    def run(self, bug: bool, steps: int = STEPS) -> ExhibitRun:
         """Train a few steps, from the same seed either way."""
-        run = Run([], [], {})
+        run = ExhibitRun([], [], {})
         try:
             with seeded():
                 run.setup.update(self.make(bug))
@@ -84,14 +84,14 @@ class Exhibit:
             return replace(run, error=error)
         return run
 
-    def _train(self, run: Run, steps: int) -> None:
+    def _train(self, run: ExhibitRun, steps: int) -> None:
         for batch in islice(epochs(run.setup["train_loader"]), steps):
             run.losses.append(float(run.setup["train_step"](batch)))
             grads = [p.grad for p in run.setup["model"].parameters() if p.grad is not None]
             run.grad_norms.append(math.sqrt(sum(float(g.pow(2).sum()) for g in grads)))
 
     @cached_property
-    def runs(self) -> tuple[Run, Run]:
+    def runs(self) -> tuple[ExhibitRun, ExhibitRun]:
         """The run with the bug and the one without, made once."""
         return self.run(True), self.run(False)
 
@@ -103,7 +103,7 @@ class Exhibit:
             return self.measure(with_bug), self.measure(healthy)
 
     @property
-    def drawn(self) -> tuple[Callable[[Run], list[float]], str]:
+    def drawn(self) -> tuple[Callable[[ExhibitRun], list[float]], str]:
         """The curve that shows most, and its label: the trace, else the loss."""
         if self.trace is not None:
             return self.trace, self.trace_label
@@ -193,29 +193,29 @@ def evaluation(setup: dict[str, Any], *, train_mode: bool = False) -> Callable[[
     return evaluate
 
 
-def accuracy(run: Run) -> float:
+def accuracy(run: ExhibitRun) -> float:
     """Share of the validation examples that the model, as it was left, labels rightly."""
     inputs, targets = run.setup["val_loader"].dataset.tensors
     with torch.no_grad():
         return float((run.setup["model"](inputs).argmax(1) == targets).float().mean())
 
 
-def head_moved(run: Run) -> float:
+def head_moved(run: ExhibitRun) -> float:
     """Largest change of a weight of the head since `setup["head_at_start"]`."""
     moved = run.setup["model"][-1].weight.detach() - run.setup["head_at_start"]
     return float(moved.abs().max())
 
 
-def final_loss(run: Run) -> float:
+def final_loss(run: ExhibitRun) -> float:
     """Mean loss of the last twenty steps."""
     return sum(run.losses[-20:]) / 20
 
 
-def steps_made(run: Run) -> float:
+def steps_made(run: ExhibitRun) -> float:
     """Steps before the run stopped."""
     return float(len(run.losses))
 
 
-def norms(run: Run) -> list[float]:
+def norms(run: ExhibitRun) -> list[float]:
     """Gradient norm after each step."""
     return run.grad_norms

@@ -89,7 +89,7 @@ class Session:
         self.model: nn.Module = setup.model
         self.optimizers = as_list(setup.optimizer)
         self.budget, self.forwards = budget, 0
-        self.keeper = Snapshot(vars(setup)) if keep else Snapshot()
+        self.kept = Snapshot(vars(setup)) if keep else Snapshot()
         self.memory: dict[str, Any] = {}
         """What relations observed once, for the others."""
 
@@ -103,7 +103,7 @@ class Session:
     @contextlib.contextmanager
     def observe(self) -> Iterator[None]:
         """Run something from the photograph; afterwards everything is as it was."""
-        self.keeper.restore()
+        self.kept.restore()
         # not a hook of the model's own, which a user's copy of it would take along
         counter = register_module_forward_pre_hook(self._count)
         try:
@@ -112,7 +112,7 @@ class Session:
                 yield
         finally:
             counter.remove()
-            self.keeper.restore()
+            self.kept.restore()
 
     def _count(self, module: nn.Module, _: Any) -> None:
         self.forwards += module is self.model

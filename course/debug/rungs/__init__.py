@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from course.debug.rungs.climbing import Climb, Fall, Outcome
 from course.debug.rungs.data import dumb_baseline, inspect_data
 from course.debug.rungs.full import analyse_errors, find_learning_rate, full_run
-from course.debug.rungs.plan import Fall, Outcome, Plan
 from course.debug.rungs.small import overfit_one_batch, small_subset
 
-RUNGS: dict[str, Callable[[Plan], Outcome]] = {
+RUNGS: dict[str, Callable[[Climb], Outcome]] = {
     "inspect the data": inspect_data,
     "dumb baseline": dumb_baseline,
     "overfit one batch": overfit_one_batch,
@@ -19,4 +19,4 @@ RUNGS: dict[str, Callable[[Plan], Outcome]] = {
     "error analysis": analyse_errors,
 }
 
-__all__ = ["RUNGS", "Fall", "Outcome", "Plan"]
+__all__ = ["RUNGS", "Climb", "Fall", "Outcome"]

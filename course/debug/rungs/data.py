@@ -8,18 +8,18 @@ from torch import Tensor
 from course.data.contract import check_batch
 from course.data.split_check import check_split
 from course.debug.probes.session import NotChecked, pair
-from course.debug.rungs.plan import Fall, Outcome, Plan, Scores, shares
+from course.debug.rungs.climbing import Climb, Fall, Outcome, Scores, shares
 
 
-def inspect_data(plan: Plan) -> Outcome:
+def inspect_data(climb: Climb) -> Outcome:
     """Rung 1: the loaders run, batches keep the contract, the split holds."""
-    session = plan.session
+    session = climb.session
     if session.epoch.error:
         raise Fall(
             f"the train_loader raises {session.epoch.error[:200]}",
             fix="next(iter(train_loader))  # on its own, with num_workers=0",
         )
-    if plan.setup.val_loader is None:
+    if climb.setup.val_loader is None:
         raise Fall(
             "there is no validation data: nothing above could tell learning from memorising.",
             fix="train, val = stratified_split(targets, 0.2)\nsetup['val_loader'] = ...",
@@ -30,33 +30,33 @@ def inspect_data(plan: Plan) -> Outcome:
             f"the val_loader raises {session.val_epoch.error[:200]}",
             fix="next(iter(val_loader))  # on its own, with num_workers=0",
         )
-    inputs, targets = plan.train_rows
-    val_inputs, val_targets = plan.val_rows
-    _keep_the_contract(plan)
+    inputs, targets = climb.train_rows
+    val_inputs, val_targets = climb.val_rows
+    _keep_the_contract(climb)
     numbers = {"training rows read": len(inputs), "validation rows read": len(val_inputs)}
-    if plan.task == "classification":
+    if climb.task == "classification":
         numbers |= _classes(targets, val_targets)
-        _mixed_batches(plan)
-    warnings = _split(plan)
+        _mixed_batches(climb)
+    warnings = _split(climb)
     shape = " x ".join(map(str, inputs.shape[1:])) or "one number"
     return Outcome(
         f"{len(session.epoch.batches)} + {len(session.val_epoch.batches)} batches keep the "
-        f"contract of {plan.task}: inputs {shape}, "
+        f"contract of {climb.task}: inputs {shape}, "
         f"mean {inputs.double().mean():.3g}, standard deviation {inputs.double().std():.3g}.",
         numbers,
         warnings,
     )
 
 
-def _keep_the_contract(plan: Plan) -> None:
-    classes = plan.setup.num_classes
-    for side, epoch in (("train", plan.session.epoch), ("val", plan.session.val_epoch)):
+def _keep_the_contract(climb: Climb) -> None:
+    classes = climb.setup.num_classes
+    for side, epoch in (("train", climb.session.epoch), ("val", climb.session.val_epoch)):
         for number, batch in enumerate(epoch.batches):
             token_ids = torch.long if _token_ids(batch) else None
             report = check_batch(
-                tuple(pair(batch)), task=plan.task, num_classes=classes, input_dtype=token_ids
+                tuple(pair(batch)), task=climb.task, num_classes=classes, input_dtype=token_ids
             )
-            broken = [breach for breach in report if breach.id not in plan.allowed]
+            broken = [breach for breach in report if breach.id not in climb.allowed]
             if broken:
                 first = broken[0]
                 raise Fall(
@@ -96,11 +96,11 @@ def _classes(targets: Tensor, val_targets: Tensor) -> dict[str, object]:
     return {"classes": len(train), "rarest share": min(train.values())}
 
 
-def _mixed_batches(plan: Plan) -> None:
+def _mixed_batches(climb: Climb) -> None:
     """Batches that hold one class each teach the model to forget the others."""
-    batches = [pair(batch)[1] for batch in plan.session.epoch.batches]
+    batches = [pair(batch)[1] for batch in climb.session.epoch.batches]
     single = sum(len(y) > 3 and len(y.unique()) == 1 for y in batches)
-    if single > len(batches) / 2 and "single-class-batches" not in plan.allowed:
+    if single > len(batches) / 2 and "single-class-batches" not in climb.allowed:
         raise Fall(
             f"{single} of {len(batches)} training batches hold one class only: the file is sorted "
             "and nothing shuffles it.",
@@ -110,14 +110,14 @@ def _mixed_batches(plan: Plan) -> None:
         )
 
 
-def _split(plan: Plan) -> tuple[str, ...]:
+def _split(climb: Climb) -> tuple[str, ...]:
     """What the split check finds: overlap stops the climb, a shift is worth a look."""
-    train, val = plan.train_rows, plan.val_rows
+    train, val = climb.train_rows, climb.val_rows
     try:
-        report = check_split(train, val, groups=_groups(plan))
+        report = check_split(train, val, groups=_groups(climb))
     except ValueError:  # not enough rows for any test
         return ()
-    found = [finding for finding in report.findings if finding.id not in plan.allowed]
+    found = [finding for finding in report.findings if finding.id not in climb.allowed]
     for finding in found:
         if finding.id.startswith("leak"):
             raise Fall(
@@ -127,43 +127,43 @@ def _split(plan: Plan) -> tuple[str, ...]:
     return tuple(f"{finding.id}: {finding.message}" for finding in found)
 
 
-def _groups(plan: Plan) -> tuple | None:
-    groups = plan.setup.groups
+def _groups(climb: Climb) -> tuple | None:
+    groups = climb.setup.groups
     if isinstance(groups, dict):
         groups = (groups.get("train"), groups.get("val"))
     return tuple(groups) if groups is not None and all(g is not None for g in groups) else None
 
 
-def dumb_baseline(plan: Plan) -> Outcome:
+def dumb_baseline(climb: Climb) -> Outcome:
     """Rung 2: what the best answer without looking at the inputs reaches."""
-    _, targets = plan.train_rows
-    val_inputs, val_targets = plan.val_rows
-    if plan.task == "regression":
+    _, targets = climb.train_rows
+    val_inputs, val_targets = climb.val_rows
+    if climb.task == "regression":
         constant = targets.double().mean(dim=0)
         error = (val_targets.double() - constant).square()
-        plan.baseline = Scores(
+        climb.baseline = Scores(
             error.flatten(1).mean(1) if error.dim() > 1 else error, "squared error"
         )
         said = f"always the training mean ({_short(constant)})"
     else:
-        guess = _most_common(targets, plan.task)
+        guess = _most_common(targets, climb.task)
         right = (val_targets == guess).double()
-        plan.baseline = Scores(right.flatten(1).mean(1) if right.dim() > 1 else right, "accuracy")
+        climb.baseline = Scores(right.flatten(1).mean(1) if right.dim() > 1 else right, "accuracy")
         said = f"always the most common target ({_short(guess)})"
-    if plan.baseline.higher_is_better and plan.baseline.mean > 1 - 1e-9:
+    if climb.baseline.higher_is_better and climb.baseline.mean > 1 - 1e-9:
         raise Fall(
             f"{said[0].upper()}{said[1:]} is right for every validation example: no score can "
             "show that a model looks at its inputs.",
-            {"baseline": plan.baseline.mean},
+            {"baseline": climb.baseline.mean},
             "train, val = stratified_split(targets, 0.2)  # validation needs every class",
             cause="missing-class",
         )
-    numbers = {f"baseline {plan.baseline.name}": plan.baseline.mean}
-    with plan.from_the_start():
-        numbers["untrained model"] = plan.score(val_inputs, val_targets).mean
+    numbers = {f"baseline {climb.baseline.name}": climb.baseline.mean}
+    with climb.from_the_start():
+        numbers["untrained model"] = climb.score(val_inputs, val_targets).mean
     return Outcome(
-        f"Without looking, {said} is the best answer: {plan.baseline.name} "
-        f"{plan.baseline.mean:.3g} on validation, the bar for rungs 4 and 6.",
+        f"Without looking, {said} is the best answer: {climb.baseline.name} "
+        f"{climb.baseline.mean:.3g} on validation, the bar for rungs 4 and 6.",
         numbers,
     )
 

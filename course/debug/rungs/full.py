@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from course.debug.probes.session import NotChecked, as_list, clone
-from course.debug.rungs.plan import Fall, Outcome, Plan, Scores
+from course.debug.rungs.climbing import Climb, Fall, Outcome, Scores
 from course.debug.rungs.small import must_beat_the_baseline
 from course.engine import History, KeepBest, NonFiniteError, Trainer
 
@@ -25,17 +25,17 @@ NEVER_RIGHT = 5
 UNITS = {"batch": "update", "step": "update", "update": "update", "epoch": "epoch"}
 
 
-def find_learning_rate(plan: Plan) -> Outcome:
+def find_learning_rate(climb: Climb) -> Outcome:
     """Rung 5: the learning rate that was chosen lies where the finder's curve falls."""
     from course.lr_finder import lr_find
 
-    optimizers = as_list(plan.setup.optimizer)
+    optimizers = as_list(climb.setup.optimizer)
     if len(optimizers) != 1 or type(optimizers[0]).__name__ == "LBFGS":
         raise NotChecked("the finder sweeps one optimizer that takes its steps without a closure")
     optimizer = optimizers[0]
-    with plan.from_the_start():
+    with climb.from_the_start():
         curve = lr_find(
-            plan.model, plan.setup.loss_fn, optimizer, plan.setup.train_loader, rule="decade"
+            climb.model, climb.setup.loss_fn, optimizer, climb.setup.train_loader, rule="decade"
         )
     chosen = max(float(group["lr"]) for group in optimizer.param_groups)
     suggestion = curve.suggestion
@@ -67,11 +67,11 @@ def find_learning_rate(plan: Plan) -> Outcome:
     )
 
 
-def full_run(plan: Plan) -> Outcome:
+def full_run(climb: Climb) -> Outcome:
     """Rung 6: the whole of the data, with what holds overfitting back; the best epoch is kept."""
-    with plan.from_the_start():
+    with climb.from_the_start():
         try:
-            history, weights = (_own_loop if plan.setup.train_step else _engine)(plan)
+            history, weights = (_own_loop if climb.setup.train_step else _engine)(climb)
         except NonFiniteError as error:
             raise Fall(str(error), fix="report.diagnosis") from error
         if weights is None:
@@ -80,9 +80,9 @@ def full_run(plan: Plan) -> Outcome:
                 {"validation loss": history.column("val_loss")},
                 "optimizer.param_groups[0]['lr'] /= 10",
             )
-        plan.model.load_state_dict(weights)
-        plan.trained = copy.deepcopy(plan.model).eval()
-        scores = plan.score(*plan.val_rows)
+        climb.model.load_state_dict(weights)
+        climb.trained = copy.deepcopy(climb.model).eval()
+        scores = climb.score(*climb.val_rows)
     numbers = {
         "epochs": len(history.epochs),
         "best epoch": (history.best_index or 0) + 1,
@@ -92,14 +92,14 @@ def full_run(plan: Plan) -> Outcome:
     }
     picture = functools.partial(_curves, history)
     when = f"after {len(history.epochs)} epochs"
-    must_beat_the_baseline(plan, scores, numbers, when, picture)
+    must_beat_the_baseline(climb, scores, numbers, when, picture)
     return Outcome(
         f"{scores.name} {scores.mean:.4g} at epoch {numbers['best epoch']} of "
-        f"{len(history.epochs)}; the baseline has {plan.baseline.mean:.3g}."
-        if plan.baseline
+        f"{len(history.epochs)}; the baseline has {climb.baseline.mean:.3g}."
+        if climb.baseline
         else f"{scores.name} {scores.mean:.4g}.",
         numbers,
-        tuple(_looks(plan, history)),
+        tuple(_looks(climb, history)),
         picture,
     )
 
@@ -110,58 +110,58 @@ def _curves(history: History) -> object:
     return plot_history(history.epochs)
 
 
-def _engine(plan: Plan) -> tuple[History, dict[str, Tensor] | None]:
+def _engine(climb: Climb) -> tuple[History, dict[str, Tensor] | None]:
     """Train with the course's engine."""
-    said = plan.declared
+    said = climb.declared
     keep = KeepBest()
     trainer = Trainer(
-        plan.model,
-        plan.setup.loss_fn,
-        as_list(plan.setup.optimizer)[0],
-        scheduler=plan.setup.scheduler,
+        climb.model,
+        climb.setup.loss_fn,
+        as_list(climb.setup.optimizer)[0],
+        scheduler=climb.setup.scheduler,
         schedule_per=UNITS.get(str(said.get("scheduler_unit", "epoch")), "epoch"),
         accum_steps=int(said.get("accumulate", 1)),
         max_norm=said.get("max_grad_norm"),
-        device=next((p.device for p in plan.model.parameters()), "cpu"),
+        device=next((p.device for p in climb.model.parameters()), "cpu"),
         callbacks=[keep],
     )
     history = trainer.fit(
-        plan.setup.train_loader, plan.setup.val_loader, epochs=plan.epochs, progress=False
+        climb.setup.train_loader, climb.setup.val_loader, epochs=climb.epochs, progress=False
     )
     return history, keep.weights
 
 
-def _own_loop(plan: Plan) -> tuple[History, dict[str, Tensor] | None]:
+def _own_loop(climb: Climb) -> tuple[History, dict[str, Tensor] | None]:
     """Train with the user's own step; the scheduler too, unless the step moves it."""
-    scheduler, weights = plan.setup.scheduler, None
+    scheduler, weights = climb.setup.scheduler, None
     history = History("val_loss")
-    for epoch in range(plan.epochs):
+    for epoch in range(climb.epochs):
         before = getattr(scheduler, "last_epoch", None)
-        plan.model.train()
+        climb.model.train()
         total = rows = 0.0
-        for batch in plan.setup.train_loader:
+        for batch in climb.setup.train_loader:
             size = len(batch[0])
-            total += plan.step(clone(batch)) * size
+            total += climb.step(clone(batch)) * size
             rows += size
         if not math.isfinite(total):
             raise NonFiniteError(f"the training loss of epoch {epoch + 1} is {total}.")
-        val_loss = _val_loss(plan)
+        val_loss = _val_loss(climb)
         history.add({"epoch": epoch + 1, "train_loss": total / rows, "val_loss": val_loss})
         if history.best_is_last:
-            weights = {k: v.detach().clone() for k, v in plan.model.state_dict().items()}
+            weights = {k: v.detach().clone() for k, v in climb.model.state_dict().items()}
         if scheduler is not None and scheduler.last_epoch == before:
             plateau = isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
             scheduler.step(val_loss) if plateau else scheduler.step()
     return history, weights
 
 
-def _val_loss(plan: Plan) -> float:
+def _val_loss(climb: Climb) -> float:
     from course.engine import evaluate
 
-    return evaluate(plan.model, plan.setup.val_loader, plan.setup.loss_fn)["loss"]
+    return evaluate(climb.model, climb.setup.val_loader, climb.setup.loss_fn)["loss"]
 
 
-def _looks(plan: Plan, history: History) -> list[str]:
+def _looks(climb: Climb, history: History) -> list[str]:
     """What is worth a look although the rung is passed."""
     from course.analysis.curves import read_curves
 
@@ -169,43 +169,45 @@ def _looks(plan: Plan, history: History) -> list[str]:
     said = []
     if verdict.verdict not in ("sweet spot", "undecided"):
         said.append(f"curves: {verdict.verdict}. {verdict.reason}")
-    if not _holds_back(plan):
+    if not _holds_back(climb):
         said.append("nothing holds overfitting back: no weight decay, dropout or augmentation seen")
     return said
 
 
-def _holds_back(plan: Plan) -> bool:
+def _holds_back(climb: Climb) -> bool:
     decay = any(
-        group.get("weight_decay") for o in as_list(plan.setup.optimizer) for group in o.param_groups
+        group.get("weight_decay")
+        for o in as_list(climb.setup.optimizer)
+        for group in o.param_groups
     )
     dropout = any(
-        isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in plan.model.modules()
+        isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in climb.model.modules()
     )
-    augmented = hasattr(getattr(plan.setup.train_loader, "dataset", None), "augment")
+    augmented = hasattr(getattr(climb.setup.train_loader, "dataset", None), "augment")
     return decay or dropout or augmented
 
 
-def analyse_errors(plan: Plan) -> Outcome:
+def analyse_errors(climb: Climb) -> Outcome:
     """Rung 7: which examples are still wrong, and what the wrong ones have in common."""
-    if plan.trained is None:
+    if climb.trained is None:
         raise NotChecked("rung 6 left no trained model")
-    inputs, targets = plan.val_rows
-    with plan.from_the_start():
-        plan.model.load_state_dict(plan.trained.state_dict())
-        scores = plan.score(inputs, targets)
-        outputs = _outputs(plan, inputs)
-    if plan.task == "regression":
+    inputs, targets = climb.val_rows
+    with climb.from_the_start():
+        climb.model.load_state_dict(climb.trained.state_dict())
+        scores = climb.score(inputs, targets)
+        outputs = _outputs(climb, inputs)
+    if climb.task == "regression":
         return _largest_residuals(scores, targets)
-    if plan.task != "classification" or targets.dim() != 1:
+    if climb.task != "classification" or targets.dim() != 1:
         share = 1 - scores.mean
         return Outcome(f"{share:.1%} of the answers are wrong.", {"wrong": share})
-    return _confusions(plan.answers(outputs), inputs, targets, outputs)
+    return _confusions(climb.answers(outputs), inputs, targets, outputs)
 
 
-def _outputs(plan: Plan, inputs: Tensor) -> Tensor:
-    plan.model.eval()
+def _outputs(climb: Climb, inputs: Tensor) -> Tensor:
+    climb.model.eval()
     with torch.no_grad():
-        parts = [plan.model(plan.session.place(part)).cpu() for part in inputs.split(256)]
+        parts = [climb.model(climb.session.place(part)).cpu() for part in inputs.split(256)]
     return torch.cat(parts)
 
 

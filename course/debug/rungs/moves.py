@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from course.debug.probes.session import as_list
-from course.debug.rungs.plan import Plan
+from course.debug.rungs.climbing import Climb
 
 TOO_SMALL_A_STEP = 1e-5
 """Update over weight, per step, below which a batch cannot be learned in a few thousand steps:
@@ -20,15 +20,15 @@ USUAL_STEP = 1e-3
 class Moves:
     """The weights before, after a few steps, and at the end."""
 
-    def __init__(self, plan: Plan, inputs: Tensor, targets: Tensor) -> None:
+    def __init__(self, climb: Climb, inputs: Tensor, targets: Tensor) -> None:
         """Take the weights as they are, and each one's gradient on the batch."""
-        optimizers = as_list(plan.setup.optimizer)
+        optimizers = as_list(climb.setup.optimizer)
         self.groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         holds = {id(p) for group in self.groups for p in group["params"]}
-        self.named = {n: p for n, p in plan.model.named_parameters() if p.requires_grad}
+        self.named = {n: p for n, p in climb.model.named_parameters() if p.requires_grad}
         self.start = {name: p.detach().clone() for name, p in self.named.items()}
         self.held = [name for name, p in self.named.items() if id(p) in holds]
-        self.with_gradient = _with_gradient(plan, self.named, inputs, targets)
+        self.with_gradient = _with_gradient(climb, self.named, inputs, targets)
         self.per_step = math.nan
         """Update over weight, per step, of all weights together."""
         self.still: list[str] = []
@@ -64,12 +64,12 @@ class Moves:
 
 
 def _with_gradient(
-    plan: Plan, named: dict[str, nn.Parameter], inputs: Tensor, targets: Tensor
+    climb: Climb, named: dict[str, nn.Parameter], inputs: Tensor, targets: Tensor
 ) -> set[str]:
     """Names of the weights on which the batch's loss depends."""
-    place = plan.session.place
+    place = climb.session.place
     with torch.enable_grad():
-        loss = plan.setup.loss_fn(plan.model(place(inputs.clone())), place(targets.clone()))
+        loss = climb.setup.loss_fn(climb.model(place(inputs.clone())), place(targets.clone()))
         if not loss.requires_grad:
             return set()
         found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from course.debug.probes.session import clone, pair
 from course.debug.relations.program import without_dropout
+from course.debug.rungs.climbing import Climb, Fall, Outcome, Picture, Scores, shares
 from course.debug.rungs.moves import TOO_SMALL_A_STEP, Moves
-from course.debug.rungs.plan import Fall, Outcome, Picture, Plan, Scores, shares
 
 SHARE_LEFT = 0.05
 """Of the loss at the start: what may be left of it above the floor when a batch is learned."""
@@ -30,15 +30,15 @@ SURE = 0.05
 """p-value up to which a model counts as better than the baseline."""
 
 
-def overfit_one_batch(plan: Plan) -> Outcome:
+def overfit_one_batch(climb: Climb) -> Outcome:
     """Rung 3: the loss of one and the same batch falls to its floor, and every weight moves."""
-    inputs, targets, number = _telling_batch(plan)
-    with plan.from_the_start(), without_dropout(plan.model):
-        moves = Moves(plan, inputs, targets)
-        losses = _repeat(plan, inputs, targets, moves)
+    inputs, targets, number = _telling_batch(climb)
+    with climb.from_the_start(), without_dropout(climb.model):
+        moves = Moves(climb, inputs, targets)
+        losses = _repeat(climb, inputs, targets, moves)
         moves.end()
-        right = _score_in_train_mode(plan, inputs, targets)
-    floor = _floor(plan, targets)
+        right = _score_in_train_mode(climb, inputs, targets)
+    floor = _floor(climb, targets)
     start, best = losses[0], min(losses, key=lambda v: v if math.isfinite(v) else math.inf)
     left = (best - floor) / max(start - floor, 1e-12)
     numbers = {
@@ -46,7 +46,7 @@ def overfit_one_batch(plan: Plan) -> Outcome:
         "lowest loss": best, "floor": floor, "batch": number,
         "update per step / size of the weights": moves.per_step,
     }  # fmt: skip
-    if plan.task == "classification":
+    if climb.task == "classification":
         numbers["classes in the batch"] = len(shares(targets))
     if right is not None:
         numbers["accuracy on the batch"] = right
@@ -62,7 +62,7 @@ def overfit_one_batch(plan: Plan) -> Outcome:
     if left > SHARE_LEFT or (right is not None and right < 1):
         said, fix, cause = _why_not(losses, floor, left, right, moves)
         raise Fall(said, numbers, fix, cause=cause, picture=picture)
-    warnings = _all_move(plan, moves, numbers)
+    warnings = _all_move(climb, moves, numbers)
     return Outcome(
         f"{len(inputs)} examples are memorised in {len(losses)} steps: loss {start:.3g} to "
         f"{best:.2g}" + (f" (floor {floor:.2g})." if floor > 1e-9 else "."),
@@ -78,13 +78,13 @@ def _picture(losses: tuple[float, ...], floor: float) -> object:
     return plot_one_batch(losses, floor)
 
 
-def _all_move(plan: Plan, moves: Moves, numbers: dict) -> tuple[str, ...]:
+def _all_move(climb: Climb, moves: Moves, numbers: dict) -> tuple[str, ...]:
     """A learned batch does not prove that every layer learns: the others can make up for one.
 
     Raises:
         Fall: A weight has a gradient and stays where it is although one before it moves.
     """
-    meant = plan.declared.get("frozen") or "optimizer-stale-params" in plan.allowed
+    meant = climb.declared.get("frozen") or "optimizer-stale-params" in climb.allowed
     if not moves.left_behind or meant:
         return ()
     names = ", ".join(moves.left_behind[:3])
@@ -99,7 +99,7 @@ def _all_move(plan: Plan, moves: Moves, numbers: dict) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _telling_batch(plan: Plan) -> tuple[Tensor, Tensor, int]:
+def _telling_batch(climb: Climb) -> tuple[Tensor, Tensor, int]:
     """The first batch that can prove something.
 
     Raises:
@@ -107,7 +107,7 @@ def _telling_batch(plan: Plan) -> tuple[Tensor, Tensor, int]:
             targets.
     """
     reason = "there is no batch"
-    for number, batch in enumerate(plan.session.epoch.batches):
+    for number, batch in enumerate(climb.session.epoch.batches):
         inputs, targets = (part[:MOST_ROWS] for part in pair(clone(batch)))
         if len(inputs) < 2:
             reason = "every batch holds one example"
@@ -119,7 +119,7 @@ def _telling_batch(plan: Plan) -> tuple[Tensor, Tensor, int]:
             return inputs, targets, number
     raise Fall(
         f"No batch can prove anything: {reason}.",
-        {"batches looked at": len(plan.session.epoch.batches)},
+        {"batches looked at": len(climb.session.epoch.batches)},
         "DataLoader(dataset, batch_size=32, shuffle=True)",
     )
 
@@ -130,15 +130,15 @@ def _contradicts_itself(inputs: Tensor, targets: Tensor) -> bool:
     return len(rows.unique(dim=0)) < len(both.unique(dim=0))
 
 
-def _repeat(plan: Plan, inputs: Tensor, targets: Tensor, moves: Moves) -> list[float]:
+def _repeat(climb: Climb, inputs: Tensor, targets: Tensor, moves: Moves) -> list[float]:
     """Losses of step after step on one batch, until it is learned or nothing more comes."""
     losses: list[float] = []
-    floor, best, since = _floor(plan, targets), math.inf, 0
-    plan.model.train()
-    while len(losses) < plan.steps and since < PATIENCE:
+    floor, best, since = _floor(climb, targets), math.inf, 0
+    climb.model.train()
+    while len(losses) < climb.steps and since < PATIENCE:
         if len(losses) == EARLY_STEPS:
             moves.early(EARLY_STEPS)
-        losses.append(plan.step([inputs.clone(), targets.clone()]))
+        losses.append(climb.step([inputs.clone(), targets.clone()]))
         if not math.isfinite(losses[-1]):
             break
         better = losses[-1] < best - 1e-3 * max(abs(best), 1e-9) if best < math.inf else True
@@ -149,17 +149,17 @@ def _repeat(plan: Plan, inputs: Tensor, targets: Tensor, moves: Moves) -> list[f
     return losses
 
 
-def _score_in_train_mode(plan: Plan, inputs: Tensor, targets: Tensor) -> float | None:
+def _score_in_train_mode(climb: Climb, inputs: Tensor, targets: Tensor) -> float | None:
     """Accuracy on the batch as training sees it; None for numbers."""
-    if plan.task == "regression":
+    if climb.task == "regression":
         return None
     with torch.no_grad():
-        plan.model.train()
-        outputs = plan.model(plan.session.place(inputs)).detach().cpu()
-    return plan.scores_of(outputs, targets).mean
+        climb.model.train()
+        outputs = climb.model(climb.session.place(inputs)).detach().cpu()
+    return climb.scores_of(outputs, targets).mean
 
 
-def _floor(plan: Plan, targets: Tensor) -> float:
+def _floor(climb: Climb, targets: Tensor) -> float:
     """Least loss that smoothed labels allow: their entropy; 0 otherwise.
 
     >>> smoothing, classes = 0.1, 10
@@ -167,11 +167,11 @@ def _floor(plan: Plan, targets: Tensor) -> float:
     >>> round(-(right * math.log(right) + 9 * other * math.log(other)), 4)
     0.5003
     """
-    smoothing = getattr(plan.setup.loss_fn, "label_smoothing", 0.0)
-    smoothing = smoothing or float(plan.declared.get("label_smoothing", 0.0))
-    if not smoothing or plan.task != "classification":
+    smoothing = getattr(climb.setup.loss_fn, "label_smoothing", 0.0)
+    smoothing = smoothing or float(climb.declared.get("label_smoothing", 0.0))
+    if not smoothing or climb.task != "classification":
         return 0.0
-    classes = plan.setup.num_classes or plan.session.outputs.shape[1]
+    classes = climb.setup.num_classes or climb.session.outputs.shape[1]
     other = smoothing / classes
     right = 1 - smoothing + other
     return -(right * math.log(right) + (classes - 1) * other * math.log(other))
@@ -242,23 +242,23 @@ def _nothing_moves(said: str, moves: Moves) -> tuple[str, str, str]:
     )
 
 
-def small_subset(plan: Plan) -> Outcome:
+def small_subset(climb: Climb) -> Outcome:
     """Rung 4: a few examples are enough to beat the dumb baseline."""
-    inputs, targets = _subset(plan)
-    size = min(len(pair(plan.session.epoch.batches[0])[0]), len(inputs))
+    inputs, targets = _subset(climb)
+    size = min(len(pair(climb.session.epoch.batches[0])[0]), len(inputs))
     steps = max(150, 10 * math.ceil(len(inputs) / size))
-    with plan.from_the_start():
-        order = torch.Generator().manual_seed(plan.seed)
-        plan.model.train()
+    with climb.from_the_start():
+        order = torch.Generator().manual_seed(climb.seed)
+        climb.model.train()
         made = 0
         while made < steps:
             for rows in torch.randperm(len(inputs), generator=order).split(size):
                 if len(rows) < 2 <= size:
                     continue
-                loss = plan.step([inputs[rows].clone(), targets[rows].clone()])
+                loss = climb.step([inputs[rows].clone(), targets[rows].clone()])
                 made += 1
-        on_subset = plan.score(inputs, targets)
-        on_val = plan.score(*plan.val_rows)
+        on_subset = climb.score(inputs, targets)
+        on_val = climb.score(*climb.val_rows)
     numbers = {
         "examples": len(inputs), "steps": made, f"{on_val.name} on the subset": on_subset.mean,
         f"{on_val.name} on validation": on_val.mean,
@@ -266,42 +266,42 @@ def small_subset(plan: Plan) -> Outcome:
     if not math.isfinite(loss):
         raise Fall(f"the loss is {loss} after {made} steps.", numbers,
                    "optimizer.param_groups[0]['lr'] /= 10")  # fmt: skip
-    must_beat_the_baseline(plan, on_val, numbers, f"trained on {len(inputs)} examples")
+    must_beat_the_baseline(climb, on_val, numbers, f"trained on {len(inputs)} examples")
     return Outcome(
         f"{len(inputs)} examples give {on_val.name} {on_subset.mean:.3g} on themselves and "
-        f"{on_val.mean:.3g} on validation; the baseline has {plan.baseline.mean:.3g}.",
+        f"{on_val.mean:.3g} on validation; the baseline has {climb.baseline.mean:.3g}.",
         numbers,
     )
 
 
 def must_beat_the_baseline(
-    plan: Plan, scores: Scores, numbers: dict, when: str, picture: Picture | None = None
+    climb: Climb, scores: Scores, numbers: dict, when: str, picture: Picture | None = None
 ) -> None:
     """The scores, compared with the dumb baseline's, go into `numbers`.
 
     Raises:
         Fall: The scores are not better than the baseline's (p above SURE).
     """
-    if plan.baseline is None:
+    if climb.baseline is None:
         return
-    p = scores.beats(plan.baseline)
-    numbers |= {"baseline": plan.baseline.mean, "p": p}
+    p = scores.beats(climb.baseline)
+    numbers |= {"baseline": climb.baseline.mean, "p": p}
     if p > SURE:
         raise Fall(
             f"{when}, the model has {scores.name} {scores.mean:.3g} on validation and the dumb "
-            f"baseline {plan.baseline.mean:.3g}: not better (p = {p:.2g}).",
+            f"baseline {climb.baseline.mean:.3g}: not better (p = {p:.2g}).",
             numbers,
             "compare inputs and targets of one validation example by eye; then report.diagnosis",
             picture=picture,
         )
 
 
-def _subset(plan: Plan) -> tuple[Tensor, Tensor]:
+def _subset(climb: Climb) -> tuple[Tensor, Tensor]:
     """A share of the rows read, every class with at least four where there are classes."""
-    inputs, targets = plan.train_rows
-    source = torch.Generator().manual_seed(plan.seed)
-    count = max(round(plan.subset * len(inputs)), min(32, len(inputs)))
-    if plan.task != "classification" or targets.dim() != 1:
+    inputs, targets = climb.train_rows
+    source = torch.Generator().manual_seed(climb.seed)
+    count = max(round(climb.subset * len(inputs)), min(32, len(inputs)))
+    if climb.task != "classification" or targets.dim() != 1:
         rows = torch.randperm(len(inputs), generator=source)[:count]
         return inputs[rows], targets[rows]
     kept = []

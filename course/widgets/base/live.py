@@ -13,7 +13,7 @@ command starts another one over the same run. Closing the widget ends it at once
 
 A run is a plain class, tested without a widget:
 
-    class Run:
+    class LiveRun:
         def __init__(self, settings): ...       # builds data, model and optimizer from its own seed
         def change(self, settings): ...         # takes new values of the settings that are `hot`
         def step(self): ...                     # one update
@@ -43,7 +43,7 @@ IDLE_S = 5.0
 """A thread with nothing to do ends after this."""
 
 
-class Run(Protocol):
+class LiveRun(Protocol):
     """What trains. Only the worker thread calls it."""
 
     settings: Any
@@ -69,7 +69,7 @@ class LiveWidget(CourseWidget):
 
     def __init__(self, **settings: Any) -> None:
         self.worker = Worker(self)
-        self._run: Run = self.run_type(self.settings_type().changed(**settings))
+        self._run: LiveRun = self.run_type(self.settings_type().changed(**settings))
         super().__init__(**settings)
 
     def do(self, command: str) -> None:

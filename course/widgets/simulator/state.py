@@ -240,7 +240,7 @@ class Learner:
         }
 
 
-class Run:
+class SimulatedRun:
     """One or two learners over the same batches."""
 
     def __init__(self, settings: Settings) -> None:

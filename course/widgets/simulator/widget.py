@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from course.widgets.base.live import LiveWidget
 from course.widgets.base.widget import widget
-from course.widgets.simulator.state import Run, Settings, says
+from course.widgets.simulator.state import Settings, SimulatedRun, says
 from course.widgets.simulator.twin import draw
 
 
@@ -20,7 +20,7 @@ from course.widgets.simulator.twin import draw
 class TrainingSimulator(LiveWidget):
     """Train a small network live, next to the same network with one thing changed."""
 
-    settings_type, run_type = Settings, Run
+    settings_type, run_type = Settings, SimulatedRun
     twin, says = staticmethod(draw), staticmethod(says)
     tries = (
         "Play. Then choose an experiment under “compare with”, guess what will happen, and play.",

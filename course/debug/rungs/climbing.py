@@ -85,7 +85,7 @@ class Scores:
         return float(wilcoxon(gain.numpy(), alternative="greater").pvalue)
 
 
-class Plan:
+class Climb:
     """The climb: what is asked for, and what lower rungs leave to higher ones."""
 
     def __init__(

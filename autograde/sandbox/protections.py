@@ -1,7 +1,7 @@
 """Which protections does this machine give? Asked of a real student's process, not assumed.
 
 One process is started as for a submission, and a probe in it tries what must not succeed: each line
-of `autograde doctor` is what came of it.
+of `autograde protections` is what came of it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ NAMESPACES = (
 
 
 @cache
-def protections() -> list[Protection]:
+def tried() -> list[Protection]:
     """Start a student's process and try everything it must not be able to do."""
     try:
         found = _probe()
@@ -114,12 +114,12 @@ NAMES = (
 
 def missing() -> list[Protection]:
     """Protections that this machine does not give."""
-    return [protection for protection in protections() if not protection.given]
+    return [protection for protection in tried() if not protection.given]
 
 
 def tell(_job: object) -> dict[str, list[Protection]]:
     """The protections, as a job for a crew."""
-    return {"protections": protections()}
+    return {"protections": tried()}
 
 
 def _probe() -> dict[str, object]:
