@@ -12,7 +12,15 @@ Source: Lecture 3, "Loss is not the metric" and "Error analysis"; ledger T23, T2
 
 from course.analysis.scores.calibrating import Calibration, calibration, fit_temperature
 from course.analysis.scores.classes import ClassScore, Confusion, PerClass, confusion, per_class
-from course.analysis.scores.intervals import Interval, accuracy_interval, bootstrap
+from course.analysis.scores.groups import GroupScore, by_group
+from course.analysis.scores.intervals import (
+    Interval,
+    accuracy_interval,
+    bootstrap,
+    coverage,
+    wald_interval,
+    wilson_interval,
+)
 from course.analysis.scores.predicting import Predictions, check_logits, predict, predictions
 from course.analysis.scores.thresholds import TUNED_ON, Threshold, tune_threshold
 
@@ -21,18 +29,23 @@ __all__ = [
     "Calibration",
     "ClassScore",
     "Confusion",
+    "GroupScore",
     "Interval",
     "PerClass",
     "Predictions",
     "Threshold",
     "accuracy_interval",
     "bootstrap",
+    "by_group",
     "calibration",
     "check_logits",
     "confusion",
+    "coverage",
     "fit_temperature",
     "per_class",
     "predict",
     "predictions",
     "tune_threshold",
+    "wald_interval",
+    "wilson_interval",
 ]

@@ -1,10 +1,11 @@
 """How sure a score is: how far it would move with other examples of the same kind.
 
-Source: Efron and Tibshirani, An Introduction to the Bootstrap, ch. 13; ledger F101.
+Source: Efron and Tibshirani, An Introduction to the Bootstrap, ch. 13; Wilson 1927; ledger F101.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -104,3 +105,60 @@ def accuracy_interval(predictions: Predictions, **options: Any) -> Interval:
     """
     right = expect_predictions(predictions).right.numpy().astype(float)
     return bootstrap(np.mean, right, vectorized=True, **options)
+
+
+def wilson_interval(correct: int, num: int, *, confidence: float = 0.95) -> Interval:
+    """A share with its Wilson interval: every true share that the count does not contradict.
+
+    Args:
+        correct: How many of `num` are right.
+        num: At least 1.
+        confidence: In (0, 1).
+
+    Raises:
+        ValueError: A count out of range, or a `confidence` that is not a probability.
+
+    Source: Wilson 1927.
+    """
+    share, z = _share_and_z(correct, num, confidence)
+    centre = (share + z**2 / (2 * num)) / (1 + z**2 / num)
+    half = z / (1 + z**2 / num) * math.sqrt(share * (1 - share) / num + z**2 / (4 * num**2))
+    return Interval(share, max(0.0, centre - half), min(1.0, centre + half), confidence)
+
+
+def wald_interval(correct: int, num: int, *, confidence: float = 0.95) -> Interval:
+    """The textbook's share ± z·√(share·(1 − share) / num): no width at 0 and 1, too narrow nearby.
+
+    Args:
+        correct: How many of `num` are right.
+        num: At least 1.
+        confidence: In (0, 1).
+    """
+    share, z = _share_and_z(correct, num, confidence)
+    half = z * math.sqrt(share * (1 - share) / num)
+    return Interval(share, share - half, share + half, confidence)
+
+
+def _share_and_z(correct: int, num: int, confidence: float) -> tuple[float, float]:
+    from scipy.stats import norm
+
+    num = whole_number("num", num, 1)
+    correct = whole_number("correct", correct, 0, num)
+    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence!r}: choose one between 0 and 1, e.g. 0.95.")
+    return correct / num, float(norm.ppf((1 + confidence) / 2))
+
+
+def coverage(rule: Callable[[int, int], Interval], share: float, num: int) -> float:
+    """How often an interval from `num` examples holds the true share; exact, by the binomial.
+
+    Args:
+        rule: `wilson_interval`, `wald_interval`, or another of the same arguments.
+        share: The true one.
+        num: Examples.
+    """
+    from scipy.stats import binom
+
+    counts = np.arange(num + 1)
+    holds = [rule(int(c), num).low <= share <= rule(int(c), num).high for c in counts]
+    return float(binom.pmf(counts, num, share)[holds].sum())

@@ -1,0 +1,57 @@
+"""One score per group: a mean over all examples says nothing about the few.
+
+    for row in by_group(right, pens): print(row)
+
+Source: Lecture 3, "Error analysis" and "Before trusting validation"; ledger T24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from course.analysis.scores.intervals import Interval, bootstrap
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupScore:
+    """A group's mean."""
+
+    name: str
+    num: int
+    """Examples."""
+    mean: Interval
+    """With its bootstrap interval; without width for a single example."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.mean} over {self.num}"
+
+
+def by_group(values: Any, groups: Sequence[Any], *, seed: int = 0) -> list[GroupScore]:
+    """The mean of `values` in each group, the lowest first.
+
+    Args:
+        values: [N] what is averaged: whether an answer was right, its absolute error.
+        groups: [N] the group of each, of any type that sorts.
+        seed: Of the bootstrap.
+
+    Raises:
+        ValueError: No example, or not one group per value.
+    """
+    numbers, names = np.asarray(values, dtype=float), np.asarray(groups)
+    if numbers.ndim != 1 or numbers.shape != names.shape or not len(numbers):
+        raise ValueError(
+            f"values {list(numbers.shape)} and groups {list(names.shape)}: expected both [N], one "
+            "group per value, and at least one."
+        )
+    rows = []
+    for name in np.unique(names):
+        inside = numbers[names == name]
+        mean = Interval(float(inside.mean()), float(inside.mean()), float(inside.mean()))
+        if len(inside) > 1:
+            mean = bootstrap(np.mean, inside, vectorized=True, seed=seed)
+        rows.append(GroupScore(name=str(name), num=len(inside), mean=mean))
+    return sorted(rows, key=lambda row: row.mean.value)
