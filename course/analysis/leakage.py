@@ -56,6 +56,13 @@ class Leak:
         sign = -1 if self.measure == "error" else 1
         return sign * (self.leaking - self.honest)
 
+    @property
+    def mistakes(self) -> tuple[float, float]:
+        """With the leak and without: 1 − accuracy, or the error; lower looks better."""
+        if self.measure == "error":
+            return self.leaking, self.honest
+        return 1 - self.leaking, 1 - self.honest
+
     def __str__(self) -> str:
         found = ", ".join(self.found) or "nothing"
         return (

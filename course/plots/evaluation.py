@@ -95,19 +95,21 @@ def plot_groups(rows: Sequence[Any], overall: float, *, label: str = "accuracy")
 
 
 def plot_leaks(leaks: Sequence[Any]) -> Figure:
-    """Each leak's score (filled) and that of its honest twin (hollow), joined.
+    """Mistakes with each leak (filled) and without it (hollow), joined; lower looks better.
 
     Args:
-        leaks: `Leak`s; an error is shown as it is: there, lower is better.
+        leaks: `Leak`s; of an accuracy the share of mistakes is drawn, an error as it is.
     """
     figure, ax = axes(6.4, 1.0 + 0.45 * len(leaks))
     for place, leak in enumerate(leaks):
-        ax.plot([leak.honest, leak.leaking], [place, place], color=GREY, linewidth=1.5)
-        ax.plot(leak.leaking, place, "o", color=RED, label="with the leak" if not place else None)
-        ax.plot(leak.honest, place, "o", color=BLUE, markerfacecolor="none",
-                label="without" if not place else None)  # fmt: skip
-    names = [f"{leak.kind}: {leak.measure}" for leak in leaks]
-    ax.set(yticks=range(len(leaks)), yticklabels=names, xlabel="on validation", xlim=(-0.03, 1.03))
+        with_it, without = leak.mistakes
+        ax.plot([without, with_it], [place, place], color=GREY, linewidth=1.5)
+        ax.plot(with_it, place, "o", color=RED, label=None if place else "with the leak")
+        ax.plot(without, place, "o", color=BLUE, markerfacecolor="none", markersize=9,
+                label=None if place else "without")  # fmt: skip
+    names = [f"{leak.kind} ({leak.measure})" for leak in leaks]
+    ax.set(yticks=range(len(leaks)), yticklabels=names, xlim=(0, None))
+    ax.set_xlabel("mistakes on validation: 1 − accuracy, or the error")
     ax.invert_yaxis()
     ax.legend(fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2)
     return figure

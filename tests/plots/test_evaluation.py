@@ -1,9 +1,11 @@
 """The figures of chapter 3e show the numbers they were given."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from course.analysis.leakage import Leak
 from course.analysis.scores import GroupScore, Interval
 from course.plots.evaluation import (
     plot_choosing,
@@ -49,10 +51,12 @@ def test_groups_stand_with_their_intervals_and_sizes():
 
 
 def test_a_leak_and_its_twin_are_two_points():
-    leak = SimpleNamespace(kind="copies", measure="accuracy", leaking=0.98, honest=0.86)
-    (ax,) = plot_leaks([leak]).axes
-    assert list(line(ax, "with the leak").get_xdata()) == [0.98]
-    assert list(line(ax, "without").get_xdata()) == [0.86]
+    leak = Leak(kind="copies", data="", measure="accuracy", leaking=0.98, honest=0.86,
+                found=(), found_honest=())  # fmt: skip
+    (ax,) = plot_leaks([leak, replace(leak, measure="error")]).axes
+    assert line(ax, "with the leak").get_xdata() == pytest.approx([0.02])
+    assert line(ax, "without").get_xdata() == pytest.approx([0.14])
+    assert ax.lines[3].get_xdata() == pytest.approx([0.86, 0.98])
 
 
 def test_every_figure_of_a_shift_has_its_panel():

@@ -1,0 +1,46 @@
+"""03e.accuracy-interval: what a share of right answers says about the next examples."""
+
+from autograde.exercise import Part, Wrong
+from autograde.kinds import Number
+from course.analysis.scores import wald_interval, wilson_interval
+
+
+def ends(n, w, rule=wilson_interval):
+    """Both ends by a rule."""
+    return {"low": rule(n - w, n).low, "high": rule(n - w, n).high}
+
+
+def needed(n, w, h):
+    """Examples for a half-width of h points at 95 %."""
+    return {"needed": w / n * (1 - w / n) * (196 / h) ** 2}
+
+
+EXERCISE = Number(
+    id="03e.accuracy-interval", title="how sure is an accuracy?", minutes=8, difficulty=2,
+    source='Lecture 3, "Loss and metric are not the same"', ledger=("T23", "F101"),
+    read=("course.analysis.scores.wilson_interval",),
+    hints=("The ends solve |p − q| = z·√(q(1 − q) / n) for q; p is the share seen.",
+        "Their middle is pulled towards 1/2, as if two more were right and two more wrong.",
+        "(p + z²/(2n) ± z·√(p(1−p)/n + z²/(4n²))) / (1 + z²/n); the last: z²·p(1−p) / h²."),
+    question="A model is wrong on {w} of {n} validation examples; z is 1.96. First the ends of "
+    "Wilson's 95 % interval for its accuracy, as shares. Then: at that accuracy p, how many "
+    "examples make z·√(p(1 − p) / n) as small as {h} points (hundredths)?",
+    inputs={"n": (40, 90), "w": (3, 6), "h": [1.0, 1.5, 2.0]}, within=0.004,
+    answer=lambda n, w, h: ends(n, w) | needed(n, w, h),
+    parts=(Part("low", "the lower end", points=1), Part("high", "the upper end", points=1),
+           Part("needed", "examples for that half-width", points=1)),
+    wrong=(
+        Wrong("normal-interval", lambda n, w, h: ends(n, w, wald_interval),
+              "That is p ± z·√(p(1 − p) / n), too narrow near 1. Wilson's ends lie elsewhere."),
+        Wrong("one-sigma", lambda n, w, h: needed(n, w, 1.96 * h),
+              "That leaves z = 1.96 out, as if it were 1."),
+        Wrong("not-squared", lambda n, w, h: {"needed": needed(n, w, h)["needed"] ** 0.5},
+              "Half as wide takes four times as many: the count goes with the square."),
+        Wrong("full-width", lambda n, w, h: needed(n, w, h / 2),
+              "That makes the whole interval {h} points wide; half of it was asked."),
+        Wrong("worst-case", lambda n, w, h: {"needed": (98 / h) ** 2},
+              "That is for p = 1/2, where intervals are widest. Put in the accuracy seen here."),
+        Wrong("of-the-mistakes", lambda n, w, h: ends(n, n - w),
+              "That is the interval of the share of mistakes; asked is that of right answers."),
+    ),
+)  # fmt: skip

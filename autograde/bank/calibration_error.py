@@ -1,0 +1,332 @@
+"""03e.calibration-error: how far confidence is from accuracy, bin by bin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autograde.bank.common_wrong import LOOKS, common
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept
+from course.analysis.scores import calibration
+
+BINS = {"gap": (5, 8, 11), "empty": (12, 20, 15), "edges": (4, 2, 4), "single": (1, 6, 3)}
+"""Numbers of bins by part; those of `edges` have edges that are exact in binary."""
+ON_EDGES = (0.5, 0.75, 1.0, 0.5, 0.75, 1.0, 0.45, 0.6, 0.7, 0.8, 0.9, 0.95)
+APART = 0.01
+"""By how much another rule has to miss on a case, or a wrong answer could pass by luck."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Rows of probabilities and targets; drawn again until every other rule gives another number.
+
+    Confidences lie well inside their bins, or on an edge where the part asks for it. Low ones are
+    right too often and high ones too seldom, so that signed gaps cancel.
+    """
+    bins, classes = BINS[part][source.index % 3], source.integer(3, 5)
+    while True:
+        if part == "edges":
+            sizes = list(ON_EDGES)
+        else:
+            few = {"single": 1 if source.index == 0 else 2, "empty": 5}.get(part)
+            sizes = [_inside(source, bins) for _ in range(few or source.integer(11, 16))]
+        rows = torch.stack([_row(source, size, classes) for size in sizes])
+        right = [(size < 0.7) != (int(source.integers(4)) == 0) for size in sizes]
+        shift = [0 if hit else 1 + int(source.integers(classes - 1)) for hit in right]
+        targets = (rows.argmax(1) + torch.tensor(shift)) % classes
+        order = source.shuffled(range(len(sizes)))
+        rows, targets = rows[order], targets[order]
+        if all(abs(other(rows, targets, bins) - _ece(rows, targets, bins)) > APART
+               for other in OTHERS[part]):  # fmt: skip
+            dtype = "float64" if source.index == 1 else "float32"
+            return {"probabilities": rows, "targets": targets, "bins": bins, "dtype": dtype}
+
+
+def _inside(source: Draw, bins: int) -> float:
+    """A confidence of at least 0.36 that is no closer to an edge than a fifth of a bin."""
+    while True:
+        size = source.uniform(0.36, 0.99)
+        if 0.2 < (size * bins) % 1 < 0.8:
+            return size
+
+
+def _row(source: Draw, size: float, classes: int) -> Tensor:
+    """Probabilities [C] in double precision whose largest is `size`, the rest shared unevenly."""
+    rest = torch.tensor([source.uniform(0.8, 1.0) for _ in range(classes - 1)])
+    rest = (1 - size) * rest.double() / rest.sum().double()
+    at = int(source.integers(classes))
+    return torch.cat([rest[:at], torch.tensor([size], dtype=torch.float64), rest[at:]])
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The number that was returned."""
+    dtype = getattr(torch, case["dtype"])
+    probabilities, targets = case["probabilities"].to(device, dtype), case["targets"].to(device)
+    watch = Watch(data=[probabilities, targets])
+    returned = function(probabilities, targets, case["bins"])
+    return {
+        "error": kept(as_number, returned, "the expected calibration error"),
+        "disturbed": watch.changed(),
+    }
+
+
+def reference(probabilities: Tensor, targets: Tensor, num_bins: int) -> float:
+    """Gaps by bin, weighed by count; NumPy puts each confidence into its bin."""
+    return _ece(probabilities, targets, num_bins)
+
+
+def _ece(
+    probabilities: Tensor, targets: Tensor, num_bins: int, *, edge: bool = True,
+    gap=abs, weigh=lambda counts: counts / counts.sum(), inside=None, middle: bool = False,
+) -> float:  # fmt: skip
+    """The error, or with one rule exchanged: edges, gaps, weights, confidences, middles of bins."""
+    confidence = probabilities.max(1).values if inside is None else inside
+    confidence = confidence.double().cpu().numpy()
+    right = (probabilities.argmax(1) == targets).double().cpu().numpy()
+    edges = np.arange(1, num_bins) / num_bins
+    bins = np.digitize(confidence, edges, right=edge)
+    used = np.unique(bins)
+    counts = np.array([(bins == b).sum() for b in used], dtype=float)
+    centre = [(b + 0.5) / num_bins if middle else confidence[bins == b].mean() for b in used]
+    gaps = [gap(c - right[bins == b].mean()) for b, c in zip(used, centre, strict=True)]
+    return float(np.sum(weigh(counts) * np.array(gaps)))
+
+
+def unweighted(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, num_bins, weigh=lambda counts: 1 / len(counts))
+
+
+def over_all_bins(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, num_bins, weigh=lambda counts: 1 / num_bins)
+
+
+def signed(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, num_bins, gap=lambda gap: gap)
+
+
+def squared(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, num_bins, gap=lambda gap: gap**2)
+
+
+def root_of_squares(probabilities, targets, num_bins):
+    return math.sqrt(squared(probabilities, targets, num_bins))
+
+
+def largest_gap(probabilities, targets, num_bins):
+    gaps = []
+    _ece(probabilities, targets, num_bins, gap=lambda gap: gaps.append(abs(gap)) or 0.0)
+    return max(gaps)
+
+
+def sum_of_gaps(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, num_bins, weigh=lambda counts: 1.0)
+
+
+def middle_of_the_bin(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, num_bins, middle=True)
+
+
+def of_the_target(probabilities, targets, num_bins):
+    of_target = probabilities[torch.arange(len(targets)), targets]
+    return _ece(probabilities, targets, num_bins, inside=of_target)
+
+
+def edge_above(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, num_bins, edge=False)
+
+
+def ten_bins(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, 10)
+
+
+def one_bin(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, 1)
+
+
+def equal_counts(probabilities, targets, num_bins):
+    order = probabilities.max(1).values.argsort()
+    pieces = [piece for piece in order.tensor_split(num_bins) if len(piece)]
+    each = [len(p) * _ece(probabilities[p], targets[p], 1) for p in pieces]
+    return sum(each) / len(targets)
+
+
+def in_percent(probabilities, targets, num_bins):
+    return 100 * _ece(probabilities, targets, num_bins)
+
+
+def one_left_out(probabilities, targets, num_bins):
+    """Confidences of 1 are in no bin, as under `lower <= c` and `c < upper`."""
+    inside = probabilities.max(1).values < 1
+    part = _ece(probabilities[inside], targets[inside], num_bins, edge=False)
+    return part * float(inside.sum()) / len(targets)
+
+
+def error_for_accuracy(probabilities, targets, num_bins):
+    rolled = probabilities.argmax(1) + (probabilities.argmax(1) == targets).long()
+    return _ece(probabilities, rolled, num_bins)
+
+
+def softmax_again(probabilities, targets, num_bins):
+    return _ece(probabilities.softmax(1), targets, num_bins)
+
+
+def nan_where_empty(probabilities, targets, num_bins):
+    confidence, predicted = probabilities.max(1)
+    total = 0.0
+    for b in range(num_bins):
+        inside = (confidence > b / num_bins) & (confidence <= (b + 1) / num_bins)
+        gap = confidence[inside].mean() - (predicted == targets)[inside].double().mean()
+        total += inside.double().mean() * gap.abs()
+    return total
+
+
+OTHERS = {
+    "gap": (unweighted, middle_of_the_bin, of_the_target, one_bin,
+            ten_bins, equal_counts, largest_gap, root_of_squares),
+    "empty": (unweighted, over_all_bins, one_bin),
+    "edges": (edge_above, one_left_out),
+    "single": (error_for_accuracy,),
+}  # fmt: skip
+"""Rules that a part's cases tell from the right one."""
+
+
+def with_a_loop(probabilities, targets, num_bins):
+    confidence, predicted = probabilities.max(dim=1)
+    right = (predicted == targets).to(confidence.dtype)
+    total = 0.0
+    for b in range(num_bins):
+        inside = (confidence > b / num_bins) & (confidence <= (b + 1) / num_bins)
+        if inside.any():
+            gap = (confidence[inside].mean() - right[inside].mean()).abs().item()
+            total += inside.sum().item() / len(targets) * gap
+    return total
+
+
+def with_buckets(probabilities, targets, num_bins):
+    confidence, predicted = probabilities.double().max(dim=1)
+    edges = torch.arange(1, num_bins, device=targets.device, dtype=torch.float64) / num_bins
+    bins = torch.bucketize(confidence, edges)
+    surplus = confidence - (predicted == targets).double()
+    per_bin = torch.zeros(num_bins, dtype=torch.float64, device=targets.device)
+    return per_bin.index_add_(0, bins, surplus).abs().sum() / len(targets)
+
+
+def with_lists(probabilities, targets, num_bins):
+    sums = [0.0] * num_bins
+    for row, target in zip(probabilities.tolist(), targets.tolist(), strict=True):
+        sure = max(row)
+        place = max(0, math.ceil(sure * num_bins) - 1)
+        sums[place] += sure - (row.index(sure) == target)
+    return sum(map(abs, sums)) / len(targets)
+
+
+EXERCISE = Exercise(
+    id="03e.calibration-error",
+    title="expected calibration error",
+    source='Lecture 3, "Loss and metric are not the same"',
+    ledger=("T23",),
+    minutes=15,
+    difficulty=2,
+    read=("course.analysis.scores.calibration",),
+    hints=(
+        "Per bin two numbers: how sure the model is on average, and how often it is right.",
+        "Which examples does a bin hold, and what share of all examples is that? A bin without "
+        "examples adds nothing.",
+        "confidence, predicted = probabilities.max(dim=1); for each bin: inside = (confidence > "
+        "lower) & (confidence <= upper); if any: add inside.mean() * |mean confidence − accuracy|.",
+    ),
+    signature="expected_calibration_error(probabilities, targets, num_bins)",
+    parts=(
+        Part("gap", "gaps between confidence and accuracy, weighed by count", points=2, cases=3),
+        Part("empty", "bins without examples", points=1, cases=3),
+        Part("edges", "confidences on an edge, and of exactly 1", points=1, cases=3),
+        Part("single", "one or two examples, one bin or several", points=1, cases=3, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"error": "the expected calibration error"},
+    by_hand=(calibration,),
+    wrong=(
+        Wrong(
+            "unweighted",
+            unweighted,
+            "The bins that hold examples all count alike. Weigh each gap by the bin's share of the "
+            "examples.",
+        ),
+        Wrong(
+            "over-all-bins",
+            over_all_bins,
+            "The gaps were added up and divided by the number of bins. Weigh each gap by the bin's "
+            "share of the examples.",
+        ),
+        Wrong("cancels", signed),
+        Wrong(
+            "cancels",
+            one_bin,
+            "Gaps of opposite sign cancel: what is left is the difference of mean confidence and "
+            "accuracy over all examples. Take each bin's absolute value before adding.",
+        ),
+        Wrong("squared", squared),
+        Wrong(
+            "root-of-squares",
+            root_of_squares,
+            "That is the root of the mean squared gap. Asked is the mean of the absolute gaps.",
+        ),
+        Wrong(
+            "largest-gap",
+            largest_gap,
+            "That is the largest gap of all bins. Asked is their mean, weighed by count.",
+        ),
+        Wrong("sum-of-gaps", sum_of_gaps),
+        Wrong(
+            "middle-of-the-bin",
+            middle_of_the_bin,
+            "The middle of the bin stands for its confidence. Take the mean of the confidences "
+            "that it holds.",
+        ),
+        Wrong(
+            "of-the-target",
+            of_the_target,
+            "The probability of the true class was taken as the confidence. The confidence is the "
+            "largest probability, of the class that is predicted.",
+        ),
+        Wrong(
+            "edge-above",
+            edge_above,
+            "A confidence on an edge was put into the bin above. Bins hold lower < confidence <= "
+            "upper.",
+        ),
+        Wrong(
+            "one-left-out",
+            one_left_out,
+            "The result is the one in which a confidence of 1 is in no bin, and edges belong to "
+            "the bin above. Bins hold lower < confidence <= upper.",
+        ),
+        Wrong(
+            "ten-bins",
+            ten_bins,
+            "That is the error with ten bins. Use num_bins.",
+        ),
+        Wrong(
+            "equal-counts",
+            equal_counts,
+            "The bins hold equally many examples. Here they are equally wide: 1 / num_bins each.",
+        ),
+        Wrong("in-percent", in_percent, "That is in percent. Give a number between 0 and 1."),
+        Wrong("error-for-accuracy", error_for_accuracy),
+        Wrong("softmax-again", softmax_again),
+        Wrong(
+            "nan-where-empty",
+            nan_where_empty,
+            "The result is nan where a bin holds no example: the mean of nothing is nan. Leave "
+            "such bins out.",
+            sure=True,
+        ),
+        *common(with_a_loop, "returns-graph", *LOOKS),
+    ),
+    right=(with_a_loop, with_buckets, with_lists),
+)  # fmt: skip

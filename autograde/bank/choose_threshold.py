@@ -1,0 +1,390 @@
+"""03e.threshold: the threshold with the highest recall at a required precision."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from autograde.bank.common_wrong import LOOKS, common
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept, pair
+
+LEAST = {"edge": (0.75, 0.9, 0.625)}
+"""Required precisions that are exact in binary, for a precision that is met exactly."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Scores whose order of right and wrong holds what the part asks about.
+
+    Precision is high at first, falls below what is required and comes back, then stays below. With
+    `even` a negative follows on the last good threshold and leaves precision high enough; with
+    `ties` the examples that would do share their score with others that spoil it.
+    """
+    least = LEAST[part][source.index % 3] if part in LEAST else source.uniform(0.6, 0.8)
+    groups = {"ties": _tied, "edge": _edge}.get(part, _dip)(source, least, part == "even")
+    labels = [label for group in groups for label in group]
+    spread = [source.uniform(0.3, 1.0) for _ in groups]
+    total, at, scores = sum(spread) + 1.0, 0.0, []
+    for group, gap in zip(groups, spread, strict=True):
+        at += gap
+        scores += [1 - at / total] * len(group)
+    scores = [8 * score - 4 if source.index == 1 else score for score in scores]
+    order = source.shuffled(range(len(labels)))
+    return {
+        "scores": torch.tensor(scores, dtype=torch.float64)[order],
+        "targets": torch.tensor(labels)[order],
+        "least": least,
+        "dtype": "float64" if source.index == 1 else "float32",
+    }
+
+
+def _dip(source: Draw, least: float, even: bool) -> list[list[int]]:
+    """Labels by falling score: good, bad, good again, and bad to the end."""
+    labels = [1] * source.integer(2, 3)
+    while _precision(labels) >= least:
+        labels.append(0)
+    while _precision(labels) < least:
+        labels.append(1)
+    while even and _precision([*labels, 0]) < least:
+        labels.append(1)
+    while _precision([*labels, 0, 1]) >= least or len(labels) < 7:
+        labels.append(0)
+    return [[label] for label in [*labels, 0, 1, *[0] * source.integer(2, 4)]]
+
+
+def _tied(source: Draw, least: float, _even: bool) -> list[list[int]]:
+    """After the good ones a positive whose score two negatives or more share."""
+    groups = [[1] for _ in range(source.integer(2, 3))]
+    tied = [1, 0]
+    while _precision([1] * len(groups) + tied) >= least:
+        tied.append(0)
+    return [*groups, tied, [0], [1], [0], *[[0]] * source.integer(1, 3)]
+
+
+def _edge(source: Draw, least: float, _even: bool) -> list[list[int]]:
+    """Precision met exactly at the last threshold that does; in the second case by none."""
+    if source.index == 1:
+        labels = [0, *[1] * source.integer(2, 4), 0, 1, 0]
+    else:
+        eighths = round(8 * least)
+        labels = [0] * (8 - eighths) + [1] * eighths + [0, 0, 1, 0]
+        labels = labels if source.integer(0, 1) else [1, *labels[:7], *labels[8:]]
+    return [[label] for label in labels]
+
+
+def _precision(labels: list[int]) -> float:
+    return sum(labels) / len(labels)
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Threshold and recall."""
+    scores = case["scores"].to(device, getattr(torch, case["dtype"]))
+    targets = case["targets"].to(device)
+    watch = Watch(data=[scores, targets])
+    returned = kept(pair, function(scores, targets, case["least"]), "the threshold and its recall")
+    threshold, recall = (returned, returned) if isinstance(returned, dict) else returned
+    if not isinstance(returned, dict):
+        threshold = kept(as_number, threshold, "the threshold")
+        recall = kept(as_number, recall, "the recall")
+    return {"threshold": threshold, "recall": recall, "disturbed": watch.changed()}
+
+
+def reference(scores: Tensor, targets: Tensor, least_precision: float) -> tuple[float, float]:
+    """scikit-learn's curve; of the points that are precise enough the best, from above."""
+    from sklearn.metrics import precision_recall_curve
+
+    precision, recall, thresholds = precision_recall_curve(targets.cpu(), scores.cpu())
+    good = precision[:-1] >= least_precision
+    if not good.any():
+        return math.inf, 0.0
+    best = recall[:-1][good].max()
+    return float(thresholds[good & (recall[:-1] == best)].max()), float(best)
+
+
+def _points(scores, targets):
+    """(threshold, precision, recall) from the highest score down."""
+    scores, targets = scores.tolist(), targets.tolist()
+    for threshold in sorted(set(scores), reverse=True):
+        said = [t for s, t in zip(scores, targets, strict=True) if s >= threshold]
+        yield threshold, sum(said) / len(said), sum(said) / sum(targets)
+
+
+def _best(points, key, good):
+    found = [point for point in points if good(point)]
+    if not found:
+        return math.inf, 0.0
+    best = max(found, key=key)
+    return best[0], best[2]
+
+
+def stops_at_the_first(scores, targets, least_precision):
+    best = (math.inf, 0.0)
+    for threshold, precision, recall in _points(scores, targets):
+        if precision < least_precision:
+            break
+        best = threshold, recall
+    return best
+
+
+def lowest_that_fits(scores, targets, least_precision):
+    return _best(_points(scores, targets), lambda p: -p[0], lambda p: p[1] >= least_precision)
+
+
+def most_precise(scores, targets, least_precision):
+    return _best(_points(scores, targets), lambda p: p[1:], lambda p: p[1] >= least_precision)
+
+
+def strictly_more(scores, targets, least_precision):
+    return _best(_points(scores, targets), lambda p: (p[2], p[0]), lambda p: p[1] > least_precision)
+
+
+def highest_that_fits(scores, targets, least_precision):
+    return _best(_points(scores, targets), lambda p: p[0], lambda p: p[1] >= least_precision)
+
+
+def recall_required(scores, targets, least_precision):
+    return _best(_points(scores, targets), lambda p: p[1:], lambda p: p[2] >= least_precision)
+
+
+def best_f1(scores, targets, least_precision):
+    return _best(_points(scores, targets), lambda p: p[1] * p[2] / (p[1] + p[2] + 1e-12),
+                 lambda p: True)  # fmt: skip
+
+
+def accuracy_required(scores, targets, least_precision):
+    def good(point):
+        return ((scores >= point[0]) == targets.bool()).double().mean() >= least_precision
+
+    return _best(_points(scores, targets), lambda p: (p[2], p[0]), good)
+
+
+def one_half(scores, targets, least_precision):
+    said = scores >= 0.5
+    return 0.5, (targets[said].sum() / targets.sum()).item()
+
+
+def ties_split(scores, targets, least_precision):
+    order = torch.argsort(scores, descending=True, stable=True)
+    order = order[torch.argsort(scores[order] - 1e-6 * targets[order].ne(1), descending=True)]
+    hits = targets[order].double().cumsum(0)
+    precision = hits / torch.arange(1, len(hits) + 1, device=hits.device)
+    good = (precision >= least_precision).nonzero().flatten()
+    if not len(good):
+        return math.inf, 0.0
+    at = good[hits[good].argmax()]
+    return scores[order][at].item(), (hits[at] / hits[-1]).item()
+
+
+def said_above(scores, targets, least_precision):
+    """Says yes where the score is above the threshold."""
+    best = (math.inf, 0.0)
+    for threshold in sorted(set(scores.tolist()), reverse=True):
+        said = scores > threshold
+        if said.any() and targets[said].double().mean() >= least_precision:
+            recall = (targets[said].sum() / targets.sum()).item()
+            best = (threshold, recall) if recall > best[1] else best
+    return best
+
+
+def on_a_grid(scores, targets, least_precision):
+    best = (math.inf, 0.0)
+    for step in range(100, -1, -1):
+        said = scores >= step / 100
+        if said.any() and targets[said].double().mean() >= least_precision:
+            recall = (targets[said].sum() / targets.sum()).item()
+            best = (step / 100, recall) if recall > best[1] else best
+    return best
+
+
+def precision_for_recall(scores, targets, least_precision):
+    threshold, _ = walks_down(scores, targets, least_precision)
+    said = scores >= threshold
+    return threshold, targets[said].double().mean().item() if said.any() else 0.0
+
+
+def share_said(scores, targets, least_precision):
+    threshold, _ = walks_down(scores, targets, least_precision)
+    return threshold, (scores >= threshold).double().mean().item()
+
+
+def hits_over_all(scores, targets, least_precision):
+    threshold, recall = walks_down(scores, targets, least_precision)
+    return threshold, recall * targets.double().mean().item()
+
+
+def none_is_the_top(scores, targets, least_precision):
+    threshold, recall = walks_down(scores, targets, least_precision)
+    return (scores.max().item(), 0.0) if math.isinf(threshold) else (threshold, recall)
+
+
+def none_is_one(scores, targets, least_precision):
+    threshold, recall = walks_down(scores, targets, least_precision)
+    return (1.0, 0.0) if math.isinf(threshold) else (threshold, recall)
+
+
+def none_raises(scores, targets, least_precision):
+    found = [p for p in _points(scores, targets) if p[1] >= least_precision]
+    best = max(found, key=lambda p: (p[2], p[0]))
+    return best[0], best[2]
+
+
+def halfway(scores, targets, least_precision):
+    threshold, recall = walks_down(scores, targets, least_precision)
+    below = scores[scores < threshold]
+    return (threshold + below.max().item()) / 2 if len(below) else threshold, recall
+
+
+def recall_first(scores, targets, least_precision):
+    return walks_down(scores, targets, least_precision)[::-1]
+
+
+def walks_down(scores, targets, least_precision):
+    best = (math.inf, 0.0)
+    for threshold, precision, recall in _points(scores, targets):
+        if precision >= least_precision and recall > best[1]:
+            best = threshold, recall
+    return best
+
+
+def with_masks(scores, targets, least_precision):
+    positives = targets.sum()
+    best_threshold, best_hits = float("inf"), 0
+    for threshold in scores.unique().flip(0):
+        said = scores >= threshold
+        hits = (targets[said] == 1).sum()
+        if hits.double() / said.sum() >= least_precision and hits > best_hits:
+            best_threshold, best_hits = threshold.item(), hits
+    return best_threshold, best_hits / positives
+
+
+def all_at_once(scores, targets, least_precision):
+    thresholds = scores.unique()
+    said = scores[None] >= thresholds[:, None]
+    hits = (said & targets.bool()).sum(1)
+    good = hits.double() / said.sum(1) >= least_precision
+    if not good.any():
+        return torch.tensor(math.inf), torch.tensor(0.0)
+    hits = torch.where(good, hits, -1)
+    at = (hits == hits.max()).nonzero().flatten()[-1]
+    return thresholds[at], hits[at] / targets.sum()
+
+
+EXERCISE = Exercise(
+    id="03e.threshold",
+    title="a threshold for a required precision",
+    source='Lecture 3, "Loss and metric are not the same" and "From bucket to action"',
+    ledger=("T23", "T28"),
+    minutes=15,
+    difficulty=2,
+    read=("course.analysis.tune_threshold",),
+    hints=(
+        "Only the scores themselves are worth trying: between two of them no answer changes.",
+        "Try all of them. Precision may fall below what is required and come back further down.",
+        "For each distinct score: said = scores >= score; precision = share of positives among "
+        "said; recall = positives said / all positives. Keep the best recall, from the top down.",
+    ),
+    signature="choose_threshold(scores, targets, least_precision)",
+    parts=(
+        Part("threshold", "the threshold with the highest recall", points=2, cases=3,
+             fields=("threshold", "disturbed")),
+        Part("recall", "its recall", points=1, cases=3, fields=("recall",)),
+        Part("even", "several thresholds of the same recall", points=1, fields=("threshold",)),
+        Part("ties", "examples that share a score", points=1, fields=("threshold",)),
+        Part("edge", "a precision that is met exactly, and one that is never met", points=1,
+             cases=3, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"threshold": "the threshold", "recall": "the recall"},
+    wrong=(
+        Wrong(
+            "stops-at-the-first",
+            stops_at_the_first,
+            "The search ended at the first score that was not precise enough. Precision comes back "
+            "further down: go on.",
+        ),
+        Wrong(
+            "lowest-that-fits",
+            lowest_that_fits,
+            "The lowest score that is precise enough was taken. Where several have the highest "
+            "recall, take the highest of them.",
+        ),
+        Wrong(
+            "most-precise",
+            most_precise,
+            "The most precise threshold was taken. Any precision from least_precision on is "
+            "enough: of those take the highest recall.",
+        ),
+        Wrong(
+            "strictly-more",
+            strictly_more,
+            "A precision of exactly least_precision was refused: it is enough, so compare with >=.",
+        ),
+        Wrong("most-precise", highest_that_fits),
+        Wrong(
+            "recall-required",
+            recall_required,
+            "The recall was held to the required number, and the precision made as high as "
+            "possible. It is the other way round.",
+        ),
+        Wrong(
+            "best-f1",
+            best_f1,
+            "That is the threshold with the best F1, whatever its precision. Only those with "
+            "precision >= least_precision may be chosen.",
+        ),
+        Wrong("accuracy-required", accuracy_required),
+        Wrong("one-half", one_half, "The threshold is always 0.5. It depends on the scores."),
+        Wrong(
+            "ties-split",
+            ties_split,
+            "Precision was counted within examples of one score. At a threshold all of them are "
+            "said to be positive, or none.",
+        ),
+        Wrong(
+            "said-above",
+            said_above,
+            "The answer is that of `score > threshold`. A score that equals the threshold counts "
+            "as yes: use >=.",
+        ),
+        Wrong(
+            "on-a-grid",
+            on_a_grid,
+            "The threshold is one of 0, 0.01, ..., 1. Try the scores themselves: they may lie "
+            "closer together, and outside of 0 to 1.",
+        ),
+        Wrong(
+            "precision-for-recall",
+            precision_for_recall,
+            "The threshold is right; the second number is the precision there. Recall divides by "
+            "the number of positives.",
+        ),
+        Wrong(
+            "share-said",
+            share_said,
+            "The threshold is right; the second number is the share of examples said to be "
+            "positive. Recall is the share of positives that are found.",
+        ),
+        Wrong(
+            "hits-over-all",
+            hits_over_all,
+            "The threshold is right; the hits were divided by the number of examples. Recall "
+            "divides by the number of positives.",
+        ),
+        Wrong("none-is-the-top", none_is_the_top),
+        Wrong("none-is-one", none_is_one),
+        Wrong("none-raises", none_raises),
+        Wrong(
+            "halfway",
+            halfway,
+            "The threshold lies halfway to the next score. It decides alike here; asked is the "
+            "score itself.",
+        ),
+        Wrong("recall-first", recall_first, "The two numbers are swapped: first the threshold."),
+        *common(walks_down, *LOOKS),
+    ),
+    right=(walks_down, with_masks, all_at_once),
+)  # fmt: skip
