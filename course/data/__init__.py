@@ -5,10 +5,12 @@ from course.data.contract import BatchReport, Breach, ContractError, check_batch
 from course.data.coverage import Coverage, count_draws
 from course.data.datasets import Data, DataNotFoundError, find_fashion_mnist, load
 from course.data.files import FileFault, ImageFileError, ImageFiles, ImageScan, scan_images
+from course.data.lines import LineFile
 from course.data.loading import Augmented, InMemoryLoader, make_loader
 from course.data.sampling import ResumableBatchSampler, WeightedBatchSampler, class_weights
 from course.data.split_check import SplitFinding, SplitReport, check_split
 from course.data.splits import group_split, random_split, stratified_split, time_split
+from course.data.stages import StageTimes, time_stages
 from course.data.throughput import (
     LoaderSpeed,
     StepSpeed,
@@ -33,11 +35,13 @@ __all__ = [
     "ImageFiles",
     "ImageScan",
     "InMemoryLoader",
+    "LineFile",
     "LoaderSpeed",
     "PaddedBatch",
     "ResumableBatchSampler",
     "SplitFinding",
     "SplitReport",
+    "StageTimes",
     "StepSpeed",
     "Waiting",
     "WeightedBatchSampler",
@@ -59,5 +63,6 @@ __all__ = [
     "scan_images",
     "stratified_split",
     "time_split",
+    "time_stages",
     "workers_explained",
 ]
