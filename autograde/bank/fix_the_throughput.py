@@ -1,0 +1,286 @@
+"""03c.throughput: three bugs in a loop that measures how fast a loader is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def examples_per_second(loader, warmup, most, clock):
+    start = clock()
+    for number, (inputs, targets) in enumerate(loader):
+        if number + 1 == warmup + most:
+            break
+    seconds = clock() - start
+    return most * len(targets) / seconds
+"""
+MOST = 10
+"""Lines that may differ: counting takes six, another way to stop or to count a few more."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Batches with sizes and times of their own; only what the part asks about can be wrong.
+
+    Times are eighths of a second, which add up without rounding.
+    """
+    size = source.integer(4, 9)
+    warmup = source.integer(1, 3) if part in ("start", "both") else 0
+    most = source.integer(4, 6)
+    there = warmup + most + source.integer(2, 4)
+    if part == "few":
+        there = most - source.integer(1, 2)
+    sizes = [size] * there
+    if part in ("sizes", "both"):
+        sizes = [size + source.integer(0, 5) for _ in range(there)]
+        last = min(there, warmup + most) - 1
+        sizes[last] = 1 + source.integer(0, 1)  # the last one read is the shortest
+    ticks = [source.integer(1, 6) for _ in range(there)]
+    for number in range(warmup):  # the first ones start workers and open files
+        ticks[number] += source.integer(20, 60)
+    if part == "both" and source.index == 1:
+        sizes, ticks = sizes[: warmup + most - 1], ticks[: warmup + most - 1]
+    return {"sizes": sizes, "ticks": ticks, "warmup": warmup, "most": most}
+
+
+class Clock:
+    """A clock that moves when it is told to, and does not start at 0."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TickingLoader:
+    """A loader without a length, whose batches take the case's time, by the case's clock."""
+
+    def __init__(self, case: Case, clock: Clock) -> None:
+        self.case, self.clock, self.read = case, clock, 0
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for size, ticks in zip(self.case["sizes"], self.case["ticks"], strict=True):
+            self.clock.now += ticks / 8
+            self.read += 1
+            yield torch.zeros(size, 3), torch.zeros(size, dtype=torch.long)
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The rate, and how many batches were read."""
+    clock = Clock()
+    loader = TickingLoader(case, clock)
+    rate = function(loader, case["warmup"], case["most"], clock)
+    return {
+        "rate": as_number(rate, "the number of examples per second"),
+        "read": loader.read,
+        "changed": change_size(GIVEN, function, most=MOST),
+    }
+
+
+START = "    start = clock()\n"
+LOOP = "    for number, (inputs, targets) in enumerate(loader):\n"
+COUNT = """        if number < warmup:
+            start = clock()
+        else:
+            examples += len(targets)
+"""
+RESULT = "most * len(targets) / seconds"
+FIXED = GIVEN.replace(START + LOOP, "    examples = 0\n" + START + LOOP + COUNT)
+FIXED = FIXED.replace(RESULT, "examples / seconds")
+
+fixed = partial(variant, FIXED, __file__)
+given = partial(variant, GIVEN, __file__)
+reference = fixed()
+start_fixed_only = fixed(("examples / seconds", RESULT))
+warm_up_timed = fixed((COUNT, COUNT.replace("start = clock()", "pass")))
+warm_up_counted = fixed(("        else:\n            examples += len(targets)\n",
+                         "        examples += len(targets)\n"))  # fmt: skip
+batches_asked_for = fixed(
+    ("examples = 0", "examples = []"),
+    ("examples += len(targets)", "examples.append(len(targets))"),
+    ("examples / seconds", "most * sum(examples) / len(examples) / seconds"),
+)
+last_size_for_all = fixed(
+    ("examples += len(targets)", "examples += 1"),
+    ("examples / seconds", "examples * len(targets) / seconds"),
+)
+batches_per_second = fixed(("examples += len(targets)", "examples += 1"))
+seconds_per_example = fixed(("examples / seconds", "seconds / examples"))
+STOP = "        if number + 1 == warmup + most:\n            break\n"
+one_batch_more = fixed((STOP, ""), (COUNT, STOP.replace(" + 1", "") + COUNT))
+warm_up_within_most = fixed(("number + 1 == warmup + most", "number + 1 == most"))
+started_too_late = fixed((COUNT, """        if number <= warmup:
+            start = clock()
+        if number >= warmup:
+            examples += len(targets)
+"""))  # fmt: skip
+one_warm_up_short = fixed(("number < warmup", "number + 1 < warmup"))
+never_stops = fixed(("number + 1 == warmup + most", "number < 0"))
+last_batch_lost = fixed((STOP, ""), (COUNT, STOP + COUNT))
+features_counted = fixed(("len(targets)", "inputs.numel()"))
+
+from_another_loop = variant(
+    """
+def examples_per_second(loader, warmup, most, clock):
+    batches = iter(loader)
+    for _ in range(warmup):
+        next(batches)
+    examples, start = 0, clock()
+    for _ in range(most):
+        pair = next(batches, None)
+        if pair is None:
+            break
+        examples += len(pair[1])
+    return examples / (clock() - start)
+""",
+    __file__,
+)
+with_a_list = fixed(
+    (COUNT, "        sizes.append(len(inputs))\n        times.append(clock())\n"),
+    ("examples = 0", "sizes, times = [], [clock()]"),
+    (START, ""),
+    ("    seconds = clock() - start\n", "    seconds = times[-1] - times[warmup]\n"),
+    ("examples / seconds", "sum(sizes[warmup:]) / seconds"),
+)
+at_the_end_of_warm_up = fixed(
+    (COUNT, """        if number >= warmup:
+            examples += inputs.shape[0]
+        if number + 1 == warmup:
+            start = clock()
+"""),
+)  # fmt: skip
+
+
+EXERCISE = Exercise(
+    id="03c.throughput",
+    title="three bugs in a benchmark",
+    source='Lecture 3, "Is the GPU waiting?"',
+    kind="fix",
+    ledger=("C23", "F97", "T08"),
+    minutes=10,
+    difficulty=2,
+    read=("F97", "course.data.measure_loader"),
+    hints=(
+        "One bug sits in what the time covers, one in how many batches are counted, one in how "
+        "many examples a batch holds.",
+        "Take a loader of three batches with most = 5: which batches are in the time, and which in "
+        "the count? They must be the same.",
+        "Add up len(targets) of each batch behind the warm-up, and read the clock again after each "
+        "batch of the warm-up.",
+    ),
+    signature="examples_per_second(loader, warmup, most, clock)",
+    parts=(
+        Part(
+            "start",
+            "a warm-up that is in neither count nor time",
+            points=1,
+            cases=3,
+            fields=("rate",),
+        ),
+        Part("few", "a loader with fewer batches than asked for", points=1, fields=("rate",)),
+        Part("sizes", "batches of unlike size", points=1, fields=("rate",)),
+        Part(
+            "both",
+            f"all of it at once, no batch read too many, at most {MOST} lines changed",
+            points=1,
+            cases=3,
+            fields=("rate", "read", "changed"),
+        ),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "rate": "the number of examples per second",
+        "read": "the number of batches read",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong(
+            "start-fixed-only",
+            start_fixed_only,
+            "The warm-up is out of the time now. The count still is that of most batches, each as "
+            "large as the last one read.",
+        ),
+        Wrong(
+            "warm-up-timed",
+            warm_up_timed,
+            "The time of the warm-up batches is in the result, their examples are not. Read the "
+            "clock again after the last of them.",
+        ),
+        Wrong(
+            "warm-up-counted",
+            warm_up_counted,
+            "The examples of the warm-up are in the result, their time is not. Count only what is "
+            "timed.",
+        ),
+        Wrong(
+            "batches-asked-for",
+            batches_asked_for,
+            "Where the loader ended early, the batches asked for were counted, not those that "
+            "came.",
+        ),
+        Wrong(
+            "last-size-for-all",
+            last_size_for_all,
+            "Every batch was counted as if it were as large as the last one read. Add up "
+            "len(targets) inside the loop.",
+        ),
+        Wrong(
+            "batches-per-second",
+            batches_per_second,
+            "That is batches per second. Examples were asked for: batches differ in size.",
+        ),
+        Wrong(
+            "seconds-per-example",
+            seconds_per_example,
+            "That is turned round: seconds per example.",
+        ),
+        Wrong(
+            "one-batch-more",
+            one_batch_more,
+            "One batch more than warmup + most was read, and its time is in the result. Stop "
+            "before it is asked for.",
+        ),
+        Wrong(
+            "warm-up-within-most",
+            warm_up_within_most,
+            "Reading stopped after most batches, of which the warm-up was a part. Read warmup + "
+            "most.",
+        ),
+        Wrong(
+            "started-too-late",
+            started_too_late,
+            "The first batch behind the warm-up was counted, and its time was not: the clock was "
+            "read once it had come.",
+        ),
+        Wrong(
+            "one-warm-up-short",
+            one_warm_up_short,
+            "The last batch of the warm-up is in the result. Leave out all of them.",
+        ),
+        Wrong(
+            "never-stops",
+            never_stops,
+            "The loader was read to its end. Stop after warmup + most batches.",
+        ),
+        Wrong(
+            "last-batch-lost",
+            last_batch_lost,
+            "The last batch that was read is in the time, and not in the count. Count it before "
+            "the loop ends.",
+        ),
+        Wrong(
+            "features-counted",
+            features_counted,
+            "All numbers of the inputs were counted. An example is one row: len(targets).",
+        ),
+    ),
+    right=(from_another_loop, with_a_list, at_the_end_of_warm_up),
+)

@@ -1,0 +1,543 @@
+"""03c.lines: a data set over the lines of a file that is too large to load."""
+
+from __future__ import annotations
+
+import copy
+import io
+import mmap
+import tempfile
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from autograde.bank.common_wrong import named
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_index,
+    kept,
+)
+from course.data.lines import LineFile
+
+PLAIN = ("a short line", "the loss is flat", "clip, then step", "x", "one epoch has 313 batches")
+LETTERS = ("größer als 0", "η · ∇L, then −", "⌈N / B⌉", "naïve café", "Δ of 3 µs", "ein Übergang")
+"""Texts whose letters are one byte each, and texts with letters of two or three."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Lines with labels of one and two digits, and the order in which to ask for them."""
+    texts = [source.choice(LETTERS if part == "bytes" else PLAIN) for _ in range(6)]
+    if part == "bytes":
+        texts[0] = LETTERS[source.index]  # the very first: all others are shifted by it
+    if part == "ends":
+        texts[1:] = [
+            f" {texts[1]}",
+            f"{texts[2]} ",
+            f"{texts[3]}\tand\t{texts[4]}",
+            "",
+            "at the end",
+        ]
+    labels = [source.integer(10, 99) if i % 2 else source.integer(0, 9) for i in range(6)]
+    lines = [f"{label}\t{text}" for label, text in zip(labels, texts, strict=True)]
+    order = source.shuffled(range(6))
+    return {
+        "lines": lines,
+        "newline_at_end": part != "ends" or source.index == 1,
+        "order": [*order, order[0]],
+        "later": source.integer(100, 999),
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Examples of one file while another data set is open next to it; then of the file, changed.
+
+    Line 2 is overwritten by as many bytes, some of them another text. Before that one data set has
+    read it and another has not. A third stands before a line that now holds a newline.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        text = "\n".join(case["lines"]) + "\n" * case["newline_at_end"]
+        path, other = _write(folder, "lines.txt", text), _write(folder, "other.txt", "7\tother\n")
+        dataset, unread, beside = function(path), function(path), function(other)
+        length, ascii_only = kept(_length, dataset), text.isascii()
+        answer = {"length": length, "items": _items(dataset, case["order"], strict=ascii_only)}
+        if ascii_only:
+            answer["copied"] = kept(_copied, dataset, case["order"])
+            answer |= _changed(case, Path(path), dataset, unread)
+        for one in (dataset, unread, beside):
+            _close(one)
+        return answer
+
+
+def _close(dataset: Any) -> None:
+    """Close the files that a data set has kept open."""
+    for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
+        if isinstance(value, io.IOBase):
+            value.close()
+
+
+def _write(folder: str, name: str, text: str) -> str:
+    path = Path(folder, name)
+    path.write_bytes(text.encode("utf-8"))
+    return str(path)
+
+
+def _changed(case: Case, path: Path, dataset: Any, unread: Any) -> Answer:
+    """What is read after a line was overwritten, by as many bytes as it had."""
+    raw = path.read_bytes().split(b"\n")
+    label, _, text = raw[2].partition(b"\t")
+    later = (str(case["later"]).encode() * len(text))[: len(text)]
+    path.write_bytes(b"\n".join([*raw[:2], label + b"\t" + later, *raw[3:]]))
+    read = {"again": _items(dataset, [2]), "first": _items(unread, [2])}
+    raw[0] = raw[0].replace(b"\t", b"\n", 1)  # one line more, and no byte moved
+    path.write_bytes(b"\n".join(raw))
+    return read | {"behind": _items(unread, [3])}
+
+
+def _length(dataset: Any) -> int:
+    if not hasattr(type(dataset), "__len__"):
+        raise AnswerError("Your data set has no __len__().")
+    return len(dataset)
+
+
+GARBLED = ["cannot be decoded, or its label cannot be read", -1]
+"""Stands for a line read from a wrong place, whatever that raised."""
+
+
+def _items(dataset: Any, order: list[int], *, strict: bool = True) -> Any:
+    """The examples; where it is not strict, one that raises a ValueError costs only itself."""
+    return kept(lambda: [_example(dataset[i]) if strict else _garbled(dataset, i) for i in order])
+
+
+def _garbled(dataset: Any, index: int) -> list[Any]:
+    try:
+        return _example(dataset[index])
+    except ValueError:  # also of decode(): what many slips in counting bytes come to
+        return GARBLED
+
+
+def _example(example: Any) -> list[Any]:
+    """The text and the label of one example.
+
+    Raises:
+        AnswerError: It is not a pair of a text and a whole number.
+    """
+    if not isinstance(example, (tuple, list)) or len(example) != 2:
+        raise AnswerError(
+            f"An example is a pair of text and label; yours is a {type(example).__name__}."
+        )
+    text, label = example
+    if not isinstance(text, str):
+        raise AnswerError(f"The first of an example is its text; yours is a {type(text).__name__}.")
+    if isinstance(label, str):
+        raise AnswerError("The label is a text; make it a number: int(label).")
+    return [text, as_index(label, "the label")]
+
+
+def _copied(dataset: Any, order: list[int]) -> Any:
+    """Examples of a copy, as a worker gets one.
+
+    Raises:
+        AnswerError: It cannot be copied.
+    """
+    try:
+        other = copy.deepcopy(dataset)
+    except TypeError as fault:
+        raise AnswerError(
+            f"A worker is given a copy of the data set, and copying yours raised '{fault}'. Open "
+            "the file where a line is read."
+        ) from None
+    try:
+        return [_example(other[index]) for index in order]
+    finally:
+        _close(other)
+
+
+class Reference(Dataset):
+    """The course's lines, split at the first tab."""
+
+    def __init__(self, path: str) -> None:
+        self.lines = LineFile(path)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, index: int) -> tuple[str, int]:
+        return split(self.lines[index])
+
+
+def reference(path: str) -> Reference:
+    """What `run` builds."""
+    return Reference(path)
+
+
+def split(line: str) -> tuple[str, int]:
+    label, _, text = line.partition("\t")
+    return text, int(label)
+
+
+class Offsets(Dataset):
+    """A right answer; the wrong ones change one method of it."""
+
+    def __init__(self, path):
+        self.path, self.starts = path, self.find(path)
+
+    def find(self, path):
+        starts, at = [], 0
+        with open(path, "rb") as file:
+            for line in file:
+                starts.append(at)
+                at += len(line)
+        return starts
+
+    def __len__(self):
+        return len(self.starts)
+
+    def read(self, index):
+        with open(self.path, "rb") as file:
+            file.seek(self.starts[index])
+            return file.readline()
+
+    def text_of(self, raw):
+        return raw.decode("utf-8").removesuffix("\n")
+
+    def __getitem__(self, index):
+        return split(self.text_of(self.read(index)))
+
+
+class Loaded(Dataset):
+    def __init__(self, path):
+        self.lines = Path(path).read_text("utf-8").removesuffix("\n").split("\n")
+
+    def __len__(self):
+        return len(self.lines)
+
+    def __getitem__(self, index):
+        return split(self.lines[index])
+
+
+class Remembered(Offsets):
+    def __init__(self, path):
+        super().__init__(path)
+        self.seen = {}
+
+    def __getitem__(self, index):
+        if index not in self.seen:
+            self.seen[index] = super().__getitem__(index)
+        return self.seen[index]
+
+
+class InLetters(Offsets):
+    def find(self, path):
+        starts, at = [], 0
+        with open(path, encoding="utf-8", newline="") as file:
+            for line in file:
+                starts.append(at)
+                at += len(line)
+        return starts
+
+
+class KeptOpen(Offsets):
+    def __init__(self, path):
+        super().__init__(path)
+        self.file = open(path, "rb")  # noqa: SIM115
+
+    def read(self, index):
+        self.file.seek(self.starts[index])
+        return self.file.readline()
+
+
+class KeptOpenAsText(KeptOpen):
+    def __init__(self, path):
+        Offsets.__init__(self, path)
+        self.file = open(path, encoding="utf-8", newline="")  # noqa: SIM115
+
+    def text_of(self, raw):
+        return raw.removesuffix("\n")
+
+
+class Counted(Offsets):
+    """Goes through the file from its beginning for each line."""
+
+    def read(self, index):
+        with open(self.path, "rb") as file:
+            for number, line in enumerate(file):
+                if number == index:
+                    return line
+        return b"-1\t"
+
+
+class WithNewline(Offsets):
+    def text_of(self, raw):
+        return raw.decode("utf-8")
+
+
+class Stripped(Offsets):
+    def __getitem__(self, index):
+        text, label = super().__getitem__(index)
+        return text.strip(), label
+
+
+class SecondField(Offsets):
+    def __getitem__(self, index):
+        label, text = self.text_of(self.read(index)).split("\t")[:2]
+        return text, int(label)
+
+
+class LastTab(Offsets):
+    def __getitem__(self, index):
+        label, _, text = self.text_of(self.read(index)).rpartition("\t")
+        return text, int(label.partition("\t")[0])
+
+
+class FirstDigit(Offsets):
+    def __getitem__(self, index):
+        line = self.text_of(self.read(index))
+        return line.partition("\t")[2], int(line[0])
+
+
+class FromOne(Offsets):
+    def read(self, index):
+        return super().read(index - 1)
+
+
+class NewlinesCounted(Offsets):
+    def __len__(self):
+        with open(self.path, "rb") as file:
+            return file.read().count(b"\n")
+
+
+class EmptyLineAtTheEnd(Offsets):
+    def __len__(self):
+        with open(self.path, "rb") as file:
+            return len(file.read().split(b"\n"))
+
+
+class LastCut(Offsets):
+    """Cuts the last byte of a line, whatever it is."""
+
+    def text_of(self, raw):
+        return raw[:-1].decode("utf-8")
+
+
+class Swapped(Offsets):
+    def __getitem__(self, index):
+        return super().__getitem__(index)[::-1]
+
+
+class LabelAsText(Offsets):
+    def __getitem__(self, index):
+        text, label = super().__getitem__(index)
+        return text, str(label)
+
+
+class WholeLine(Offsets):
+    def __getitem__(self, index):
+        line = self.text_of(self.read(index))
+        return line, split(line)[1]
+
+
+class SharedPlaces(Offsets):
+    """The list of places belongs to the class, so every data set adds to it."""
+
+    shared: list = []  # noqa: RUF012
+
+    def __init__(self, path):
+        if len(self.shared) > 30:  # of a case before this one
+            self.shared.clear()
+        self.path, self.starts = path, self.shared
+        self.shared += self.find(path)
+
+
+class Latin(Offsets):
+    def text_of(self, raw):
+        return raw.decode("latin-1").removesuffix("\n")
+
+
+class OneBehind(Offsets):
+    """Places noted after a line was read: each is that of the next one."""
+
+    def find(self, path):
+        places = super().find(path)
+        return [*places[1:], places[-1]]
+
+
+class ReadsNothing(Dataset):
+    def __init__(self, path):
+        self.path = path
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return "", 0
+
+
+class WithTell(Dataset):
+    """Places from tell(), lines with readline()."""
+
+    def __init__(self, path):
+        self.path = path
+        with open(path, "rb") as file:
+            self.places = [0]
+            while file.readline():
+                self.places.append(file.tell())
+
+    def __len__(self):
+        return len(self.places) - 1
+
+    def __getitem__(self, index):
+        with open(self.path, "rb") as file:
+            file.seek(self.places[index])
+            raw = file.read(self.places[index + 1] - self.places[index])
+        label, text = raw.decode().rstrip("\n").split("\t", 1)
+        return text, int(label)
+
+
+class Mapped:
+    """Places of the newlines in a map of the file."""
+
+    def __init__(self, path):
+        self.path, self.ends = path, array("q")
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as all_:
+            at = all_.find(b"\n")
+            while at >= 0:
+                self.ends.append(at)
+                at = all_.find(b"\n", at + 1)
+            if not self.ends or self.ends[-1] != len(all_) - 1:
+                self.ends.append(len(all_))
+
+    def __len__(self):
+        return len(self.ends)
+
+    def __getitem__(self, index):
+        start = self.ends[index - 1] + 1 if index else 0
+        with open(self.path, "rb") as file:
+            file.seek(start)
+            raw = file.read(self.ends[index] - start)
+        label, _, text = raw.partition(b"\t")
+        return text.decode(), torch.tensor(int(label))
+
+
+class OpenedLate(Offsets):
+    """Keeps the file open once it is read, and leaves it out of a copy."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.file = None
+
+    def __getstate__(self):
+        return {**vars(self), "file": None}
+
+    def read(self, index):
+        self.file = self.file or open(self.path, "rb", buffering=0)  # noqa: SIM115
+        self.file.seek(self.starts[index])
+        return self.file.readline()
+
+
+WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
+    ("loaded", Loaded,
+     "A line was overwritten in the file, and the data set gave the old one, which it had not been "
+     "asked for before. Keep only where the lines begin, and read a line in __getitem__."),
+    ("remembered", Remembered,
+     "A line that was read, then overwritten in the file, came back as it was at first. Read it "
+     "each time: what is remembered adds up to the whole file in one epoch."),
+    ("in-letters", InLetters,
+     "Lines behind one with letters such as ü came back cut or shifted, lines of plain letters did "
+     "not. Such a letter is two or three bytes, and seek() counts bytes: open the file with 'rb', "
+     "add up the lengths of bytes, decode last."),
+    ("kept-open", KeptOpen, ""),
+    ("kept-open", KeptOpenAsText, ""),
+    ("counted", Counted,
+     "After an earlier line was overwritten by one with a newline in it, a later line came back as "
+     "another one, though its bytes had not moved. Note in __init__ where each line begins, and "
+     "jump there with seek()."),
+    ("with-newline", WithNewline,
+     "The texts end with their newline. Cut it off, and nothing else."),
+    ("stripped", Stripped,
+     "Blanks at the ends of a text are gone. strip() takes more than the newline."),
+    ("second-field", SecondField,
+     "A text with tabs of its own was cut at the first of them. Split the line once only."),
+    ("last-tab", LastTab,
+     "A text with tabs of its own lost all but what is behind the last of them. Split at the "
+     "first tab."),
+    ("first-digit", FirstDigit,
+     "Labels of two digits came back as their first one. All before the tab is the label."),
+    ("from-one", FromOne,
+     "Each index gave the line before it, and 0 the last one. Lines count from 0."),
+    ("one-behind", OneBehind,
+     "Each index gave the line behind it. Note the place before the line is read."),
+    ("newlines-counted", NewlinesCounted,
+     "The number of lines is one too few where the file does not end with a newline: the last line "
+     "counts, too."),
+    ("empty-line-at-the-end", EmptyLineAtTheEnd,
+     "The number of lines is one too many where the file ends with a newline: there is no line "
+     "behind it."),
+    ("last-cut", LastCut,
+     "The last line lost its last letter, in a file that does not end with a newline."),
+    ("swapped", Swapped, ""),
+    ("label-as-text", LabelAsText, ""),
+    ("whole-line", WholeLine,
+     "The texts begin with the label and the tab. The text is what is behind the first tab."),
+    ("shared-places", SharedPlaces,
+     "A second data set, of another file, changed the first one. Make the list in __init__: one in "
+     "the body of the class belongs to all of them."),
+    ("latin", Latin,
+     "Letters such as ü came back as two others: the file is in UTF-8."),
+    ("reads-nothing", ReadsNothing, ""),
+)  # fmt: skip
+
+
+EXERCISE = Exercise(
+    id="03c.lines",
+    title="a file too large to load",
+    source='Lecture 3, "Writing a custom Dataset"',
+    kind="class",
+    ledger=("C16",),
+    minutes=12,
+    difficulty=2,
+    read=("course.data.LineFile", "C16"),
+    hints=(
+        "Two things are known of a line: where it begins, and that it ends with a newline. Which "
+        "of them do you have to keep?",
+        "open(path, 'rb') gives lines as bytes; their lengths add up to places for seek(). What "
+        "comes back from the file is bytes, too.",
+        "__init__: for line in file: starts.append(at); at += len(line). __getitem__: open, "
+        "seek(starts[index]), readline(), decode, cut the newline, partition at the tab.",
+    ),
+    signature="LineDataset(path)",
+    parts=(
+        Part("items", "the examples and their number", points=1, fields=("length", "items")),
+        Part("bytes", "letters of more than one byte", points=1, fields=("length", "items")),
+        Part("ends", "blanks, tabs and the end of the file", points=0.5, cases=3,
+             fields=("length", "items")),
+        Part("asked", "read from its place, each time it is asked for", points=1,
+             fields=("items", "again", "first", "behind")),
+        Part("copies", "a copy for a worker", points=0.5, fields=("items", "copied")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "length": "len() of the data set",
+        "items": "the examples asked for, [text, label] each,",
+        "copied": "the examples of a copy of the data set",
+        "again": "line 2, read before and overwritten since,",
+        "first": "line 2, overwritten before it was first read,",
+        "behind": "line 3, after line 0 was overwritten by one with a newline in it,",
+    },
+    by_hand=(LineFile.__getitem__,),
+    wrong=tuple(
+        Wrong(name, named(name, function), message, sure=name in ("counted", "in-letters"))
+        for name, function, message in WRONG
+    ),
+    right=(WithTell, Mapped, OpenedLate, Offsets),
+)  # fmt: skip

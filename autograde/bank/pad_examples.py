@@ -1,0 +1,324 @@
+"""03c.collate: one padded batch of sequences of unlike length, and a mask of what is real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from autograde.bank.common_wrong import LOOKS, common, named
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
+from course.data.collate import pad_collate
+
+DTYPES = (torch.long, torch.float32, torch.float64)
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Sequences of unlike length, whose longest is neither first nor last."""
+    lengths = [source.integer(2, 4), source.integer(3, 4), 5 + source.integer(1, 3), 1]
+    if part == "edges":  # an empty one; one example alone; all alike
+        lengths = ([3, 0, 5, 2], [source.integer(3, 6)], [4, 4, 4])[source.index]
+    if part == "longer":  # longer than those of a batch before it
+        lengths = [source.integer(9, 12) + i for i in (0, 3, 1)]
+    inner = [source.integer(2, 4)] if part == "wide" else []
+    inner += [source.integer(2, 3)] * (part == "wide" and source.index == 1)
+    dtype = DTYPES[source.index] if part == "kinds" else torch.long
+    pad = {"plain": 0, "kinds": (7, 2.5, -1.0)[source.index]}.get(part, source.integer(5, 60))
+    sequences = []
+    for length in lengths:
+        drawn = source.normal(length, *inner) if dtype.is_floating_point else source.integers(
+            90, length, *inner)  # fmt: skip
+        sequences.append(drawn.to(dtype))
+    if part == "real":  # real values that are equal to what is padded with, also at the end
+        for sequence in sequences[:3]:
+            sequence[-1] = sequence[0] = pad
+    return {"sequences": sequences, "targets": [source.integer(0, 11) for _ in lengths], "pad": pad}
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The three parts of the batch, and whether what was handed over is as it was."""
+    sequences = [sequence.to(device) for sequence in case["sequences"]]
+    examples = list(zip(sequences, case["targets"], strict=True))
+    watch = Watch(data=[*sequences, examples])
+    returned = function(examples, case["pad"])
+    if not isinstance(returned, (tuple, list)) or len(returned) != 3:
+        kind = type(returned).__name__
+        raise AnswerError(f"Return inputs, targets, mask; what came back was a {kind}.")
+    inputs, targets, mask = returned
+    return {
+        "inputs": kept(_tensor, inputs, case["sequences"][0].dtype, "inputs"),
+        "targets": kept(_tensor, targets, torch.long, "targets"),
+        "mask": kept(_tensor, mask, torch.bool, "the mask"),
+        "disturbed": watch.changed(),
+    }
+
+
+def _tensor(value: Any, dtype: torch.dtype, what: str) -> Tensor:
+    """A tensor of the dtype asked for.
+
+    Raises:
+        AnswerError: It is something else.
+    """
+    if not isinstance(value, Tensor):
+        raise AnswerError(f"{what}: a {type(value).__name__} came where a tensor is expected.")
+    if value.dtype != dtype:
+        raise AnswerError(f"{what}: dtype {value.dtype} came where {dtype} is expected.")
+    return value.detach().cpu()
+
+
+def reference(examples: list[tuple[Tensor, int]], pad_value: float) -> tuple[Tensor, ...]:
+    """The course's collation; it makes float64 float32, which this exercise does not ask for."""
+    batch = pad_collate(examples, pad_value=pad_value)
+    real = next((seq for seq, _ in examples if len(seq)), examples[0][0])
+    inputs = batch.inputs
+    if real.dtype == torch.float64:  # its values, not those rounded to float32
+        inputs = torch.full(inputs.shape, pad_value, dtype=torch.float64, device=real.device)
+        for row, (sequence, _) in zip(inputs, examples, strict=True):
+            row[: len(sequence)] = sequence
+    return inputs, batch.targets, batch.mask.to(inputs.device)
+
+
+def row_by_row(examples, pad_value):
+    sequences = [sequence for sequence, _ in examples]
+    longest = max(map(len, sequences))
+    shape = (len(sequences), longest, *sequences[0].shape[1:])
+    inputs = sequences[0].new_full(shape, pad_value)
+    mask = torch.zeros(shape[:2], dtype=torch.bool, device=inputs.device)
+    for row, sequence in enumerate(sequences):
+        inputs[row, : len(sequence)] = sequence
+        mask[row, : len(sequence)] = True
+    return inputs, torch.tensor([target for _, target in examples]), mask
+
+
+def with_pad_sequence(examples, pad_value):
+    sequences, targets = zip(*examples, strict=True)
+    inputs = pad_sequence(list(sequences), batch_first=True, padding_value=pad_value)
+    lengths = torch.tensor([len(sequence) for sequence in sequences])
+    mask = torch.arange(inputs.shape[1]) < lengths[:, None]
+    return inputs, torch.tensor(targets, dtype=torch.long), mask.to(inputs.device)
+
+
+def stacked(examples, pad_value):
+    longest = max(len(sequence) for sequence, _ in examples)
+    padded, masks = [], []
+    for sequence, _ in examples:
+        missing = longest - len(sequence)
+        rest = torch.full((missing, *sequence.shape[1:]), pad_value, dtype=sequence.dtype,
+                          device=sequence.device)  # fmt: skip
+        padded.append(torch.cat([sequence, rest]))
+        masks.append(torch.tensor([True] * len(sequence) + [False] * missing))
+    return torch.stack(padded), torch.as_tensor([t for _, t in examples]), torch.stack(masks)
+
+
+def padded_with_f(examples, pad_value):
+    longest = max(len(sequence) for sequence, _ in examples)
+    rows, masks = [], []
+    for sequence, _ in examples:
+        behind = [0, 0] * (sequence.dim() - 1) + [0, longest - len(sequence)]
+        rows.append(F.pad(sequence, behind, value=pad_value))
+        masks.append(torch.arange(longest) < len(sequence))
+    return (
+        torch.stack(rows),
+        torch.LongTensor([target for _, target in examples]),
+        torch.stack(masks),
+    )
+
+
+def changed(change: Callable[..., tuple]) -> Callable[..., tuple]:
+    """A right answer whose three parts are spoiled."""
+
+    def wrong(examples, pad_value):
+        return change(*row_by_row(examples, pad_value), examples, pad_value)
+
+    return wrong
+
+
+def mask_from_values(inputs, targets, mask, examples, pad_value):
+    seen = inputs != pad_value
+    return inputs, targets, seen.flatten(2).any(2) if seen.dim() > 2 else seen
+
+
+def mask_not_zero(inputs, targets, mask, examples, pad_value):
+    seen = inputs != 0
+    return inputs, targets, seen.flatten(2).any(2) if seen.dim() > 2 else seen
+
+
+def mask_turned(inputs, targets, mask, examples, pad_value):
+    return inputs, targets, ~mask
+
+
+def mask_as_floats(inputs, targets, mask, examples, pad_value):
+    return inputs, targets, mask.float()
+
+
+def mask_of_all_cells(inputs, targets, mask, examples, pad_value):
+    wide = mask.reshape(*mask.shape, *[1] * (inputs.dim() - 2)).expand_as(inputs)
+    return inputs, targets, wide.clone()
+
+
+def always_zeros(examples, pad_value):
+    return row_by_row(examples, 0)
+
+
+def padded_in_front(examples, pad_value):
+    inputs, targets, mask = row_by_row([(seq.flip(0), t) for seq, t in examples], pad_value)
+    return inputs.flip(1), targets, mask.flip(1)
+
+
+def cut_to_the_shortest(examples, pad_value):
+    least = min(len(sequence) for sequence, _ in examples)
+    return row_by_row([(sequence[:least], target) for sequence, target in examples], pad_value)
+
+
+def long_as_the_first(examples, pad_value):
+    first = len(examples[0][0])
+    inputs, targets, mask = row_by_row([(seq[:first], t) for seq, t in examples], pad_value)
+    return inputs, targets, mask
+
+
+def always_eight(examples, pad_value):
+    ghost = examples[0][0].new_zeros(8, *examples[0][0].shape[1:])
+    inputs, targets, mask = row_by_row([*((s[:8], t) for s, t in examples), (ghost, 0)], pad_value)
+    return inputs[:-1], targets[:-1], mask[:-1]
+
+
+def by_their_length(examples, pad_value):
+    return row_by_row(sorted(examples, key=lambda pair: -len(pair[0])), pad_value)
+
+
+def time_first(inputs, targets, mask, examples, pad_value):
+    return inputs.transpose(0, 1), targets, mask.T
+
+
+def mask_time_first(inputs, targets, mask, examples, pad_value):
+    return inputs, targets, mask.T
+
+
+def floats_of_all(inputs, targets, mask, examples, pad_value):
+    return inputs.float(), targets, mask
+
+
+def longs_of_all(inputs, targets, mask, examples, pad_value):
+    return inputs.long(), targets, mask
+
+
+def float_targets(inputs, targets, mask, examples, pad_value):
+    return inputs, targets.float(), mask
+
+
+def target_column(inputs, targets, mask, examples, pad_value):
+    return inputs, targets[:, None], mask
+
+
+def targets_as_list(inputs, targets, mask, examples, pad_value):
+    return inputs, targets.tolist(), mask
+
+
+def lengths_for_mask(inputs, targets, mask, examples, pad_value):
+    return inputs, targets, mask.sum(1)
+
+
+def one_short(inputs, targets, mask, examples, pad_value):
+    lengths = mask.sum(1) - 1
+    return inputs, targets, torch.arange(mask.shape[1]) < lengths[:, None]
+
+
+def one_more(inputs, targets, mask, examples, pad_value):
+    lengths = mask.sum(1)
+    return inputs, targets, torch.arange(mask.shape[1]) <= lengths[:, None]
+
+
+def without_empty(examples, pad_value):
+    return row_by_row([pair for pair in examples if len(pair[0])] or examples, pad_value)
+
+
+def mask_all_true(inputs, targets, mask, examples, pad_value):
+    return inputs, targets, torch.ones_like(mask)
+
+
+SPOILED = {
+    "mask-from-values": "Real values that are equal to pad_value were masked out as padding. "
+    "Make the mask of the lengths, not of what is in the cells.",
+    "mask-not-zero": "",
+    "mask-turned": "The mask is True where there is padding. True means real.",
+    "mask-as-floats": "",
+    "mask-of-all-cells": "",
+    "time-first": "The first two dimensions are swapped, of inputs and mask: the batch comes "
+    "first, [B, T].",
+    "mask-time-first": "The mask is [T, B], its inputs [B, T, ...]. Both begin with the batch.",
+    "floats-of-all": "",
+    "longs-of-all": "",
+    "float-targets": "",
+    "target-column": "The targets are a column, [B, 1]. A class index per example is [B].",
+    "targets-as-list": "",
+    "lengths-for-mask": "",
+    "one-short": "The mask leaves out the last real cell of each sequence.",
+    "one-more": "The mask holds one cell of padding behind each sequence that is shorter than the "
+    "longest.",
+    "mask-all-true": "The mask is True everywhere, also where there is padding.",
+}
+ALONE = {
+    "always-zeros": "The padded cells hold 0. They should hold the pad_value that is handed over.",
+    "padded-in-front": "The padding stands in front of the sequences. It belongs behind them.",
+    "cut-to-the-shortest": "All sequences were cut to the length of the shortest. Pad up to the "
+    "longest of the batch.",
+    "long-as-the-first": "The batch is as long as its first sequence: longer ones were cut. Take "
+    "the longest.",
+    "always-eight": "The batch has 8 positions, however long its sequences are. Take the longest "
+    "of the batch.",
+    "by-their-length": "The examples came in another order, the longest first. Row i is example i.",
+    "without-empty": "An example whose sequence is empty is missing. Its row is nothing but "
+    "padding.",
+}
+
+
+def _function(name: str) -> Callable[..., Any]:
+    function = globals()[name.replace("-", "_")]
+    return named(name, changed(function)) if name in SPOILED else function
+
+
+EXERCISE = Exercise(
+    id="03c.collate",
+    title="sequences of unlike length",
+    source='Training-loop chapter, c2, "Collate"',
+    ledger=("C19", "N08", "F89"),
+    minutes=12,
+    difficulty=2,
+    read=("N08", "F89", "course.data.pad_collate"),
+    hints=(
+        "Three things are made, each of one column of the examples: what shape has each of them?",
+        "Find the longest length first, make a tensor full of pad_value in the right shape and "
+        "dtype, then write each sequence into its row.",
+        "inputs = first.new_full((B, longest, *first.shape[1:]), pad_value); the mask is "
+        "torch.arange(longest) < lengths[:, None].",
+    ),
+    signature="collate(examples, pad_value)",
+    parts=(
+        Part("plain", "inputs, targets and mask", points=1),
+        Part("longer", "as long as the longest of this batch, padded with pad_value", points=0.5),
+        Part("real", "real values that are equal to pad_value", points=1),
+        Part("kinds", "longs, floats and doubles", points=0.5, cases=3),
+        Part("wide", "sequences of vectors and of matrices", points=0.5),
+        Part(
+            "edges", "an empty sequence, one example, all alike", points=0.5, cases=3, hidden=True
+        ),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"inputs": "inputs", "targets": "targets", "mask": "the mask"},
+    by_hand=(pad_collate,),
+    wrong=(
+        *(
+            Wrong(name, _function(name), text, sure=name in ("always-zeros", "without-empty"))
+            for name, text in (SPOILED | ALONE).items()
+        ),
+        *common(row_by_row, *(name for name in LOOKS if name != "global-data")),
+    ),
+    right=(row_by_row, with_pad_sequence, stacked, padded_with_f),
+)

@@ -1,0 +1,383 @@
+"""03c.loaders: a training and a validation loader, wired so that a seed repeats their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from autograde.bank.common_wrong import named
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from course.data.loading import make_loader
+
+KINDS = ("tensors", "pairs", "class")
+"""What a data set is made of, in turn."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Lengths with the rest that the part asks about; nothing else differs between the parts."""
+    size, full = source.integer(5, 8), source.integer(5, 7)
+    several = source.integer(2, size - 1)
+    rest = several
+    val_rest = source.integer(2, 4)
+    if part == "rest":  # and another one in validation, which says nothing about training
+        rest = (1, several, 0, 1, several)[source.index]
+        val_rest = (2, 1, 1, 3, 2)[source.index]
+    if part == "val":  # the same the other way round
+        rest = (1, several, 1)[source.index]
+        val_rest = (1, 3, 4)[source.index]
+    return {
+        "num_train": full * size + rest,
+        "num_val": source.integer(2, 3) * size + val_rest,
+        "batch_size": size,
+        "seed": source.integer(0, 10_000),
+        "kind": KINDS[source.index % 3],
+    }
+
+
+class Rows(Dataset):
+    """Examples with positions, and nothing else."""
+
+    def __init__(self, num: int) -> None:
+        self.num = num
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if not 0 <= index < self.num:
+            raise IndexError(index)
+        return torch.full((2,), float(index)), index % 3
+
+    def __len__(self) -> int:
+        return self.num
+
+
+def build(kind: str, num: int) -> Any:
+    """A data set whose example i holds the number i twice."""
+    rows = Rows(num)
+    if kind == "class":
+        return rows
+    pairs = [rows[i] for i in range(num)]
+    if kind == "pairs":
+        return pairs
+    return TensorDataset(torch.stack([x for x, _ in pairs]), torch.tensor([y for _, y in pairs]))
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Two epochs of both loaders, of others with the same seed among other draws, and of another
+    seed; compared with each other, since any order will do."""
+    before = torch.get_rng_state()
+    made = _made(function, case, case["seed"])
+    train = [_numbers(made[0]), _numbers(made[0])]
+    val = [_numbers(made[1]), _numbers(made[1])]
+    untouched = bool(torch.equal(before, torch.get_rng_state()))
+    torch.rand(3)  # somebody else draws, and validates between two epochs
+    again = _made(function, case, case["seed"])
+    repeated = [_numbers(again[0])]
+    _numbers(again[1])
+    torch.rand(5)
+    repeated.append(_numbers(again[0]))
+    other = _numbers(_made(function, case, case["seed"] + 1)[0])
+    flat = [[row for batch in epoch for row in batch] for epoch in train]
+    return {
+        "sizes": [len(batch) for batch in train[0]],
+        "val_sizes": [len(batch) for batch in val[0]],
+        "val_rows": [row for batch in val[0] for row in batch],
+        "val_again": [row for batch in val[1] for row in batch],
+        "most_often": max(map(flat[0].count, flat[0]), default=0),
+        "shuffled": flat[0] != sorted(flat[0]),
+        "epochs_differ": flat[0] != flat[1],
+        "same_first_epoch": repeated[0] == train[0],
+        "same_second_epoch": repeated[1] == train[1],
+        "seeds_differ": other != train[0],
+        "untouched": untouched,
+    }
+
+
+def _made(function, case: Case, seed: int) -> tuple[Any, Any]:
+    """The two loaders.
+
+    Raises:
+        AnswerError: They are not a pair of DataLoaders.
+    """
+    sets = [build(case["kind"], case[name]) for name in ("num_train", "num_val")]
+    returned = function(*sets, case["batch_size"], seed)
+    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+        kind = type(returned).__name__
+        raise AnswerError(f"Return two loaders, train_loader, val_loader; a {kind} came back.")
+    for loader in returned:
+        if not isinstance(loader, DataLoader):
+            raise AnswerError(f"A DataLoader is expected, and a {type(loader).__name__} came.")
+    return tuple(returned)
+
+
+def _numbers(loader: DataLoader) -> list[list[int]]:
+    """The number of each example of a pass, by batch.
+
+    Raises:
+        AnswerError: A batch is not a pair of inputs and targets.
+    """
+    return [list(_of_batch(batch)) for batch in loader]
+
+
+def _of_batch(batch: Any) -> Iterator[int]:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or getattr(batch[0], "ndim", 0) != 2:
+        raise AnswerError("A batch is a pair: inputs [B, 2] and targets [B]. Leave collation be.")
+    inputs, targets = batch
+    for row, target in zip(inputs[:, 0].tolist(), targets.tolist(), strict=True):
+        if target != int(row) % 3:
+            raise AnswerError("A batch's targets do not belong to its inputs.")
+        yield int(row)
+
+
+def reference(train_set: Any, val_set: Any, batch_size: int, seed: int) -> tuple[Any, Any]:
+    """The course's loaders."""
+    how = {"drop_last": len(train_set) % batch_size == 1, "pin_memory": False}
+    train = make_loader(train_set, batch_size, shuffle=True, seed=seed, **how)
+    return train, make_loader(val_set, batch_size, pin_memory=False)
+
+
+def _own(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def plain(train_set, val_set, batch_size, seed):
+    train = DataLoader(train_set, batch_size, shuffle=True, generator=_own(seed),
+                       drop_last=len(train_set) % batch_size == 1)  # fmt: skip
+    return train, DataLoader(val_set, batch_size, generator=_own(seed))
+
+
+def with_samplers(train_set, val_set, batch_size, seed):
+    own = _own(seed)
+    order = BatchSampler(
+        RandomSampler(train_set, generator=own), batch_size, len(train_set) % batch_size == 1
+    )
+    in_order = BatchSampler(SequentialSampler(val_set), batch_size, False)
+    train = DataLoader(train_set, batch_sampler=order, generator=_own(0))
+    return train, DataLoader(val_set, batch_sampler=in_order, generator=_own(0))
+
+
+def by_arithmetic(train_set, val_set, batch_size, seed):
+    full = len(train_set) // batch_size
+    single = len(train_set) - full * batch_size == 1
+    sampler = RandomSampler(range(len(train_set)), generator=_own(seed + 17))
+    loaders = [
+        DataLoader(train_set, batch_size, sampler=sampler, drop_last=single, generator=_own(1)),
+        DataLoader(val_set, batch_size, shuffle=False, drop_last=False, generator=_own(2)),
+    ]
+    return loaders
+
+
+def wired(*, train: dict | None = None, val: dict | None = None):
+    """A right answer with other options for one of its loaders."""
+
+    def wrong(train_set, val_set, batch_size, seed):
+        how = {"batch_size": batch_size, "generator": _own(seed)}
+        drop = {"shuffle": True, "drop_last": len(train_set) % batch_size == 1}
+        return (DataLoader(train_set, **(how | drop | (train or {}))),
+                DataLoader(val_set, **(how | {"generator": _own(seed)} | (val or {}))))  # fmt: skip
+
+    return wrong
+
+
+def seeded_globally(train_set, val_set, batch_size, seed):
+    torch.manual_seed(seed)
+    drop = len(train_set) % batch_size == 1
+    return (DataLoader(train_set, batch_size, shuffle=True, drop_last=drop),
+            DataLoader(val_set, batch_size))  # fmt: skip
+
+
+def no_seed(train_set, val_set, batch_size, seed):
+    drop = len(train_set) % batch_size == 1
+    return (DataLoader(train_set, batch_size, shuffle=True, drop_last=drop),
+            DataLoader(val_set, batch_size))  # fmt: skip
+
+
+def shared_generator(train_set, val_set, batch_size, seed):
+    own, drop = _own(seed), len(train_set) % batch_size == 1
+    return (DataLoader(train_set, batch_size, shuffle=True, drop_last=drop, generator=own),
+            DataLoader(val_set, batch_size, generator=own))  # fmt: skip
+
+
+def swapped(train_set, val_set, batch_size, seed):
+    train, val = plain(train_set, val_set, batch_size, seed)
+    return val, train
+
+
+def shuffled_once(train_set, val_set, batch_size, seed):
+    order = torch.randperm(len(train_set), generator=_own(seed)).tolist()
+    drop = len(train_set) % batch_size == 1
+    return (DataLoader(Subset(train_set, order), batch_size, drop_last=drop, generator=_own(1)),
+            DataLoader(val_set, batch_size, generator=_own(1)))  # fmt: skip
+
+
+def with_replacement(train_set, val_set, batch_size, seed):
+    sampler = RandomSampler(train_set, replacement=True, generator=_own(seed))
+    drop = len(train_set) % batch_size == 1
+    return (DataLoader(train_set, batch_size, sampler=sampler, drop_last=drop, generator=_own(1)),
+            DataLoader(val_set, batch_size, generator=_own(1)))  # fmt: skip
+
+
+def without_one_generator(train_set, val_set, batch_size, seed):
+    train, _ = plain(train_set, val_set, batch_size, seed)
+    return train, DataLoader(val_set, batch_size)
+
+
+def as_lists(train_set, val_set, batch_size, seed):
+    return tuple(list(loader) for loader in plain(train_set, val_set, batch_size, seed))
+
+
+def wrong_way_round(train_set, val_set, batch_size, seed):
+    return wired(train={"drop_last": len(train_set) % batch_size != 1})(
+        train_set, val_set, batch_size, seed
+    )
+
+
+def rest_of_one_merged(train_set, val_set, batch_size, seed):
+    """Leaves a last batch of one out by one more example in each batch."""
+    size = batch_size + (len(train_set) % batch_size == 1)
+    return (DataLoader(train_set, size, shuffle=True, generator=_own(seed)),
+            DataLoader(val_set, batch_size, generator=_own(seed)))  # fmt: skip
+
+
+def drops_in_both(train_set, val_set, batch_size, seed):
+    drop = len(train_set) % batch_size == 1
+    return wired(val={"drop_last": drop})(train_set, val_set, batch_size, seed)
+
+
+def asked_of_validation(train_set, val_set, batch_size, seed):
+    drop = len(val_set) % batch_size == 1
+    return wired(train={"drop_last": drop})(train_set, val_set, batch_size, seed)
+
+
+def weighted(train_set, val_set, batch_size, seed):
+    num = len(train_set)
+    sampler = WeightedRandomSampler(torch.ones(num), num, generator=_own(seed))
+    drop = num % batch_size == 1
+    return (DataLoader(train_set, batch_size, sampler=sampler, drop_last=drop, generator=_own(1)),
+            DataLoader(val_set, batch_size, generator=_own(1)))  # fmt: skip
+
+
+def in_global_worker_seed(train_set, val_set, batch_size, seed):
+    """The order is seeded, and both loaders still draw a seed for workers from torch."""
+    sampler = RandomSampler(train_set, generator=_own(seed))
+    drop = len(train_set) % batch_size == 1
+    return (DataLoader(train_set, batch_size, sampler=sampler, drop_last=drop),
+            DataLoader(val_set, batch_size))  # fmt: skip
+
+
+def first_examples_only(train_set, val_set, batch_size, seed):
+    num = len(train_set) // batch_size * batch_size
+    kept = Subset(train_set, range(num))  # the rest is never seen, in any epoch
+    return (DataLoader(kept, batch_size, shuffle=True, generator=_own(seed)),
+            DataLoader(val_set, batch_size, generator=_own(seed)))  # fmt: skip
+
+
+WRONG = (
+    ("never-drops", wired(train={"drop_last": False}),
+     "A last training batch of one example came. BatchNorm cannot train on it: leave it out."),
+    ("always-drops", wired(train={"drop_last": True}),
+     "A last training batch of several examples was left out. Only one of a single example goes."),
+    ("wrong-way-round", wrong_way_round,
+     "The last training batch was kept where it holds one example, and left out where it holds "
+     "more: drop_last=True belongs to the single one."),
+    ("not-shuffled", wired(train={"shuffle": False}),
+     "The training examples came in the order of the data set. shuffle=True for training."),
+    ("val-shuffled", wired(val={"shuffle": True}),
+     "The validation examples did not come in order. Shuffling is for training."),
+    ("val-drops", wired(val={"drop_last": True}),
+     "Validation lost its last batch. Every example counts there, so nothing is dropped."),
+    ("drops-in-both", drops_in_both, ""),
+    ("asked-of-validation", asked_of_validation, ""),
+    ("seeded-globally", seeded_globally,
+     "The order hangs on torch's global generator, which others draw from as well. Hand the loader "
+     "its own: generator=torch.Generator().manual_seed(seed)."),
+    ("no-seed", no_seed, ""),
+    ("own-seed", lambda t, v, b, seed: plain(t, v, b, 42),
+     "Another seed gave the same order. Seed the generator with the seed that is handed over."),
+    ("shared-generator", shared_generator,
+     "A pass over validation changed the next training epoch: both loaders draw from one "
+     "generator, and each pass draws, shuffled or not. Give each its own."),
+    ("swapped", swapped, ""),
+    ("shuffled-once", shuffled_once,
+     "Both epochs had the same order. It should be drawn again in each: shuffle=True, not a "
+     "permutation made once."),
+    ("with-replacement", with_replacement,
+     "Some training examples came more than once in an epoch. Sampling with replacement also "
+     "leaves others out."),
+    ("with-replacement", weighted, ""),
+    ("without-one-generator", without_one_generator,
+     "The orders are right, and still a pass drew from torch's global generator: each loader draws "
+     "a seed for workers, without shuffling too. Give validation a generator as well."),
+    ("without-one-generator", in_global_worker_seed, ""),
+    ("as-lists", as_lists, ""),
+    ("merged", rest_of_one_merged, ""),
+    ("always-drops", first_examples_only, ""),
+    ("one-by-one", wired(train={"batch_size": 1, "drop_last": False}), ""),
+    ("val-in-one", lambda t, v, b, seed: (plain(t, v, b, seed)[0],
+                                          DataLoader(v, len(v), generator=_own(seed))), ""),
+    ("not-collated", wired(train={"collate_fn": list}), ""),
+)  # fmt: skip
+
+
+EXERCISE = Exercise(
+    id="03c.loaders",
+    title="two loaders, wired",
+    source='Annotated-loop essay, "The data"',
+    ledger=("X46", "C15", "C17", "F86", "F96", "B30"),
+    minutes=10,
+    difficulty=2,
+    read=("F86", "F96", "course.data.make_loader"),
+    hints=(
+        "Two loaders, six decisions: order, batches, rest, for each of the two. Which depend on "
+        "the lengths?",
+        "A loader draws from its generator whenever a pass begins. Without one of its own it takes "
+        "torch's global one, in validation too.",
+        "drop_last=len(train_set) % batch_size == 1, and "
+        "generator=torch.Generator().manual_seed(seed), one for each loader.",
+    ),
+    signature="make_loaders(train_set, val_set, batch_size, seed)",
+    parts=(
+        Part("rest", "batches of training, with a rest of one, none and several", points=1,
+             cases=5, fields=("sizes", "most_often", "shuffled")),
+        Part("val", "validation: all examples, in order", points=0.5, cases=3,
+             fields=("val_sizes", "val_rows", "val_again")),
+        Part("order", "shuffled in each epoch, each example once", points=0.5, cases=3,
+             fields=("shuffled", "most_often", "epochs_differ")),
+        Part("seed", "an order that the seed repeats, whoever else draws", points=1, cases=3,
+             fields=("shuffled", "same_first_epoch", "same_second_epoch", "seeds_differ")),
+        Part("global", "nothing drawn from torch's global generator", points=0.5, cases=3,
+             fields=("shuffled", "untouched")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "sizes": "the sizes of the training batches",
+        "val_sizes": "the sizes of the validation batches",
+        "val_rows": "the validation examples, by number,",
+        "val_again": "the validation examples of a second pass",
+        "most_often": "how often a training example comes in an epoch, at most,",
+        "shuffled": "whether training examples come in another order than that of the data set",
+        "epochs_differ": "whether two epochs have other orders",
+        "same_first_epoch": "whether loaders of the same seed give the same first epoch",
+        "same_second_epoch": "whether they give the same second epoch, after a validation pass,",
+        "seeds_differ": "whether another seed gives another order",
+        "untouched": "whether torch's global generator is as before",
+    },
+    by_hand=(make_loader,),
+    wrong=tuple(
+        Wrong(name, named(name, function), message)
+        for name, function, message in WRONG
+    ),
+    right=(plain, with_samplers, by_arithmetic),
+)  # fmt: skip
