@@ -45,6 +45,7 @@ notebooks: setup ## notebooks/*.ipynb from notebooks/source/*.py; runs them all 
 
 readme: setup ## The tables of README and docs/, made by the commands
 	$(BIN)/python tools/readme.py
+	$(BIN)/python tools/road.py
 
 bench: setup ## Benchmarks; one of them: make bench TARGET=engine
 	for target in $(TARGET); do $(BIN)/python -m tests.bench.$$target || exit 1; done
