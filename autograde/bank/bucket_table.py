@@ -160,6 +160,51 @@ def _clipped(count, n):
     return max(low, 0.0), min(high, 1.0)
 
 
+def exact(sample, num_mistakes, num_examples):
+    from scipy.stats import binomtest
+
+    return _table(sample, 100 * num_mistakes / num_examples,
+                  lambda count, n: binomtest(count, n).proportion_ci())  # fmt: skip
+
+
+def _wilson_like(middle, reach, shrink):
+    """Wilson's ends with one of the three terms, of p and n, taken wrongly."""
+
+    def ends(count, n):
+        share = count / n
+        half = reach(share, n) / shrink(n)
+        return middle(share, n) / shrink(n) - half, middle(share, n) / shrink(n) + half
+
+    return _with_ends(ends)
+
+
+Z2 = 1.96**2
+
+
+def _reach(p, n):
+    return 1.96 * math.sqrt(p * (1 - p) / n + Z2 / (4 * n**2))
+
+
+not_shrunk = _wilson_like(lambda p, n: p + Z2 / (2 * n), _reach, lambda n: 1)
+middle_off = _wilson_like(lambda p, n: p + Z2 / n, _reach, lambda n: 1 + Z2 / n)
+times_n = _wilson_like(
+    lambda p, n: p + Z2 / 2 * n,
+    lambda p, n: 1.96 * math.sqrt(p * (1 - p) / n + Z2 / 4 * n**2),
+    lambda n: 1 + Z2 / n,
+)
+
+
+def of_all_examples(sample, num_mistakes, num_examples):
+    table = plain(sample, num_mistakes, num_examples)
+    for row in table:
+        row["low"], row["high"] = (100 * end for end in _wilson(row["count"], num_examples))
+    return table
+
+
+def empty_is_none(sample, num_mistakes, num_examples):
+    return plain(sample, num_mistakes, num_examples) or None
+
+
 def _of_all_mistakes(sample, num_mistakes, num_examples):
     return _table(sample, 100 * num_mistakes / num_examples, lambda count, n: _wilson(
         count * num_mistakes / n, num_mistakes))  # fmt: skip
@@ -308,6 +353,22 @@ EXERCISE = Exercise(
         Wrong("one-error", one_error,
               "Those are Wilson's ends for z = 1, about 68 %. For 95 % z is 1.96."),
         Wrong("ninety", ninety, "Those are Wilson's ends for 90 %. For 95 % z is 1.96."),
+        Wrong("exact", exact,
+              "Those are the ends of the exact interval (Clopper and Pearson), which is wider. "
+              "Asked is Wilson's."),
+        Wrong("not-shrunk", not_shrunk,
+              "The ends are 1 + z²/n times what they should be: middle and reach are both divided "
+              "by that."),
+        Wrong("middle", middle_off,
+              "The middle of the share is taken as (p + z²/n) / (1 + z²/n). It is z²/2n that is "
+              "added to p."),
+        Wrong("times-n", times_n,
+              "Those are the ends with z²·n/2 and z²·n²/4: in Python a / 2 * n multiplies by n. "
+              "Put 2 * n and 4 * n**2 in brackets."),
+        Wrong("of-all-examples", of_all_examples,
+              "The ends are those of the count among all examples. The share is one of the sample; "
+              "the error rate makes points of it."),
+        Wrong("empty-is-none", empty_is_none),
         Wrong("around-the-gain", around_the_gain,
               "The upper ends are right, the lower ones lie as far below the share. Wilson's "
               "interval is not symmetric around it."),

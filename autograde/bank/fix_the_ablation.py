@@ -148,6 +148,15 @@ first_seed = fixed((MEAN, "scores[0] - reference[0]"))
 one_reference = fixed((MEAN, "sum(scores) / len(scores) - reference[0]"))
 medians = fixed((MEAN, "sorted(scores)[len(scores) // 2] - sorted(reference)[len(scores) // 2]"))
 relative = fixed((MEAN, "sum(scores) / sum(reference) - 1"))
+split_and_best = fixed(("run(seed, 0, **settings)", SCORES), (MEAN, BEST))
+pile_and_best = fixed((FRESH, PILE), ("    gains = {}\n", START), (MEAN, BEST))
+pile_and_split = fixed(
+    (FRESH, PILE), ("    gains = {}\n", START), ("run(seed, 0, **settings)", SCORES)
+)
+best_gain = fixed((MEAN, "max(b - a for a, b in zip(reference, scores))"))
+baseline_again = fixed(
+    (FRESH, "        settings = dict(baseline) if not gains else baseline\n" + PILE)
+)
 seed_zero = fixed(("run(seed, 0, **settings)", "run(0, 0, **settings)"))
 
 with_a_copy = fixed((FRESH, "        settings = dict(baseline)\n" + PILE))
@@ -220,6 +229,18 @@ EXERCISE = Exercise(
         Wrong("medians", medians),
         Wrong("relative", relative),
         Wrong("seed-zero", seed_zero),
+        Wrong("split-and-best", split_and_best,
+              "Each variant begins from the baseline now. Its runs still see another split, and "
+              "its best seed is compared with a mean."),
+        Wrong("pile-and-best", pile_and_best,
+              "Every run sees split 0 now. The settings still hold the changes before, and the "
+              "best seed is compared with a mean."),
+        Wrong("pile-and-split", pile_and_split,
+              "Means are compared now. The settings still hold the changes before, and a variant "
+              "sees another split than the baseline."),
+        Wrong("best-gain", best_gain,
+              "That is the gain with the best seed. Which seed is best is luck: take the mean."),
+        Wrong("baseline-again", baseline_again),
     ),
     right=(with_a_copy, in_pairs, with_a_tensor, with_or),
 )  # fmt: skip

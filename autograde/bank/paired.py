@@ -141,6 +141,7 @@ population = _wrong_reach(
 )
 n_degrees = _wrong_reach(lambda d, level: _quantile(level, len(d)) * _error(d))
 one_error = _wrong_reach(lambda d, level: _error(d))
+other_tail = _wrong_reach(lambda d, level: _quantile(1 - level, len(d) - 1) * _error(d))
 around_the_median = _wrong_reach(
     lambda d, level: _quantile(level, len(d) - 1) * _error(d), statistics.median
 )
@@ -205,6 +206,35 @@ def turned_where_lower_is_better(baseline, variant, level, higher_is_better):
 
 def higher_always_better(baseline, variant, level, higher_is_better):
     return plain(baseline, variant, level, True)
+
+
+def means_of_all(baseline, variant, level, higher_is_better):
+    from scipy.stats import ttest_ind
+
+    scores = list(variant.values()), list(baseline.values())
+    low, high = ttest_ind(*scores).confidence_interval(level)
+    difference = statistics.fmean(scores[0]) - statistics.fmean(scores[1])
+    return _said(difference, float(low), float(high), higher_is_better)
+
+
+def in_percent(baseline, variant, level, higher_is_better):
+    percent = {s: 100 * variant[s] / baseline[s] for s in baseline if s in variant}
+    return plain(dict.fromkeys(percent, 100.0), percent, level, higher_is_better)
+
+
+def verdict_at_95(baseline, variant, level, higher_is_better):
+    said = plain(baseline, variant, level, higher_is_better)
+    return said | {"verdict": plain(baseline, variant, 0.95, higher_is_better)["verdict"]}
+
+
+def difference_turned(baseline, variant, level, higher_is_better):
+    said = plain(baseline, variant, level, higher_is_better)
+    sign = 1 if higher_is_better else -1
+    return said | {"difference": sign * said["difference"]}
+
+
+def every_seed(baseline, variant, level, higher_is_better):
+    return plain(baseline, {seed: variant[seed] for seed in baseline}, level, higher_is_better)
 
 
 def _verdict(judge):
@@ -356,8 +386,18 @@ EXERCISE = Exercise(
               "The verdict was 'unclear' in every case, also where the interval does not hold 0."),
         Wrong("other-words", other_words),
         Wrong("all-seeds-in-the-mean", all_seeds_in_the_mean,
-              "The ends are those of the shared seeds. The difference is that of two means, each "
-              "over all the seeds it has: take the shared ones alone."),
+              "Where a seed is missing, the difference is that of two means, each over all the "
+              "seeds it has. Take the shared ones alone."),
+        Wrong("all-seeds-in-the-mean", means_of_all),
+        Wrong("in-percent", in_percent,
+              "The differences are percent of the baseline's scores. Asked are differences: "
+              "variant less baseline."),
+        Wrong("other-tail", other_tail,
+              "Those are the ends with t.ppf(1 - level / 2). A share of 1 - level lies outside, "
+              "half of it on each side: t.ppf((1 + level) / 2)."),
+        Wrong("verdict-at-95", verdict_at_95),
+        Wrong("difference-turned-where-lower-is-better", difference_turned),
+        Wrong("every-seed-of-the-baseline", every_seed),
         Wrong("missing-as-zero", missing_as_zero),
         *common(plain, "returns-none", "returns-text"),
     ),

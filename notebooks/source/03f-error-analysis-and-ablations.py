@@ -323,9 +323,9 @@ def compare(baseline, variant, level, higher_is_better):
         higher_is_better: True for an accuracy, False for a loss.
 
     Returns:
-        "difference": mean of variant less baseline over the shared seeds; "low" and "high": the
-        ends of Student's interval of it at this level; "verdict": "better", "worse", or
-        "unclear" where the interval holds 0: the variant's, as higher_is_better says.
+        A dictionary. "difference": the mean of variant less baseline over the shared seeds;
+        "low" and "high": the ends of Student's interval of it at this level; "verdict":
+        "better" or "worse", the variant's, or "unclear" where the interval holds 0.
     """
     ### BEGIN SOLUTION
     from scipy.stats import t
