@@ -149,6 +149,26 @@ never_cleared = fixed((CLEAR, ""))
 mean_of_shares = fixed(("losses.append(total)", "losses.append(total / len(window))"))
 last_of_window = fixed(("total += loss.item()", "total = loss.item()"))
 
+examples_over_counted = fixed((SHARE, "            share = len(targets) / count\n"))
+usual_index = fixed((COUNT, COUNT.replace("ignore_index", "-100")),
+                    (SHARE, SHARE.replace("ignore_index", "-100")))  # fmt: skip
+own_criterion = fixed((LOSS, "nn.functional.cross_entropy(model(inputs), targets, "
+                       "ignore_index=ignore_index)"))  # fmt: skip
+sum_of_means = fixed((LOSS + " * share", LOSS), ("loss.backward()", "(loss * share).backward()"))
+ceiling_divided = fixed(("max_norm)\n", "max_norm / len(window))\n"))
+clipped_at_the_end = fixed((CLIP[4:], ""), ("    return", CLIP[8:] + "    return"))
+trailing_joined = fixed(
+    ("range(0, len(batches), accum_steps)",
+     "range(0, len(batches) - len(batches) % accum_steps, accum_steps)"),
+    ("start + accum_steps]",
+     "start + accum_steps if start + 2 * accum_steps <= len(batches) else None]"),
+)  # fmt: skip
+
+clipped_by_hand = fixed(
+    (CLIP[4:], "        norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()\n"
+     "        for p in model.parameters():\n"
+     "            p.grad.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))\n"),
+)  # fmt: skip
 gradients_divided = fixed(
     (SHARE, "            weight = (targets != ignore_index).sum().item()\n"),
     (LOSS + " * share", LOSS + " * weight"),
@@ -237,11 +257,26 @@ EXERCISE = Exercise(
               "optimizer.step() came once per micro-batch. A window makes one update."),
         Wrong("never-cleared", never_cleared,
               "Gradients of earlier windows were mixed in. Clear before each window."),
+        Wrong("examples-over-counted", examples_over_counted,
+              "Each loss entered with its examples over the targets that count: where some are "
+              "ignored, the shares of a window add up to more than 1."),
+        Wrong("usual-index", usual_index,
+              "Only targets of -100 were left out of the counts, and ignore_index is another "
+              "number."),
+        Wrong("own-criterion", own_criterion,
+              "The weights moved by plain cross_entropy. Call the criterion that was handed over: "
+              "it is another loss."),
+        Wrong("sum-of-means", sum_of_means,
+              "The updates are right. The reported loss is the sum of the micro-batches' means: "
+              "add up what entered backward()."),
+        Wrong("ceiling-divided", ceiling_divided),
+        Wrong("never-clipped", clipped_at_the_end),
+        Wrong("trailing-joined", trailing_joined),
         Wrong("mean-of-shares", mean_of_shares,
               "The updates are right. The reported loss was divided by the number of "
               "micro-batches, though its parts are shares already."),
         Wrong("last-of-window", last_of_window,
               "The updates are right. The reported loss is the last micro-batch's share alone."),
     ),
-    right=(gradients_divided, counts_listed, joined_targets),
+    right=(gradients_divided, counts_listed, joined_targets, clipped_by_hand),
 )  # fmt: skip

@@ -34,7 +34,14 @@ def draw(source: Draw, part: str) -> Case:
         "loss": [GOOD],
         "unscaled": [GOOD, GOOD],
         "skipped": [GOOD, (inf, -inf, math.nan)[source.index % 3], GOOD],
-        "scale": [inf, GOOD, *[GOOD] * source.index, math.nan, *[GOOD] * (2 * interval + 1), -inf],
+        "scale": [
+            *[GOOD] * interval * source.index,
+            inf,
+            *[GOOD] * (interval - 1),
+            math.nan,
+            *[GOOD] * (2 * interval + 1),
+            -inf,
+        ],
         "clip": [GOOD, inf, GOOD],
         "long": [*[GOOD] * interval, -inf, *[GOOD] * (interval + 1), math.nan, GOOD],
     }[part]
@@ -47,7 +54,7 @@ def draw(source: Draw, part: str) -> Case:
         "where": [source.integer(0, 1) for _ in spoils],
         "loss": 8.0 + source.integer(0, 8),
         "half": half,
-        "scale": 2.0**13 if half else 2.0 ** source.integer(8, 14),
+        "scale": 2.0 ** (13 if half else _exponent(source, part)),
         "growth": source.choice([2.0, 4.0]),
         "backoff": source.choice([0.5, 0.25]),
         "interval": interval,
@@ -58,6 +65,13 @@ def draw(source: Draw, part: str) -> Case:
         "unscales": part == "unscaled" and source.index == 0,
         "dtype": "float64" if source.index == 1 and not half else "float32",
     }
+
+
+def _exponent(source: Draw, part: str) -> int:
+    """Where the scale itself is asked, once below 1 after a skip and once beyond FP16's range."""
+    if part == "scale":
+        return (0, 24)[source.index]
+    return source.integer(8, 14)
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -331,6 +345,60 @@ class TellsTheSkip(Plain):
         return not super().step(optimizer)
 
 
+class NeverForgets(Plain):
+    """Notes an overflow and never forgets it."""
+
+    def unscale(self, optimizer):
+        before = self.finite
+        super().unscale(optimizer)
+        self.finite = self.finite and before
+
+
+class DoneForGood(Plain):
+    """Never forgets that unscale() was called."""
+
+    def update(self):
+        done = self.done
+        super().update()
+        self.done = done
+
+
+class BacksOffTwice(Plain):
+    def step(self, optimizer):
+        stepped = super().step(optimizer)
+        self.scale *= 1.0 if stepped else self.backoff
+        return stepped
+
+
+class LooksAtTheLoss(Plain):
+    def scaled(self, loss):
+        self.seen = bool(loss.isfinite())
+        return super().scaled(loss)
+
+    def is_finite(self, grad):
+        return self.seen
+
+
+class StepsWithNothing(Plain):
+    """Clears the gradients where they were not finite, and steps."""
+
+    def step(self, optimizer):
+        if not self.done:
+            self.unscale(optimizer)
+        if not self.finite:
+            optimizer.zero_grad()
+        optimizer.step()
+        return self.finite
+
+
+class Capped(Plain):
+    """Keeps the scale within limits that nobody asked for."""
+
+    def update(self):
+        super().update()
+        self.scale = min(max(self.scale, 1.0), 2.0**24)
+
+
 class ScalesTheRate(Plain):
     """Divides the learning rate instead of the gradients."""
 
@@ -422,6 +490,39 @@ class WithNewTensors:
             self.scale, self.history = self.scale * backoff, []
         if len(self.history) == interval:
             self.scale, self.history = self.scale * growth, []
+        self.bad = None
+
+
+class WithTensors:
+    """The scale is a tensor, read as a number; gradients are divided all at once."""
+
+    def __init__(self, scale, growth, backoff, interval):
+        self.now, self.factors, self.left = torch.tensor(float(scale)), (backoff, growth), interval
+        self.interval, self.bad = interval, None
+
+    @property
+    def scale(self):
+        return self.now.item()
+
+    def scaled(self, loss):
+        return loss * self.now.to(loss.device)
+
+    def unscale(self, optimizer):
+        grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        torch._foreach_div_(grads, self.scale)
+        self.bad = not all(bool(grad.isfinite().all()) for grad in grads)
+
+    def step(self, optimizer):
+        if self.bad is None:
+            self.unscale(optimizer)
+        if not self.bad:
+            optimizer.step()
+        return not self.bad
+
+    def update(self):
+        self.left = self.interval if self.bad else self.left - 1
+        if self.bad or not self.left:
+            self.now, self.left = self.now * self.factors[not self.bad], self.interval
         self.bad = None
 
 
@@ -526,8 +627,25 @@ EXERCISE = Exercise(
         Wrong("tells-the-skip", TellsTheSkip,
               "step() returned True where it skipped and False where it stepped: the other way "
               "round."),
+        Wrong("never-forgets", NeverForgets,
+              "After an update that was skipped, every later one was skipped, too, though its "
+              "gradients were finite. Forget in update() what unscale() noted.", sure=True),
+        Wrong("done-for-good", DoneForGood,
+              "The first update is right. From the second on, where unscale() was not called "
+              "before it, step() used gradients that are still times the scale. Forget in update() "
+              "that unscale() was called."),
+        Wrong("backs-off-twice", BacksOffTwice,
+              "After an overflow the scale was multiplied by backoff twice. Leave it to update()."),
+        Wrong("looks-at-the-loss", LooksAtTheLoss,
+              "It stepped with a gradient that is not finite, while the loss was. Ask the "
+              "gradients.", sure=True),
+        Wrong("steps-with-nothing", StepsWithNothing,
+              "optimizer.step() was called in an update with gradients that are not finite, though "
+              "no weight moved by it. Do not call it: a weight decay or a counter may move.",
+              sure=True),
+        Wrong("capped", Capped),
         Wrong("scales-the-rate", ScalesTheRate),
         Wrong("shared-by-all", SharedByAll),
     ),
-    right=(Plain, WithInverse, WithNewTensors),
+    right=(Plain, WithInverse, WithNewTensors, WithTensors),
 )  # fmt: skip

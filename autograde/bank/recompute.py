@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -230,10 +231,6 @@ def inputs_alone(block, inputs):
     return _Inside.apply(block, inputs, torch.zeros(1))
 
 
-def with_a_dummy(block, inputs):
-    return _Inside.apply(block, inputs, torch.zeros(1, requires_grad=True))
-
-
 class _Overwriting(_Inside):
     @staticmethod
     def backward(ctx, slope):
@@ -254,24 +251,121 @@ def twice_at_once(block, inputs):
     return again + (outputs - again).detach()
 
 
+def parameters_handed_over(block, inputs):
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, inputs, *parameters):
+            ctx.random = torch.get_rng_state()
+            ctx.save_for_backward(inputs, *parameters)
+            return block(inputs)
+
+        @staticmethod
+        def backward(ctx, slope):
+            inputs, *parameters = ctx.saved_tensors
+            inputs = inputs.detach().requires_grad_()
+            with torch.random.fork_rng(devices=[]), torch.enable_grad():
+                torch.set_rng_state(ctx.random)
+                outputs = block(inputs)
+            return torch.autograd.grad(outputs, [inputs, *parameters], slope)
+
+    return Twice.apply(inputs, *[p for p in block.parameters() if p.requires_grad])
+
+
+def with_a_dummy(block, inputs):
+    """A number that asks for a gradient joins the inputs; the weights' are added on the way."""
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, inputs, _dummy):
+            ctx.inputs, ctx.random = inputs.detach(), torch.get_rng_state()
+            return block(inputs)
+
+        @staticmethod
+        def backward(ctx, slope):
+            now, inputs = torch.get_rng_state(), ctx.inputs.clone().requires_grad_()
+            torch.set_rng_state(ctx.random)
+            with torch.enable_grad():
+                outputs = block(inputs)
+            torch.set_rng_state(now)
+            outputs.backward(slope)
+            return inputs.grad, None
+
+    return Twice.apply(inputs, torch.zeros((), requires_grad=True))
+
+
 def by_hooks(block, inputs):
     """What autograd would save is counted instead, and made when the first of it is asked for."""
-    state, asked, made = torch.get_rng_state(), [0], []
+    random, packed, made = torch.get_rng_state(), [], []
 
     def pack(_tensor):
-        asked[0] += 1
-        return asked[0] - 1
+        packed.append(None)
+        return len(packed) - 1
+
+    def keep(tensor):
+        made.append(tensor.detach())
+        return len(made) - 1
 
     def unpack(number):
         if not made:
-            with torch.autograd.graph.saved_tensors_hooks(
-                lambda tensor: made.append(tensor.detach()), lambda nothing: nothing
-            ):
-                _again(block, inputs.detach().requires_grad_(inputs.requires_grad), state)
+            hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda number: made[number])
+            with torch.random.fork_rng(devices=[]), torch.enable_grad(), hooks:
+                torch.set_rng_state(random)
+                block(inputs.detach().requires_grad_(inputs.requires_grad))
         return made[number]
 
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
         return block(inputs)
+
+
+class _InACopy(_Inside):
+    @staticmethod
+    def backward(ctx, slope):
+        ctx.block = copy.deepcopy(ctx.block)
+        return _Inside.backward(ctx, slope)
+
+
+def on_a_copy(block, inputs):
+    return _InACopy.apply(block, inputs, torch.zeros(1, requires_grad=True))
+
+
+def marks_the_inputs(block, inputs):
+    return inputs_alone(block, inputs.requires_grad_())
+
+
+def slope_forgotten(block, inputs):
+    outputs = parameters_handed_over(block, inputs)
+    outputs.register_hook(torch.ones_like)
+    return outputs
+
+
+all_parameters = recomputing(arguments=lambda block: list(block.parameters()))
+
+
+def with_functional_call(block, inputs):
+    """The second run is a function of copies of the parameters."""
+    names, values = zip(*block.named_parameters(), strict=True)
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, inputs, *values):
+            ctx.save_for_backward(inputs, *values)
+            ctx.random = torch.get_rng_state()
+            return torch.func.functional_call(block, dict(zip(names, values, strict=True)), inputs)
+
+        @staticmethod
+        def backward(ctx, slope):
+            asked = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=True)
+            inputs, *values = [value.detach().requires_grad_(need) for value, need in asked]
+            after = torch.get_rng_state()
+            torch.set_rng_state(ctx.random)
+            with torch.enable_grad():
+                named = dict(zip(names, values, strict=True))
+                outputs = torch.func.functional_call(block, named, inputs)
+            torch.set_rng_state(after)
+            outputs.backward(slope)
+            return inputs.grad, *[value.grad for value in values]
+
+    return Twice.apply(inputs, *values)
 
 
 EXERCISE = Exercise(
@@ -295,7 +389,8 @@ EXERCISE = Exercise(
     parts=(
         Part("same", "the output, and gradients added to what is there", points=1,
              fields=("outputs", "inputs", "grads", "kept", "disturbed")),
-        Part("first", "inputs that need no gradient", points=1, fields=("joined", "grads", "kept")),
+        Part("first", "inputs that need no gradient", points=1,
+             fields=("joined", "inputs", "grads", "kept", "disturbed")),
         Part("kept", "the inputs alone kept, the block run twice", points=1,
              fields=("joined", "kept", "runs")),
         Part("random", "dropout's mask, and the random numbers after it", points=1,
@@ -345,11 +440,19 @@ EXERCISE = Exercise(
         Wrong("overwritten", overwritten,
               "The gradients that were there before are gone. backward() adds to .grad.",
               sure=True),
+        Wrong("weights-without", on_a_copy,
+              "The inputs have their gradient and the block's parameters got none. Was the second "
+              "run one of a copy, or its gradients not returned?", sure=True),
+        Wrong("slope-forgotten", slope_forgotten,
+              "The gradients are those of the output's sum. backward() is handed the gradient of "
+              "the output: start from it."),
+        Wrong("marks-the-inputs", marks_the_inputs),
+        Wrong("all-parameters", all_parameters),
         Wrong("outputs-kept", outputs_kept),
         Wrong("in-eval-mode", in_eval_mode),
         Wrong("twice-at-once", twice_at_once,
               "The block ran twice before backward(), and what lies inside it was kept. The second "
               "run belongs into backward().", sure=True),
     ),
-    right=(plain_function, with_a_dummy, by_hooks),
+    right=(parameters_handed_over, with_a_dummy, by_hooks, with_functional_call),
 )  # fmt: skip

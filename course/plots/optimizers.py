@@ -79,10 +79,7 @@ def plot_race(counts: Mapping[str, Sequence[float]], most: int) -> Figure:
 
 
 def plot_losses(
-    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    *,
-    xlabel: str,
-    ylabel: str = "training loss",
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, xlabel: str
 ) -> Figure:
     """Loss over a run, by name: pairs of places and losses, on a logarithmic axis."""
     figure, ax = axes(6.4, 3.0)
@@ -90,6 +87,6 @@ def plot_losses(
         curves.items(), COLOURS, STYLES, strict=False
     ):
         ax.plot(places, losses, style, color=colour, label=name, linewidth=1.8)
-    ax.set(xlabel=xlabel, ylabel=ylabel, yscale="log")
+    ax.set(xlabel=xlabel, ylabel="training loss", yscale="log")
     ax.legend(fontsize=8, frameon=False)
     return figure

@@ -86,6 +86,12 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"dim= dropped in `spread = -\(log_p|in `safe\[mask == 0\]",
         "the sum over examples follows, and any class will do where the mask is 0",
     ),
+    (
+        r"03d\.recompute",
+        r"`(class Twice|@staticmethod|ctx\.|outputs\.backward|def |random, packed|after =|named ="
+        r"|names, values).* one line earlier|devices= dropped|in `return len\(made\) - 1`",
+        "definitions have no order here; there is one device; of the second run nobody unpacks",
+    ),
     (r"03a\.clip", r"Gt to GtE in `if norm > max_norm", "at the ceiling the factor is 1"),
     (r"03a\.clip", r"Add to Sub in .*1e-06", "within the tolerance, and 0 times anything is 0"),
     (
