@@ -183,7 +183,7 @@ def test_play_pause_step_and_reset(lab, id):
         return
     play, step, reset = (widget.locator(f"[data-do={name}]") for name in ("play", "step", "reset"))
     reset.click()
-    lab.page.wait_for_timeout(300)
+    lab.page.wait_for_timeout(SAID_S * 1000)
     begun = widget.inner_text()
     play.click()
     widget.get_by_role("button", name="Pause").wait_for()

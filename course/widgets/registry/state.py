@@ -68,7 +68,7 @@ class Settings(Checked):
         "blocks are in",
         names=("a list", "a dict", "an nn.ModuleList", "an nn.ModuleDict"),
     )
-    at: int = slider(1, steps(1, 5, 1), "operation", unit=f"of {len(OPERATIONS)}")
+    at: int = slider(3, steps(1, 5, 1), "operation", unit=f"of {len(OPERATIONS)}")
 
 
 class Net(nn.Module):
