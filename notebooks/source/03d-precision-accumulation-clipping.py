@@ -206,6 +206,15 @@ plots.plot_gradient_sizes(panels, low=half.smallest_normal * half.eps, high=half
 # rule, and moves the whole heap to the right. A power of two costs no digit. Then backward's gradients
 # are divided by it, in FP32, and nobody further down knows. BF16 lost nothing, without a scale.
 
+# %% [markdown]
+# Follow a single number along that road: its bits in each format, what is lost, and what comes back after the
+# division. Which numbers can no scale save?
+
+# %%
+from course.widgets.precision.widget import NumberFormats
+
+NumberFormats()
+
 # %%
 worked.compute("N34")
 
