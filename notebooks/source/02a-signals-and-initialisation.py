@@ -526,6 +526,20 @@ reveal("02a.dropout-square", 2.0)
 # Put dropout behind the last norm.
 
 # %% [markdown]
+# Now both layers in one network, in two copies: one in train mode, one in eval mode, asked the same thing
+# again and again. Which of `train()`, `eval()` and `no_grad()` changes the output, which the running
+# mean, and which the memory?
+
+# %%
+from course.widgets.modes.widget import TrainAgainstEval
+
+TrainAgainstEval()
+
+# %% [markdown]
+# Three switches, three effects. `eval()` stops the masks and the statistics; `no_grad()` keeps nothing for
+# backward and stops neither of them (`course claims F25`). Validation wants both.
+
+# %% [markdown]
 # ## 2.10 Thirty layers that learn
 #
 # All your tools at once: the scale of the weights, a norm, shortcuts. No rate alone saves the plain
