@@ -422,6 +422,20 @@ worked.compute("N27")
 # step in the batch loop, holds only if the length was given in epochs (F59); a schedule over updates
 # belongs exactly there. A step schedule of 100 has lost three powers of ten after 313 batches (N29).
 
+# %% [markdown]
+# Try it on a real run: two schedules on the same axes, and the loss that each of them reaches. Count the
+# second in epochs and step it per update. Which shapes climb, which die, and which raise?
+
+# %%
+from course.widgets.schedules.widget import TwoSchedules
+
+TwoSchedules()
+
+# %% [markdown]
+# At the rate 0.3 every shape that decays ends at a lower loss than the constant rate, at 0.03 at a higher
+# one: decay lets a fast run settle, and slows a slow one down. That is one seed on one problem; section
+# 4.9 asks again.
+
 # %% exercise 04a.fix-the-schedule
 # This loop should let the rate fall once, along a cosine, from the full rate in the first update to 0
 # after the last update of the whole run, moving after *every update*. `lrs` lists the rate that each
