@@ -123,6 +123,19 @@ started_too_late = fixed((COUNT, """        if number <= warmup:
 one_warm_up_short = fixed(("number < warmup", "number + 1 < warmup"))
 never_stops = fixed(("number + 1 == warmup + most", "number < 0"))
 last_batch_lost = fixed((STOP, ""), (COUNT, STOP + COUNT))
+first_timed_not_counted = fixed(
+    (COUNT, COUNT.replace("        else:\n", "        elif number > warmup:\n"))
+)
+rounded = fixed(("examples / seconds", "round(examples / seconds)"))
+mean_of_rates = fixed(
+    ("examples = 0", "rates = []"),
+    (COUNT, """        if number >= warmup:
+            rates.append(len(targets) / (clock() - start))
+        start = clock()
+"""),
+    ("    seconds = clock() - start\n", ""),
+    ("examples / seconds", "sum(rates) / len(rates)"),
+)  # fmt: skip
 features_counted = fixed(("len(targets)", "inputs.numel()"))
 
 from_another_loop = variant(
@@ -275,6 +288,22 @@ EXERCISE = Exercise(
             last_batch_lost,
             "The last batch that was read is in the time, and not in the count. Count it before "
             "the loop ends.",
+        ),
+        Wrong(
+            "first-timed-not-counted",
+            first_timed_not_counted,
+            "The first batch behind the warm-up is in the time, and not in the count.",
+        ),
+        Wrong(
+            "rounded",
+            rounded,
+            "The rate was rounded to a whole number. Return it as it is.",
+        ),
+        Wrong(
+            "mean-of-rates",
+            mean_of_rates,
+            "That is the mean of the batches' own rates, in which a quick batch counts as much as "
+            "a slow one. Divide all examples by all seconds.",
         ),
         Wrong(
             "features-counted",

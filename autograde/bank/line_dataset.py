@@ -321,6 +321,17 @@ class EmptyLineAtTheEnd(Offsets):
             return len(file.read().split(b"\n"))
 
 
+class OneLineMore(Offsets):
+    def __len__(self):
+        return super().__len__() + 1
+
+
+class JoinedWords(Offsets):
+    def __getitem__(self, index):
+        label, *words = self.text_of(self.read(index)).split()
+        return " ".join(words), int(label)
+
+
 class LastCut(Offsets):
     """Cuts the last byte of a line, whatever it is."""
 
@@ -481,6 +492,12 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("empty-line-at-the-end", EmptyLineAtTheEnd,
      "The number of lines is one too many where the file ends with a newline: there is no line "
      "behind it."),
+    ("one-line-more", OneLineMore,
+     "The number of lines is one too many, however the file ends. The place behind the last line "
+     "is not a line."),
+    ("joined-words", JoinedWords,
+     "Blanks at the ends of a text are gone, and the tabs in it are blanks now. Split a line once, "
+     "at its first tab."),
     ("last-cut", LastCut,
      "The last line lost its last letter, in a file that does not end with a newline."),
     ("swapped", Swapped, ""),

@@ -148,6 +148,20 @@ def mask_not_zero(inputs, targets, mask, examples, pad_value):
     return inputs, targets, seen.flatten(2).any(2) if seen.dim() > 2 else seen
 
 
+def not_padding_counted(inputs, targets, mask, examples, pad_value):
+    """A prefix as long as the number of cells that do not hold pad_value."""
+    seen = mask_from_values(inputs, targets, mask, examples, pad_value)[2]
+    return inputs, targets, torch.arange(mask.shape[1]) < seen.sum(1)[:, None].cpu()
+
+
+def inputs_time_first(inputs, targets, mask, examples, pad_value):
+    return inputs.transpose(0, 1), targets, mask
+
+
+def one_mask_per_example(inputs, targets, mask, examples, pad_value):
+    return inputs, targets, mask.any(1)
+
+
 def mask_turned(inputs, targets, mask, examples, pad_value):
     return inputs, targets, ~mask
 
@@ -233,6 +247,13 @@ def one_more(inputs, targets, mask, examples, pad_value):
     return inputs, targets, torch.arange(mask.shape[1]) <= lengths[:, None]
 
 
+def up_to_eights(examples, pad_value):
+    longest = -(-max(len(sequence) for sequence, _ in examples) // 8) * 8
+    ghost = examples[0][0].new_zeros(longest, *examples[0][0].shape[1:])
+    inputs, targets, mask = row_by_row([*examples, (ghost, 0)], pad_value)
+    return inputs[:-1], targets[:-1], mask[:-1]
+
+
 def without_empty(examples, pad_value):
     return row_by_row([pair for pair in examples if len(pair[0])] or examples, pad_value)
 
@@ -245,6 +266,11 @@ SPOILED = {
     "mask-from-values": "Real values that are equal to pad_value were masked out as padding. "
     "Make the mask of the lengths, not of what is in the cells.",
     "mask-not-zero": "",
+    "not-padding-counted": "The mask is as long as a sequence has values other than pad_value. "
+    "Real cells may hold it as well: use the lengths.",
+    "inputs-time-first": "The first two dimensions of inputs are swapped, those of the mask are "
+    "not: inputs are [B, T, ...]. pad_sequence() needs batch_first=True for that.",
+    "one-mask-per-example": "The mask has one value per example. It is [B, T]: one per position.",
     "mask-turned": "The mask is True where there is padding. True means real.",
     "mask-as-floats": "",
     "mask-of-all-cells": "",
@@ -272,6 +298,8 @@ ALONE = {
     "always-eight": "The batch has 8 positions, however long its sequences are. Take the longest "
     "of the batch.",
     "by-their-length": "The examples came in another order, the longest first. Row i is example i.",
+    "up-to-eights": "The batch is longer than its longest sequence, up to a multiple of 8. Pad up "
+    "to the longest only.",
     "without-empty": "An example whose sequence is empty is missing. Its row is nothing but "
     "padding.",
 }

@@ -11,6 +11,7 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     RandomSampler,
+    Sampler,
     SequentialSampler,
     Subset,
     TensorDataset,
@@ -77,7 +78,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     seed; compared with each other, since any order will do."""
     before = torch.get_rng_state()
     made = _made(function, case, case["seed"])
-    train = [_numbers(made[0]), _numbers(made[0])]
+    train = [_numbers(made[0]) for _ in range(4)]
     val = [_numbers(made[1]), _numbers(made[1])]
     untouched = bool(torch.equal(before, torch.get_rng_state()))
     torch.rand(3)  # somebody else draws, and validates between two epochs
@@ -96,11 +97,18 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "most_often": max(map(flat[0].count, flat[0]), default=0),
         "shuffled": flat[0] != sorted(flat[0]),
         "epochs_differ": flat[0] != flat[1],
+        "always_missing": _always_missing(flat, case["num_train"]),
         "same_first_epoch": repeated[0] == train[0],
         "same_second_epoch": repeated[1] == train[1],
         "seeds_differ": other != train[0],
         "untouched": untouched,
     }
+
+
+def _always_missing(epochs: list[list[int]], num: int) -> int:
+    """How many examples come in none of the epochs, where each misses one at most."""
+    fewest = min(map(len, epochs))
+    return num - len({row for epoch in epochs for row in epoch}) if num - fewest == 1 else 0
 
 
 def _made(function, case: Case, seed: int) -> tuple[Any, Any]:
@@ -162,8 +170,8 @@ def with_samplers(train_set, val_set, batch_size, seed):
         RandomSampler(train_set, generator=own), batch_size, len(train_set) % batch_size == 1
     )
     in_order = BatchSampler(SequentialSampler(val_set), batch_size, False)
-    train = DataLoader(train_set, batch_sampler=order, generator=_own(0))
-    return train, DataLoader(val_set, batch_sampler=in_order, generator=_own(0))
+    train = DataLoader(train_set, batch_sampler=order, generator=torch.Generator())
+    return train, DataLoader(val_set, batch_sampler=in_order, generator=torch.Generator())
 
 
 def by_arithmetic(train_set, val_set, batch_size, seed):
@@ -171,8 +179,10 @@ def by_arithmetic(train_set, val_set, batch_size, seed):
     single = len(train_set) - full * batch_size == 1
     sampler = RandomSampler(range(len(train_set)), generator=_own(seed + 17))
     loaders = [
-        DataLoader(train_set, batch_size, sampler=sampler, drop_last=single, generator=_own(1)),
-        DataLoader(val_set, batch_size, shuffle=False, drop_last=False, generator=_own(2)),
+        DataLoader(
+            train_set, batch_size, sampler=sampler, drop_last=single, generator=torch.Generator()
+        ),
+        DataLoader(val_set, batch_size, generator=torch.Generator()),
     ]
     return loaders
 
@@ -259,6 +269,45 @@ def asked_of_validation(train_set, val_set, batch_size, seed):
     return wired(train={"drop_last": drop})(train_set, val_set, batch_size, seed)
 
 
+def one_never_comes(train_set, val_set, batch_size, seed):
+    num = len(train_set) - (len(train_set) % batch_size == 1)
+    return (DataLoader(Subset(train_set, range(num)), batch_size, shuffle=True,
+                       generator=_own(seed)),
+            DataLoader(val_set, batch_size, generator=_own(seed)))  # fmt: skip
+
+
+class SameOrder(Sampler):
+    """A permutation from a generator seeded again in each epoch, or with the epoch, too."""
+
+    def __init__(self, num: int, seed: int, *, epoch: int | None = None) -> None:
+        self.num, self.seed, self.epoch = num, seed, epoch
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __iter__(self) -> Iterator[int]:
+        key = self.seed
+        if self.epoch is not None:
+            self.epoch += 1
+            key = 1000 * self.seed + self.epoch
+        return iter(torch.randperm(self.num, generator=_own(key)).tolist())
+
+
+def _with_sampler(train_set, val_set, batch_size, sampler):
+    drop = len(train_set) % batch_size == 1
+    return (DataLoader(train_set, batch_size, sampler=sampler, drop_last=drop, generator=_own(0)),
+            DataLoader(val_set, batch_size, generator=_own(0)))  # fmt: skip
+
+
+def same_order_in_each_epoch(train_set, val_set, batch_size, seed):
+    return _with_sampler(train_set, val_set, batch_size, SameOrder(len(train_set), seed))
+
+
+def keyed_by_epoch(train_set, val_set, batch_size, seed):
+    sampler = SameOrder(len(train_set), seed, epoch=0)
+    return _with_sampler(train_set, val_set, batch_size, sampler)
+
+
 def weighted(train_set, val_set, batch_size, seed):
     num = len(train_set)
     sampler = WeightedRandomSampler(torch.ones(num), num, generator=_own(seed))
@@ -309,8 +358,15 @@ WRONG = (
      "generator, and each pass draws, shuffled or not. Give each its own."),
     ("swapped", swapped, ""),
     ("shuffled-once", shuffled_once,
-     "Both epochs had the same order. It should be drawn again in each: shuffle=True, not a "
-     "permutation made once."),
+     "Both epochs had the same order. It should be drawn again in each, as with shuffle=True and a "
+     "generator that goes on from epoch to epoch."),
+    ("one-never-comes", one_never_comes,
+     "The example that is left out where the last batch would hold it alone was the same one in "
+     "four epochs. Cut the data set's batches (drop_last), not the data set."),
+    ("val-twice-as-large", lambda t, v, b, seed: (plain(t, v, b, seed)[0],
+                                                  DataLoader(v, 2 * b, generator=_own(seed))),
+     "The validation batches are larger than batch_size. It is for both loaders."),
+    ("shuffled-once", same_order_in_each_epoch, ""),
     ("with-replacement", with_replacement,
      "Some training examples came more than once in an epoch. Sampling with replacement also "
      "leaves others out."),
@@ -348,7 +404,7 @@ EXERCISE = Exercise(
     signature="make_loaders(train_set, val_set, batch_size, seed)",
     parts=(
         Part("rest", "batches of training, with a rest of one, none and several", points=1,
-             cases=5, fields=("sizes", "most_often", "shuffled")),
+             cases=5, fields=("sizes", "most_often", "shuffled", "always_missing")),
         Part("val", "validation: all examples, in order", points=0.5, cases=3,
              fields=("val_sizes", "val_rows", "val_again")),
         Part("order", "shuffled in each epoch, each example once", points=0.5, cases=3,
@@ -368,6 +424,7 @@ EXERCISE = Exercise(
         "val_again": "the validation examples of a second pass",
         "most_often": "how often a training example comes in an epoch, at most,",
         "shuffled": "whether training examples come in another order than that of the data set",
+        "always_missing": "the number of examples that came in none of four epochs",
         "epochs_differ": "whether two epochs have other orders",
         "same_first_epoch": "whether loaders of the same seed give the same first epoch",
         "same_second_epoch": "whether they give the same second epoch, after a validation pass,",
@@ -376,8 +433,8 @@ EXERCISE = Exercise(
     },
     by_hand=(make_loader,),
     wrong=tuple(
-        Wrong(name, named(name, function), message)
+        Wrong(name, named(name, function), message, sure=name == "one-never-comes")
         for name, function, message in WRONG
     ),
-    right=(plain, with_samplers, by_arithmetic),
+    right=(plain, with_samplers, by_arithmetic, keyed_by_epoch),
 )  # fmt: skip

@@ -30,13 +30,14 @@ def plot_compositions(
     """
     figure, made = axes(3.1 * len(strategies), 2.9, columns=len(strategies))
     panels = made if len(strategies) > 1 else [made]
+    most = max(len(batch) for batches in strategies.values() for batch in batches)
     for ax, (name, batches) in zip(panels, strategies.items(), strict=True):
         places, bottoms = range(1, len(batches) + 1), [0] * len(batches)
         for label, (class_name, colour) in enumerate(zip(class_names, CLASS_COLOURS, strict=False)):
             counts = [list(batch).count(label) for batch in batches]
             ax.bar(places, counts, bottom=bottoms, color=colour, label=class_name, width=0.9)
             bottoms = [low + count for low, count in zip(bottoms, counts, strict=True)]
-        ax.set(xlabel="batch", title=name)
+        ax.set(xlabel="batch", title=name, ylim=(0, 1.05 * most))
         whole_numbers(ax)
     panels[0].set_ylabel("examples")
     handles, labels = panels[0].get_legend_handles_labels()

@@ -346,8 +346,13 @@ from torch.utils.data import RandomSampler, WeightedRandomSampler
 from course.data import class_weights
 
 labels = torch.arange(2).repeat_interleave(torch.tensor([900, 100]))
-own = lambda: torch.Generator().manual_seed(3)
 weights = class_weights(labels)
+
+
+def own():
+    return torch.Generator().manual_seed(3)
+
+
 samplers = {"sequential": SequentialSampler(labels),
             "random": RandomSampler(labels, generator=own()),
             "weighted": WeightedRandomSampler(weights, 1000, generator=own())}
@@ -510,8 +515,8 @@ def make_loaders(train_set, val_set, batch_size, seed):
             numbers or passes over validation in between; another seed gives other ones.
 
     Returns:
-        train_loader: Each example once per epoch, in another order in each. A last, short batch stays,
-            unless it holds one example.
+        train_loader: Each example once per epoch, in another order in each. A last, short batch
+            stays, unless it holds one example: that one is left out, another in each epoch.
         val_loader: All examples, in order.
 
     Neither making them nor a pass over them draws from torch's global generator.

@@ -95,6 +95,17 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
     (r"03a\.clip", r"Gt to GtE in `if norm > max_norm", "at the ceiling the factor is 1"),
     (r"03a\.clip", r"Add to Sub in .*1e-06", "within the tolerance, and 0 times anything is 0"),
     (
+        r"03c\.collate",
+        r"one line earlier|0 to -1 in .*sequences\[0\]|dtype= dropped in .*(targets|missing)",
+        "lines that need nothing of each other; inner shapes are alike; ints are long, and cat "
+        "takes the wider dtype",
+    ),
+    (
+        r"03c\.loaders",
+        r"(in_order|train|sampler) = .* one line earlier|(Add to Sub|17 to 1\d) in .*seed \+ 17",
+        "lines that need nothing of each other; any generator that depends on the seed will do",
+    ),
+    (
         r"04a\.adam",
         r"(plain|with_setdefault|with_running_products): .* one line earlier",
         "the count, the two averages and their shares need nothing of each other",
