@@ -6,10 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    NotAllowedError,
+    Part,
+    Wrong,
+)
 from course.from_scratch import two_modes
 
 NAMES = ("weight", "bias", "running_mean", "running_var")
+PIXELS = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+"""Unlike pixels of one image, whose channels then have a variance."""
 MANY = 1200
 """Copies of a batch where it should not matter whether a variance is divided by n or n - 1."""
 
@@ -82,9 +93,10 @@ def _train(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
 
 def _running(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
     for x in xs:
-        _out(norm, x)
+        _out(norm, x.requires_grad_())  # as what another layer gives
     return {"running_mean": norm.running_mean.detach().cpu().clone(),
-            "running_var": norm.running_var.detach().cpu().clone()}  # fmt: skip
+            "running_var": norm.running_var.detach().cpu().clone(),
+            "graph": norm.running_mean.requires_grad or norm.running_var.requires_grad}  # fmt: skip
 
 
 def _eval(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
@@ -119,17 +131,24 @@ def _gradient(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
 
 
 def _state(norm: nn.Module, xs: list[Tensor]) -> Answer:
-    try:
-        norm(xs[0][:1])
-        alone = "no error"
-    except Exception as fault:
-        alone = type(fault).__name__
     return {
         "parameters": sorted(name for name, p in norm.named_parameters() if p.requires_grad),
         "buffers": sorted(set(NAMES) & {name for name, _ in norm.named_buffers()}),
         "saved": sorted(set(NAMES) & set(norm.state_dict())),
-        "alone": alone,
+        "alone": _raised(norm, xs[0][:1]),
+        "one_image": _raised(norm, xs[0][:1, :, None, None] * PIXELS.to(xs[0])),
     }
+
+
+def _raised(norm: nn.Module, x: Tensor) -> str:
+    """The type of what a forward pass in train mode raises."""
+    try:
+        norm(x)
+    except NotAllowedError:
+        raise
+    except Exception as fault:
+        return type(fault).__name__
+    return "no error"
 
 
 ASKED = {"train": _train, "running": _running, "eval": _eval, "images": _images,
@@ -371,6 +390,19 @@ class WeightIsABuffer(Norm):
         return super().forward(x)
 
 
+class GraphRemembered(Norm):
+    def remember(self, x, mean, var):
+        m = self.momentum
+        self.running_mean = (1 - m) * self.running_mean + m * mean
+        self.running_var = (1 - m) * self.running_var + m * self.unbiased(x, var)
+
+
+class OneImageRefused(Norm):
+    def check(self, x):
+        if len(x) == 1:
+            raise ValueError("one example")
+
+
 class SilentAlone(Norm):
     def check(self, x):
         pass
@@ -458,14 +490,14 @@ EXERCISE = Exercise(
     parts=(
         Part("train", "train mode, rows", points=1, fields=("out",)),
         Part("running", "what three batches leave behind", points=1,
-             fields=("running_mean", "running_var")),
+             fields=("running_mean", "running_var", "graph")),
         Part("eval", "eval mode, which changes nothing", points=1,
              fields=("eval_out", "kept_mean", "kept_var")),
         Part("images", "images, with weight and bias", points=1, fields=("image",)),
         Part("gradient", "the gradient in train mode", points=1,
              fields=("grad_x", "grad_weight", "grad_bias")),
         Part("state", "what is learnt, saved, and refused", points=1, hidden=True, cases=1,
-             fields=("parameters", "buffers", "saved", "alone")),
+             fields=("parameters", "buffers", "saved", "alone", "one_image")),
     ),
     reference=reference,
     draw=draw,
@@ -485,6 +517,8 @@ EXERCISE = Exercise(
         "buffers": "buffers:",
         "saved": "what state_dict() holds of the four:",
         "alone": "one row in train mode:",
+        "one_image": "one image in train mode:",
+        "graph": "whether what is remembered holds a graph:",
     },
     by_hand=(two_modes.BatchNorm.forward, F.batch_norm, F.instance_norm, F.group_norm,
              nn.BatchNorm1d.forward),
@@ -539,6 +573,13 @@ EXERCISE = Exercise(
               "The running statistics are parameters. They are state that nobody optimizes: use "
               "register_buffer().", sure=True),
         Wrong("weight-is-a-buffer", WeightIsABuffer),
+        Wrong("graph-remembered", GraphRemembered,
+              "running_mean and running_var still hold the graph of the batches, and a second "
+              "backward() raises. Update them under torch.no_grad(), or detach() what they take.",
+              sure=True),
+        Wrong("one-image-refused", OneImageRefused,
+              "A single image was refused in train mode. Each channel of it has many pixels: what "
+              "raises is one number per channel.", sure=True),
         Wrong("silent-alone", SilentAlone,
               "One row in train mode was taken, although its variance is 0. Raise a ValueError.",
               sure=True),

@@ -369,8 +369,8 @@ worked.compute("N39")
 # since one batch has moved the memory by a tenth only.
 
 # %% exercise 02a.batch-norm
-# Write it, for rows [batch, channels] and for images [batch, channels, height, width], where a
-# channel's mean and variance go over examples and pixels. `weight` (ones at first) and `bias` (zeros) are learnt, one number per channel;
+# Write it by hand (no `nn.BatchNorm1d`, no `F.batch_norm`), for rows [batch, channels] and for images
+# [batch, channels, height, width], where a channel's mean and variance go over examples and pixels. `weight` (ones at first) and `bias` (zeros) are learnt, one number per channel;
 # `running_mean` (zeros) and `running_var` (ones) are remembered, saved with the model, and not learnt.
 class BatchNorm(nn.Module):
     """(x - mean) / sqrt(variance + eps) · weight + bias, per channel (dimension 1).
