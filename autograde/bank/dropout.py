@@ -11,6 +11,8 @@ from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
 from course.from_scratch import two_modes
 
+CALLS = 6
+"""Two calls drop equally many of 8,000 entries in one of a hundred pairs: six never do by luck."""
 NEAR = 0.03
 """A share of 8,000 numbers is off by 0.006 on average: this is five times as much."""
 
@@ -46,7 +48,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         active = function(x, case["p"], True)
         ends = {"out": made.detach().cpu(), "again": torch.equal(made, again)}
         return {**answer, **ends, "active": not torch.equal(active, x)}
-    return {**answer, **_pattern(x, made, again, case["p"])}
+    more = [_as_tensor(function(x, case["p"], case["training"]), x) for _ in range(CALLS - 2)]
+    counts = {int((out == 0).sum()) for out in (made, again, *more)}
+    return {**answer, **_pattern(x, made, again, case["p"]), "counted": len(counts) == 1}
 
 
 def _as_tensor(made: object, x: Tensor) -> Tensor:
@@ -120,6 +124,7 @@ p_kept = made_of(lambda x, p: torch.rand_like(x) < p)
 p_kept_wholly = made_of(lambda x, p: torch.rand_like(x) < p, lambda p: 1 / p if p else 0.0)
 whole_rows = made_of(lambda x, p: torch.rand(len(x), *[1] * (x.ndim - 1)).to(x) >= p)
 whole_columns = made_of(lambda x, p: torch.rand(x.shape[1:]).to(x) >= p)
+last_dimension_alone = made_of(lambda x, p: torch.rand(x.shape[-1]).to(x) >= p)
 same_each_time = made_of(
     lambda x, p: torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x) >= p
 )
@@ -142,6 +147,13 @@ def counted_per_row(x, p, training):
     return x * keep / (1 - keep.logical_not().double().mean().item())
 
 
+def counted(x, p, training):
+    if not training or p in (0, 1):
+        return x * (not training or p == 0)
+    keep = torch.rand(x.numel()).to(x).argsort() >= round(p * x.numel())
+    return x * keep.view(x.shape) / (1 - p)
+
+
 def nan_at_one(x, p, training):
     if not training:
         return x
@@ -153,6 +165,15 @@ def in_place(x, p, training):
         with torch.no_grad():
             x.mul_(torch.rand_like(x) >= p).div_(max(1 - p, 1e-9))
     return x
+
+
+def zeros_written_into_x(x, p, training):
+    if not training:
+        return x
+    if p == 1:
+        return torch.zeros_like(x)
+    x[torch.rand_like(x) < p] = 0
+    return x / (1 - p)
 
 
 def by_threshold(x, p, training):
@@ -224,7 +245,7 @@ EXERCISE = Exercise(
     parts=(
         Part("scale", "what is kept, scaled", points=1, fields=("scale", "even")),
         Part("share", "which are dropped, and how many", points=1,
-             fields=("share", "in_a_row", "in_a_column", "again")),
+             fields=("share", "in_a_row", "in_a_column", "again", "counted")),
         Part("eval", "eval mode", points=1, fields=("out", "again", "active")),
         Part("edges", "p = 0 and p = 1", points=1, fields=("out",)),
         Part("quiet", "x as it was, its dtype, and the gradient", points=1, hidden=True,
@@ -240,6 +261,7 @@ EXERCISE = Exercise(
         "in_a_row": "the share of neighbours in a row that are both 0:",
         "in_a_column": "the share of neighbours in a column that are both 0:",
         "again": "whether a second call gives the same:",
+        "counted": "whether every call drops equally many:",
         "active": "whether train mode changes x:",
         "some": "whether some entries are 0 and some are not:",
         "out": "what it returned:",
@@ -271,6 +293,7 @@ EXERCISE = Exercise(
         Wrong("whole-columns", whole_columns,
               "All rows lost the same entries. Each entry has its own draw: "
               "torch.rand(x.shape)."),
+        Wrong("whole-columns", last_dimension_alone),
         Wrong("same-each-time", same_each_time,
               "A second call dropped the same entries. Seed nothing in here: each call draws.",
               sure=True),
@@ -278,16 +301,23 @@ EXERCISE = Exercise(
               "Eval mode dropped entries, too. If not training, return x."),
         Wrong("switched", switched,
               "Train mode returned x, eval mode dropped. It is the other way round."),
+        Wrong("counted", counted,
+              "Every call dropped equally many entries. Each entry has its own draw, so the number "
+              "varies: torch.rand(x.shape) < p.", sure=True),
         Wrong("counted-per-row", counted_per_row),
         Wrong("nan-at-one", nan_at_one,
               "p = 1 gave nan: 0 / 0. Where everything is dropped, return zeros.", sure=True),
         Wrong("in-place", in_place),
+        Wrong("in-place", zeros_written_into_x,
+              "x itself was changed. Make a new tensor: x * keep does.",
+              raises="leaf Variable that requires grad"),
         Wrong("by-threshold", by_threshold),
         Wrong("detached", detached),
         Wrong("float64-always", float64_always),
         Wrong("normal-mask", normal_mask),
         Wrong("scale-of-the-draw", scale_of_the_draw),
-        *common(plain, "returns-none", "changes-data", "changes-dtype", "changes-grad-mode"),
+        *common(plain, "returns-none", "changes-data", "changes-dtype", "changes-grad-mode",
+                alike={"changes-data": "in-place"}),
     ),
     right=(by_bernoulli, by_where, by_filling),
 )  # fmt: skip
