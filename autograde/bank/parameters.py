@@ -10,8 +10,7 @@ EXERCISE = Number(
     hints=(
         "Draw one layer: how many arrows come in per output? And what else does an output have?",
         "An output has one weight per input, and a bias: a layer holds (inputs + 1) · outputs.",
-        "Three layers are three such products, two tensors each; of the list nothing is counted.",
-    ),
+        "Three layers are three such products, two tensors each; of the list nothing is counted."),
     question="`model` has three `nn.Linear` layers: {n} inputs, hidden layers of {h} and {k}, {c} "
     "logits; a ReLU after each hidden one. `listed` keeps its two hidden layers in a Python list, "
     "and the last layer in an attribute of its own.",
@@ -21,8 +20,7 @@ EXERCISE = Number(
     parts=(
         Part("tensors", "the length of `list(model.parameters())`", points=1),
         Part("numbers", "`sum(p.numel() for p in model.parameters())`", points=1),
-        Part("listed", "the same sum for `listed`", points=1),
-    ),
+        Part("listed", "the same sum for `listed`", points=1)),
     wrong=(
         Wrong("modules", lambda n, h, k, c: {"tensors": 5},
               "Five modules it is; a ReLU learns nothing, and a Linear has a weight and a bias."),
@@ -37,6 +35,8 @@ EXERCISE = Number(
               "Those are outputs of layers: each has as many weights as it has inputs."),
         Wrong("looks-inside", lambda n, h, k, c: {"listed": (n + 1) * h + (h + c + 1) * k + c},
               "The list's layers were counted: parameters() does not look into a list."),
+        Wrong("listed-alone", lambda n, h, k, c: {"listed": (n + 1) * h + (h + 1) * k},
+              "Those are the two that the list hides. The last layer is counted."),
         Wrong("nothing", lambda n, h, k, c: {"listed": 0}, "The last layer is no list: it counts."),
     ),
 )  # fmt: skip

@@ -32,6 +32,8 @@ EXERCISE = Number(
         Wrong("half-of-the-mean", slip("loss", "grad", "second", of=0.5),
               "That belongs to half of the mean. For two outputs, ½ Σ is the mean already."),
         Wrong("uphill", slip("weight", "second", sign=1.0), "That went uphill: w − lr · grad."),
+        Wrong("sign", lambda **q: {"grad": -on_paper(**q)["grad"]},
+              "The size is right, the sign is not: an error is an output minus its target."),
         Wrong("bias-left", slip("second", bias=0), "There the bias stayed 0; it moves, too."),
         Wrong("shrunk-once", slip("second", power=1), "The loss falls by the factor's square."),
         Wrong("transposed", slip("grad", turned=True), "Column 1 takes input 1, not 0."),

@@ -21,8 +21,10 @@ EXERCISE = Number(
            Part("ratio", "how many times as far that is as with zero_grad() each time", 1),
            Part("windows", "how far it is if zero_grad() runs after every k updates", 1)),
     wrong=(
-        Wrong("replaced", lambda g, lr, n, k: {"grad": g, "moved": lr * g * n, "ratio": 1.0},
-              "That would be so if each backward() replaced .grad. It adds to what is there."),
+        Wrong("replaced", lambda g, lr, n, k: {"grad": g}, "backward() adds to what is there."),
+        Wrong("one-gradient-a-step", lambda g, lr, n, k: {"moved": lr * g * n, "ratio": 1.0,
+              "windows": lr * g * n}, "So far it is with one gradient a step. A step uses all that "
+              ".grad holds by then."),
         Wrong("one-short", lambda g, lr, n, k: {"grad": (n - 1) * g, "ratio": (n - 1) / 2,
               "moved": lr * g * n * (n - 1) / 2, "windows": lr * g * n * (k - 1) / 2},
               "That begins with an empty update. The first one has a gradient of {g} already."),
@@ -31,12 +33,10 @@ EXERCISE = Number(
         Wrong("lr-forgotten", lambda g, lr, n, k: {
               "moved": g * n * (n + 1) / 2, "windows": g * n * (k + 1) / 2},
               "Those are the gradients, added up. Each move is lr = {lr} times one of them."),
-        Wrong("lr-inside", lambda g, lr, n, k: {"grad": lr * g * n},
-              "The rate is in that. backward() does not know it: step() multiplies by it."),
+        Wrong("lr-inside", lambda g, lr, n, k: {"grad": lr * g * n}, "step() multiplies by lr."),
         Wrong("one-window", lambda g, lr, n, k: {"windows": lr * g * k * (k + 1) / 2},
               "That is the way of the first {k} updates; there are {n}."),
         Wrong("not-cleared", lambda g, lr, n, k: {"windows": lr * g * n * (n + 1) / 2},
               "That is without any clearing. Cleared, .grad grows to {k} gradients at most."),
-        Wrong("each-time", lambda g, lr, n, k: {"windows": lr * g * n}, "That clears each time."),
     ),
 )  # fmt: skip

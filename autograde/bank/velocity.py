@@ -21,21 +21,22 @@ EXERCISE = Number(
            Part("weight", "the weight after three steps", points=1),
            Part("limit", "the length of a step, after very many of them", points=0.5),
            Part("nesterov", "the weight after one step with nesterov=True", points=0.5)),
-    wrong=(
-        Wrong("damped", lambda lr, mu, g: {
-            "velocity": g * (1 - mu**3), "weight": -lr * g * (3 - mu - mu**2 - mu**3)},
-              "That averages, with g times 1 - {mu}. torch adds all of g: v ← {mu}·v + g."),
-        Wrong("no-memory", lambda lr, mu, g: {
-            "velocity": float(g), "weight": -3.0 * lr * g, "limit": lr * g, "nesterov": -lr * g},
-              "That is SGD without momentum: here {mu} of the last push stays."),
-        Wrong("a-step-short", lambda lr, mu, g: {
-            "velocity": g * (1 + mu), "weight": -lr * g * (2 + mu)},
-              "That is the value after two steps: the first step's v is the gradient itself."),
-        Wrong("last-step-alone", lambda lr, mu, g: {"weight": -lr * g * (1 + mu + mu**2)},
-              "That is the third step alone. The weight has made three."),
-        Wrong("uphill", lambda lr, mu, g: {"weight": lr * g * (3 + 2 * mu + mu**2)},
-              "The size is right, the side is not: a step goes against the gradient."),
-        Wrong("no-rate", lambda lr, mu, g: {"limit": g / (1 - mu), "nesterov": -g * (1 + mu)},
-              "The rate of {lr} is missing: the weight moves by lr times the velocity."),
-    ),
+    wrong=tuple(Wrong(name, answer, message) for name, answer, message in (
+        ("damped", lambda lr, mu, g: {
+         "velocity": g * (1 - mu**3), "weight": -lr * g * (3 - mu - mu**2 - mu**3)},
+         "That averages, with g times 1 - {mu}. torch adds all of g: v ← {mu}·v + g."),
+        ("no-memory", lambda lr, mu, g: {"velocity": float(g), "weight": -3.0 * lr * g},
+         "That is SGD without momentum: here {mu} of the last push stays."),
+        ("one-gradient", lambda lr, mu, g: {"limit": lr * g}, "v grows until v = {mu}·v + {g}."),
+        ("no-look-ahead", lambda lr, mu, g: {"nesterov": -lr * g},
+         "That is the step without nesterov. With it: along g + {mu}·v, where v is {g} by then."),
+        ("rate-inside", lambda lr, mu, g: {"velocity": lr * g * (1 + mu + mu**2)}, "v has no lr."),
+        ("a-step-short", lambda lr, mu, g: {"velocity": g * (1 + mu), "weight": -lr * g * (2 + mu)},
+         "That is the value after two steps: the first step's v is the gradient itself."),
+        ("third-step", lambda lr, mu, g: {"weight": -lr * g * (1 + mu + mu**2)}, "That is 1 of 3."),
+        ("uphill", lambda lr, mu, g: {
+         "weight": lr * g * (3 + 2 * mu + mu**2), "nesterov": lr * g * (1 + mu)},
+         "The size is right, the side is not: a step goes against the gradient."),
+        ("no-rate", lambda lr, mu, g: {"limit": g / (1 - mu), "nesterov": -g * (1 + mu)},
+         "The rate of {lr} is missing: the weight moves by lr times the velocity."))),
 )  # fmt: skip
