@@ -216,6 +216,33 @@ def numbered(model, loader):
     return dict(enumerate(plain(model, loader).values()))
 
 
+def late_name(join):
+    """Hooks that read the name when they run."""
+
+    def dead_units(model, loader):
+        fired, hooks = {}, []
+        for name, module in model.named_modules():
+            if isinstance(module, nn.ReLU):
+
+                def hook(module, args, output):
+                    now = ~never(output)
+                    fired[name] = join(fired[name], now) if name in fired else now  # noqa: B023
+
+                hooks.append(module.register_forward_hook(hook))
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+        with torch.no_grad():
+            for inputs, _ in loader:
+                model(inputs)
+        for hook in hooks:
+            hook.remove()
+        for module, training in modes:
+            module.training = training
+        return {name: int((~alive).sum()) for name, alive in fired.items()}
+
+    return dead_units
+
+
 def zero_left_out(model, loader):
     return {name: count for name, count in plain(model, loader).items() if count}
 
@@ -331,7 +358,9 @@ EXERCISE = Exercise(
               "its positions."),
         Wrong("in-one-image", in_one_image),
         Wrong("small-mean", small_mean),
-        Wrong("in-train-mode", in_train_mode),
+        Wrong("in-train-mode", in_train_mode,
+              "The counts are those of train mode, where dropout and the batch's own statistics "
+              "decide. Call model.eval() first.", sure=True),
         Wrong("in-train-mode", all_in_train_mode),
         Wrong("left-in-eval", left_in_eval,
               "The model was left in eval mode. Put back what each module had."),
@@ -346,6 +375,10 @@ EXERCISE = Exercise(
         Wrong("which-units", which_units),
         Wrong("added-up", added_up),
         Wrong("numbered", numbered),
+        Wrong("one-name-for-all", late_name(torch.logical_or),
+              "All counts came under the last name: a hook made in a loop reads `name` when it "
+              "runs. Bind it: def hook(module, args, output, name=name).", sure=True),
+        Wrong("one-name-for-all", late_name(lambda old, new: new)),
         Wrong("zero-left-out", zero_left_out),
         *common(plain, "global-batches", "returns-none", "changes-data", "changes-grad-mode",
                 "fills-grads", "clears-grads"),

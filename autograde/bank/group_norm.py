@@ -76,7 +76,7 @@ def _as_result(made: object, x: Tensor) -> Tensor:
     return made
 
 
-def _affine(plain: Tensor, out: Tensor) -> list[list[float]]:
+def _affine(plain: Tensor, out: Tensor) -> list[list[float] | str]:
     """Per channel: by what the plain result was multiplied, and what was added (a line's fit)."""
     pairs = []
     for a, b in zip(plain[0].cpu().double(), out[0].detach().cpu().double(), strict=True):
@@ -84,7 +84,8 @@ def _affine(plain: Tensor, out: Tensor) -> list[list[float]]:
         columns = torch.stack([a, torch.ones_like(a)], dim=1)
         fit = torch.linalg.lstsq(columns, b[:, None]).solution.flatten()
         close = torch.allclose(columns @ fit, b, atol=1e-4)
-        pairs.append([round(value, 4) for value in fit.tolist()] if close else [])
+        told = [round(value, 4) for value in fit.tolist()]
+        pairs.append(told if close else "several within the channel")
     return pairs
 
 
@@ -102,6 +103,11 @@ batch_in_the_mean = fixed(MEAN[::-1])
 batch_in_both = fixed(MEAN[::-1], ("var(dim=2,", "var(dim=(0, 2),"))
 unbiased = fixed(VARIANCE[::-1])
 along_the_width = fixed(AFFINE[::-1])
+unbiased_along_the_width = fixed(VARIANCE[::-1], AFFINE[::-1])
+one_fixed = fixed(MEAN[::-1], AFFINE[::-1])
+behind_two_dimensions = fixed(
+    (AFFINE[1], "    return weight[:, None, None] * normal + bias[:, None, None]")
+)
 images_only = fixed(
     ("    shape = (1, channels) + (1,) * (x.dim() - 2)", "    shape = (1, -1, 1, 1)")
 )
@@ -147,6 +153,9 @@ last_dimension_first = fixed(
     ("var(dim=2, unbiased=False,", "var(2, False,"),
 )
 
+UNTOUCHED = r"at non-singleton dimension.*at the line: return weight \* normal \+ bias$"
+"""What the last line raises as it was given: weight and bias do not fit the last dimension."""
+
 EXERCISE = Exercise(
     id="02a.group-norm",
     title="three bugs in a GroupNorm",
@@ -185,12 +194,21 @@ EXERCISE = Exercise(
         Wrong("batch-in-the-mean", batch_in_the_mean,
               "The result of an example changes with the rest of the batch. Take the mean within "
               "the example: not over dimension 0."),
-        Wrong("batch-in-both", batch_in_both),
+        Wrong("batch-in-both", batch_in_both,
+              "Mean and variance go over the whole batch, as in a BatchNorm. Take both within the "
+              "example: over dimension 2 alone."),
         Wrong("unbiased", unbiased,
               "The result is too small by √((n - 1)/n): var() divides by n - 1 unless you say "
               "unbiased=False."),
-        Wrong("along-the-width", along_the_width),
+        Wrong("along-the-width", along_the_width,
+              "weight and bias went along the last dimension of x. They belong to dimension 1: "
+              "view them as (1, channels, 1, ...).", raises=UNTOUCHED),
+        Wrong("variance-alone-fixed", one_fixed),
+        Wrong("mean-alone-fixed", unbiased_along_the_width,
+              "The mean is right. var() still divides by n - 1, and weight and bias go along the "
+              "last dimension.", raises=UNTOUCHED),
         Wrong("images-only", images_only),
+        Wrong("images-only", behind_two_dimensions),
         Wrong("eps-outside", eps_outside,
               "eps was added to the root. It belongs to the variance, under the root."),
         Wrong("eps-forgotten", eps_forgotten,

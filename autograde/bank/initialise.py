@@ -150,7 +150,7 @@ def made_of(std=he, kinds=(nn.Linear, nn.Conv2d), within=nn.Module.modules):
             for layer in within(model):
                 if isinstance(layer, kinds):
                     layer.weight.normal_(0, std(layer.weight, activation))
-                    if layer.bias is not None:
+                    if getattr(layer, "bias", None) is not None:
                         layer.bias.zero_()
 
     return initialise
@@ -159,6 +159,7 @@ def made_of(std=he, kinds=(nn.Linear, nn.Conv2d), within=nn.Module.modules):
 plain = made_of()
 by_outputs = made_of(lambda w, a: GAIN[a] / math.sqrt(outputs(w)))
 variance_for_std = made_of(lambda w, a: GAIN[a] ** 2 / inputs(w))
+root_forgotten = made_of(lambda w, a: GAIN[a] / inputs(w))
 gain_missing = made_of(lambda w, a: 1 / math.sqrt(inputs(w)))
 always_relu = made_of(lambda w, a: math.sqrt(2 / inputs(w)))
 gain_twice = made_of(lambda w, a: GAIN[a] ** 2 / math.sqrt(inputs(w)))
@@ -179,6 +180,15 @@ def reset_norms(model, activation):
         if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
             nn.init.ones_(module.weight)
             nn.init.zeros_(module.bias)
+
+
+def by_dimensions(model, activation):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, he(parameter, activation))
+            else:
+                parameter.zero_()
 
 
 def each_as_it_was(model, change):
@@ -337,6 +347,8 @@ EXERCISE = Exercise(
               "The spread is 1/√ of each layer's number of outputs. A unit adds up its inputs."),
         Wrong("variance-for-std", variance_for_std,
               "The standard deviation is what the variance should be: take the root."),
+        Wrong("root-forgotten", root_forgotten,
+              "The standard deviation is gain/inputs: divide by the root of the inputs."),
         Wrong("gain-missing", gain_missing,
               "Behind relu and tanh the weights are as wide as without: multiply by the gain."),
         Wrong("always-relu", always_relu,
@@ -360,7 +372,10 @@ EXERCISE = Exercise(
         Wrong("linear-only", linear_only, "Convolutions kept their weights: draw Conv2d's, too."),
         Wrong("biases-left", biases_left),
         Wrong("biases-drawn", biases_drawn),
-        Wrong("others-touched", reset_norms),
+        Wrong("others-touched", reset_norms,
+              "Parameters of another kind of module were changed, too. Linear and Conv2d layers "
+              "alone are drawn: ask each module for its type."),
+        Wrong("others-touched", by_dimensions),
         Wrong("others-touched", every_bias_in_the_model),
         Wrong("others-touched", embedding_too),
         Wrong("new-parameters", new_parameters,
