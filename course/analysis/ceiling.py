@@ -244,6 +244,20 @@ def _points(
     return 100 * points
 
 
+def points_with(
+    stages: Sequence[Stage], examples: Sequence[tuple[Any, Any]], score: Score, perfect: set[str]
+) -> float:
+    """Points of the whole (0 to 100) with the named stages replaced by their oracles.
+
+    Args:
+        stages: In the order in which they run.
+        examples: Pairs (input, truth).
+        score: Of output and truth, from 0 to 1.
+        perfect: Names of the stages that are replaced; none: the pipeline as it is.
+    """
+    return float(_points(stages, examples, score, perfect).mean())
+
+
 def _mean_difference(alone: np.ndarray, baseline: np.ndarray, axis: int = -1) -> np.ndarray:
     return alone.mean(axis=axis) - baseline.mean(axis=axis)
 
@@ -270,11 +284,6 @@ def digits_pipeline(
 ) -> CeilingResult:
     """Ceilings of a reader of three-digit codes, made of scikit-learn's digits.
 
-    Each digit lies somewhere in a noisy strip. The detector cuts out the 8 columns with the most
-    ink, the classifier (logistic regression on 200 images) names what it sees, the corrector
-    replaces an unknown code by the known one with the fewest other digits. A perfect corrector
-    repairs one wrong digit, no more: it sees digits, not images.
-
     Args:
         num_codes: Codes to read.
         num_known: Codes that exist.
@@ -286,21 +295,58 @@ def digits_pipeline(
 
     Source: after Lecture 3, figure "Ceiling analysis" (detector, classifier, spell-correct); N25.
     """
+    return ceiling_analysis(
+        *digits_stages(num_codes=num_codes, num_known=num_known, noise=noise, seed=seed)
+    )
+
+
+def digits_stages(
+    *,
+    num_codes: int = 200,
+    num_known: int = 60,
+    noise: float = 1.0,
+    num_train: int = 200,
+    seed: int = 0,
+) -> tuple[list[Stage], list[tuple[np.ndarray, Code]], Score]:
+    """The reader's stages, its codes, and what counts as right.
+
+    Each digit lies somewhere in a noisy strip. The detector cuts out the 8 columns with the most
+    ink, the classifier (logistic regression) names what it sees, the corrector replaces an unknown
+    code by the known one with the fewest other digits. A perfect corrector repairs one wrong digit,
+    no more: it sees digits, not images.
+
+    Args:
+        num_codes, num_known, noise, seed: As `digits_pipeline` takes them.
+        num_train: Images that the classifier learns from, cleanly cut; the others are read.
+
+    Raises:
+        ValueError: A count or the noise is out of range.
+    """
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
 
     num_codes = whole_number("num_codes", num_codes, 2)
     num_known = whole_number("num_known", num_known, 1, 10**LENGTH)
+    num_train = whole_number("num_train", num_train, 20, 1_500)
     rng = np.random.default_rng(checks.seed(seed))
     if not isinstance(noise, (int, float)) or not 0 <= noise < math.inf:
         raise ValueError(f"noise = {noise!r}: expected a standard deviation, 0 or more.")
     bunch = load_digits()
     order = rng.permutation(len(bunch.target))
-    train, test = order[:200], order[200:]
+    train, test = order[:num_train], order[num_train:]
     classifier = LogisticRegression(max_iter=300).fit(bunch.data[train], bunch.target[train])
     numbers = rng.choice(10**LENGTH, size=num_known, replace=False)
     known = np.array([[n // 10**place % 10 for place in range(LENGTH)] for n in numbers])
+    by_class = [test[bunch.target[test] == digit] for digit in range(10)]
+    examples = []
+    for code in known[rng.integers(num_known, size=num_codes)]:
+        images = [bunch.images[rng.choice(by_class[digit])] for digit in code]
+        truth = _strips(images, tuple(code.tolist()), noise, rng)
+        examples.append((truth.strips, truth))
+    return _reader(classifier, known), examples, lambda said, truth: float(said == truth.digits)
 
+
+def _reader(classifier: Any, known: np.ndarray) -> list[Stage]:
     def detect(strips: np.ndarray) -> np.ndarray:
         return _cut(strips, [_most_ink(strip) for strip in strips])
 
@@ -314,18 +360,11 @@ def digits_pipeline(
         wrong = sum(a != b for a, b in zip(digits, truth.digits, strict=True))
         return truth.digits if wrong <= 1 else digits
 
-    stages = [
+    return [
         Stage("detector", detect, lambda _, truth: _cut(truth.strips, truth.offsets)),
         Stage("classifier", classify, lambda _, truth: truth.digits),
         Stage("corrector", correct, correct_perfectly),
     ]
-    by_class = [test[bunch.target[test] == digit] for digit in range(10)]
-    examples = []
-    for code in known[rng.integers(num_known, size=num_codes)]:
-        images = [bunch.images[rng.choice(by_class[digit])] for digit in code]
-        truth = _strips(images, tuple(code.tolist()), noise, rng)
-        examples.append((truth.strips, truth))
-    return ceiling_analysis(stages, examples, lambda said, truth: float(said == truth.digits))
 
 
 def _strips(

@@ -223,6 +223,14 @@ result.plot()
 # noise: its oracle hides what was lost before it. The diamonds replace stage after stage from the front,
 # and say *detector*. Here the interaction is negative, since two single gains repair the same codes.
 
+# %% [markdown]
+# Replace stages yourself, alone and together, and make each one's task harder or easier:
+
+# %%
+from course.widgets.ceiling.widget import CeilingBoard
+
+CeilingBoard()
+
 # %% exercise 03f.ceiling
 ### BEGIN SOLUTION
 best = max(q.d, q.r, q.c) - q.now
