@@ -46,11 +46,11 @@ def run(function, case: Case, device: torch.device) -> Answer:
     returned = kept(pair, function(groups, order, case["share"]), "training and validation indices")
     if isinstance(returned, dict):
         return {"train": returned, "val": returned, "disturbed": watch.changed()}
-    train, val = (kept(_indices, side) for side in returned)
+    train, val = (kept(as_positions, side) for side in returned)
     return {"train": train, "val": val, "disturbed": watch.changed()}
 
 
-def _indices(side: object) -> list[int]:
+def as_positions(side: object) -> list[int]:
     """The positions in a list, a tuple, a tensor or an array."""
     if getattr(side, "ndim", 1) != 1:
         raise AnswerError(

@@ -1,0 +1,269 @@
+"""03e.leaking-pipeline: statistics, columns and repeats that know validation."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def prepare(inputs, targets, num_train, num_columns):
+    inputs = (inputs - inputs.mean(0)) / inputs.std(0)
+    gap = inputs[targets == 1].mean(0) - inputs[targets == 0].mean(0)
+    best = gap.abs().topk(num_columns).indices
+    inputs = inputs[:, best]
+    rare = targets == 1
+    inputs = torch.cat([inputs, inputs[rare]])
+    targets = torch.cat([targets, targets[rare]])
+    train = inputs[:num_train], targets[:num_train]
+    val = inputs[num_train:], targets[num_train:]
+    return train, val
+"""
+MOST = 14
+"""Lines that may differ: three leaks take two to four each."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Rows of which validation looks unlike training: other means, and another telling column.
+
+    `scale` asks for all columns, so that which are chosen does not matter. The telling columns of
+    the two sides are known, so that `columns` can tell whose were taken.
+    """
+    num_train, num_val = source.integer(9, 14), source.integer(6, 9)
+    width, most = source.integer(5, 7), source.integer(1, 2)
+    targets = torch.cat([_labels(source, num_train), _labels(source, num_val)])
+    inputs = source.normal(num_train + num_val, width).double()
+    ours, theirs = source.shuffled(range(width))[:2]
+    inputs[:num_train, ours] += 2.5 * targets[:num_train]
+    inputs[num_train:, theirs] += 9.0 * targets[num_train:]
+    inputs[num_train:] += source.uniform(1.0, 2.0)
+    return {
+        "inputs": inputs * torch.tensor([source.uniform(0.5, 3.0) for _ in range(width)]),
+        "targets": targets,
+        "num_train": num_train,
+        "num_columns": width if part == "scale" else most,
+        "dtype": "float64" if source.index == 1 else "float32",
+    }
+
+
+def _labels(source: Draw, num: int) -> Tensor:
+    """Two or three ones among zeros."""
+    labels = [1] * source.integer(2, 3)
+    return torch.tensor(source.shuffled(labels + [0] * (num - len(labels))))
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Both sides; which columns were taken; the rows without repeats, for the scale alone."""
+    inputs = case["inputs"].to(device, getattr(torch, case["dtype"]))
+    targets, num_train = case["targets"].to(device), case["num_train"]
+    returned = function(inputs.clone(), targets.clone(), num_train, case["num_columns"])
+    sides = _sides(returned)
+    (train, train_targets), (val, val_targets) = sides
+    num_val = len(targets) - num_train
+    return {
+        "train_targets": train_targets,
+        "val_targets": val_targets,
+        "columns": kept(_columns, val[:num_val], case["inputs"][num_train:]),
+        "scaled_train": train[:num_train],
+        "scaled_val": val[:num_val],
+        "train": train,
+        "val": val,
+        "changed": change_size(GIVEN, function, most=MOST),
+    }
+
+
+def _sides(returned: object) -> list[list[Tensor]]:
+    """Two pairs of tensors on the CPU."""
+    wanted = "Return (training inputs, targets), (validation inputs, targets), all of them tensors"
+    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+        raise AnswerError(f"{wanted}; a {type(returned).__name__} came back.")
+    for side in returned:
+        both = isinstance(side, (tuple, list)) and len(side) == 2
+        if not both or not all(isinstance(part, Tensor) for part in side):
+            raise AnswerError(f"{wanted}; one of the two sides is something else.")
+        if side[0].ndim != 2 or side[1].ndim != 1:
+            raise AnswerError(
+                f"A side has inputs [n, columns] and targets [n]; one has "
+                f"{list(side[0].shape)} and {list(side[1].shape)}."
+            )
+    return [[part.detach().cpu() for part in side] for side in returned]
+
+
+def _columns(val: Tensor, raw: Tensor) -> list[int]:
+    """Which column of the given rows each returned one is: scaling leaves the order of rows."""
+    if len(val) != len(raw):
+        raise AnswerError(f"{len(val)} validation rows came, and {len(raw)} were given.")
+    orders = raw.argsort(0).T.tolist()
+    found = [column.argsort().tolist() for column in val.T]
+    if any(order not in orders for order in found):
+        raise AnswerError("A column of validation is none of those given, scaled.")
+    return [orders.index(order) for order in found]
+
+
+SEEN = "    seen, labels = inputs[:num_train], targets[:num_train]\n"
+SCALE = "    inputs = (inputs - seen.mean(0)) / seen.std(0)\n"
+AGAIN = "    seen = inputs[:num_train]\n"
+GAP = "    gap = seen[labels == 1].mean(0) - seen[labels == 0].mean(0)\n"
+VAL = "    val = inputs[num_train:], targets[num_train:]\n"
+RARE = "    rare = labels == 1\n"
+TRAIN = """    seen = inputs[:num_train]
+    train = torch.cat([seen, seen[rare]]), torch.cat([labels, labels[rare]])
+"""
+HEAD = "\ndef prepare(inputs, targets, num_train, num_columns):\n"
+FIXED = (
+    HEAD + SEEN + SCALE + AGAIN + GAP
+    + "    best = gap.abs().topk(num_columns).indices\n    inputs = inputs[:, best]\n"
+    + VAL + RARE + TRAIN + "    return train, val\n"
+)  # fmt: skip
+
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+scaled_by_all = fixed((SCALE, "    inputs = (inputs - inputs.mean(0)) / inputs.std(0)\n"))
+mean_alone = fixed((SCALE, "    inputs = (inputs - seen.mean(0)) / inputs.std(0)\n"))
+std_alone = fixed((SCALE, "    inputs = (inputs - inputs.mean(0)) / seen.std(0)\n"))
+each_by_itself = fixed(
+    (SCALE, "    other = inputs[num_train:]\n"
+     "    inputs = torch.cat([(seen - seen.mean(0)) / seen.std(0),\n"
+     "                        (other - other.mean(0)) / other.std(0)])\n"),
+)  # fmt: skip
+val_not_scaled = fixed(
+    (SCALE, "    inputs = torch.cat([(seen - seen.mean(0)) / seen.std(0), inputs[num_train:]])\n")
+)
+after_repeats = fixed(
+    (SCALE, "    both = torch.cat([seen, seen[labels == 1]])\n"
+     "    inputs = (inputs - both.mean(0)) / both.std(0)\n"),
+)  # fmt: skip
+columns_by_all = fixed(
+    (GAP, "    gap = inputs[targets == 1].mean(0) - inputs[targets == 0].mean(0)\n")
+)
+columns_by_val = fixed(
+    (AGAIN + GAP, "    other, truth = inputs[num_train:], targets[num_train:]\n"
+     "    gap = other[truth == 1].mean(0) - other[truth == 0].mean(0)\n"),
+)  # fmt: skip
+columns_signed = fixed(("gap.abs()", "gap"))
+first_columns = fixed(("gap.abs().topk(num_columns).indices", "torch.arange(num_columns)"))
+repeats_in_both = fixed(
+    (VAL, "    other, truth = inputs[num_train:], targets[num_train:]\n"
+     "    val = torch.cat([other, other[truth == 1]]), torch.cat([truth, truth[truth == 1]])\n"),
+)  # fmt: skip
+never_repeated = fixed((TRAIN, "    train = inputs[:num_train], labels\n"))
+others_repeated = fixed((RARE, "    rare = labels == 0\n"))
+still_before_the_split = fixed(
+    (VAL + RARE + TRAIN,
+     "    rare = targets == 1\n    inputs = torch.cat([inputs, inputs[rare]])\n"
+     "    targets = torch.cat([targets, targets[rare]])\n"
+     "    train = inputs[:num_train], targets[:num_train]\n" + VAL),
+)  # fmt: skip
+all_repeats_to_training = fixed(
+    (VAL + RARE + TRAIN,
+     VAL + "    rare = targets == 1\n"
+     "    train = (torch.cat([inputs[:num_train], inputs[rare]]),\n"
+     "             torch.cat([labels, targets[rare]]))\n"),
+)  # fmt: skip
+sides_swapped = fixed(("return train, val", "return val, train"))
+
+with_indices = fixed(
+    (SEEN, "    first = torch.arange(num_train, device=inputs.device)\n"
+     "    seen, labels = inputs[first], targets[first]\n"),
+)  # fmt: skip
+split_first = partial(variant, """
+def prepare(inputs, targets, num_train, num_columns):
+    train, val = inputs[:num_train], inputs[num_train:]
+    labels, val_labels = targets[:num_train], targets[num_train:]
+    mean, std = train.mean(0), train.std(0)
+    train, val = (train - mean) / std, (val - mean) / std
+    gap = train[labels == 1].mean(0) - train[labels == 0].mean(0)
+    best = gap.abs().topk(num_columns).indices
+    train, val = train[:, best], val[:, best]
+    rare = labels == 1
+    train = torch.cat([train, train[rare]])
+    labels = torch.cat([labels, labels[rare]])
+    return (train, labels), (val, val_labels)
+""", __file__)()  # fmt: skip
+rows_repeated = fixed(
+    (RARE + TRAIN, "    places = torch.arange(num_train, device=targets.device)\n"
+     "    rows = torch.cat([places, places[labels == 1]])\n"
+     "    train = inputs[rows], targets[rows]\n"),
+)  # fmt: skip
+
+
+EXERCISE = Exercise(
+    id="03e.leaking-pipeline",
+    title="three leaks in a pipeline",
+    source='Lecture 3, "Before trusting validation"; training-loop chapter, c5, bug 5',
+    kind="fix",
+    ledger=("F99", "F100", "T24"),
+    minutes=12,
+    difficulty=2,
+    read=("F99", "F100", "course.analysis.leakage"),
+    hints=(
+        "For each line ask: which rows did this number see?",
+        "Three lines look at validation: two means and a concatenation.",
+        "Compute mean, deviation and gap from the first num_train rows; take validation out before "
+        "the rare rows are repeated.",
+    ),
+    signature="prepare(inputs, targets, num_train, num_columns)",
+    parts=(
+        Part("scale", "mean and deviation, with all columns kept", points=1,
+             fields=("scaled_train", "scaled_val")),
+        Part("columns", "the columns that are chosen", points=1, fields=("columns",)),
+        Part("repeats", "the targets of both sides, repeats included", points=1,
+             fields=("train_targets", "val_targets")),
+        Part("whole", f"everything together, at most {MOST} lines changed", points=1, cases=3,
+             fields=("train", "val", "train_targets", "val_targets", "changed")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "scaled_train": "of the training rows, without repeats, the entry",
+        "scaled_val": "of the validation rows the entry",
+        "columns": "the chosen columns, most telling first, at",
+        "train_targets": "the training targets at",
+        "val_targets": "the validation targets at",
+        "train": "of the training inputs the entry",
+        "val": "of the validation inputs the entry",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong("scaled-by-all", scaled_by_all,
+              "Rows were scaled by the mean and deviation of all rows, validation's among them. "
+              "Take those of the first num_train rows."),
+        Wrong("mean-alone", mean_alone,
+              "The mean is training's; the deviation is still that of all rows."),
+        Wrong("std-alone", std_alone,
+              "The deviation is training's; the mean is still that of all rows."),
+        Wrong("each-by-itself", each_by_itself,
+              "Validation was scaled by its own mean and deviation. What the model will meet has "
+              "none yet: scale it by training's."),
+        Wrong("val-not-scaled", val_not_scaled,
+              "Validation came back as it was. Scale it by training's mean and deviation."),
+        Wrong("after-repeats", after_repeats,
+              "Mean and deviation count the repeated rows twice. Each training row counts once."),
+        Wrong("columns-by-all", columns_by_all,
+              "The columns are those that all labels choose, validation's among them. Let the "
+              "training rows choose."),
+        Wrong("columns-by-val", columns_by_val,
+              "The columns are those that validation's labels choose. Let the training rows "
+              "choose."),
+        Wrong("columns-signed", columns_signed),
+        Wrong("first-columns", first_columns),
+        Wrong("repeats-in-both", repeats_in_both,
+              "Validation's rare rows stand twice as well. Only training's are repeated."),
+        Wrong("never-repeated", never_repeated,
+              "The rare rows stand once in training; they should stand there twice."),
+        Wrong("others-repeated", others_repeated),
+        Wrong("still-before-the-split", still_before_the_split,
+              "The repeats stand in validation, training's rare rows among them. Split first, "
+              "then repeat training's."),
+        Wrong("all-repeats-to-training", all_repeats_to_training,
+              "Training holds more rare rows than its own, twice: validation's were repeated into "
+              "it."),
+        Wrong("sides-swapped", sides_swapped),
+    ),
+    right=(with_indices, split_first, rows_repeated),
+)  # fmt: skip

@@ -1,0 +1,396 @@
+"""03e.split-audit: a class that knows training and finds what a validation side shares with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from autograde.bank.harness import Watch
+from autograde.bank.split_by_group import as_positions
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
+
+METHODS = ("copies", "shared", "early", "clean")
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A training side, and two validation sides with every fault and with its look-alikes.
+
+    Rows that are nearly copies (one column differs, the columns change places, the values come from
+    several rows) are none. Groups are
+    names of which one begins another. Training's last time is not its last entry, and validation
+    has that very time.
+    """
+    width, num = source.integer(3, 4), source.integer(5, 7)
+    inputs = source.normal(num, width) + torch.arange(width) * 3  # a column's values are its own
+    names = [f"p{n}" for n in source.shuffled(range(1, 9))]
+    groups = [source.choice(names[:3]) for _ in range(num)]
+    times = torch.tensor(source.shuffled(range(10, 10 + num)))
+    if int(times[-1]) == int(times.max()):
+        times = times.flip(0)
+    sides = [_validation(source, inputs, groups, times, names) for _ in range(2)]
+    return {
+        "train": [inputs, groups, times],
+        "sides": sides,
+        "dtype": "float64" if source.index == 1 else "float32",
+    }
+
+
+def _validation(
+    source: Draw, inputs: Tensor, groups: list[str], times: Tensor, names: list[str]
+) -> list:
+    """Eight rows: copies or look-alikes, known groups or new ones, early or late, all mixed."""
+    known, fresh = sorted(set(groups)), [n for n in names if n not in groups]
+    fresh += [f"{known[0]}0", known[-1][:1]]  # begin alike
+    rows, marks = [], []
+    last = int(times.max())
+    for kind in source.shuffled(["copy", "copy", "near", "turned", "mixed", *["new"] * 3]):
+        row = inputs[source.integer(0, len(inputs) - 1)].clone()
+        if kind == "near":
+            row[source.integer(0, len(row) - 1)] += 0.5
+        elif kind == "turned":
+            row = row.roll(1)
+        elif kind == "mixed":  # each value stands in its column, in another training row
+            row = torch.stack([inputs[j % len(inputs), j] for j in range(len(row))])
+        elif kind == "new":
+            row = source.normal(len(row)) + 30
+        rows.append(row)
+        marks.append(kind)
+    given = source.shuffled([*known[:2], known[0], *(fresh[-2:]), *(fresh[:1]), fresh[0], fresh[0]])
+    moments = source.shuffled([last, last - 1, 3, last + 1, last + 2, last + 3, last + 4, last + 9])
+    at = marks.index("new")  # one row at least has no fault
+    given[at], moments[at] = fresh[0], last + 5
+    return [torch.stack(rows), given, torch.tensor(moments)]
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """What the four methods say of two validation sides, and of the first once more."""
+
+    def on_device(side: list) -> list:
+        inputs, groups, times = side
+        return [inputs.to(device, getattr(torch, case["dtype"])), list(groups), times.to(device)]
+
+    train, *sides = map(on_device, [case["train"], *case["sides"]])
+    watch = Watch(data=[part for side in (train, *sides) for part in side])
+    audit = function(*train)
+    for name in METHODS:
+        if not callable(getattr(audit, name, None)):
+            raise AnswerError(f"SplitAudit(inputs, groups, times) has no method {name}().")
+    said = [_said(audit, side) for side in (*sides, sides[0])]
+    return {
+        **{name: [one[name] for one in said[:2]] for name in METHODS[:3]},
+        "clean": [one["clean"] for one in said[:2]],
+        "again": list(said[2].values()),
+        "disturbed": watch.changed(),
+    }
+
+
+def _said(audit, side: list) -> dict:
+    inputs, groups, times = side
+    calls = {
+        "copies": lambda: audit.copies(inputs),
+        "shared": lambda: audit.shared(groups),
+        "early": lambda: audit.early(times),
+        "clean": lambda: audit.clean(inputs, groups, times),
+    }
+    return {name: kept(as_positions, call()) for name, call in calls.items()}
+
+
+class Rows:
+    """Rows as tuples, groups as a set, the last time."""
+
+    def __init__(self, inputs: Tensor, groups: Sequence[str], times: Tensor) -> None:
+        self.rows = set(map(tuple, inputs.tolist()))
+        self.groups = set(groups)
+        self.last = max(times.tolist())
+
+    def copies(self, inputs):
+        return [i for i, row in enumerate(inputs.tolist()) if tuple(row) in self.rows]
+
+    def shared(self, groups):
+        return [i for i, group in enumerate(groups) if group in self.groups]
+
+    def early(self, times):
+        return [i for i, time in enumerate(times.tolist()) if time <= self.last]
+
+    def clean(self, inputs, groups, times):
+        bad = {*self.copies(inputs), *self.shared(groups), *self.early(times)}
+        return [i for i in range(len(inputs)) if i not in bad]
+
+
+def reference(inputs: Tensor, groups: Sequence[str], times: Tensor) -> Rows:
+    """By sets and a maximum."""
+    return _Reference(inputs, groups, times)
+
+
+class _Reference(Rows):
+    """The right one, under a name that the bank's others do not share."""
+
+
+class Kept(Rows):
+    """Keeps the training side as it came."""
+
+    def __init__(self, inputs, groups, times):
+        self.inputs, self.names, self.times = inputs, list(groups), times
+
+    def copies(self, inputs):
+        return (inputs[:, None] == self.inputs[None]).all(2).any(1).nonzero().flatten()
+
+    def shared(self, groups):
+        return torch.tensor([i for i, name in enumerate(groups) if name in self.names]).long()
+
+    def early(self, times):
+        return torch.where(times <= self.times.max())[0]
+
+    def clean(self, inputs, groups, times):
+        good = torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
+        for found in (self.copies(inputs), self.shared(groups), self.early(times)):
+            good[torch.as_tensor(found, device=inputs.device).long()] = False
+        return good.nonzero().flatten()
+
+
+class Looped(Rows):
+    """With loops, and clean() asked one example at a time."""
+
+    def __init__(self, inputs, groups, times):
+        self.train, self.known = [row.clone() for row in inputs], dict.fromkeys(groups)
+        self.latest = sorted(times.tolist())[-1]
+
+    def copies(self, inputs):
+        found = []
+        for i, row in enumerate(inputs):
+            if any(torch.equal(row, seen) for seen in self.train):
+                found.append(i)
+        return tuple(found)
+
+    def shared(self, groups):
+        return [i for i in range(len(groups)) if groups[i] in self.known]
+
+    def early(self, times):
+        return [i for i in range(len(times)) if not times[i] > self.latest]
+
+    def clean(self, inputs, groups, times):
+        return [
+            i for i in range(len(groups))
+            if not (len(self.copies(inputs[i : i + 1])) or self.shared([groups[i]])
+                    or self.early(times[i : i + 1]))
+        ]  # fmt: skip
+
+
+class AnyColumn(Kept):
+    def copies(self, inputs):
+        return (inputs[:, None] == self.inputs[None]).any(2).any(1).nonzero().flatten()
+
+
+class AllOfTraining(Kept):
+    """Each value stands somewhere in its column of training."""
+
+    def copies(self, inputs):
+        return (inputs[:, None] == self.inputs[None]).any(1).all(1).nonzero().flatten()
+
+
+class NearRows(Kept):
+    def copies(self, inputs):
+        return (torch.cdist(inputs, self.inputs) < 1).any(1).nonzero().flatten()
+
+
+class SortedValues(Kept):
+    def copies(self, inputs):
+        mine, theirs = self.inputs.sort(1).values, inputs.sort(1).values
+        return (theirs[:, None] == mine[None]).all(2).any(1).nonzero().flatten()
+
+
+class SamePlace(Kept):
+    def copies(self, inputs):
+        num = min(len(inputs), len(self.inputs))
+        return (inputs[:num] == self.inputs[:num]).all(1).nonzero().flatten()
+
+
+class Substrings(Kept):
+    def shared(self, groups):
+        return [i for i, name in enumerate(groups) if any(name in seen for seen in self.names)]
+
+
+class Beginnings(Kept):
+    def shared(self, groups):
+        return [i for i, n in enumerate(groups) if any(n.startswith(seen) for seen in self.names)]
+
+
+class GroupsByPlace(Kept):
+    def shared(self, groups):
+        pairs = zip(groups, self.names, strict=False)
+        return [i for i, (name, seen) in enumerate(pairs) if name == seen]
+
+
+class NamesReturned(Kept):
+    def shared(self, groups):
+        return sorted(set(groups) & set(self.names))
+
+
+class NewGroups(Kept):
+    def shared(self, groups):
+        return [i for i, name in enumerate(groups) if name not in self.names]
+
+
+class StrictlyEarlier(Kept):
+    def early(self, times):
+        return torch.where(times < self.times.max())[0]
+
+
+class LastEntry(Kept):
+    def early(self, times):
+        return torch.where(times <= self.times[-1])[0]
+
+
+class FirstTime(Kept):
+    def early(self, times):
+        return torch.where(times <= self.times.min())[0]
+
+
+class AnEqualTime(Kept):
+    def early(self, times):
+        return torch.where(torch.isin(times, self.times))[0]
+
+
+class LateOnes(Kept):
+    def early(self, times):
+        return torch.where(times > self.times.max())[0]
+
+
+class TheFaulty(Rows):
+    def clean(self, inputs, groups, times):
+        good = super().clean(inputs, groups, times)
+        return [i for i in range(len(inputs)) if i not in good]
+
+
+class AllThreeFaults(Rows):
+    def clean(self, inputs, groups, times):
+        found = self.copies(inputs), self.shared(groups), self.early(times)
+        return [i for i in range(len(inputs)) if not all(i in part for part in found)]
+
+
+class CopiesAlone(Rows):
+    def clean(self, inputs, groups, times):
+        return [i for i in range(len(inputs)) if i not in self.copies(inputs)]
+
+
+class TimesForgotten(Rows):
+    def clean(self, inputs, groups, times):
+        bad = {*self.copies(inputs), *self.shared(groups)}
+        return [i for i in range(len(inputs)) if i not in bad]
+
+
+class Learns(Rows):
+    """Adds every validation side that it was asked about to what it knows."""
+
+    def copies(self, inputs):
+        found = super().copies(inputs)
+        self.rows |= set(map(tuple, inputs.tolist()))
+        return found
+
+
+class LearnsGroups(Rows):
+    def shared(self, groups):
+        found = super().shared(groups)
+        self.groups |= set(groups)
+        return found
+
+
+class Masks(Rows):
+    def clean(self, inputs, groups, times):
+        good = super().clean(inputs, groups, times)
+        return [i in good for i in range(len(inputs))]
+
+
+EXERCISE = Exercise(
+    id="03e.split-audit",
+    title="a class that finds what two sides share",
+    source='Lecture 3, "Before trusting validation"',
+    kind="class",
+    ledger=("T24", "F99"),
+    minutes=15,
+    difficulty=2,
+    read=("course.data.check_split", "F99"),
+    hints=(
+        "What has to be kept of the training side, to answer for any validation side later?",
+        "A row as a tuple goes into a set; so does a group. Of the times one number is enough.",
+        "copies: tuple(row) in the set of training's; shared: group in the set; early: time <= "
+        "the latest; clean: all positions that none of the three lists names.",
+    ),
+    signature="SplitAudit(inputs, groups, times)",
+    parts=(
+        Part("copies", "rows that training has as well", points=1, fields=("copies",)),
+        Part("shared", "examples of groups that training has", points=1, fields=("shared",)),
+        Part("early", "examples not later than training's last", points=1, fields=("early",)),
+        Part("clean", "what may stay, and nothing is changed", points=1,
+             fields=("clean", "disturbed")),
+        Part("again", "the same once more, after another side was asked about", points=1,
+             hidden=True, fields=("again", "clean")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "copies": "copies(), by side, at",
+        "shared": "shared(), by side, at",
+        "early": "early(), by side, at",
+        "clean": "clean(), by side, at",
+        "again": "asked once more about the first side: copies, shared, early, clean at",
+    },
+    wrong=(
+        Wrong("any-column", AnyColumn,
+              "A row was called a copy where one of its values stands in a training row. All of "
+              "its columns have to agree with the same row."),
+        Wrong(
+            "values-of-several-rows",
+            AllOfTraining,
+            "A row was called a copy whose values stand in their columns of training, but in "
+            "different rows. All of them have to agree with one and the same row.",
+        ),
+        Wrong("near-rows", NearRows,
+              "Rows that are merely near a training row were called copies. A copy agrees in every "
+              "column."),
+        Wrong("sorted-values", SortedValues,
+              "A row with the same values in other columns was called a copy. Compare column by "
+              "column."),
+        Wrong("same-place", SamePlace,
+              "A row was compared with the training row at its own position alone. A copy may "
+              "stand anywhere in training."),
+        Wrong("substrings", Substrings,
+              "A name that is part of another was taken for it: `in` between two texts looks for a "
+              "part. Ask whether the name is in a list or a set of names."),
+        Wrong("beginnings", Beginnings),
+        Wrong("groups-by-place", GroupsByPlace,
+              "A group was compared with the training group at its own position alone."),
+        Wrong("names-returned", NamesReturned),
+        Wrong("new-groups", NewGroups,
+              "Those are the examples whose group training does not have; asked are those whose "
+              "group it has."),
+        Wrong("strictly-earlier", StrictlyEarlier,
+              "An example of the very time of training's last was left out. Not later means <=."),
+        Wrong("last-entry", LastEntry,
+              "The last entry of the training times was taken for the latest. They come in any "
+              "order: take the largest."),
+        Wrong("first-time", FirstTime,
+              "Times were compared with training's earliest. Validation has to be later than all "
+              "of training: compare with the latest."),
+        Wrong("an-equal-time", AnEqualTime),
+        Wrong("late-ones", LateOnes,
+              "Those are the examples that are later than training; asked are the others."),
+        Wrong("the-faulty", TheFaulty,
+              "clean() gave the positions that have a fault. Give those that have none."),
+        Wrong("all-three-faults", AllThreeFaults,
+              "clean() left out only what has all three faults. One fault is enough."),
+        Wrong("copies-alone", CopiesAlone),
+        Wrong("times-forgotten", TimesForgotten),
+        Wrong("learns", Learns,
+              "Rows of a validation side are remembered as if they were training's: asked once "
+              "more, the answer is another."),
+        Wrong("learns-groups", LearnsGroups,
+              "Groups of a validation side are remembered as if they were training's: asked once "
+              "more, the answer is another."),
+        Wrong("masks", Masks),
+    ),
+    right=(Rows, Kept, Looped),
+)  # fmt: skip
