@@ -60,14 +60,10 @@ def of_notebook() -> torch.device:
     """The notebook's own choice: its variable `device`, where that names one that is here."""
     import torch
 
-    from course.engine.placement import choose_device
-
     said = _variable("device")
-    if not isinstance(said, (str, torch.device)):
-        return torch.device("cpu")
     try:
-        return choose_device(said)
-    except RuntimeError:
+        return chosen(str(said) if isinstance(said, (str, torch.device)) else "cpu")
+    except DeviceError:
         return torch.device("cpu")
 
 

@@ -175,7 +175,7 @@ def test_check_follows_the_notebooks_device(monkeypatch):
     shell = SimpleNamespace(user_ns={})
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     with backend.second_device() as device:
-        for said in (None, device, "auto", "no such device", 3):
+        for said in (None, device, "auto", "no such device", "meta", 3):
             shell.user_ns["device"] = said
             check("03a.clip", clip_grads)
     assert dict.fromkeys(seen) == dict.fromkeys(["cpu", backend.NAME])
