@@ -651,9 +651,9 @@ losses = {name: [val_loss(ceiling, seed) for seed in range(3)]
 plots.plot_seeds(losses, xlabel="validation loss after 4 epochs")
 
 # %% [markdown]
-# A joint ceiling is worse than none: what holds two layers down stops the other ten. By layer is
-# best, and not because its step is longer: a joint ceiling of 3 is about as long. The price is the
-# direction, and the cause is untouched: weights drawn as in 2a need no ceiling at all.
+# A joint ceiling of 1 is worse than none: what holds two layers down stops the other ten. By layer has the
+# lowest mean, and not because its step is longer: a joint ceiling of 3 is about as long, and helps
+# nobody. The price is the direction, and the cause is untouched: weights drawn as in 2a need no ceiling.
 
 # %% exercise 03d.three-clips
 
