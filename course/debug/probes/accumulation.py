@@ -13,6 +13,19 @@ from course.debug.probes.session import Loop, NotChecked, Session
 from course.debug.probes.tape import Event
 from course.state import tensors_in
 
+UNDIVIDED = 0.75
+"""Share of K that the weights of K micro-batches must sum to before they count as undivided:
+undivided they sum to K, divided to 1, which is half of the smallest window."""
+RESCALED = 0.9
+"""Share of the gradient's norm after backward that is left at the step, below which the loop
+divided the gradient instead of the loss."""
+LEAST_FAIR, MOST_FAIR = 0.8, 1.25
+"""Between these the weights of a whole window count as summing to 1: up to a quarter too large, or
+as many times too small."""
+COUNTS_LESS = 0.9
+"""Sum of the weights of a short window below which it counts less than a whole one: three
+micro-batches that are divided by four sum to 0.75."""
+
 
 def accumulation(session: Session) -> Iterator[Finding]:
     """A window of K micro-batches moves the weights as one batch of all of them."""
@@ -90,8 +103,8 @@ def _not_divided(
         made = [e.info["after"] for e in since if "after" in e.info]
         if made and norm(made[-1]) > 0:
             kept.append(norm(step.gradient) / norm(made[-1]))
-    rescaled = bool(kept) and median(kept) < 0.9 and not tape.of("clip")
-    if total > 0.75 * full and total > 1.5 and not rescaled:
+    rescaled = bool(kept) and median(kept) < RESCALED and not tape.of("clip")
+    if total > UNDIVIDED * full and not rescaled:  # full is 2 at least
         yield Finding(
             "accum-not-divided", "warning",
             f"{full} micro-batches make one update and each counts in full: the gradient is "
@@ -103,9 +116,9 @@ def _not_divided(
 
 def _trailing(windows: list[tuple[list[float], list[int]]], full: int) -> Iterator[Finding]:
     whole = [sum(s) for s, _ in windows if len(s) == full]
-    fair = 0.8 < median(whole) < 1.25
+    fair = LEAST_FAIR < median(whole) < MOST_FAIR
     short = [s for s, _ in windows if 0 < len(s) < full]
-    if fair and short and any(sum(s) < 0.9 for s in short):
+    if fair and short and any(sum(s) < COUNTS_LESS for s in short):
         worst = min(short, key=sum)
         yield Finding(
             "accum-trailing-window", "warning",

@@ -12,6 +12,25 @@ from torch import nn
 from course.debug.probes.pairing import met_by_the_loss
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.thresholds import LEAST_STEPS, ROUNDED
+
+EQUAL = 1e-4
+"""Distance of two losses of the same numbers that rounding of float32 stays below."""
+SCALE_SHOWS = 1e-3
+"""Change of the loss under doubled outputs from which it depends on their scale, well above
+`EQUAL`."""
+ZEROS = 0.15
+"""Share of exact zeros among outputs that are never negative, from which they went through a ReLU:
+it turns about half of those of either sign into 0."""
+AT_THE_FLOOR = 1e-3
+"""Distance from ln(1 + (C-1)/e) that counts as equal: three digits are what the finding prints."""
+EDGE = 0.01
+"""Distance from an end of the range that counts as the end: a sigmoid is so near from 4.6 on."""
+AT_EDGES = 0.5
+"""Share of the outputs that have to be at an end, for inputs 1000 times larger."""
+LOG_OFF = 10 * ROUNDED
+"""Distance from 1 of a sum of exp(outputs) from which they are not log-probabilities; exp
+multiplies what rounding did to a logarithm by its size."""
 
 
 def _is_cross_entropy(session: Session, met: dict[str, Any]) -> bool:
@@ -26,7 +45,7 @@ def _is_cross_entropy(session: Session, met: dict[str, Any]) -> bool:
     with session.observe(), torch.no_grad():
         a, b = (float(session.loss(o, targets)) for o in (base, base + 3.0))
         c = float(session.loss(2 * base, targets))
-    return math.isfinite(a) and abs(a - b) < 1e-4 * (1 + abs(a)) and abs(a - c) > 1e-3
+    return math.isfinite(a) and abs(a - b) < EQUAL * (1 + abs(a)) and abs(a - c) > SCALE_SHOWS
 
 
 def double_softmax(session: Session) -> Iterator[Finding]:
@@ -40,7 +59,7 @@ def double_softmax(session: Session) -> Iterator[Finding]:
         rows = [t.float() for t in together]
         sums = max(float((t.sum(1) - 1).abs().max()) for t in rows)
         lowest = min(float(t.min()) for t in rows)
-        if sums < 1e-3 and lowest >= 0:
+        if sums < ROUNDED and lowest >= 0:
             classes = x.shape[1]
             yield Finding(
                 "double-softmax", "error",
@@ -57,7 +76,7 @@ def double_softmax(session: Session) -> Iterator[Finding]:
                 {"smallest": lowest, "largest": max(float(t.max()) for t in rows)},
                 "loss = F.cross_entropy(logits, targets)  # no sigmoid or softmax before it",
             )  # fmt: skip
-        elif lowest >= 0 and sum(float((t == 0).float().mean()) for t in rows) / len(rows) > 0.15:
+        elif lowest >= 0 and sum(float((t == 0).float().mean()) for t in rows) / len(rows) > ZEROS:
             yield Finding(
                 "relu-on-logits", "warning",
                 "The logits went through a ReLU: a class with logit 0 gets no gradient.",
@@ -80,7 +99,7 @@ def softmax_in_the_loss(session: Session) -> Iterator[Finding]:
         reached = float(session.loss(perfect, targets))
     classes = outputs.shape[1]
     floor = math.log(1 + (classes - 1) / math.e)
-    if abs(reached - floor) < 1e-3:
+    if abs(reached - floor) < AT_THE_FLOOR:
         yield Finding(
             "double-softmax", "error",
             "loss_fn squeezes its inputs before a cross-entropy that applies softmax itself: with "
@@ -101,8 +120,8 @@ def _bounded(session: Session, low: float, high: float) -> bool:
         return False
     wide = wide.float()
     inside = float(wide.min()) >= low and float(wide.max()) <= high
-    near = ((wide - low).abs() < 0.01) | ((wide - high).abs() < 0.01)
-    return inside and float(near.float().mean()) > 0.5
+    near = ((wide - low).abs() < EDGE) | ((wide - high).abs() < EDGE)
+    return inside and float(near.float().mean()) > AT_EDGES
 
 
 def double_sigmoid(session: Session) -> Iterator[Finding]:
@@ -116,7 +135,7 @@ def double_sigmoid(session: Session) -> Iterator[Finding]:
         raise NotChecked("the loss is no binary cross-entropy with logits")
     every = [m["inputs"].float() for m in met_by_the_loss(session)]
     squeezed = all(float(t.min()) >= 0 and float(t.max()) <= 1 for t in every)
-    if squeezed and (_bounded(session, 0.0, 1.0) or len(every) >= 8):
+    if squeezed and (_bounded(session, 0.0, 1.0) or len(every) >= LEAST_STEPS):
         yield Finding(
             "double-softmax", "error",
             "BCEWithLogitsLoss applies the sigmoid itself and here gets probabilities.",
@@ -133,7 +152,7 @@ def _is_bce_logits(session: Session, met: dict[str, Any]) -> bool:
         values = [float(session.loss(torch.full_like(outputs, z), targets)) for z in (0.0, 1.0)]
         expected = [float(nn.functional.binary_cross_entropy_with_logits(
             torch.full_like(outputs, z), targets)) for z in (0.0, 1.0)]  # fmt: skip
-    return all(abs(a - b) < 1e-4 for a, b in zip(values, expected, strict=True))
+    return all(abs(a - b) < EQUAL for a, b in zip(values, expected, strict=True))
 
 
 def missing_log_softmax(session: Session) -> Iterator[Finding]:
@@ -143,7 +162,7 @@ def missing_log_softmax(session: Session) -> Iterator[Finding]:
     if one["name"] != "nll_loss" or x.dim() < 2:
         raise NotChecked("the loss is no nll_loss")
     off = float((x.exp().sum(1) - 1).abs().max())
-    if off > 0.01:
+    if off > LOG_OFF:
         yield Finding(
             "missing-log-softmax", "error",
             "nll_loss wants log-probabilities; exp(outputs) do not sum to 1, so the loss has no "

@@ -12,12 +12,31 @@ from torch import Tensor
 from course.debug.probes.relation import relate, structure
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.thresholds import NEARLY_ALL, OFTEN, ZERO
 
 MOST_ROWS = 400
 LEARNED, CHANCE = 4.0, 2.0
-"""Standard deviations above permuted labels from which, and below which, labels are (not) told."""
+"""z-scores against permuted labels: above the one labels can be predicted, below the other not."""
 CLUSTERED, SURELY = 0.92, 6.0
 """Ratio of `structure` below which inputs have a structure of their own, and how surely."""
+LEAST_CLUSTERED = 100
+"""Rows from which a structure of the inputs is enough to say it, without the validation data."""
+LEAST_PER_CLASS = 8
+"""Rows per class, on average, below which neither guess has enough to learn a class from."""
+LEAST_AGAIN = 32
+"""Inputs that must come again: `ERRORS` standard errors of a share of so many are 0.35 at most."""
+ERRORS = 4
+"""Standard errors within which an agreement is chance: more comes about once in 30,000 times."""
+DISTINCT = 0.5
+"""Share of distinct labels above which they are numbers, not classes."""
+NEVER_EQUAL = 0.02
+"""Share of equal numbers below which none has stayed with its input."""
+ALL_ALIKE = 0.9
+"""Agreement by chance from which nearly all labels are alike, and agreement shows nothing."""
+LEAST_ROWS = 48
+"""Examples below which a column of a few values may equal a target of a few values by chance."""
+COPIED = 1 - 1e-6
+"""Correlation above which a column is the target: float32 rounds by 1e-7."""
 FIX = "inputs, targets = inputs[order], targets[order]  # one order for both"
 
 
@@ -56,7 +75,7 @@ def shuffled_in_step(session: Session) -> Iterator[Finding]:
         wrong += not any(torch.equal(m, expected) for m in met)
     if seen < 4:
         raise NotChecked("no step gave its inputs and targets on as they came")
-    if wrong >= 0.5 * seen:
+    if wrong >= OFTEN * seen:
         yield Finding(
             "labels-shuffled", "error",
             f"In {wrong} of {seen} steps the loss met the batch's own targets in another order "
@@ -69,16 +88,20 @@ def shuffled_between_epochs(session: Session) -> Iterator[Finding]:
     """The same input has the same label in the next epoch."""
     first, second = (_answers(batches) for batches in session.two_passes)
     common = sorted(set(first) & set(second))
-    if len(common) < 32:
-        raise NotChecked("fewer than 32 inputs come again unchanged in the second epoch")
+    if len(common) < LEAST_AGAIN:
+        raise NotChecked(
+            f"fewer than {LEAST_AGAIN} inputs come again unchanged in the second epoch"
+        )
     a, b = (torch.tensor([answers[row] for row in common]) for answers in (first, second))
     chance = _agreement_by_chance(a)
     agree = float((a == b).double().mean())
-    if a.unique().numel() > 0.5 * len(a):  # numbers, not classes
+    if a.unique().numel() > DISTINCT * len(a):  # numbers, not classes
         chance = float(torch.corrcoef(torch.stack([a, b]))[0, 1].nan_to_num())
-        apart = agree < 0.02 and abs(chance) < 4 / len(a) ** 0.5
+        luck = ERRORS / len(a) ** 0.5
+        apart = agree < NEVER_EQUAL and abs(chance) < luck
     else:
-        apart = chance < 0.9 and agree < chance + 4 * (chance * (1 - chance) / len(a)) ** 0.5
+        luck = ERRORS * (chance * (1 - chance) / len(a)) ** 0.5
+        apart = chance < ALL_ALIKE and agree < chance + luck
     if apart and not _drawn_by_chance(session, a, b):
         yield Finding(
             "labels-shuffled", "error",
@@ -128,7 +151,7 @@ def unrelated(session: Session) -> Iterator[Finding]:
         raise NotChecked("targets are no classes")
     train = _sample(session.epoch.batches, least=96)
     first, second = (_answers(batches) for batches in session.two_passes)
-    if len(set(first) & set(second)) < 0.9 * len(first):
+    if len(set(first) & set(second)) < NEARLY_ALL * len(first):
         raise NotChecked("inputs are augmented: their pixels say little about them")
     found = relate(*train)
     if found.strongest > CHANCE:
@@ -141,7 +164,7 @@ def unrelated(session: Session) -> Iterator[Finding]:
         where = (
             "those of validation do: the training labels were shuffled, or read in another order."
         )
-    elif ratio < CLUSTERED and surely > SURELY and len(train[0]) >= 100:
+    elif ratio < CLUSTERED and surely > SURELY and len(train[0]) >= LEAST_CLUSTERED:
         where = (
             "the inputs have a structure of their own: labels and inputs were probably shuffled, "
             "sorted or joined apart."
@@ -172,7 +195,8 @@ def _sample(batches: list, least: int) -> tuple[Tensor, Tensor]:
         raise NotChecked("targets are no classes")
     y = y.long()
     number, rarest = y.unique().numel(), len(y) / max(1, y.unique().numel())
-    if len(y) < least or not 2 <= number <= 50 or rarest < 8 or not bool(torch.isfinite(x).all()):
+    few = len(y) < least or number < 2 or rarest < LEAST_PER_CLASS
+    if few or not bool(torch.isfinite(x).all()):
         raise NotChecked(f"too few examples a class ({len(y)} of {number})")
     return x, y
 
@@ -185,11 +209,11 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
         raise NotChecked("inputs are not rows of columns with one target each")
     x = torch.cat([x.detach().cpu() for x, _ in pairs]).double()
     y = torch.cat([t.detach().cpu().flatten() for _, t in pairs]).double()
-    if len(y) < 48 or y.unique().numel() < 2 or not bool(torch.isfinite(x).all()):
-        raise NotChecked("fewer than 48 examples, or one answer in all")
+    if len(y) < LEAST_ROWS or y.unique().numel() < 2 or not bool(torch.isfinite(x).all()):
+        raise NotChecked(f"fewer than {LEAST_ROWS} examples, or one answer in all")
     x, y = x - x.mean(0), y - y.mean()
-    told = (x.T @ y).abs() > (1 - 1e-6) * x.norm(dim=0) * y.norm()
-    told = (told & (x.norm(dim=0) > 1e-9)).nonzero()[:, 0].tolist()
+    told = (x.T @ y).abs() > COPIED * x.norm(dim=0) * y.norm()
+    told = (told & (x.norm(dim=0) > ZERO)).nonzero()[:, 0].tolist()
     if told and len(told) < x.shape[1]:
         yield Finding(
             "target-in-inputs", "warning",

@@ -10,10 +10,17 @@ from torch import Tensor
 from course.debug.probes.answers import rows_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.thresholds import CHANGED, OFTEN, PADDED_ROWS
 
 MOST_NUMBERS = 1_000_000
+"""Logits of a step above which their rows are not compared: it costs too much time."""
 MORE = 4
 """Padding added to a batch, in positions."""
+NOT_FOUND = 0.5
+"""Share of the loss's rows that are not among the rows along an axis, from which that axis does
+not hold the classes."""
+BETWEEN = 0.01
+"""Share of the positions where the value of padding may stand between tokens, as a rare token."""
 
 
 def logits_reshaped(session: Session) -> Iterator[Finding]:
@@ -41,7 +48,7 @@ def logits_reshaped(session: Session) -> Iterator[Finding]:
     if not seen:
         raise NotChecked("no cross-entropy over several positions was seen")
     shapes = {"outputs": list(outputs.shape), "into_the_loss": list(logits.shape)}
-    if torn >= 0.5 * seen:
+    if torn >= OFTEN * seen:
         yield Finding(
             "logits-reshaped", "error",
             f"The model gives {list(outputs.shape)} and the loss gets {list(logits.shape)} with "
@@ -49,7 +56,7 @@ def logits_reshaped(session: Session) -> Iterator[Finding]:
             shapes | {"steps": seen, "torn": torn},
             "logits = outputs.transpose(1, 2)  # [B, T, C] to [B, C, T]; reshape moves no axis",
         )  # fmt: skip
-    elif apart >= 0.5 * seen:
+    elif apart >= OFTEN * seen:
         yield Finding(
             "logits-reshaped", "error",
             "Logits and targets are flattened in different orders: most positions meet the target "
@@ -74,7 +81,7 @@ def _orders(logits: Tensor, outputs: Tensor) -> list[Order]:
         moved = outputs.movedim(axis, -1)
         place = {row: i for i, row in enumerate(rows_of(moved.reshape(-1, classes)))}
         order = [place.get(row, -1) for row in rows]
-        if sum(i < 0 for i in order) < 0.5 * len(order):
+        if sum(i < 0 for i in order) < NOT_FOUND * len(order):
             found.append((order, tuple(moved.shape[:-1])))
     return found
 
@@ -105,7 +112,7 @@ def padding(session: Session) -> Iterator[Finding]:
         raise NotChecked("inputs are not rows of token ids")
     value = int(said) if said is not None else 0
     ends = (inputs[:, -1] == value).float().mean()
-    if said is None and not (ends > 0.3 and _only_behind(inputs, value)):
+    if said is None and not (ends > PADDED_ROWS and _only_behind(inputs, value)):
         raise NotChecked('no declared["padding"], and no row ends in zeros')
     before = session.outputs.float()
     longer = torch.nn.functional.pad(inputs, (0, MORE), value=value)
@@ -113,7 +120,7 @@ def padding(session: Session) -> Iterator[Finding]:
     if before.shape != after.shape:
         raise NotChecked("outputs are one row a position")
     change = float((before - after).abs().max()) / (float(before.std()) + 1e-12)
-    if change > 0.01:
+    if change > CHANGED:
         yield Finding(
             "padding-not-masked", "warning" if said is not None else "note",
             f"{MORE} more positions of padding ({value}) change the outputs by {change:.2g} "
@@ -128,4 +135,4 @@ def _only_behind(inputs: Tensor, value: int) -> bool:
     """The value stands behind the other tokens of a row, and hardly between them."""
     pads = inputs == value
     behind = pads.flip(1).int().cumprod(1).flip(1).bool()
-    return float((pads & ~behind).float().mean()) < 0.01 and not bool(behind.all(1).any())
+    return float((pads & ~behind).float().mean()) < BETWEEN and not bool(behind.all(1).any())

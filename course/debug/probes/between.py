@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from course.debug.probes.loop import own_loop
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.thresholds import ENOUGH_STEPS, KEPT
 
 
 def kept_graphs(session: Session) -> Iterator[Finding]:
     """No graph outlives its step."""
     loop = own_loop(session)
     backwards = loop.tape.of("backward")
-    if len(backwards) < 12:
-        raise NotChecked("fewer than 12 backwards")
+    if len(backwards) < ENOUGH_STEPS:
+        raise NotChecked(f"fewer than {ENOUGH_STEPS} backwards")
     alive = loop.alive[-1] if loop.alive else 0
-    if alive >= 0.6 * len(backwards):
+    if alive >= KEPT * len(backwards):
         state = any(e.retained for e in backwards)
         yield Finding(
             "undetached-logging", "error",
@@ -55,8 +56,8 @@ def reseeded(session: Session) -> Iterator[Finding]:
     """Each step draws its own dropout masks."""
     loop = own_loop(session)
     states = loop.rng
-    if loop.unit != "step" or len(states) < 12:
-        raise NotChecked("needs train_step and 12 calls")
+    if loop.unit != "step" or len(states) < ENOUGH_STEPS:
+        raise NotChecked(f"needs train_step and {ENOUGH_STEPS} calls")
     awake = any(any(e.submodes.values()) for e in loop.tape.of("forward"))
     after = states[1:]
     if awake and states[0] != after[0] and len(set(after)) == 1:

@@ -13,6 +13,11 @@ from course.debug.probes.loop import norm, of_optimizer, own_loop, pick, stepper
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Event
+from course.debug.probes.thresholds import LEAST_STEPS, MOST, NEARLY_ALL
+
+THROWN_AWAY = 0.4
+"""Share of the backwards whose gradients nobody used, from which windows are emptied at every
+micro-batch: of whole windows of two that is half, of larger ones more; the last may be cut off."""
 
 
 def clearing(session: Session) -> Iterator[Finding]:
@@ -25,7 +30,7 @@ def clearing(session: Session) -> Iterator[Finding]:
         if any(e.inside_step for e in tape.of("backward")):
             inner = [e for e in tape.of("backward") if e.inside_step]
             dirty = [e for e in inner[1:] if norm(pick(e.before, index)) > 0]
-            if len(inner) >= 4 and len(dirty) >= 0.8 * (len(inner) - 1):
+            if len(inner) >= 4 and len(dirty) >= MOST * (len(inner) - 1):
                 yield _not_cleared(len(dirty), len(inner) - 1, inner, index)
             continue
         seen, left = 0, []
@@ -39,9 +44,10 @@ def clearing(session: Session) -> Iterator[Finding]:
             stale = [i for i in index if _never_cleared(before.gradient[i], since, i)]
             if stale:
                 left.append(len(stale))
-        if seen >= 3 and len(left) >= 0.8 * seen:
+        if seen >= 3 and len(left) >= MOST * seen:
             events = [e for e in tape.of("backward") if "after" in e.info]
-            yield _not_cleared(len(left), seen, events, index, part=median(left) < 0.9 * len(index))
+            part = median(left) < NEARLY_ALL * len(index)
+            yield _not_cleared(len(left), seen, events, index, part=part)
             return
 
 
@@ -92,7 +98,7 @@ def thrown_away(session: Session) -> Iterator[Finding]:
         for a, b in pairwise(events)
     )  # fmt: skip
     backwards = len(loop.tape.of("backward"))
-    if backwards >= 8 and lost >= 0.4 * backwards:
+    if backwards >= LEAST_STEPS and lost >= THROWN_AWAY * backwards:
         yield Finding(
             "grads-cleared-before-step", "error",
             f"{lost} of {backwards} gradients were cleared before any step used them: the window "

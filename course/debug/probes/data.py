@@ -18,6 +18,21 @@ from course.engine.window import ignored_index
 JUDGED = ("one-hot-labels", "label-out-of-range", "non-finite-values")
 """Breaches of the batch contract that are wrong for certain; dtypes and shapes that matter make
 the loop raise, and the range is judged on what the model itself gets."""
+MOST_CLASSES = 1000
+"""Distinct targets above which they are counts or names, not classes."""
+PURE, PURE_BY_CHANCE = 0.6, 0.05
+"""Share of the batches that hold one class, from which the data is sorted (the others hold the
+end of one class and the beginning of the next), and the share below which chance stays."""
+LEAST_LABELS = 64
+"""Labels below which their order may be chance."""
+CHANGES = 0.2
+"""Changes from label to label, as a share of those in a random order, below which one class comes
+in long runs."""
+FEWER = 0.5
+"""Share of the first pass's batches below which the second has run out."""
+OTHER_SCALE, OTHER_MEAN = 1.5, 0.5
+"""Ratio of the standard deviations of two epochs, and distance of the means in deviations, from
+which the stored data has changed: the same rows in another order keep both."""
 
 
 def contract(session: Session) -> Iterator[Finding]:
@@ -121,13 +136,13 @@ def single_class(session: Session) -> Iterator[Finding]:
     if len(sizable) < 4:
         raise NotChecked("fewer than 4 batches of at least 4 examples")
     counts = Counter(torch.cat(sizable).tolist())
-    if not 2 <= len(counts) <= 1000:
+    if not 2 <= len(counts) <= MOST_CLASSES:
         raise NotChecked("one class in all, or no classes")
     pure = sum(len(t.unique()) == 1 for t in sizable) / len(sizable)
     total = sum(counts.values())
     size = min(len(t) for t in sizable)
     by_chance = sum((n / total) ** size for n in counts.values())
-    if pure >= 0.6 and by_chance < 0.05:
+    if pure >= PURE and by_chance < PURE_BY_CHANCE:
         yield Finding(
             "single-class-batches", "error",
             f"{pure:.0%} of the batches hold a single class although the data has {len(counts)}: "
@@ -139,7 +154,8 @@ def single_class(session: Session) -> Iterator[Finding]:
     ordered = torch.cat(targets)
     changes = int((ordered[1:] != ordered[:-1]).sum())
     expected = len(ordered) * (1 - sum((n / total) ** 2 for n in counts.values()))
-    if session.epoch.whole and len(ordered) >= 64 and changes < 0.2 * expected:
+    long = len(ordered) >= LEAST_LABELS and changes < CHANGES * expected
+    if session.epoch.whole and long:
         yield Finding(
             "single-class-batches", "warning",
             "Labels come in long runs of one class: the data is sorted and not shuffled.",
@@ -152,7 +168,7 @@ def second_epoch(session: Session) -> Iterator[Finding]:
     """A second pass gives as many examples, and the data set itself has not changed."""
     passes = [[pair(b) for b in batches] for batches in session.two_passes]
     first, second = session.epoch.batches, passes[1]
-    if len(second) < 0.5 * len(first):
+    if len(second) < FEWER * len(first):
         yield Finding(
             "loader-exhausted", "error",
             "The second pass over the train_loader gives fewer batches than the first.",
@@ -165,7 +181,7 @@ def second_epoch(session: Session) -> Iterator[Finding]:
     if x1.shape == x2.shape and min(spread) > 0:
         ratio = float(max(spread) / min(spread))
         shift = float((x1.mean() - x2.mean()).abs() / max(spread))
-        if ratio > 1.5 or shift > 0.5:
+        if ratio > OTHER_SCALE or shift > OTHER_MEAN:
             yield Finding(
                 "dataset-changes-itself", "error",
                 "The second epoch's inputs have another scale than the first's: the data set "

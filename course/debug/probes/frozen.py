@@ -10,6 +10,10 @@ from torch import Tensor, nn
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_list, same
 
+TRAINS = 0.2
+"""Share of the parameters that train, above which frozen last layers are an oversight: where less
+trains, most of the model is frozen on purpose, as for adapters."""
+
 
 def gets_gradient(session: Session) -> set[int]:
     """Parameters to which some backward of the loop brought a gradient other than zero."""
@@ -48,7 +52,7 @@ def frozen(session: Session) -> Iterator[Finding]:
     total = sum(p.numel() for _, p in named)
     undeclared = [n for n in undeclared if _shapes_outputs(session, session.model, n)]
     last = {n for n, _ in named[-2:]}
-    if undeclared and last & set(undeclared) and 0.2 * total < trainable:
+    if undeclared and last & set(undeclared) and TRAINS * total < trainable:
         yield Finding(
             "frozen-params", "warning",
             f"The last layers do not train: requires_grad is False for {len(undeclared)} "

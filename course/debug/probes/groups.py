@@ -10,6 +10,7 @@ from torch import nn
 from course.debug.probes.frozen import gets_gradient, is_declared_frozen
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_list
+from course.debug.probes.thresholds import OFTEN
 
 FLAT = ("bias", "norm")
 """What `no_weight_decay=True` stands for: biases, and the scales of normalisation layers."""
@@ -92,7 +93,7 @@ def batch_of_one(session: Session) -> Iterator[Finding]:
     alone = [e for e in events if e.inputs.dim() > 1 and len(e.inputs) == 1
              and any(e.submodes.get(n) for n in norms)]  # fmt: skip
     sizes = [len(b[0]) for b in session.epoch.batches if isinstance(b, (list, tuple)) and len(b)]
-    if alone and len(alone) >= 0.5 * len(events):
+    if alone and len(alone) >= OFTEN * len(events):
         yield Finding(
             "batch-of-one", "warning",
             f"Batch norm is trained on batches of a single example ({len(alone)} of "

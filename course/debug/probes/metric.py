@@ -28,6 +28,8 @@ REPEATED = 1e-3
 """Relative difference of two evaluations of one model; kernels that add in any order stay below."""
 PERCENT = 1.0001
 """An accuracy above is one in per cent, or none."""
+ALL_IN_PERCENT = 100
+"""The largest accuracy there is, in per cent."""
 
 
 def which_data(session: Session) -> Iterator[Finding]:
@@ -116,7 +118,7 @@ class Observed:
 
     @property
     def is_no_share(self) -> bool:
-        return self.value < 0 or self.value > 100
+        return self.value < 0 or self.value > ALL_IN_PERCENT
 
 
 @dataclass(frozen=True)

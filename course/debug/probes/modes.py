@@ -12,6 +12,11 @@ from torch import Tensor
 from course.debug.probes.report import Finding
 from course.debug.probes.session import Evaluation, NotChecked, Session, clone
 from course.debug.probes.tape import Event, Tape
+from course.debug.probes.thresholds import KEPT, OFTEN, TINY
+
+ASLEEP = 0.7
+"""Share of the forwards with a graph that are in eval mode, from which training is: the others may
+come before the first `evaluate()`."""
 
 
 def eval_in_training(session: Session) -> Iterator[Finding]:
@@ -27,7 +32,7 @@ def eval_in_training(session: Session) -> Iterator[Finding]:
 def _asleep(events: list[Event]) -> bool:
     sensitive = [e for e in events if e.submodes]
     off = [e for e in sensitive if not e.training and not any(e.submodes.values())]
-    return bool(sensitive) and len(off) >= 0.7 * len(sensitive)
+    return bool(sensitive) and len(off) >= ASLEEP * len(sensitive)
 
 
 def _judge(session: Session, events: list[Event], where: str) -> Iterator[Finding]:
@@ -79,7 +84,7 @@ def train_in_eval(session: Session) -> Iterator[Finding]:
     awake = [e for e in events if any(e.submodes.values())]
     differ = [k for k in seen.first if not close(seen.first[k], seen.second.get(k, math.nan))]
     root_awake = [e for e in awake if e.training]
-    if awake and len(awake) >= 0.5 * len(events):
+    if awake and len(awake) >= OFTEN * len(events):
         repeated = _repeats(events)
         deliberate = not root_awake or repeated
         if deliberate and not seen.buffers_moved:
@@ -159,7 +164,7 @@ def no_grad(session: Session) -> Iterator[Finding]:
         raise NotChecked("evaluate() does not call the model")
     used = seen.tape.of("backward") or seen.tape.of("autograd_grad")
     with_graph = [e for e in outputs if e.graph]
-    if seen.alive >= max(2, 0.6 * len(outputs)):
+    if seen.alive >= max(2, KEPT * len(outputs)):
         yield Finding(
             "undetached-logging", "error",
             f"After evaluate() {seen.alive} of {len(outputs)} graphs are still alive: losses or "
@@ -199,4 +204,4 @@ def changes_model(session: Session) -> Iterator[Finding]:
 def close(a: float, b: float, tolerance: float = 1e-6) -> bool:
     if math.isnan(a) or math.isnan(b):
         return math.isnan(a) and math.isnan(b)
-    return a == b or abs(a - b) <= tolerance * max(1e-12, abs(a), abs(b))
+    return a == b or abs(a - b) <= tolerance * max(TINY, abs(a), abs(b))

@@ -31,6 +31,15 @@ WORDS = (
      "DataLoader(dataset, batch_size, shuffle=True, drop_last=True)"),
     ("backward through the graph a second time", "undetached-logging", "hidden = hidden.detach()"),
 )  # fmt: skip
+LEAST_ROWS = 64
+"""Examples below which a unit may be off by chance: one that is on for every twentieth example is
+off for 64 of them in 4 % of the cases."""
+LEAST_UNITS = 8
+"""Units of a ReLU layer below which it is too narrow for a share."""
+ALIVE = 0.1
+"""Share of the units that are on for some example, below which a layer is dead."""
+LOST = 0.5
+"""Share of gradients that are exactly 0, from which most of them are lost."""
 
 
 def dead_units(session: Session) -> Iterator[Finding]:
@@ -38,11 +47,11 @@ def dead_units(session: Session) -> Iterator[Finding]:
     tape = session.loop.tape
     if not tape.relu_alive:
         raise NotChecked("no ReLU was seen")
-    if tape.relu_rows < 64:
-        raise NotChecked("fewer than 64 examples were seen")
+    if tape.relu_rows < LEAST_ROWS:
+        raise NotChecked(f"fewer than {LEAST_ROWS} examples were seen")
     for name, alive in tape.relu_alive.items():
         share = float(alive.float().mean())
-        if alive.numel() >= 8 and share < 0.1:
+        if alive.numel() >= LEAST_UNITS and share < ALIVE:
             yield Finding(
                 "dead-relu", "error",
                 f"{1 - share:.0%} of the units of {name} are 0 for every example seen: they get no "
@@ -92,7 +101,7 @@ def underflow(session: Session) -> Iterator[Finding]:
         session.plain_step(clone(session.epoch.batches[0]))
     in_float32 = share_of_zeros(whole.of("backward")[0].info["after"])
     lost = median(shares)
-    if lost > 0.5 and lost > 2 * in_float32:
+    if lost > LOST and lost > 2 * in_float32:
         yield Finding(
             "fp16-underflow", "error",
             f"{lost:.0%} of the gradients are exactly 0 after passing through float16, and "

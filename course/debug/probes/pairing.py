@@ -10,6 +10,21 @@ from torch import Tensor, nn
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.thresholds import CHANGED, ENOUGH_STEPS, ROUNDED, TINY, ZERO
+
+MIXED = 1e-5
+"""Change of one row's gradient over the largest of all rows, above which other rows' targets take
+part in it: rounding of float32 is a hundred times less."""
+COSTS = 1e-3
+"""Loss of outputs that are 1 off their targets, above which it grows with the distance."""
+NOISE = 1e-4
+"""Relative difference of two calls with the same inputs, above which the model draws at random:
+`CHANGED` stays a hundred times above."""
+SPREAD = 1e-6
+"""Spread of the outputs over the examples, over their size, that rounding alone makes."""
+LEAST_SIZE = 1e-6
+"""Size of outputs below which they are taken as so large: of outputs near 0 a relative spread says
+nothing."""
 
 
 def met_by_the_loss(session: Session) -> list[dict[str, Any]]:
@@ -63,7 +78,7 @@ def _mixes_rows(session: Session, outputs: Tensor, targets: Tensor) -> bool:
             loss = session.loss(leaf, other.to(targets.dtype))
             grads.append(torch.autograd.grad(loss, leaf)[0].flatten())
     change = (grads[0] - grads[1]).abs()
-    return bool(change[0] > 1e-5 * change.max().clamp_min(1e-12) and change[0] > 1e-9)
+    return bool(change[0] > MIXED * change.max().clamp_min(TINY) and change[0] > ZERO)
 
 
 def classes_as_numbers(session: Session) -> Iterator[Finding]:
@@ -86,7 +101,7 @@ def classes_as_numbers(session: Session) -> Iterator[Finding]:
             "loss = F.cross_entropy(logits, targets)",
         )  # fmt: skip
     elif a.dim() == 2 and a.shape[1] > 1 and a.shape == b.shape and one_hot_like(b):
-        softmaxed = bool((a >= 0).all()) and float((a.sum(1) - 1).abs().max()) < 1e-3
+        softmaxed = bool((a >= 0).all()) and float((a.sum(1) - 1).abs().max()) < ROUNDED
         yield Finding(
             "mse-for-classes", "note" if softmaxed else "warning",
             "Classes are learned with a squared distance to one-hot rows; confident mistakes get "
@@ -109,7 +124,7 @@ def _zero_at_target(session: Session, outputs: Tensor, targets: Tensor) -> bool:
             near, far = (float(session.loss(exact + d, targets)) for d in (0.0, 1.0))
         except NotChecked:
             return False
-    return abs(near) < 1e-9 and far > 1e-3
+    return abs(near) < ZERO and far > COSTS
 
 
 def rows_mixed(session: Session) -> Iterator[Finding]:
@@ -128,12 +143,12 @@ def rows_mixed(session: Session) -> Iterator[Finding]:
     again = session.predict(inputs)
     scale = float(outputs.float().abs().mean()) + 1e-12
     noise = float((outputs - again).float().abs().max()) / scale
-    if noise > 1e-4:
+    if noise > NOISE:
         raise NotChecked("outputs differ from call to call")
     if sum(map(len, parts)) != size:
         raise NotChecked("outputs are not one row an example")
     change = float((outputs - torch.cat(parts)).float().abs().max()) / scale
-    if change > 1e-2:
+    if change > CHANGED:
         yield Finding(
             "rows-mixed", "warning",
             "An example's output changes with the other examples of its batch, also in eval mode: "
@@ -154,14 +169,14 @@ def reads_inputs(session: Session) -> Iterator[Finding]:
     if loop.error is not None:
         raise NotChecked("the loop raised")
     events = [e for e in loop.tape.of("output") if e.output is not None]
-    if len(events) < 12 or not inputs.is_floating_point() or len(inputs) < 4:
+    if len(events) < ENOUGH_STEPS or not inputs.is_floating_point() or len(inputs) < 4:
         raise NotChecked("too few steps or no floating-point inputs")
     last = events[-1].output.float()
     if last.dim() < 1 or len(last) < 4:
         raise NotChecked("outputs are not one row an example")
     spread = float((last - last.mean(0)).abs().max())
     size = float(last.abs().max())
-    if spread <= 1e-6 * max(size, 1e-6):
+    if spread <= SPREAD * max(size, LEAST_SIZE):
         yield Finding(
             "inputs-ignored", "warning",
             "Every example gets the same output: what the model reads never reaches its end.",

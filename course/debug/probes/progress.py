@@ -10,8 +10,13 @@ import torch
 from course.debug.probes.loop import own_loop
 from course.debug.probes.report import Finding
 from course.debug.probes.session import STEPS, NotChecked, Session, clone, pair
+from course.debug.probes.thresholds import ENOUGH_STEPS, LEAST_STEPS, NEARLY_ALL
 
 RISEN, FALLEN = 1.05, 0.97
+"""Ratios of the loss after some steps to that before: above the one the user's steps raise it,
+below the other plain steps bring it down."""
+RISEN_BY = 0.02
+"""What a loss must have risen by as well: near 0 any step multiplies it."""
 LOOKED_AT = 4
 """Batches on which the loss is compared."""
 
@@ -20,12 +25,12 @@ def undone(session: Session) -> Iterator[Finding]:
     """A step starts from the weights that the one before it left."""
     tape = own_loop(session).tape
     steps, stepped = tape.of("step"), tape.of("stepped")
-    if len(steps) < 8 or any(e.has_closure for e in steps):
-        raise NotChecked("fewer than 8 steps, or steps with a closure")
+    if len(steps) < LEAST_STEPS or any(e.has_closure for e in steps):
+        raise NotChecked(f"fewer than {LEAST_STEPS} steps, or steps with a closure")
     first = steps[0].weights
     again = sum(all(map(torch.equal, first, e.weights)) for e in steps[1:])
     moved = sum(not all(map(torch.equal, first, e.weights)) for e in stepped)
-    if again >= 0.9 * (len(steps) - 1) and moved >= 0.9 * len(steps):
+    if again >= NEARLY_ALL * (len(steps) - 1) and moved >= NEARLY_ALL * len(steps):
         yield Finding(
             "updates-undone", "error",
             f"{again + 1} of {len(steps)} steps start from the very same weights: what the step "
@@ -42,7 +47,7 @@ def downhill(session: Session) -> Iterator[Finding]:
     something of its own.
     """
     loop = own_loop(session)
-    if loop.unit != "step" or len(loop.losses) < 12 or len(session.optimizers) > 1:
+    if loop.unit != "step" or len(loop.losses) < ENOUGH_STEPS or len(session.optimizers) > 1:
         raise NotChecked("needs train_step and one optimizer")
     first = _loss_in_train_mode(session)
     if not math.isclose(abs(loop.losses[0]), abs(first), rel_tol=0.01, abs_tol=1e-4):
@@ -50,7 +55,7 @@ def downhill(session: Session) -> Iterator[Finding]:
     if session.is_spent(0.6):
         raise NotChecked("the budget of forwards is spent")
     before, after = _compared(session, session.setup.train_step, len(loop.losses))
-    if not after > RISEN * before + 0.02:
+    if not after > RISEN * before + RISEN_BY:
         return
     _, plainly = _compared(session, session.plain_step, len(loop.losses))
     if not plainly < FALLEN * before:

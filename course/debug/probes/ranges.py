@@ -17,6 +17,9 @@ LARGER = 4.0
 """Outputs so many times larger than for normalised inputs are too large."""
 FLAT = 5.0
 """Beyond it the slope of tanh is under 0.0002, that of the sigmoid under 0.007."""
+SATURATED, MILD = 0.5, 0.2
+"""Shares of flat units: above the one for the inputs as they are and below the other for the same
+inputs normalised, it is their range that saturates a layer."""
 BOUNDED = (nn.Tanh, nn.Sigmoid)
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
@@ -36,7 +39,7 @@ def unnormalised(session: Session) -> Iterator[Finding]:
     if raw.dim() < 1:
         raise NotChecked("outputs are not numbers")
     ratio = float(raw.std() / mild.std().clamp_min(1e-12))
-    saturated = flat > 0.5 and flat_mild < 0.2
+    saturated = flat > SATURATED and flat_mild < MILD
     if ratio > LARGER or saturated:
         yield Finding(
             "range-not-normalised", "warning",

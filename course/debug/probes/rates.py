@@ -11,8 +11,28 @@ import torch
 from course.debug.probes.loop import norm
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
+from course.debug.probes.thresholds import LEAST_STEPS, MOST, ZERO
 
 FIT_STEPS = 12
+"""Steps on one batch over which a loss is seen to rise or fall."""
+RISES, RISES_BY = 1.5, 0.1
+"""Times the first loss, and so much more, that each of the last four exceeds where the rate is too
+large: near 0 any step multiplies a loss."""
+LEAPS = 20
+"""Times the first loss, and 1 more, that some loss exceeds where it was thrown up and came back."""
+CALM, LEAPS_LESS = 1.05, 5
+"""Times the first loss that the mean of the user's last four losses, and (`RISES_BY` more) the
+largest of all, stay below where the user's own steps are in order."""
+GENTLE, BOLD = 0.98, 0.97
+"""Last loss over the first, below which a rate divided by ten or more, or multiplied by a hundred
+or more, brings the loss down."""
+FALLS = 0.995
+"""The same of the rate as it is: one that takes even half a per cent off is not too small."""
+WARMING_UP = 0.2
+"""Share of its peak below which a rate is in its warm-up."""
+BARELY_MOVED = 2e-4
+"""Movement of the weights over their size, after all steps that were watched: a single step of a
+usual rate moves them by about 1e-3."""
 
 
 def fit(session: Session, factor: float) -> list[float]:
@@ -45,18 +65,18 @@ def too_large(session: Session) -> Iterator[Finding]:
     losses = fit(session, 1.0)
     if not math.isfinite(losses[0]):
         raise NotChecked("the first loss is not finite")
-    high = not math.isfinite(losses[-1]) or min(losses[-4:]) > 1.5 * abs(losses[0]) + 0.1
-    stuck = len(losses) == FIT_STEPS and max(losses) > 20 * abs(losses[0]) + 1
+    high = not math.isfinite(losses[-1]) or min(losses[-4:]) > RISES * abs(losses[0]) + RISES_BY
+    stuck = len(losses) == FIT_STEPS and max(losses) > LEAPS * abs(losses[0]) + 1
     if not (high or stuck):
         return
     own = [v for v in session.loop.losses if math.isfinite(v)] if not session.loop.own else []
-    if len(own) >= 8 and len(own) == len(session.loop.losses):
-        calm = sum(own[-4:]) / 4 < 1.05 * max(own[0], 1e-9) and max(own) < 5 * abs(own[0]) + 0.1
-        if calm:
+    if len(own) >= LEAST_STEPS and len(own) == len(session.loop.losses):
+        calm = sum(own[-4:]) / 4 < CALM * max(own[0], ZERO)
+        if calm and max(own) < LEAPS_LESS * abs(own[0]) + RISES_BY:
             raise NotChecked("the user's own steps keep the loss in bounds")
     for factor in (0.1, 0.01, 0.001):
         gentle = fit(session, factor)
-        if math.isfinite(gentle[-1]) and gentle[-1] < 0.98 * losses[0]:
+        if math.isfinite(gentle[-1]) and gentle[-1] < GENTLE * losses[0]:
             lr = float(session.optimizers[0].param_groups[0]["lr"])
             yield Finding(
                 "lr-too-large", "error",
@@ -79,23 +99,23 @@ def too_small(session: Session) -> Iterator[Finding]:
     groups = session.optimizers[0].param_groups
     lr = max(float(g["lr"]) for g in groups)
     peak = max(float(g.get("initial_lr", g["lr"])) for g in groups)
-    if session.setup.scheduler is not None and (lr < 0.2 * peak or lr == 0):
+    if session.setup.scheduler is not None and (lr < WARMING_UP * peak or lr == 0):
         raise NotChecked("the schedule starts low")
     loop = session.loop
-    if len(loop.tape.of("stepped")) < 8:
-        raise NotChecked("fewer than 8 updates")
+    if len(loop.tape.of("stepped")) < LEAST_STEPS:
+        raise NotChecked(f"fewer than {LEAST_STEPS} updates")
     moved = norm([b - a for a, b in zip(loop.start, loop.end, strict=True)])
     size = norm(list(loop.start))
-    if moved > 2e-4 * size or any(norm(e.gradient) == 0 for e in loop.tape.of("step")[:4]):
+    if moved > BARELY_MOVED * size or any(norm(e.gradient) == 0 for e in loop.tape.of("step")[:4]):
         return
     if lr > 0 and type(session.setup.scheduler).__name__ in ("OneCycleLR", "LambdaLR", "CyclicLR"):
         raise NotChecked("the schedule starts low")
     plain = fit(session, 1.0)
-    if plain[-1] < 0.995 * plain[0]:
+    if plain[-1] < FALLS * plain[0]:
         return
     for factor in (100.0, 1e4, 1e6, 1e8):
         bold = fit(session, factor) if lr > 0 else None
-        if bold is None or (math.isfinite(bold[-1]) and bold[-1] < 0.97 * bold[0]):
+        if bold is None or (math.isfinite(bold[-1]) and bold[-1] < BOLD * bold[0]):
             yield Finding(
                 "lr-too-small", "warning",
                 f"{len(loop.tape.of('stepped'))} updates at lr {lr:g} move the weights by "
@@ -135,7 +155,7 @@ def start(session: Session) -> Iterator[Finding]:
         fresh = float(session.loss(session.call_model(inputs), targets))
     ratios = [a / b for a, b in zip(before, anew, strict=True) if b > 0]
     grown = sum(ratio > GROWN for ratio in ratios)
-    if first > WORSE * fresh and grown >= 0.8 * len(ratios):
+    if first > WORSE * fresh and grown >= MOST * len(ratios):
         yield Finding(
             "bad-start", "warning",
             f"The first loss is {first:.3g}; guessing costs {guess:.3g}, and the same layers "

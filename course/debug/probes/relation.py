@@ -13,6 +13,8 @@ from torch import Tensor
 
 MOST_COLUMNS = 512
 PERMUTATIONS, SHUFFLES = 60, 8
+VARIES = 1e-6
+"""Standard deviation of a column above which it is not constant."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _standard(inputs: Tensor) -> Tensor:
     """Columns of mean 0 and standard deviation 1; of very many, some evenly spaced ones."""
     x = inputs[:, :: -(-inputs.shape[1] // MOST_COLUMNS)].float()
     std = x.std(0)
-    return ((x - x.mean(0)) / std.clamp_min(1e-9))[:, std > 1e-6]
+    return ((x - x.mean(0)) / std.clamp_min(1e-9))[:, std > VARIES]
 
 
 def _nearest(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,8 @@ from course.tables import code, html_table, listing
 
 LATER = " " * 6
 """What the further lines of a finding begin with."""
+LONGEST = 60
+"""Letters of a value in a finding; what is longer is cut."""
 
 Severity = Literal["error", "warning", "note"]
 SPENT = "the budget of forwards is spent"
@@ -148,6 +150,6 @@ def _what_is_needed(reason: str) -> str | None:
 
 
 def short(value: Any) -> str:
-    """A number with four digits; anything else cut at sixty letters."""
+    """A number with four digits; anything else cut at `LONGEST` letters."""
     text = f"{value:.4g}" if isinstance(value, float) else json.dumps(json_ready(value))
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

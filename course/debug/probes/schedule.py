@@ -9,6 +9,13 @@ from course.data.loading import length_of
 from course.debug.probes.loop import own_loop
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.thresholds import LEAST_STEPS, MOST
+
+SELDOM = 0.5
+"""Scheduler steps per update below which a schedule that counts updates falls behind."""
+NEARLY_TWICE = 1.8
+"""Scheduler steps per update from which they come with every micro-batch: two at least, and fewer
+where the last window is cut off."""
 
 
 def schedule(session: Session) -> Iterator[Finding]:
@@ -22,7 +29,7 @@ def schedule(session: Session) -> Iterator[Finding]:
     unit = str(session.declared.get("scheduler_unit", "")).lower()
     fix = "optimizer.step()\nscheduler.step()  # in the unit in which T_max or step_size counts"
     counted = unit in ("batch", "update", "step", "iteration")
-    if counted and 0 < len(ticks) < 0.5 * len(steps) and len(steps) >= 8:
+    if counted and 0 < len(ticks) < SELDOM * len(steps) and len(steps) >= LEAST_STEPS:
         yield Finding(
             "scheduler-misplaced", "error",
             f"The schedule counts in {unit}s and is stepped {len(ticks)} times in {len(steps)} "
@@ -31,7 +38,7 @@ def schedule(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
         return
     if not ticks:
-        if loop.unit == "step" and unit in ("batch", "update", "step", "iteration") and steps:
+        if loop.unit == "step" and counted and steps:
             yield Finding(
                 "scheduler-misplaced", "error",
                 f"The schedule counts in {unit}s and is never stepped in {len(steps)} updates.",
@@ -48,23 +55,28 @@ def schedule(session: Session) -> Iterator[Finding]:
             {"updates_before": 0}, fix,
         )  # fmt: skip
         return
-    if len(ticks) >= 1.8 * len(steps) and len(steps) >= 2 and unit not in ("micro", "micro-batch"):
+    yield from _too_often(session, len(ticks), len(steps), unit, fix)
+
+
+def _too_often(session: Session, ticks: int, steps: int, unit: str, fix: str) -> Iterator[Finding]:
+    """A schedule stepped by micro-batch, or by batch where it counts epochs."""
+    if ticks >= NEARLY_TWICE * steps and steps >= 2 and unit not in ("micro", "micro-batch"):
         yield Finding(
             "scheduler-misplaced", "warning",
-            f"{len(ticks)} scheduler steps for {len(steps)} updates: it counts micro-batches.",
-            {"scheduler_steps": len(ticks), "updates": len(steps)}, fix,
+            f"{ticks} scheduler steps for {steps} updates: it counts micro-batches.",
+            {"scheduler_steps": ticks, "updates": steps}, fix,
         )  # fmt: skip
         return
-    per_batch = len(ticks) >= 0.8 * len(steps) and len(ticks) >= 4
+    per_batch = ticks >= MOST * steps and ticks >= 4
     length = length_of(session.setup.train_loader)
-    if unit == "epoch" and per_batch and (length or 9) > 1:
+    if unit == "epoch" and per_batch and length != 1:
         yield Finding(
             "scheduler-misplaced", "error",
             "The schedule counts in epochs and is stepped after every batch.",
-            {"scheduler_steps": len(ticks), "updates": len(steps)}, fix,
+            {"scheduler_steps": ticks, "updates": steps}, fix,
         )  # fmt: skip
     elif per_batch and not unit and length and length > 1:
-        yield from _too_short(scheduler, length, len(ticks), fix)
+        yield from _too_short(session.setup.scheduler, length, ticks, fix)
 
 
 def _too_short(scheduler: object, length: int, ticks: int, fix: str) -> Iterator[Finding]:

@@ -28,8 +28,7 @@ from course.state.nested import moved, tensors_in
 
 STEPS = 24
 """Steps of the user's loop that are watched: whole windows of 2, 3, 4, 6 or 8 micro-batches."""
-MAX_BATCHES = 64
-MAX_NUMBERS = 32_000_000
+MAX_BATCHES, MAX_NUMBERS = 64, 32_000_000
 """Batches, and numbers in them, that are read of a loader: at most 128 MB are kept."""
 FORWARDS = 600
 """Forwards of the model after which a diagnosis starts no further experiment; the sound set-ups of

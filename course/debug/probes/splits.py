@@ -24,6 +24,7 @@ ALARMING_P = 1e-6
 EXPECTED_ROWS = 10
 """Rows of a class that a side should hold by the other's share before their absence is an alarm."""
 MOST_CLASSES = 200
+"""Classes above which a validation set may lack some by chance."""
 LEAST_VALIDATION = 20
 """Validation rows below which nothing is said about their classes."""
 SCALE_RATIO, MEAN_SHIFT = 2.0, 1.0
@@ -33,6 +34,7 @@ stay below 1.24 and 0.07."""
 SURELY_SHIFTED = 5.0
 """The ratio (or twice the distance) that no honest difference between two samples reaches."""
 LEAST_INPUTS = 16
+"""Rows per side below which their means and standard deviations say little."""
 ROWS_COMPARED = 400
 """Rows per side for near copies: a whole comparison costs more than the steps that are watched."""
 

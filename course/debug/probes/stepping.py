@@ -11,6 +11,17 @@ from course.debug.probes.loop import norm, of_optimizer, own_loop, pick, stepper
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Tape
+from course.debug.probes.thresholds import LEAST_STEPS, MOST, NEARLY_ALL
+
+LEAST_REBUILT = 5
+"""Optimizers that nobody handed in and that made steps, from which they are rebuilt: a few may be
+a program's own, e.g. one per network."""
+NEGATED = 0.95
+"""Share of the backwards on minus the loss: one of 24 may be on something else."""
+LEAST_LOSS = 1e-6
+"""Loss below which it and its negative are the same but for rounding."""
+OPPOSITE = 1e-5
+"""Relative distance from minus the loss that is rounding of float32."""
 
 
 def erased(session: Session) -> Iterator[Finding]:
@@ -27,7 +38,7 @@ def erased(session: Session) -> Iterator[Finding]:
                 continue
             seen += 1
             lost += norm(pick(step.gradient, index)) == 0
-        if seen >= 3 and lost >= 0.9 * seen and not _steps_late(tape):
+        if seen >= 3 and lost >= NEARLY_ALL * seen and not _steps_late(tape):
             yield Finding(
                 "grads-cleared-before-step", "error",
                 f"In {lost} of {seen} updates the gradients were cleared between backward and "
@@ -59,7 +70,7 @@ def _steps_late(tape: Tape) -> bool:
             seen += 1
             late += state == "fs"
             state += "b"
-    return seen >= 3 and late >= 0.8 * seen
+    return seen >= 3 and late >= MOST * seen
 
 
 def stepping(session: Session) -> Iterator[Finding]:
@@ -67,7 +78,7 @@ def stepping(session: Session) -> Iterator[Finding]:
     loop = own_loop(session)
     tape = loop.tape
     steps, backwards = tape.of("step"), tape.of("backward")
-    if not steps and len(backwards) >= 8:
+    if not steps and len(backwards) >= LEAST_STEPS:
         accumulate = int(session.declared.get("accumulate", 1) or 1)
         if accumulate <= len(backwards):
             moved = any(not torch.equal(a, b) for a, b in zip(loop.start, loop.end, strict=False))
@@ -79,7 +90,7 @@ def stepping(session: Session) -> Iterator[Finding]:
                     "optimizer.step()  # after loss.backward()",
                 )  # fmt: skip
         return
-    if not backwards and len(tape.of("forward")) >= 8 and not tape.of("autograd_grad"):
+    if not backwards and len(tape.of("forward")) >= LEAST_STEPS and not tape.of("autograd_grad"):
         yield Finding(
             "no-backward", "error",
             "Forwards and no backward: no gradient is ever made.",
@@ -89,7 +100,7 @@ def stepping(session: Session) -> Iterator[Finding]:
         return
     steppers = steppers_of(tape)
     strange = [o for o in steppers if all(o is not own for own in session.optimizers)]
-    if len(strange) >= 5 and len(strange) >= 0.8 * len(steps):
+    if len(strange) >= LEAST_REBUILT and len(strange) >= MOST * len(steps):
         yield Finding(
             "optimizer-rebuilt", "error",
             "Every step is made by a new optimizer: momentum and Adam's moments start from zero "
@@ -112,9 +123,9 @@ def uphill(session: Session) -> Iterator[Finding]:
             value = event.value
         elif event.kind == "backward" and math.isfinite(value):
             seen += 1
-            negated += value > 1e-6 and abs(event.loss + value) < 1e-5 * abs(value)
+            negated += value > LEAST_LOSS and abs(event.loss + value) < OPPOSITE * abs(value)
             value = math.nan
-    if seen >= 8 and negated >= 0.95 * seen:
+    if seen >= LEAST_STEPS and negated >= NEGATED * seen:
         yield Finding(
             "loss-negated", "warning",
             f"In {negated} of {seen} steps minus the loss went backward: the optimizer makes the "

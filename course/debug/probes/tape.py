@@ -35,6 +35,8 @@ from course.state.nested import tensors_in
 MAX_NUMBERS = 1_000_000
 MAX_NODES = 20_000
 """Nodes of a graph that are walked to see which losses take part in it."""
+LEAST_SAMPLED = 10
+"""Numbers that sampling must leave of a parameter: of a smaller one every number is read."""
 LOSSES = {
     F.cross_entropy: "cross_entropy",
     F.nll_loss: "nll_loss",
@@ -410,7 +412,7 @@ def _watched_parameters(model: nn.Module, optimizers: list[Any]) -> list[Tensor]
 def _strides(parameters: list[Tensor]) -> list[int]:
     total = sum(p.numel() for p in parameters)
     stride = max(1, total // MAX_NUMBERS)
-    return [stride if p.numel() > 10 * stride else 1 for p in parameters]
+    return [stride if p.numel() > LEAST_SAMPLED * stride else 1 for p in parameters]
 
 
 def _sample(tensor: Tensor, stride: int) -> Tensor:
