@@ -38,6 +38,8 @@ WATCHABLE = (
     accumulation.accumulation, schedule.schedule, modes.eval_in_training,
     structure.membership, loss.broadcast, numbers.finite, numbers.dead_units,
 )  # fmt: skip
+LEAST_EVERY = 10
+"""Updates from one look to the next, at least: 4 of them are looked at."""
 
 
 class watch:
@@ -64,8 +66,10 @@ class watch:
         every: int = 2000,
         declared: dict[str, Any] | None = None,
     ) -> None:
-        if every < 10:
-            raise ValueError(f"every = {every}: watching costs too much below 10. Try 2000.")
+        if every < LEAST_EVERY:
+            raise ValueError(
+                f"every = {every}: watching costs too much below {LEAST_EVERY}. Try 2000."
+            )
         self.model, self.every, self.first = model, every, first
         self.setup = Setup(
             model=model, loss_fn=_no_loss, optimizer=optimizer, train_loader=(),

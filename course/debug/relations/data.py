@@ -22,6 +22,13 @@ ITEMS = 16
 """Items of a data set that are asked for twice."""
 LEAST_SAME = 8
 """Steps in a row on one batch before it is more than a coincidence of two epochs' ends."""
+BYTE = 256
+"""Values of a byte: its arithmetic is modulo so many."""
+WHOLE = 0.01
+"""Distance from a whole number that rounding stays below: a byte over 255 in float32 comes back to
+2e-5."""
+MOST_PARTS = 64
+"""Entries of a list up to which each is searched: a longer one is a list of examples."""
 
 
 def stored(session: Session) -> Iterator[Finding]:
@@ -113,9 +120,9 @@ def _wraps(raw: Tensor, items: list[list[Tensor]]) -> float:
         rows = torch.stack([g.flatten().double() for g in given])
         for scale in (1.0, 255.0):
             less = raw.reshape(len(raw), -1).double() - scale * rows
-            whole = bool((less - less.round()).abs().max() < 0.01)
+            whole = bool((less - less.round()).abs().max() < WHOLE)
             less = less.round()
-            constant = bool((less % 256 == less[:1] % 256).all())
+            constant = bool((less % BYTE == less[:1] % BYTE).all())
             jumps = (less != less.median(0).values).double().mean()
             if whole and constant and float(jumps) > 0:
                 return float((less < 0).double().mean())
@@ -210,7 +217,7 @@ def _storage(data: Any, path: str = "dataset", depth: int = 3) -> Iterator[tuple
     elif isinstance(data, dict) and depth:
         for key, value in data.items():
             yield from _storage(value, f"{path}[{key!r}]", depth - 1)
-    elif isinstance(data, (list, tuple)) and depth and len(data) <= 64:
+    elif isinstance(data, (list, tuple)) and depth and len(data) <= MOST_PARTS:
         for number, value in enumerate(data):
             yield from _storage(value, f"{path}[{number}]", depth - 1)
     elif depth and hasattr(data, "__dict__") and hasattr(data, "__getitem__"):

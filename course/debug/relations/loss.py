@@ -9,14 +9,13 @@ from torch import Tensor
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.thresholds import ROUNDED
 from course.debug.relations.program import SAME, changed, close, far, program_of
 from course.state.nested import tensors_in
 
 ELEMENTWISE = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 EXACT = 1e-5
 """Relative change of a loss whose terms are only added in another order."""
-ROUNDED = 1e-3
-"""Distance from 0 or 1 of a sum of shares in half precision."""
 RARER, HEAVIER = 1.5, 1.2
 """Ratios of two classes' frequencies, and of their weights, from which their order means something:
 rounding and smoothed counts stay below."""

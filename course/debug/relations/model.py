@@ -15,6 +15,7 @@ from torch.utils.data import RandomSampler
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.thresholds import PADDED_ROWS
 from course.debug.relations.program import Call, Program, changed, far, program_of
 from course.state.nested import tensors_in
 
@@ -255,7 +256,8 @@ def _padding_of(batch: Any) -> Tensor | None:
         ends = t[:, -1]
         value, counts = ends.unique(return_counts=True)
         padding = t == value[counts.argmax()]
-        if float(counts.max()) > 0.3 * len(t) and t.unique().numel() > 4 and _only_behind(padding):
+        often = float(counts.max()) > PADDED_ROWS * len(t)
+        if often and t.unique().numel() > 4 and _only_behind(padding):
             return padding
     return None
 

@@ -22,6 +22,8 @@ from course.state.nested import cloned, mapped, tensors_in
 SAME = 1e-4
 """Change of an output, in its own standard deviations, that float32 makes by another order of
 summing (up to 2e-6 on the sound programs of the tests) stays well below."""
+LEAST_LOSS = 1e-6
+"""Losses below are compared as if they were so large: near 0 rounding is no small part of them."""
 
 
 @dataclass
@@ -190,7 +192,7 @@ def far(one: list[Tensor], other: list[Tensor]) -> float:
 
 def close(a: float, b: float, tolerance: float = SAME) -> bool:
     """Whether two losses are equal but for rounding."""
-    return abs(a - b) <= tolerance * max(abs(a), abs(b), 1e-6)
+    return abs(a - b) <= tolerance * max(abs(a), abs(b), LEAST_LOSS)
 
 
 @contextlib.contextmanager

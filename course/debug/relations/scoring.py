@@ -7,15 +7,19 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from course.debug.probes.metric import PERCENT
 from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.thresholds import YES
 
 OFF = 0.05
 """Distance of an accuracy from every way of averaging it that we know: further away it counts
 something else. Top-k and balanced accuracies are not judged: their names say so."""
 SAME_RATE = 0.002
-"""Distance of two accuracies that print alike; a tenth of it is rounding."""
+"""Distance of two accuracies that print alike."""
+ROUNDING = SAME_RATE / 10
+"""Distance of two that are the same but for the digits that are printed."""
 RIGHT = {"cross_entropy", "bce_with_logits", "binary_cross_entropy"}
 OTHER_WORDS = ("top", "balanced", "macro", "class", "train", "f1", "iou", "seq", "exact")
 
@@ -37,11 +41,11 @@ def accuracy(session: Session) -> Iterator[Finding]:
         raise NotChecked("targets are not class indices")
     known = _ways(hits)
     logits = [e for e in losses if e.name == "bce_with_logits"]
-    halves = _ways([(e.inputs > 0.5) == (e.targets > 0.5) for e in logits]) if logits else []
+    halves = _ways([(e.inputs > YES) == (e.targets > YES) for e in logits]) if logits else []
     for name, value in named.items():
-        value = value / 100 if value > 1.0001 else value
+        value = value / 100 if value > PERCENT else value
         near = min(abs(value - k) for k in known)
-        taken = near > SAME_RATE and any(abs(value - k) < SAME_RATE / 10 for k in halves)
+        taken = near > SAME_RATE and any(abs(value - k) < ROUNDING for k in halves)
         if (near > OFF and value > 0 and not in_pairs) or taken:
             yield Finding(
                 "metric-wrong", "warning",
@@ -73,9 +77,9 @@ def _ways(hits: list[Tensor]) -> list[float]:
 def _hits(name: str, outputs: Tensor, targets: Tensor) -> Tensor | None:
     """Which counted targets are answered right; None where there are no classes."""
     if name != "cross_entropy":
-        limit = 0.0 if name == "bce_with_logits" else 0.5
+        limit = 0.0 if name == "bce_with_logits" else YES
         same = outputs.shape == targets.shape
-        return (outputs > limit) == (targets > 0.5) if same else None
+        return (outputs > limit) == (targets > YES) if same else None
     if targets.is_floating_point() or outputs.dim() != targets.dim() + 1:
         return None
     counted = targets >= 0

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from course.debug.probes.frozen import gets_gradient, is_declared_frozen
 from course.debug.probes.report import Finding
 from course.debug.probes.session import STEPS, NotChecked, Session, clone
+from course.debug.probes.thresholds import OFTEN
 from course.debug.relations.program import Program, close, program_of
 from course.state.snapshot import reached
 
@@ -22,6 +23,8 @@ MOST_NUDGED = 4
 SLOW = 0.5
 """An average that goes more than half of the way to the weights in one step is none. Warm-ups such
 as min(decay, (1 + step) / (10 + step)) are below it from the eighth step on."""
+COPIES = 0.999
+"""Share of the way from which the second model is a copy, e.g. a target network, not a mean."""
 
 
 def silent(session: Session) -> Iterator[Finding]:
@@ -57,7 +60,7 @@ def silent(session: Session) -> Iterator[Finding]:
             )  # fmt: skip
             return
     unused = [e for e in session.loop.tape.of("loss") if e.info.get("unused")]
-    if len(unused) >= 0.5 * len(session.loop.losses) > 1:
+    if len(unused) >= OFTEN * len(session.loop.losses) > 1:
         yield Finding(
             "frozen-params", "warning",
             f"{quiet[0]} gets no gradient, and a {unused[0].name} that is computed in every step "
@@ -137,7 +140,7 @@ def average(session: Session) -> Iterator[Finding]:
         way = (model - old).norm()
         went = float((new - old).norm() / way.clamp_min(1e-12))
         straight = torch.allclose(new, old + went * (model - old), atol=1e-5, rtol=1e-4)
-        if way > 0 and straight and SLOW < went < 0.999:
+        if way > 0 and straight and SLOW < went < COPIES:
             yield Finding(
                 "ema-decay", "warning",
                 f"The average of the weights goes {went:.0%} of the way to them in each step: "

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course.debug.probes.session import NotChecked, Session, as_float, pair
+from course.debug.probes.thresholds import YES
 from course.state import evaluation_mode
 
 Numbers = dict[str, Any]
@@ -179,7 +180,7 @@ class Climb:
             raise NotChecked(f"outputs {list(outputs.shape)} are not scores [B, C] of classes")
         loss_fn = self.setup.loss_fn
         probabilities = isinstance(loss_fn, nn.BCELoss) or loss_fn is F.binary_cross_entropy
-        return (outputs > (0.5 if probabilities else 0.0)).to(torch.get_default_dtype())
+        return (outputs > (YES if probabilities else 0.0)).to(torch.get_default_dtype())
 
 
 def _fits(outputs: Tensor, targets: Tensor) -> bool:

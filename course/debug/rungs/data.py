@@ -8,7 +8,11 @@ from torch import Tensor
 from course.data.contract import check_batch
 from course.data.split_check import check_split
 from course.debug.probes.session import NotChecked, pair
+from course.debug.probes.thresholds import YES
 from course.debug.rungs.climbing import Climb, Fall, Outcome, Scores, shares
+
+ALL_RIGHT = 1 - 1e-9
+"""Mean accuracy above which every example is right: the mean is rounded."""
 
 
 def inspect_data(climb: Climb) -> Outcome:
@@ -150,7 +154,7 @@ def dumb_baseline(climb: Climb) -> Outcome:
         right = (val_targets == guess).double()
         climb.baseline = Scores(right.flatten(1).mean(1) if right.dim() > 1 else right, "accuracy")
         said = f"always the most common target ({_short(guess)})"
-    if climb.baseline.higher_is_better and climb.baseline.mean > 1 - 1e-9:
+    if climb.baseline.higher_is_better and climb.baseline.mean > ALL_RIGHT:
         raise Fall(
             f"{said[0].upper()}{said[1:]} is right for every validation example: no score can "
             "show that a model looks at its inputs.",
@@ -175,7 +179,7 @@ def _most_common(targets: Tensor, task: str) -> Tensor:
             raise NotChecked("no target counts: all are below 0")
         values, counts = counted.unique(return_counts=True)
         return values[counts.argmax()]
-    return (targets.double().mean(dim=0) > 0.5).to(targets.dtype)
+    return (targets.double().mean(dim=0) > YES).to(targets.dtype)
 
 
 def _short(value: Tensor) -> str:

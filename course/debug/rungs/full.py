@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TOO_LARGE, TOO_SMALL = 10.0, 1e-3
 """How far from the finder's suggestion a learning rate may lie."""
+NOT_FAR_BELOW, NOT_FAR_ABOVE = 0.03, 3
+"""The same without a warning: about 30 times below and 3 times above."""
 NEVER_RIGHT = 5
 """Examples of a class of which one must be found."""
 UNITS = {"batch": "update", "step": "update", "update": "update", "epoch": "epoch"}
@@ -56,7 +58,7 @@ def find_learning_rate(climb: Climb) -> Outcome:
             f"{suggestion.lr:.2g}.", numbers, put, cause="lr-too-small", picture=curve.plot,
         )  # fmt: skip
     warnings = ()
-    if not 0.03 <= ratio <= 3:
+    if not NOT_FAR_BELOW <= ratio <= NOT_FAR_ABOVE:
         warnings = (f"lr = {chosen:.2g} is far from the suggestion; compare one run of each.",)
     return Outcome(
         f"lr = {chosen:.2g} was chosen; the finder suggests {suggestion.lr:.2g} "

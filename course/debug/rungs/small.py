@@ -14,12 +14,31 @@ import torch
 from torch import Tensor
 
 from course.debug.probes.session import clone, pair
+from course.debug.probes.thresholds import ZERO
 from course.debug.relations.program import without_dropout
 from course.debug.rungs.climbing import Climb, Fall, Outcome, Picture, Scores, shares
 from course.debug.rungs.moves import TOO_SMALL_A_STEP, Moves
 
 SHARE_LEFT = 0.05
 """Of the loss at the start: what may be left of it above the floor when a batch is learned."""
+ENOUGH = 0.2
+"""Share of `SHARE_LEFT` at which no further step is made: the batch is learned by a margin."""
+AT_ONCE, LEAST_LOSS = 0.02, 1e-3
+"""Share of the first loss (or of the least one to speak of) that lies above the floor, up to which
+the batch is right before any step."""
+RIGHT = 0.99
+"""Accuracy on the batch above which all of it is right: one wrong of `MOST_ROWS` leaves 0.97."""
+BETTER = 1e-3
+"""Share of the best loss by which the next must be lower to count as better: one per mille."""
+HARDLY, NOT_AT_ALL = 0.9, 0.98
+"""Lowest loss over the first, above which a tiny step explains what little it fell, and above which
+it did not fall."""
+LEAST_CURVE = 20
+"""Losses from which a tail of ten is set against what came before."""
+PACE = 0.5
+"""Share of the whole curve's pace at which its tail falls, from which it has not slowed down."""
+AT_REST = 0.02
+"""Spread of the tail, as a share of what could be learned, below which the loss is at rest."""
 MOST_ROWS = 32
 PATIENCE = 150
 """Steps without a better loss after which no more is expected."""
@@ -54,7 +73,7 @@ def overfit_one_batch(climb: Climb) -> Outcome:
     if not math.isfinite(losses[-1]):
         raise Fall(f"the loss of one batch is {losses[-1]} after {len(losses)} steps.", numbers,
                    "optimizer.param_groups[0]['lr'] /= 10", picture=picture)  # fmt: skip
-    if start - floor <= 0.02 * max(abs(start), 1e-3) and (right is None or right > 0.99):
+    if start - floor <= AT_ONCE * max(abs(start), LEAST_LOSS) and (right is None or right > RIGHT):
         raise Fall(
             f"the batch is right from the start (loss {start:.3g}): overfitting it proves nothing.",
             numbers, "model = make_model()  # a fresh one, not a trained one", picture=picture,
@@ -65,7 +84,7 @@ def overfit_one_batch(climb: Climb) -> Outcome:
     warnings = _all_move(climb, moves, numbers)
     return Outcome(
         f"{len(inputs)} examples are memorised in {len(losses)} steps: loss {start:.3g} to "
-        f"{best:.2g}" + (f" (floor {floor:.2g})." if floor > 1e-9 else "."),
+        f"{best:.2g}" + (f" (floor {floor:.2g})." if floor > ZERO else "."),
         numbers,
         warnings,
         picture,
@@ -141,10 +160,10 @@ def _repeat(climb: Climb, inputs: Tensor, targets: Tensor, moves: Moves) -> list
         losses.append(climb.step([inputs.clone(), targets.clone()]))
         if not math.isfinite(losses[-1]):
             break
-        better = losses[-1] < best - 1e-3 * max(abs(best), 1e-9) if best < math.inf else True
+        better = losses[-1] < best - BETTER * max(abs(best), ZERO) if best < math.inf else True
         since = 0 if better else since + 1
         best = min(best, losses[-1])
-        if best - floor < 0.2 * SHARE_LEFT * (losses[0] - floor):
+        if best - floor < ENOUGH * SHARE_LEFT * (losses[0] - floor):
             break
     return losses
 
@@ -189,7 +208,7 @@ def _why_not(
     said = f"one batch is not learned: loss {start:.3g} to {best:.3g} in {len(losses)} steps"
     if moves.per_step == 0:
         return _nothing_moves(said, moves)
-    if moves.per_step < TOO_SMALL_A_STEP and best > 0.9 * start:
+    if moves.per_step < TOO_SMALL_A_STEP and best > HARDLY * start:
         return (
             f"{said}. Each step moves the weights by {moves.per_step:.0e} of their size: the "
             "learning rate is too small (about 1e-3 of their size per step is usual).",
@@ -199,7 +218,7 @@ def _why_not(
         )  # fmt: skip
     doctor = "report.diagnosis  # the doctor looks at the loop"
     slower = "optimizer.param_groups[0]['lr'] /= 10"
-    if best > 0.98 * start:
+    if best > NOT_AT_ALL * start:
         return said + ". The weights move and the loss does not fall.", doctor, ""
     if losses[-1] > 2 * start:
         return said + f" and up to {losses[-1]:.3g}: the steps are too large.", slower, ""
@@ -208,11 +227,11 @@ def _why_not(
         return said, doctor, ""
     tail = losses[-max(10, len(losses) // 5) :]
     pace = (start - losses[-1]) / len(losses)
-    if len(losses) >= 20 and tail[0] - tail[-1] > 0.5 * pace * len(tail) > 0:
+    if len(losses) >= LEAST_CURVE and tail[0] - tail[-1] > PACE * pace * len(tail) > 0:
         said += " and still falls at the same pace: the steps are small."
-    elif max(tail) - min(tail) < 0.02 * (start - floor):
+    elif max(tail) - min(tail) < AT_REST * (start - floor):
         said += ". It comes to rest on a plateau: the model or the loss cannot go lower."
-    elif len(losses) >= 20 and tail[-1] < tail[0]:
+    elif len(losses) >= LEAST_CURVE and tail[-1] < tail[0]:
         said += " and still falls: the steps are small."
     else:
         said += " and jumps: the steps are large, or the batch changes on its way."
