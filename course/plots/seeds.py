@@ -60,13 +60,13 @@ def plot_pairs(
         left.plot([0, 1], [a, b], "o" + style, color=colour, markersize=4, linewidth=1.2)
     left.set_xticks([0, 1], list(names))
     left.set(xlim=(-0.3, 1.3), ylabel="points")
-    left.set_title("a line per seed; dashed: it went down", fontsize=9)
+    left.set_title("a line per seed; dashed: not higher", fontsize=9)
     right.axvline(0, color="black", linewidth=1)
     right.plot(differences, range(1, len(differences) + 1), "o", color=BLUE)
     mean = math.fsum(differences) / len(differences)
     right.axvline(mean, color=RED, label=f"mean {mean:+.2f}")
     right.set(xlabel=f"{names[1]} less {names[0]}, points", ylabel="seed, counted from 1")
-    right.legend(fontsize=8, frameon=False)
+    right.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.15))
     return figure
 
 

@@ -316,7 +316,7 @@ plot_widths({"own seeds": apart, "in pairs": pairs})
 
 # %% [markdown]
 # The wider network starts from other weights, its pairs share little luck, and pairing hardly helps. Decay shares
-# nearly all of it. From three seeds to ten an interval shrinks to less than a third: about half of that is √n,
+# most of it. From three seeds to ten an interval shrinks to less than a third: about half of that is √n,
 # the other half the smaller t.
 
 # %% exercise 03f.paired
