@@ -454,6 +454,16 @@ plot_padding({"drawn": [lengths[row] for row in order[:16]],
 # Batches of like length are for scoring. In training they would come shortest first, in every epoch, and
 # length is seldom independent of the label.
 
+# %% [markdown]
+# The whole road on fifty sequences, five of them of a rare class: which examples come, in which batch, and
+# how much of it is padding. Which order repeats examples, which pads least, and what does `drop_last`
+# lose in each epoch?
+
+# %%
+from course.widgets.collate.widget import SamplingAndCollation
+
+SamplingAndCollation()
+
 # %% exercise 03c.collate
 # `DataLoader(data, 16, collate_fn=partial(collate, pad_value=0))` would call it with the list of a
 # batch's examples. Nothing of `course` may do the work; `torch` may.
