@@ -183,6 +183,43 @@ def nan_where_empty(probabilities, targets, num_bins):
     return total
 
 
+def edges_in_both_bins(probabilities, targets, num_bins):
+    confidence, predicted = probabilities.max(1)
+    total = 0.0
+    for b in range(num_bins):
+        inside = (confidence >= b / num_bins) & (confidence <= (b + 1) / num_bins)
+        if inside.any():
+            gap = confidence[inside].mean() - (predicted == targets)[inside].double().mean()
+            total += inside.double().mean().item() * abs(gap.item())
+    return total
+
+
+def accuracy_of_all(probabilities, targets, num_bins):
+    right = (probabilities.argmax(1) == targets).double().mean().item()
+    confidence = probabilities.max(1).values
+    bins = (confidence * num_bins).ceil()
+    gaps = [confidence[bins == b].mean().item() - right for b in bins]
+    return sum(map(abs, gaps)) / len(gaps)
+
+
+def first_bin_alone(probabilities, targets, num_bins):
+    confidence = probabilities.max(1).values
+    inside = (confidence * num_bins).ceil() == (confidence * num_bins).ceil().min()
+    each = _ece(probabilities[inside], targets[inside], num_bins)
+    return each * inside.double().mean().item()
+
+
+def between_the_extremes(probabilities, targets, num_bins):
+    confidence, predicted = probabilities.max(1)
+    low, high = confidence.min(), confidence.max()
+    place = ((confidence - low) / (high - low + 1e-12) * num_bins).long().clamp(max=num_bins - 1)
+    right, total = (predicted == targets).double(), 0.0
+    for b in place.unique():
+        gap = confidence[place == b].mean() - right[place == b].mean()
+        total += (place == b).double().mean().item() * abs(gap.item())
+    return total
+
+
 OTHERS = {
     "gap": (unweighted, middle_of_the_bin, of_the_target, one_bin,
             ten_bins, equal_counts, largest_gap, root_of_squares),
@@ -317,6 +354,25 @@ EXERCISE = Exercise(
             "The bins hold equally many examples. Here they are equally wide: 1 / num_bins each.",
         ),
         Wrong("in-percent", in_percent, "That is in percent. Give a number between 0 and 1."),
+        Wrong(
+            "edges-in-both-bins",
+            edges_in_both_bins,
+            "A confidence on an edge was counted in the bin below and in the bin above. Bins hold "
+            "lower < confidence <= upper.",
+        ),
+        Wrong(
+            "accuracy-of-all",
+            accuracy_of_all,
+            "Each bin's confidence was compared with the accuracy over all examples. Compare it "
+            "with the accuracy of the bin's own.",
+        ),
+        Wrong(
+            "first-bin-alone",
+            first_bin_alone,
+            "The result is that of the first bin that holds examples. Is there a `return` inside "
+            "the loop?",
+        ),
+        Wrong("between-the-extremes", between_the_extremes),
         Wrong("error-for-accuracy", error_for_accuracy),
         Wrong("softmax-again", softmax_again),
         Wrong(

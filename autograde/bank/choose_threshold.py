@@ -132,6 +132,28 @@ def lowest_that_fits(scores, targets, least_precision):
     return _best(_points(scores, targets), lambda p: -p[0], lambda p: p[1] >= least_precision)
 
 
+def first_of_the_curve(scores, targets, least_precision):
+    """From the lowest score up, the first that is precise enough; the lowest of all if none is."""
+    points = list(_points(scores, targets))[::-1]
+    found = next((point for point in points if point[1] >= least_precision), points[0])
+    return found[0], found[2]
+
+
+def said_below(scores, targets, least_precision):
+    return _best(_points_below(scores, targets), lambda p: p[2], lambda p: p[1] >= least_precision)
+
+
+def _points_below(scores, targets):
+    for threshold in scores.unique().tolist():
+        said = scores <= threshold
+        hits = targets[said].sum()
+        yield threshold, (hits / said.sum()).item(), (hits / targets.sum()).item()
+
+
+def nearest_precision(scores, targets, least_precision):
+    return _best(_points(scores, targets), lambda p: -abs(p[1] - least_precision), lambda p: True)
+
+
 def most_precise(scores, targets, least_precision):
     return _best(_points(scores, targets), lambda p: p[1:], lambda p: p[1] >= least_precision)
 
@@ -312,6 +334,9 @@ EXERCISE = Exercise(
             "The lowest score that is precise enough was taken. Where several have the highest "
             "recall, take the highest of them.",
         ),
+        Wrong("first-of-the-curve", first_of_the_curve),
+        Wrong("said-below", said_below),
+        Wrong("nearest-precision", nearest_precision),
         Wrong(
             "most-precise",
             most_precise,

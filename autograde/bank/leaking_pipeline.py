@@ -164,6 +164,16 @@ all_repeats_to_training = fixed(
      "    train = (torch.cat([inputs[:num_train], inputs[rare]]),\n"
      "             torch.cat([labels, targets[rare]]))\n"),
 )  # fmt: skip
+biased_std = fixed(("seen.std(0)", "seen.std(0, unbiased=False)"))
+in_order_of_place = fixed((".indices\n", ".indices.sort().values\n"))
+gap_before_scaling = fixed(
+    (SCALE + AGAIN, ""),
+    ("    inputs = inputs[:, best]\n", SCALE + "    inputs = inputs[:, best]\n"),
+)
+repeats_in_front = fixed(
+    ("torch.cat([seen, seen[rare]]), torch.cat([labels, labels[rare]])",
+     "torch.cat([seen[rare], seen]), torch.cat([labels[rare], labels])"),
+)  # fmt: skip
 sides_swapped = fixed(("return train, val", "return val, train"))
 
 with_indices = fixed(
@@ -263,6 +273,10 @@ EXERCISE = Exercise(
         Wrong("all-repeats-to-training", all_repeats_to_training,
               "Training holds more rare rows than its own, twice: validation's were repeated into "
               "it."),
+        Wrong("biased-std", biased_std),
+        Wrong("in-order-of-place", in_order_of_place),
+        Wrong("gap-before-scaling", gap_before_scaling),
+        Wrong("repeats-in-front", repeats_in_front),
         Wrong("sides-swapped", sides_swapped),
     ),
     right=(with_indices, split_first, rows_repeated),

@@ -207,6 +207,17 @@ class SamePlace(Kept):
         return (inputs[:num] == self.inputs[:num]).all(1).nonzero().flatten()
 
 
+class RoundedRows(Kept):
+    def copies(self, inputs):
+        rounded = self.inputs.round()
+        return (inputs.round()[:, None] == rounded[None]).all(2).any(1).nonzero().flatten()
+
+
+class FirstOfItsGroup(Kept):
+    def shared(self, groups):
+        return [groups.index(name) for name in groups if name in self.names]
+
+
 class Substrings(Kept):
     def shared(self, groups):
         return [i for i, name in enumerate(groups) if any(name in seen for seen in self.names)]
@@ -364,6 +375,8 @@ EXERCISE = Exercise(
         Wrong("groups-by-place", GroupsByPlace,
               "A group was compared with the training group at its own position alone."),
         Wrong("names-returned", NamesReturned),
+        Wrong("rounded-rows", RoundedRows),
+        Wrong("first-of-its-group", FirstOfItsGroup),
         Wrong("new-groups", NewGroups,
               "Those are the examples whose group training does not have; asked are those whose "
               "group it has."),
