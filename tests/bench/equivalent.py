@@ -131,6 +131,25 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"GtE to Gt|Lt to LtE|dtype= dropped|0 to -1 in `(return|before)",
         "no share is met to 1e-9, and the tensors are 1-d and short",
     ),
+    (
+        r"03e\.calibration-error",
+        r"`(edges|surplus|per_bin) = .* one line earlier|0 to -1 in `return per_bin"
+        r"|dtype= dropped in `edges",
+        "it needs nothing of the line above; the sums are 1-d; drawn edges are exact in float32",
+    ),
+    (
+        r"03e\.calibration-error",
+        r"Add to Sub in `sums\[place\]|0 to -1 in `place = max\(0",
+        "the sums are taken by their absolute values; every confidence is above 0",
+    ),
+    (
+        r"03e\.threshold",
+        r"_points: `(scores, targets = .*|for threshold in .*)` (dropped|one line earlier)"
+        r"|`(best_threshold, best_hits|hits) = .* one line earlier|0 to -1 in `for threshold"
+        r"|1 to [02] in `hits = torch\.where",
+        "entries of a tensor compare as floats do; scores are 1-d; what is precise enough has a "
+        "hit, so any mark below 1 will do",
+    ),
 )
 """(exercise, what `tests.bench.checks` calls the mutant, the reason); the first two are regexes."""
 
