@@ -112,6 +112,27 @@ def in_place(theta, grad, state, lr, betas, eps):
     return theta, state
 
 
+def corrected_kept(theta, grad, state, lr, betas, eps):
+    t = state.get("t", 0) + 1
+    m = _mean(betas[0], state.get("m", 0.0), grad) / (1 - betas[0] ** t)
+    v = _mean(betas[1], state.get("v", 0.0), grad**2) / (1 - betas[1] ** t)
+    return theta - lr * m / (np.sqrt(v) + eps), {"t": t, "m": m, "v": v}
+
+
+def starts_at_gradient(theta, grad, state, lr, betas, eps):
+    m = _mean(betas[0], state.get("m", grad), grad)
+    v = _mean(betas[1], state.get("v", grad**2), grad**2)
+    return theta - lr * m / (np.sqrt(v) + eps), {"m": m, "v": v}
+
+
+def a_step_behind(theta, grad, state, lr, betas, eps):
+    t = state.get("t", 0)
+    m = _mean(betas[0], state.get("m", 0.0), grad)
+    v = _mean(betas[1], state.get("v", 0.0), grad**2)
+    m_hat, v_hat = m / (1 - betas[0] ** max(t, 1)), v / (1 - betas[1] ** max(t, 1))
+    return theta - lr * m_hat / (np.sqrt(v_hat) + eps), {"t": t + 1, "m": m, "v": v}
+
+
 def plain(theta, grad, state, lr, betas, eps):
     t = state.get("t", 0) + 1
     m = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * grad
@@ -179,6 +200,7 @@ EXERCISE = Exercise(
             points=1,
             hidden=True,
             cases=3,
+            fields=("path",),
         ),
     ),
     by_hand=(torch.optim.Adam.step,),
@@ -268,7 +290,29 @@ EXERCISE = Exercise(
             "t goes on, but m and v start from 0 in every step: keep them in the state.",
         ),
         Wrong("one-state-for-all", one_state_for_all),
-        Wrong("in-place", in_place),
+        Wrong(
+            "in-place",
+            in_place,
+            "theta, as it was handed over, was changed. `theta = theta - ...` makes a new array; "
+            "`theta -= ...` does not.",
+            sure=True,
+        ),
+        Wrong(
+            "corrected-kept",
+            corrected_kept,
+            "The corrected averages went into the state, so they were corrected again in every "
+            "step. Keep m and v as they are; m_hat and v_hat are for this step alone.",
+        ),
+        Wrong(
+            "starts-at-gradient",
+            starts_at_gradient,
+            "The averages began at the first gradient and were not corrected. They begin at 0.",
+        ),
+        Wrong(
+            "a-step-behind",
+            a_step_behind,
+            "The correction is that of the step before: t is 1 in the first step, 2 in the second.",
+        ),
         *common(plain, "returns-none", "returns-text", "changes-seed", "changes-dtype"),
     ),
     right=(plain, with_setdefault, with_running_products),

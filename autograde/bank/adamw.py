@@ -44,6 +44,7 @@ def draw(source: Draw, part: str) -> Case:
         "weight_decay": source.uniform(0.3, 0.9) if decays else 0.0,
         "late": late,
         "generator": part == "plain",
+        "unused": part == "cleared",
         "dtype": "float32" if source.index else "float64",
     }  # fmt: skip
 
@@ -81,6 +82,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "disturbed": watch.changed(),
         "state": kept(_state_of, optimizer, parameters[1]),
     }
+    if case["unused"]:  # as the weights of a layer that took no part in the loss
+        parameters[0].grad = None
     optimizer.zero_grad()
     return answer | {"cleared": all(p.grad is None or not p.grad.any() for p in parameters)}
 
@@ -270,6 +273,21 @@ class DecayFixed(Plain):
 class NotInPlace(Plain):
     def update(self, p, grad):
         super().update(p.clone(), grad)
+
+
+class NameBound(Plain):
+    """`p = p - ...`: the state is right, and the name p stands for another tensor."""
+
+    def update(self, p, grad):
+        old = p.clone()
+        super().update(p, grad)
+        p.copy_(old)
+
+
+class ZeroesNone(Plain):
+    def zero_grad(self):
+        for p in self.parameters:
+            p.grad.zero_()
 
 
 class GeneratorKept(Plain):
@@ -486,7 +504,13 @@ EXERCISE = Exercise(
             "The rate of the first step was used in all. Read self.lr in step(): a schedule sets "
             "it between two steps.",
         ),
-        Wrong("decay-fixed", DecayFixed),
+        Wrong(
+            "decay-fixed",
+            DecayFixed,
+            "The weights shrank by the first step's rate in all steps. Read self.lr in step(), for "
+            "the decay, too.",
+        ),
+        Wrong("not-in-place", NameBound),
         Wrong(
             "not-in-place",
             NotInPlace,
@@ -530,6 +554,13 @@ EXERCISE = Exercise(
         ),
         Wrong("names-of-its-own", NamesOfItsOwn),
         Wrong("never-clears", NeverClears),
+        Wrong(
+            "zeroes-none",
+            ZeroesNone,
+            "A parameter that took no part in the loss has .grad = None, and None cannot be "
+            "zeroed. Skip those in zero_grad(), or set all to None.",
+            raises="'NoneType' object has no attribute 'zero_'",
+        ),
         Wrong("clears-the-first", ClearsTheFirst),
         Wrong("count-of-the-class", CountOfTheClass),
     ),

@@ -16,11 +16,16 @@ HEADS = ("head", "out", "classifier", "top")
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A small model, and which of its parts is the head; no name can be relied on."""
+    """A small model, and which of its parts is the head; no name can be relied on.
+
+    The first case of `rates` has the name that one would guess, the others have not.
+    """
+    usual = part == "rates" and source.index == 0
+    names = HEADS[:1] if usual else HEADS[1:] if part == "rates" else HEADS
     return {
         "wide": source.integer(2, 4),
         "kind": part,
-        "head": source.choice(HEADS),
+        "head": source.choice(names),
         "norm": source.choice(["layer", "batch"]),
         "lr": source.uniform(0.001, 0.01),
         "head_lr": source.uniform(0.02, 0.09),
@@ -39,6 +44,7 @@ class Model(nn.Module):
         if kind != "rates":
             self.first = nn.Linear(wide, wide)
             self.first.requires_grad_(kind == "decay")
+            self.filters = nn.Conv1d(2, wide, 3)
         head: nn.Module = nn.Linear(wide, 2)
         if kind == "nested":
             self.mix = nn.Parameter(torch.ones(wide, 2))
@@ -147,6 +153,8 @@ frozen_too = _groups(parameters=lambda model: list(model.named_parameters()))
 rates_swapped = _groups(swap=True)
 one_rate = _groups(in_head=lambda _: lambda *_: False)
 head_of_the_name = _groups(in_head=lambda _: lambda name, p: "head" in name)
+begins_with_head = _groups(in_head=lambda _: lambda name, p: name.startswith("head"))
+two_dimensions_alone = _groups(decays=lambda _, p: p.ndim == 2)
 last_two_are_the_head = _groups(
     in_head=lambda head: lambda _, p: any(p is q for q in list(head.parameters())[-2:])
 )
@@ -236,7 +244,7 @@ EXERCISE = Exercise(
     ),
     signature="parameter_groups(model, head, lr, head_lr, weight_decay)",
     parts=(
-        Part("rates", "the rate of each parameter", points=1.5, fields=("lr",)),
+        Part("rates", "the rate of each parameter", points=1.5, cases=3, fields=("lr",)),
         Part("decay", "the decay of each parameter", points=1.5, fields=("decay",)),
         Part(
             "frozen",
@@ -292,9 +300,27 @@ EXERCISE = Exercise(
             "rates-swapped", rates_swapped, "The head has lr and all the rest head_lr: swap them."
         ),
         Wrong("one-rate", one_rate, "The head has the same rate as the rest; it gets head_lr."),
-        Wrong("head-by-name", head_of_the_name),
+        Wrong(
+            "head-by-name",
+            head_of_the_name,
+            "The head was found by its name, which differs from model to model. Compare "
+            "identities: id(p) among those of head.parameters().",
+        ),
+        Wrong("head-by-name", begins_with_head),
+        Wrong(
+            "two-dimensions-alone",
+            two_dimensions_alone,
+            "The weight of a convolution, with three dimensions, does not decay. Those with two "
+            "or more do: p.ndim >= 2.",
+            sure=True,
+        ),
         Wrong("head-by-place", last_two_are_the_head),
-        Wrong("shared-twice", _groups(parameters=by_module)),
+        Wrong(
+            "shared-twice",
+            _groups(parameters=by_module),
+            "A weight that two modules share is in two groups; an optimizer refuses that. "
+            "model.parameters() gives it once.",
+        ),
         Wrong("only-of-modules", _groups(parameters=leaves_only)),
         Wrong(
             "head-twice",
