@@ -249,6 +249,8 @@ def plain_value(value: Any, depth: int = 4) -> Any:
         if len(value) > MAX_ITEMS:
             raise AnswerError(f"A list of {len(value):,} entries came; the answer is far shorter.")
         return [plain_value(item, depth - 1) for item in value]
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return value.__name__  # an exception's type is asked for by its name
     kind = type(value).__name__
     hint = ": call it, and give what it returns" if callable(value) else ""
     raise AnswerError(f"A {kind} cannot be the answer{hint}. A number or a text is asked for.")
