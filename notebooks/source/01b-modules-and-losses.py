@@ -169,7 +169,7 @@ parameters = {"tensors": 6, "numbers": hidden_numbers + last, "listed": last}
 # A colleague hands you a classifier that normalises its inputs and scales its logits. On their laptop it
 # runs. It should be so: layers and `scale` are trained, moved and saved; `mean` and `std` are moved and
 # saved, are not parameters, and are never trained. Keep the names `layers`, `scale`, `mean`, `std` (a
-# checkpoint has `layers.0.weight`), and the outputs. Change as little as you can.
+# checkpoint has `layers.0.weight`), and the outputs. Change as little as you can: at most six lines.
 
 # %%
 repaired = make_classifier([64, 32, 10], torch.zeros(64), torch.ones(64))
