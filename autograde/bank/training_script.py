@@ -33,7 +33,9 @@ from course.data import InMemoryLoader, load
 from course.engine import EarlyStopping, evaluate, train_step
 
 STEP = 100.0
-"""Between two laid-down validation losses: far more than what a model can add of its own."""
+"""Between two laid-down validation losses."""
+BY_HAND = 1e-6
+"""What torch adds to the norm it divides by; clipping written by hand need not, and is as right."""
 GOOD = 0.93
 """Accuracy on validation that 60 updates reach with every seed (lowest of 200 seeds: 0.955)."""
 
@@ -55,8 +57,11 @@ def draw(source: Draw, part: str) -> Case:
             batch["inputs"] *= 4  # gradients longer than 1
     if part == "losses":
         case["lr"] = 0.0
-    if part == "finite":
+    if part == "finite" and source.index == 0:
         case["batches"][1]["inputs"][0, 0] = math.nan
+    elif part == "finite":
+        case["batches"][1]["targets"] += classes  # the loss is inf: see Overflowing
+        case["overflows"] = True
     if part == "best":
         case |= _levels(source)
     return case
@@ -65,25 +70,42 @@ def draw(source: Draw, part: str) -> Case:
 def _levels(source: Draw) -> Case:
     """How high validation lies in each epoch: better at the last moment, then worse until the end.
 
-    The second case is over before patience is, at an epoch that is not the best.
+    The epoch after the best one is as good, and no better. The second case is over before patience
+    is, at an epoch that is not the best.
     """
     patience = source.integer(2, 3)
     rises = [5 + source.integer(1, 3) for _ in range(patience - 1)]
-    levels = [8, 5, *rises, 2, *(7 - i for i in range(patience + 2))]
+    tail = [7 - i for i in range(patience + 2)]
+    if source.index != 1:
+        tail[0] = 2
+    levels = [8, 5, *rises, 2, *tail]
     epochs = len(levels) if source.index != 1 else patience + 3
     return {"patience": patience, "levels": levels, "epochs": epochs}
 
 
+class Overflowing(nn.Module):
+    """Cross entropy; inf for a batch with targets beyond the classes."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        loss = F.cross_entropy(logits, targets % self.classes)
+        return loss * (math.inf if bool((targets >= self.classes).any()) else 1.0)
+
+
 class Leveled(nn.Module):
-    """Cross entropy; of targets with a level in them, at that level."""
+    """Cross entropy; of targets with a level in them, that level, so that two can be equal."""
 
     def __init__(self, classes: int, levels: list[int]) -> None:
         super().__init__()
         self.classes, self.levels = classes, torch.tensor([0, *levels])
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        level = self.levels.to(targets.device)[targets // self.classes]
-        return F.cross_entropy(logits, targets % self.classes) + STEP * level.double().mean()
+        level = self.levels.to(targets.device)[targets // self.classes].double().mean()
+        loss = F.cross_entropy(logits, targets % self.classes)
+        return loss if level == 0 else 0 * loss + STEP * level
 
 
 class Validation:
@@ -117,6 +139,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     criterion = t.criterion
     if case["levels"]:
         criterion = Leveled(val.classes, case["levels"])
+    if case.get("overflows"):
+        criterion = Overflowing(val.classes)
     scheduler = torch.optim.lr_scheduler.StepLR(t.optimizer, step_size=1, gamma=0.5)
     t.remember()
     trained, validated = _watch_modes(t, val)
@@ -269,6 +293,14 @@ SIZED = ".item() * len(targets)"
 script = partial(variant, SCRIPT, __file__)
 whole = script()
 not_cleared = script((CLEAR, ""))
+cleared_after_the_step = script((CLEAR, ""), (UPDATE, UPDATE + CLEAR))
+equal_is_better = script(("val_losses[-1] < best:", "val_losses[-1] <= best:"))
+nan_alone = script(("not torch.isfinite(loss)", "torch.isnan(loss)"))
+clipped_by_hand = script(
+    (CLIP, "            norm = sum(p.grad.square().sum() for p in model.parameters()) ** 0.5\n"
+           "            for p in model.parameters():\n"
+           "                p.grad.mul_(min(1.0, 1.0 / norm.item()))\n")
+)  # fmt: skip
 cleared_too_early = script((CLEAR, ""), (CLIP, CLEAR + CLIP))
 never_steps = script((UPDATE, ""))
 not_clipped = script((CLIP, ""))
@@ -341,6 +373,16 @@ def in_small_functions(
     return {"val_losses": losses, "best_epoch": best}
 
 
+def another_exception(
+    model, train_loader, val_loader, criterion, optimizer, scheduler, max_epochs, patience
+):
+    given = (model, train_loader, val_loader, criterion, optimizer, scheduler)
+    try:
+        return whole(*given, max_epochs, patience)
+    except FloatingPointError:
+        raise ValueError("the loss is not finite") from None
+
+
 def cleared_at_the_end(
     model, train_loader, val_loader, criterion, optimizer, scheduler, max_epochs, patience
 ):
@@ -377,6 +419,9 @@ def cleared_at_the_end(
     model.load_state_dict(best.state_dict())
     return {"best_epoch": best_epoch, "val_losses": record}
 
+
+OTHER = r"^(Value|Runtime|Arithmetic|Overflow|Assertion)Error: .*at the line: (raise|assert) "
+"""Another exception, out of a statement that raises one on purpose."""
 
 EXERCISE = Exercise(
     id="03a.training-script",
@@ -444,8 +489,8 @@ EXERCISE = Exercise(
         "epochs": "the number of epochs until it stopped",
         "left": "the weights left in the model:",
         "best_epoch": "best_epoch",
-        "raised": "with a nan among the inputs, what was raised:",
-        "finite": "with a nan among the inputs, the weights left:",
+        "raised": "with a training loss that is nan or inf, what was raised:",
+        "finite": "with a training loss that is nan or inf, the weights left:",
         "accuracy": "the accuracy on validation",
     },
     wrong=(
@@ -454,6 +499,12 @@ EXERCISE = Exercise(
             not_cleared,
             "The weights are those of a loop in which gradients are never cleared. Call "
             "optimizer.zero_grad() before each backward().",
+        ),
+        Wrong(
+            "begins-with-old-gradients",
+            cleared_after_the_step,
+            "The first update took gradients in that were there before it. Clear before the first "
+            "backward(), too.",
         ),
         Wrong("never-steps", never_steps),
         Wrong("never-steps", cleared_too_early),
@@ -471,7 +522,12 @@ EXERCISE = Exercise(
             "Each entry of the gradients was clipped by itself, which turns their direction. Clip "
             "the joint norm: clip_grad_norm_.",
         ),
-        Wrong("clipped-one-by-one", clipped_one_by_one),
+        Wrong(
+            "clipped-one-by-one",
+            clipped_one_by_one,
+            "Each tensor's gradient was clipped by itself, which turns the direction of the whole. "
+            "One call of clip_grad_norm_ with all parameters clips their joint norm.",
+        ),
         Wrong(
             "schedule-per-batch",
             schedule_per_batch,
@@ -491,7 +547,13 @@ EXERCISE = Exercise(
             "The first epoch trained in train mode, later ones in eval mode, in which validation "
             "had left the model. Call model.train() at the start of every epoch.",
         ),
-        Wrong("never-eval", never_eval),
+        Wrong(
+            "never-eval",
+            never_eval,
+            "Validation went through the model in train mode, where BatchNorm refuses a batch of "
+            "one. Call model.eval() before it.",
+            raises="Expected more than 1 value per channel when training",
+        ),
         Wrong(
             "graph-built",
             graph_built,
@@ -530,6 +592,12 @@ EXERCISE = Exercise(
             "It stopped too early: patience counts epochs in a row, so a lower loss starts the "
             "count again.",
         ),
+        Wrong(
+            "equal-is-better",
+            equal_is_better,
+            "An epoch as good as the best one counted as better. Better is lower; an equal loss "
+            "goes on waiting.",
+        ),
         Wrong("against-the-last", against_the_last),
         Wrong(
             "never-stops",
@@ -546,6 +614,19 @@ EXERCISE = Exercise(
         Wrong("best-loss-only", best_loss_only),
         Wrong("not-checked", not_checked),
         Wrong(
+            "nan-alone",
+            nan_alone,
+            "A loss of inf was let through: isnan() sees nan alone. torch.isfinite() sees both.",
+            sure=True,
+        ),
+        Wrong(
+            "another-exception",
+            another_exception,
+            "It stopped at a loss that is not finite, with another exception. Raise a "
+            "FloatingPointError.",
+            raises=OTHER,
+        ),
+        Wrong(
             "checked-too-late",
             checked_too_late,
             "It raised, but after step(): the weights were nan by then. Look at the loss before "
@@ -554,8 +635,8 @@ EXERCISE = Exercise(
         Wrong(
             "bad-batch-skipped",
             bad_batch_skipped,
-            "Nothing was raised, though a loss was nan: its batch was passed over quietly. Raise "
-            "a FloatingPointError.",
+            "Nothing was raised, though a loss was not finite: its batch was passed over quietly. "
+            "Raise a FloatingPointError.",
         ),
         Wrong("bad-batch-skipped", stops_quietly),
         *common(
@@ -565,5 +646,6 @@ EXERCISE = Exercise(
             *("changes-lr", "changes-requires-grad", "changes-dtype", "leaves-a-hook"),
         ),
     ),
-    right=(whole, in_small_functions, cleared_at_the_end),
+    right=(whole, in_small_functions, cleared_at_the_end, clipped_by_hand),
+    tolerance={torch.float64: (BY_HAND, BY_HAND)},
 )
