@@ -160,6 +160,13 @@ def with_packaging(needs, version_of):
     return {name: said for name in sorted(needs) if (said := judged(name))}
 
 
+def first_problem_alone(needs, version_of):
+    for name in needs:
+        if found := with_packaging({name: needs[name]}, version_of):
+            return found
+    return {}
+
+
 def with_one_number(needs, version_of):
     def number(text):
         parts = [*map(int, text.partition("+")[0].split(".")), 0, 0, 0]
@@ -240,6 +247,8 @@ EXERCISE = Exercise(
               "A package that is too old was called missing."),
         Wrong("stops-at-the-first", stops_at_the_first,
               "What came after the first missing package was not looked at. Go on to the end."),
+        Wrong("first-problem-alone", first_problem_alone,
+              "The first problem alone came back. Is there a return inside the loop?"),
         Wrong("not-caught", not_caught,
               "version_of raised, as it does for a package that is not there, and nothing caught "
               "it. Put try and except around the call.", raises="^PackageNotFoundError"),

@@ -101,6 +101,8 @@ turned_per_epoch_in_epochs = fixed(
 )
 never_turned = fixed((NOTE + TURN, NOTE))
 noted_after = fixed((NOTE + TURN, TURN + NOTE))
+noted_and_turned_first = fixed((NOTE + TURN, ""), (STEP, NOTE + TURN + STEP))
+one_update_short = fixed(("epochs * len(loader)", "epochs * len(loader) - 1"))
 another_schedule = fixed(
     ("CosineAnnealingLR(optimizer, T_max=epochs * len(loader))",
      "LinearLR(optimizer, 1.0, 0.0, total_iters=epochs * len(loader))")
@@ -184,6 +186,13 @@ EXERCISE = Exercise(
             "after optimizer.step().",
         ),
         Wrong("turned-first", turned_at_the_top),
+        Wrong("turned-first", noted_and_turned_first),
+        Wrong(
+            "one-update-short",
+            one_update_short,
+            "The rate arrives at 0 one update too early, and the last one moves nothing. It should "
+            "be 0 after the last update: T_max is the number of updates.",
+        ),
         Wrong(
             "turned-per-epoch",
             turned_per_epoch,

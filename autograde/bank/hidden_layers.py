@@ -244,7 +244,13 @@ EXERCISE = Exercise(
             "optimizer sees it. Wrap it in nn.Parameter.",
             sure=True,
         ),
-        Wrong("two-left", list_and_scale_left),
+        Wrong(
+            "two-left",
+            list_and_scale_left,
+            "Two of the three are still not registered: the list, scale, or mean and std. Compare "
+            "named_parameters() and state_dict() with what the text asks for.",
+            sure=True,
+        ),
         Wrong("two-left", only_the_scale),
         Wrong("two-left", only_the_list),
         Wrong(

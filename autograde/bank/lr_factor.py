@@ -208,6 +208,8 @@ EXERCISE = Exercise(
             "nothing-after-the-end",
             lambda step, warmup, total, floor: 0.0 if step > total
             else in_two_branches(step, warmup, total, floor),
+            "Past the end the factor is 0, whatever the floor. It stays at the floor.",
+            sure=True,
         ),
         Wrong("rise-times-cosine", rise_times_cosine),
         Wrong(

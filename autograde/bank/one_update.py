@@ -103,6 +103,7 @@ norm_of_weights = slip(("[p.grad for p", "[p.detach() for p"))
 none_not_skipped = slip((SKIPPED, ""))
 loss_after = slip(("loss.item()", "criterion(model(inputs), targets).item()"))
 loss_of_the_batch = slip(("loss.item()", "loss.item() * len(targets)"))
+clipped = slip((NORM, "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"))
 with_softmax = slip(("criterion(outputs,", "criterion(outputs.softmax(dim=1),"))
 
 
@@ -223,7 +224,11 @@ EXERCISE = Exercise(
               "That is the loss after the update. Return the one that backward() started from."),
         Wrong("loss-of-the-batch", loss_of_the_batch,
               "That is the loss times the examples. The criterion gives a mean: return it."),
-        Wrong("with-softmax", with_softmax),
+        Wrong("clipped", clipped,
+              "The weights are those of gradients clipped to 1. With a max_norm of inf, "
+              "clip_grad_norm_ measures and leaves them as they are."),
+        Wrong("with-softmax", with_softmax,
+              "The criterion was given the softmax of the outputs. Give it the outputs."),
         *common(textbook, *TRAINS, "returns-graph"),
     ),
     right=(textbook, cleared_in_between, cleared_on_both_sides),

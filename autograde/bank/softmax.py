@@ -89,6 +89,11 @@ def over_everything(x, axis):
     return e / e.sum()
 
 
+def divided_by_everything(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum()
+
+
 def no_keepdims(x, axis):
     e = np.exp(x - x.max(axis=axis, keepdims=True))
     return e / e.sum(axis=axis)
@@ -239,6 +244,7 @@ EXERCISE = Exercise(
             "All numbers of the array add up to 1 together. Each slice along the axis is a "
             "distribution of its own.",
         ),
+        Wrong("over-everything", divided_by_everything),
         Wrong("no-keepdims", no_keepdims),
         Wrong(
             "not-divided",

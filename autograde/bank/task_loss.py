@@ -127,6 +127,13 @@ squared_logit = made_of(yes_no=number)
 long_labels = made_of(yes_no=lambda z, t: F.binary_cross_entropy_with_logits(z[:, 0], t))
 column_of_classes = made_of(yes_no=lambda z, t: F.cross_entropy(z, t * 0))
 squeezed = made_of(yes_no=lambda z, t: yes_no(z.squeeze()[:, None], t))
+shape_lost = made_of(
+    yes_no=lambda z, t: F.binary_cross_entropy_with_logits(z.squeeze(), t.to(z.dtype))
+)
+sigmoid_everywhere = made_of(
+    yes_no=lambda z, t: yes_no(z.sigmoid(), t), labels=lambda z, t: labels(z.sigmoid(), t)
+)
+integers_as_shares = made_of(classes=F.cross_entropy)
 labels_as_classes = made_of(labels=lambda z, t: F.cross_entropy(z, t.to(z.dtype)))
 labels_added = made_of(labels=lambda z, t: labels(z, t) * z.shape[1])
 labels_softmax = made_of(labels=lambda z, t: F.binary_cross_entropy(z.softmax(1), t.to(z.dtype)))
@@ -250,6 +257,18 @@ EXERCISE = Exercise(
         Wrong("long-labels", long_labels),
         Wrong("column-of-classes", column_of_classes, sure=True),
         Wrong("squeezed", squeezed),
+        Wrong("shape-lost", shape_lost,
+              "A batch of one lost its only dimension: squeeze() takes out every dimension of "
+              "size 1. Say which: squeeze(1).",
+              raises=r"Target size \(torch.Size\(\[1\]\)\) must be the same as input size "
+              r"\(torch.Size\(\[\]\)\)", sure=True),
+        Wrong("sigmoid-everywhere", sigmoid_everywhere,
+              "Yes or no, and many labels: the logits went through a sigmoid, and the loss with "
+              "logits has a sigmoid inside already."),
+        Wrong("integers-as-shares", integers_as_shares,
+              "One of many: cross_entropy reads [B, C] as probabilities, which are floats, and was "
+              "given integers. Give it targets.argmax(1), or the targets as floats.",
+              raises="Expected floating point type for target with class probabilities"),
         Wrong("labels-as-classes", labels_as_classes,
               "Many labels: cross-entropy makes the labels compete. Each is a yes or no of its "
               "own: binary cross-entropy with logits."),
