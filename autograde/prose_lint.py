@@ -120,12 +120,14 @@ def _sections(name: str, cells: list[NotebookNode]) -> Iterator[str]:
 
 
 def _numbering(name: str, cells: list[NotebookNode]) -> Iterator[str]:
-    """Numbered sections count up by one."""
-    numbers = [
-        int(found[1])
-        for cell in filter(_is_text, cells)
-        if (found := re.match(r"## (?:Rung |\d+\.)(\d+)\b", cell.source))
-    ]
+    """Numbered sections carry the notebook's number and count up by one."""
+    chapter = name.partition("-")[0].lstrip("0")
+    numbers = []
+    for cell in filter(_is_text, cells):
+        if found := re.match(r"## (Rung |\w+\.)(\d+)\b", cell.source):
+            numbers.append(int(found[2]))
+            if found[1] not in ("Rung ", f"{chapter}."):
+                yield f"{_start(cell)}: a section of this notebook is numbered {chapter}.1"
     if numbers != list(range(numbers[0], numbers[0] + len(numbers)) if numbers else []):
         yield f"sections are numbered {numbers}"
 

@@ -35,7 +35,7 @@ from course.widgets import StepAnatomy
 student("")
 
 # %% [markdown]
-# ## 1.1 Every dimension has a name
+# ## 1a.1 Every dimension has a name
 #
 # A tensor is a block of numbers with a **shape**; the number of its dimensions is its **rank**. A loss
 # has rank 0, a batch of labels `[B]`, a table `[B, features]`, a batch of images
@@ -74,7 +74,7 @@ flat_shape = {"rows": q.b, "columns": pixels, "bytes": 4 * q.b * pixels}
 ### END SOLUTION
 
 # %% [markdown]
-# ## 1.2 What a number is made of
+# ## 1a.2 What a number is made of
 #
 # The **dtype** says how each number is stored. Weights are float32; labels are long (int64), since
 # they are indices; pixels in a file are uint8, 0 to 255. Half as many bits, as in float16 and
@@ -111,7 +111,7 @@ axis.legend();
 # `worked.compute("N35")` has the exact numbers.
 
 # %% [markdown]
-# ## 1.3 Who else holds these numbers?
+# ## 1a.3 Who else holds these numbers?
 #
 # `torch.from_numpy(array)` makes a tensor over the array's own memory; `torch.tensor(array)` copies.
 # An array [1, 2, 3] is shared, then `array[0] = 99`, then it is copied, then `array[1] = -5`.
@@ -129,7 +129,7 @@ worked.compute("N41")
 # memory, `clone()` copies. After `row = whole[0]`, the line `row += 7` has changed `whole`.
 
 # %% [markdown]
-# ## 1.4 Where a tensor lives
+# ## 1a.4 Where a tensor lives
 #
 # Every tensor lives on one **device**, and an operation on two of them raises; nothing is moved behind
 # your back (F15). The usual culprit is a tensor made *inside* a function, which lands on the CPU as
@@ -162,7 +162,7 @@ for axis, channel, name in zip(axes, channels, ("image", "row", "column"), stric
     axis.set_title(name, fontsize="medium")
 
 # %% [markdown]
-# ## 1.5 The tape
+# ## 1a.5 The tape
 #
 # Ask for a gradient with `requires_grad=True`, and torch writes down every operation: that record is
 # the **tape**, or graph. `backward()` reads it from the end to the start, and multiplies slopes.
@@ -257,7 +257,7 @@ class Value:
         ### END SOLUTION
 
 # %% [markdown]
-# ## 1.6 The tape is written again every time
+# ## 1a.6 The tape is written again every time
 #
 # An `if` in your code needs no special layer: only the branch that ran is on the tape. Here the branch
 # depends on the mean's sign.
@@ -274,7 +274,7 @@ for numbers in ([1.0, 2.0], [-1.0, -2.0]):
 # gradient flows through a comparison.
 
 # %% [markdown]
-# ## 1.7 Through two layers
+# ## 1a.7 Through two layers
 #
 # A network is the same with more nodes: (relu(w₂ · relu(w₁ · x)) − y)² at x = 2, y = 1 and both weights
 # 0.5. The prediction is 0.5, the loss 0.25. Work backwards on paper. **Guess:** what is the slope with
@@ -308,7 +308,7 @@ axis.legend();
 # the loop is right.
 
 # %% [markdown]
-# ## 1.8 `.grad` adds up
+# ## 1a.8 `.grad` adds up
 #
 # x = 2 is a leaf. `(3 * x).backward()`, then `(5 * x).backward()`, with nothing cleared in between.
 # **Guess:** what does `x.grad` hold?
@@ -334,7 +334,7 @@ four_gradients = {"square": 2 * q.a, "mean": 1 / q.n, "max": 1 / q.k, "twice": 1
 worked.compute("N18")
 
 # %% [markdown]
-# ## 1.9 What `backward()` leaves alone
+# ## 1a.9 What `backward()` leaves alone
 #
 # A training step has six operations, and each changes something else. Walk through one: which
 # tensors does `backward()` touch? Then take `zero_grad()` away and walk through two updates.
@@ -349,7 +349,7 @@ StepAnatomy()
 # the graph has saved tensors; a plain sum saves none and runs backwards twice (`course claims F35`).
 
 # %% [markdown]
-# ## 1.10 Off the tape
+# ## 1a.10 Off the tape
 #
 # Measuring needs no gradients, and a log wants numbers. `detach()` gives the same numbers outside the
 # graph; `torch.no_grad()` records nothing inside its block; `torch.inference_mode()` goes further, and
@@ -392,7 +392,7 @@ for name, made in [("no_grad", quiet), ("inference", locked), ("clone", locked.c
 # memory with every batch does not hold (F46): it costs one batch's graph, unless you keep the losses.
 
 # %% [markdown]
-# ## 1.11 A gradient of a gradient
+# ## 1a.11 A gradient of a gradient
 #
 # A gradient is computed by operations, and operations can be recorded: `create_graph=True` puts the
 # backward pass on the tape. **Guess:** what is the second derivative of x³ at x = 2?
@@ -408,7 +408,7 @@ print(f"3x² = {first.item():g}, 6x = {second.item():g}")
 reveal("01a.second", second.item())
 
 # %% [markdown]
-# ## 1.12 What does an answer depend on?
+# ## 1a.12 What does an answer depend on?
 #
 # Gradients are not only for weights. Hold the weights still and ask for the slope of one score with
 # respect to every *pixel*: a map of where a small change would move the answer most. First a network

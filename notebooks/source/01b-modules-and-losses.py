@@ -35,7 +35,7 @@ from course.plots import modules as plots
 student("")
 
 # %% [markdown]
-# ## 1.1 From images to logits
+# ## 1b.1 From images to logits
 #
 # A classifier turns an image into one number per class, the **logits**: the largest wins, and nothing
 # makes them add up to 1. Each image becomes a row first, and every layer maps rows to rows. **Guess:** a
@@ -75,7 +75,7 @@ worked.compute("N43")
 # are worth the minute: a wrong one is often the first sign of a layer that is not where you think it is.
 
 # %% [markdown]
-# ## 1.2 What a module knows about
+# ## 1b.2 What a module knows about
 #
 # How does `model.parameters()` find the layers? A module watches its attributes: a `Parameter` goes into
 # one register, a sub-module into another, a **buffer** (moved and saved, not trained) into a third.
@@ -176,7 +176,7 @@ repaired = make_classifier([64, 32, 10], torch.zeros(64), torch.ones(64))
 plots.plot_reach(reach(repaired))
 
 # %% [markdown]
-# ## 1.3 A layer of your own
+# ## 1b.3 A layer of your own
 #
 # `nn.Linear` is a few lines: two parameters and x Wᵀ + b. The first numbers are not arbitrary. An
 # output adds up as many terms as there are inputs, so the weights are drawn from ±1/√in: the more there
@@ -228,7 +228,7 @@ rows = data.train_inputs[:32].flatten(1)
 print("largest difference:", (mine(rows) - theirs(rows)).abs().max().item())
 
 # %% [markdown]
-# ## 1.4 A gate, and the way back through it
+# ## 1b.4 A gate, and the way back through it
 #
 # Two linear layers in a row are one linear layer. What stands between them must bend, and **ReLU** bends
 # as little as possible: max(0, x). On the way back it is a gate. Where x was positive, the arriving
@@ -276,7 +276,7 @@ values, backward = relu(x.detach().numpy())
 print("as torch:", np.array_equal(backward(np.ones((4, 3))), x.grad.numpy()))
 
 # %% [markdown]
-# ## 1.5 From logits to probabilities
+# ## 1b.5 From logits to probabilities
 #
 # **Softmax** makes logits into shares of 1, in the ratio exp(z). Only differences count: adding 5 to all
 # logits multiplies every exp(z) by the same factor, and the shares stay. So [1000, 1001, 1002] gives what
@@ -331,7 +331,7 @@ def softmax(x, axis):
     ### END SOLUTION
 
 # %% [markdown]
-# ## 1.6 The price of a probability
+# ## 1b.6 The price of a probability
 #
 # **Cross-entropy** charges −log p for the probability p that the right class was given: nothing for a
 # sure right answer, without limit for a sure wrong one. Written with logits it is log-sum-exp minus the
@@ -432,7 +432,7 @@ theirs = F.cross_entropy(1000 * logits, targets, **options)
 print(f"yours {mine:.3f}, torch's {theirs:.3f}")
 
 # %% [markdown]
-# ## 1.7 A loss and its targets
+# ## 1b.7 A loss and its targets
 #
 # So far one class of several was right. Other tasks ask for a yes or a no, for several labels at once, or
 # for a number, and each has outputs, targets and a loss that belong together. For B examples in a batch,
@@ -501,7 +501,7 @@ def task_loss(task, outputs, targets):
     ### END SOLUTION
 
 # %% [markdown]
-# ## 1.8 The loss that cannot fall
+# ## 1b.8 The loss that cannot fall
 #
 # A softmax in front of cross-entropy is the most common misfit of all: shapes fit, nothing raises, the loss
 # falls. But a probability is at most 1, and taken as a *logit* it can never be sure. **Guess:** ten
@@ -547,7 +547,7 @@ plots.plot_floors(curves, {"chance": float(np.log(10)), "floor": floor})
 # digits (F06). If you watch the accuracy alone you may never notice, and pay with weaker gradients.
 
 # %% [markdown]
-# ## 1.9 Everything of your own
+# ## 1b.9 Everything of your own
 #
 # Your layer, your loss, and a loop: no `nn.Linear`, no `F.cross_entropy`. Does it read digits?
 

@@ -40,7 +40,7 @@ from course.widgets import StepAnatomy
 student("")
 
 # %% [markdown]
-# ## 1.1 Six operations
+# ## 1c.1 Six operations
 #
 # `zero_grad()` clears, the model computes outputs, the criterion makes one number of them,
 # `backward()` computes gradients, `step()` moves, and a schedule sets the next learning rate. Walk
@@ -73,7 +73,7 @@ reveal("01c.moving", sum(row["weight"] == "changed" for row in table.values()))
 # You are shown what was different after a line, and not the line. Which operation was it?
 
 # %% [markdown]
-# ## 1.2 On paper
+# ## 1c.2 On paper
 #
 # A layer with two outputs: weights [[0.5, −0.3], [0.2, 0.8]], bias 0, one example [1, 2] with the
 # target [1, 0]. Squared error, plain SGD, learning rate 0.01. Follow the numbers with a pencil.
@@ -121,7 +121,7 @@ second_loss = on_paper(**dict(q))
 ### END SOLUTION
 
 # %% [markdown]
-# ## 1.3 Half a sum, or a mean?
+# ## 1c.3 Half a sum, or a mean?
 #
 # The chapter writes half the sum of the squared errors and calls `MSELoss`, which is a mean. With two
 # outputs that is the same number. **Guess:** with `MSELoss(reduction="sum")` instead, how many times
@@ -184,7 +184,7 @@ print(f"validation accuracy {(said == data.val_targets).float().mean():.1%}")
 plot_runs({"step_by_hand": losses}, ylabel="mean squared error", log=True)
 
 # %% [markdown]
-# ## 1.4 In torch
+# ## 1c.4 In torch
 #
 # The same step for any model. While it runs, three numbers are worth a log: the loss, the learning
 # rate, and the **norm of the gradient**, its length if all `.grad` are joined into one vector.
@@ -250,7 +250,7 @@ plot_runs({names[key]: [line[key] for line in log] for key in names}, ylabel="",
 # three to show most of what goes wrong: that is the next section.
 
 # %% [markdown]
-# ## 1.5 A line in the wrong place
+# ## 1c.5 A line in the wrong place
 #
 # `zero_grad()` has three legal places, and one that looks just as tidy: between `backward()` and
 # `step()`. **Guess:** how far does the first update move the weights then?
@@ -347,7 +347,7 @@ print("with a hidden layer:", deep.error.partition(":")[0])
 # one layer it needs only the inputs, so the mistake stays silent.
 
 # %% [markdown]
-# ## 1.6 First move the model, then build the optimizer
+# ## 1c.6 First move the model, then build the optimizer
 #
 # An optimizer holds *objects*: the parameters it was handed. Adam has made a step in float32; then
 # the model, and its batches, become float64. **Guess:** what does the next step do?
@@ -400,7 +400,7 @@ print("moved by", [round(move, 3) for move in moves])
 # %% exercise 01c.misplaced
 
 # %% [markdown]
-# ## 1.7 A check that can fail
+# ## 1c.7 A check that can fail
 #
 # Before a script is debugged, one question: is this the Python that you think it is? The lecture's lab
 # begins with a check that cannot say no. Write one that can, for packages and their versions.
@@ -448,7 +448,7 @@ print(check_workspace({"torch": "2.11", "numpy": "2.0"}, version))
 print(check_workspace({"torch": "99.0", "no-such-package": "1.0"}, version))
 
 # %% [markdown]
-# ## 1.8 Five bugs
+# ## 1c.8 Five bugs
 #
 # A whole script in one function: a model made of the layers it is handed, a loop, a validation loss
 # for each epoch. It has five bugs. Three stop it, one after the other; two do not. **Guess** from

@@ -35,7 +35,7 @@ from course.plots.signals import plot_depth, plot_histograms
 student("")
 
 # %% [markdown]
-# ## 2.1 What arrives at layer 30?
+# ## 2a.1 What arrives at layer 30?
 #
 # Digits go into a network of 30 equal layers: a linear map, then relu. The weights are as torch draws
 # them, the biases 0. `read_signals` runs one batch forward and backward and looks at every layer.
@@ -79,7 +79,7 @@ plot_depth({"signal": [layer.std for layer in layers]})
 # the factor come from?
 
 # %% [markdown]
-# ## 2.2 One layer, with pencil
+# ## 2a.2 One layer, with pencil
 #
 # One unit adds up n products of an input and a weight. If the weights are independent with mean 0 and
 # variance v, the products' mean squares add up: the **mean square** (the mean of the squares) of the
@@ -135,7 +135,7 @@ plot_depth({name: [layer.std for layer in found] for name, found in read.items()
 # errors multiply.
 
 # %% [markdown]
-# ## 2.3 And backwards?
+# ## 2a.3 And backwards?
 #
 # A gradient takes the same road from the end: each layer multiplies it by the transposed weights, and
 # relu lets half of it pass. **Guess:** which of the three networks has the largest gradient in layer 1,
@@ -197,7 +197,7 @@ plot_depth(curves)
 # Both of your curves stay within a small factor over 30 layers.
 
 # %% [markdown]
-# ## 2.4 Saturated
+# ## 2a.4 Saturated
 #
 # A tanh cannot explode: it ends at ±1. But what happens to a unit that sits there? Its slope,
 # 1 − tanh², is nearly 0. **Guess:** of a gradient of 1, how much passes a tanh whose output is 0.99?
@@ -229,7 +229,7 @@ plot_depth({name: [layer.grad_std for layer in read[name]] for name in names},
 # the gradient of layer 1 is far the largest. A sigmoid is worse than tanh: its slope is at most ¼.
 
 # %% [markdown]
-# ## 2.5 Dead units
+# ## 2a.5 Dead units
 #
 # A relu whose input is negative for every example passes no gradient, so its weights never move. One
 # step that is too large can do that to many at once. First write the instrument.
@@ -315,7 +315,7 @@ reveal("02a.dead", counts[3.0]["4"])
 # relu prevent it.
 
 # %% [markdown]
-# ## 2.6 A road around every layer
+# ## 2a.6 A road around every layer
 #
 # A **residual** block adds its input to its result: x + f(x). The signal, and the gradient, have a road
 # on which nothing multiplies them. Say that f(x) is as large as x. **Guess:** by which factor
@@ -350,7 +350,7 @@ plot_depth({name: [layer.grad_std for layer in found] for name, found in shown.i
 # very deep ones are started.
 
 # %% [markdown]
-# ## 2.7 BatchNorm: two modes
+# ## 2a.7 BatchNorm: two modes
 #
 # Instead of hoping that the size stays right, a **norm** sets it: subtract the mean, divide by the
 # standard deviation. BatchNorm takes both over the batch, per feature, and remembers a running average
@@ -441,7 +441,7 @@ plot_depth({name: [layer.std for layer in found] for name, found in normed.items
 # neighbours.
 
 # %% [markdown]
-# ## 2.8 Without neighbours
+# ## 2a.8 Without neighbours
 #
 # **LayerNorm** normalises each example over its own features, **GroupNorm** over groups of its own
 # channels: neither looks at the batch, neither has a memory, and both do the same in either mode.
@@ -467,7 +467,7 @@ for norm in (nn.BatchNorm2d(6), nn.GroupNorm(2, 6), nn.LayerNorm([6, 3, 3])):
 # LayerNorm and GroupNorm do not holds (`course claims F134`).
 
 # %% [markdown]
-# ## 2.9 Dropout: two modes
+# ## 2a.9 Dropout: two modes
 #
 # In train mode **dropout** sets each activation to 0 with probability p, so that no unit can rely on
 # another one. Four activations 0.8, 1.2, 0.3, 0.9 and p = 0.5; entries 1 and 3 (from 0) are dropped.
@@ -540,10 +540,10 @@ TrainAgainstEval()
 # backward and stops neither of them (`course claims F25`). Validation wants both.
 
 # %% [markdown]
-# ## 2.10 Thirty layers that learn
+# ## 2a.10 Thirty layers that learn
 #
 # All your tools at once: the scale of the weights, a norm, shortcuts. No rate alone saves the plain
-# network of section 2.1. Which road needs the fewest updates?
+# network of section 2a.1. Which road needs the fewest updates?
 
 # %% exercise 02a.deep-net
 

@@ -37,7 +37,7 @@ from course.engine import Trainer, seed_everything
 student("")
 
 # %% [markdown]
-# ## 3.1 The data
+# ## 3a.1 The data
 #
 # 1,797 images of 8 × 8 pixels, ten classes, split into a training and a validation part. The
 # pixels are normalised by the training part alone: validation must not leak into anything that is fitted.
@@ -72,7 +72,7 @@ reveal("03a.batches", [len(train_loader), last])
 # micro-batches.
 
 # %% [markdown]
-# ## 3.2 One step, by hand
+# ## 3a.2 One step, by hand
 #
 # A linear layer with two outputs, one example, one step of SGD: the weights move against the gradient of
 # the loss, by the learning rate times the gradient. Work the numbers out on paper from what is given; the
@@ -92,7 +92,7 @@ worked.compute("N10")
 # factor every time. A network repeats this step for every batch, and its factor changes as it learns.
 
 # %% [markdown]
-# ## 3.3 One epoch
+# ## 3a.3 One epoch
 #
 # Five operations make an update: **clear** the gradients, **forward** (inputs to logits, one number per
 # class), **loss** (one number for the batch), **backward** (a gradient for each weight), **step** (the
@@ -147,7 +147,7 @@ def train_one_epoch(model, loader, criterion, optimizer):
     ### END SOLUTION
 
 # %% [markdown]
-# ## 3.4 Evaluation
+# ## 3a.4 Evaluation
 #
 # Measuring must change nothing. Three switches do that: `eval()` (dropout off, BatchNorm uses what it has
 # learnt), `torch.no_grad()` (no graph, less memory), and no `step()`. Afterwards every module is put back
@@ -187,7 +187,7 @@ def evaluate(model, loader, criterion):
     ### END SOLUTION
 
 # %% [markdown]
-# ## 3.5 Train
+# ## 3a.5 Train
 #
 # Your two functions make the whole recipe. **Guess** before it starts: what is the mean loss of an untrained
 # network? With ten classes and no knowledge each class gets a probability of about 1/10, and the loss is
@@ -273,7 +273,7 @@ reveal("03a.missed", len(wrong))
 # %% exercise 03a.what-next
 
 # %% [markdown]
-# ## 3.6 A big batch from small ones
+# ## 3a.6 A big batch from small ones
 #
 # Sixty-four examples do not fit into memory? Send them through in K *micro-batches* and let the gradients
 # add up, then step once. If each loss is a mean, the sum of K gradients is K times too long, so each loss
@@ -356,7 +356,7 @@ windows = {"batches": batches, "updates": q.e * -(-batches // q.k)}
 ### END SOLUTION
 
 # %% [markdown]
-# ## 3.7 A ceiling for the gradient
+# ## 3a.7 A ceiling for the gradient
 #
 # One bad batch can throw the weights far off. Clipping by the global norm takes all gradients as one long
 # vector: if it is longer than a ceiling (`max_norm`), it is shortened to it and keeps its direction.
@@ -409,7 +409,7 @@ def clip_by_global_norm(parameters, max_norm):
 # %% exercise 03a.legal
 
 # %% [markdown]
-# ## 3.8 The learning rate
+# ## 3a.8 The learning rate
 #
 # The run above took 1e-3 because everybody does. The learning-rate finder looks: one sweep over the rates,
 # from far too small to far too large, then short trial runs around the best. **Guess:** which rate will it
@@ -462,7 +462,7 @@ axis.legend(title="learning rate");
 # this optimizer and this batch size: change one of them, and look again.
 
 # %% [markdown]
-# ## 3.9 A schedule
+# ## 3a.9 A schedule
 #
 # Large steps early, small ones late: a schedule changes the rate during the run. A cosine falls from the
 # full rate to 0 along half a wave. **Guess:** what share of the full rate is left after a quarter of the run?
@@ -500,7 +500,7 @@ reveal("03a.quarter", share)
 # before the first epoch is: 3b has that bug for you.
 
 # %% [markdown]
-# ## 3.10 The best epoch
+# ## 3a.10 The best epoch
 #
 # With all the data our network hardly overfits. Give it 100 images and 40 epochs, and it does: it memorises
 # them, and what it learns after that does not carry over. **Guess:** in which of the 40 epochs is
@@ -599,7 +599,7 @@ print(f"validation loss of the last epoch {last:.3f}, of the best {best:.3f}")
 # epochs, a shorter one may stop at a mere wobble.
 
 # %% [markdown]
-# ## 3.11 Three bugs
+# ## 3a.11 Three bugs
 #
 # A loop with a bug seldom raises: it trains a little worse. The next one runs without an error, and three
 # of its lines are wrong or in the wrong place. Read it as a machine would: what is in `.grad`, in which mode is the
@@ -611,7 +611,7 @@ print(f"validation loss of the last epoch {last:.3f}, of the best {best:.3f}")
 # comes in. Change as little as you can: ten lines at most, of which a moved one counts as two.
 
 # %% [markdown]
-# ## 3.12 The same with the engine
+# ## 3a.12 The same with the engine
 #
 # The course's `Trainer` is your functions in the lecture's order, with checkpoints, schedules and a record
 # around them. Micro-batches of 16, four to an update, clipped at 1, a cosine per epoch, the best epoch kept:
@@ -637,7 +637,7 @@ print(f"best epoch {best['epoch']}: {best['val_accuracy']:.1%} on validation")
 # station of it.
 
 # %% [markdown]
-# ## 3.13 The arena
+# ## 3a.13 The arena
 #
 # How few updates bring a small network to 95 %? One lucky run counts for nothing: the median over three
 # seeds does. The finder, the optimizers and what you know of schedules are your tools; each threshold is paid
@@ -646,7 +646,7 @@ print(f"best epoch {best['epoch']}: {best['val_accuracy']:.1%} on validation")
 # %% exercise 03a.arena
 
 # %% [markdown]
-# ## 3.14 From memory
+# ## 3a.14 From memory
 #
 # Close the sections above. A script that you can write without looking is one that you can debug: the order
 # of the operations, the two modes, the best epoch, the check for `nan` each have their place. It is

@@ -37,7 +37,7 @@ from course.plots.loaders import plot_compositions, plot_draws, plot_padding, pl
 student("")
 
 # %% [markdown]
-# ## 3.1 The road of a batch
+# ## 3c.1 The road of a batch
 #
 # Six stages lie between the data and the model (T11), and each has its place in the call of a loader:
 #
@@ -67,7 +67,7 @@ print(list(inputs.shape), "the loader's own:", torch.equal(inputs, theirs[0]))
 # The same batch. Everything below is one of these stages, done in another way.
 
 # %% [markdown]
-# ## 3.2 A data set over arrays
+# ## 3c.2 A data set over arrays
 #
 # A data set is two methods: how many examples there are, and the example at a position. A good one also
 # refuses, at once, what would fail an hour later: lists of unlike length, labels of the wrong dtype.
@@ -107,7 +107,7 @@ check_batch(next(iter(DataLoader(Arrays(digits.train_inputs, digits.train_target
 # Check one batch per data set, before anything else.
 
 # %% [markdown]
-# ## 3.3 A folder of image files
+# ## 3c.3 A folder of image files
 #
 # Real images lie in files, one folder per class. Let us have some: twenty digits, written as PNG.
 
@@ -148,7 +148,7 @@ Path(path).write_bytes(whole)
 print(scan.reasons, "file number", scan.faults[0].index)
 
 # %% [markdown]
-# ## 3.4 A file that does not fit
+# ## 3c.4 A file that does not fit
 #
 # Text often comes as one large file, a line per example. If it does not fit into memory, remember only where
 # each line begins, and read a line when it is asked for. Here are the 469 lines of the course's own
@@ -227,7 +227,7 @@ size, places = text_path.stat().st_size, LineFile(text_path).index_bytes
 print(f"the file {size / 1e6:.1f} MB, in memory {places / 1e6:.2f} MB")
 
 # %% [markdown]
-# ## 3.5 An epoch, counted
+# ## 3c.5 An epoch, counted
 #
 # The words (T12, T13): N examples, a batch size B, K batches to an update. An *iteration* is one
 # batch, an *epoch* one pass over all examples, K·B the *effective batch*.
@@ -289,7 +289,7 @@ counts = {"last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
 # ### END SOLUTION
 
 # %% [markdown]
-# ## 3.6 Flags
+# ## 3c.6 Flags
 #
 # The usual ones (T09):
 #
@@ -328,7 +328,7 @@ except ValueError as fault:
     print(fault)
 
 # %% [markdown]
-# ## 3.7 Who comes next
+# ## 3c.7 Who comes next
 #
 # | sampler | draws | for |
 # | --- | --- | --- |
@@ -425,7 +425,7 @@ drawn = {"plain": q.b * q.small / total, "seen": q.big * (1 - (1 - 0.5 / q.big) 
 ### END SOLUTION
 
 # %% [markdown]
-# ## 3.8 Examples of unlike length
+# ## 3c.8 Examples of unlike length
 #
 # Default collation stacks, and what is stacked must have one shape (F89). Sequences differ in length, so they
 # are padded up to the longest of the batch, and a mask says which cells are real. **Guess:** lengths 12 and
@@ -506,7 +506,7 @@ print(list(inputs.shape), f"{(~mask).float().mean():.0%} of the cells are paddin
 print(bytes(inputs[0][mask[0]].tolist()).decode())
 
 # %% [markdown]
-# ## 3.9 Wire it
+# ## 3c.9 Wire it
 #
 # Two loaders, and each decision once: training is shuffled in every epoch, from a generator of its own, so
 # that a seed repeats it whatever else draws. Validation comes whole and in order. And a last training batch
@@ -548,7 +548,7 @@ for epoch in (1, 2):
     print(f"epoch {epoch}: {len(rows)} examples, first labels {rows[:8].tolist()}")
 
 # %% [markdown]
-# ## 3.10 Workers and their noise
+# ## 3c.10 Workers and their noise
 #
 # A worker is a process with a copy of the data set. If the data set holds a generator for its noise, every
 # copy holds the same one. Two workers fetch four batches of noise per epoch, for two epochs.
@@ -612,7 +612,7 @@ print("entered, the second is the same:", torch.equal(second, entered))
 # So a run that was killed in epoch 2 goes on with the very batches it would have had.
 
 # %% [markdown]
-# ## 3.11 How fast is it?
+# ## 3c.11 How fast is it?
 #
 # A loader is timed by reading batches. The lecture's loop stops at the hundredth, and divides 100 by the
 # seconds. **Guess:** how many times too fast does that call a loader of only 10 batches?
@@ -652,7 +652,7 @@ print([f"{rate:,.0f} examples/s" for rate in rates])
 # passes and their spread. On a GPU the clock must also wait for the device: operations are only queued.
 
 # %% [markdown]
-# ## 3.12 Where the time goes
+# ## 3c.12 Where the time goes
 #
 # Turn every image in the data set, one after another, and train on it. Fashion-MNIST if it is here, digits
 # otherwise.

@@ -42,7 +42,7 @@ inputs, targets = data.train_inputs[:64], data.train_targets[:64]
 print(data)
 
 # %% [markdown]
-# ## 3.1 What sixteen bits hold
+# ## 3d.1 What sixteen bits hold
 #
 # A floating-point number is a sign, an exponent and a mantissa: the exponent sets how large it can be,
 # the mantissa how exact. FP32 spends 8 and 23 bits on them. **Guess:** in BF16, with 8 and 7 bits, what
@@ -77,7 +77,7 @@ plots.plot_spacing({name: torch.finfo(dtype) for name, dtype in formats.items()}
 # %% exercise 03d.formats
 
 # %% [markdown]
-# ## 3.2 Autocast
+# ## 3d.2 Autocast
 #
 # Mixed precision mixes: within `torch.autocast` each operation runs in the format that suits it. Matrix
 # products take 16 bits; a softmax, a norm or a loss stays in FP32. The weights are FP32 all along: a
@@ -153,7 +153,7 @@ for _ in range(100):
 print(f"0.1 in BF16, minus 100 times 0.0001: {weight.item():.4f}")
 
 # %% [markdown]
-# ## 3.3 Faster is not better
+# ## 3d.3 Faster is not better
 #
 # On a GPU with tensor cores 16 bits are faster; how much depends on the sizes (`course claims F118`, which
 # needs one). On our CPU they are slower, so here nobody is tempted. Where they are faster, the question
@@ -167,7 +167,7 @@ for how, values in scores.items():
 # %% exercise 03d.faster-worse
 
 # %% [markdown]
-# ## 3.4 What FP16 loses
+# ## 3d.4 What FP16 loses
 #
 # FP16's smallest number is 6e-8. Are gradients that small? In a shallow network hardly any; behind eight
 # sigmoid layers the first ones get about a quarter of a quarter of a quarter. **Guess:** which share of this
@@ -219,7 +219,7 @@ NumberFormats()
 worked.compute("N34")
 
 # %% [markdown]
-# ## 3.5 A scaler of your own
+# ## 3d.5 A scaler of your own
 #
 # How large may the scale be? As large as nothing overflows, and that changes as the model learns. So it
 # is tried: on `inf` or `nan` the update is skipped and the scale made smaller; after many good updates in a
@@ -319,7 +319,7 @@ plots.plot_scale(scales, skipped)
 # says something else: the gradients themselves are `inf` or `nan`.
 
 # %% [markdown]
-# ## 3.6 Who comes first?
+# ## 3d.6 Who comes first?
 #
 # Clipping wants true gradients. **Guess:** a gradient of norm 0.5, a scale of 65,536, a ceiling of 1. Somebody
 # clips first and unscales then. How long is the gradient that the step gets?
@@ -344,7 +344,7 @@ print(f"instead of 0.5: {weight.grad.norm().item():.2e}")
 # %% exercise 03d.scaled-update
 
 # %% [markdown]
-# ## 3.7 What is in memory?
+# ## 3d.7 What is in memory?
 #
 # Whatever the batch, training holds weights, gradients, and what the optimizer keeps. **Guess:** how many bytes
 # per parameter are that with AdamW, all in FP32?
@@ -408,7 +408,7 @@ memory["batch"] = int((q.g - fixed) * 1000 // (2 * q.a))
 ### END SOLUTION
 
 # %% [markdown]
-# ## 3.8 Compute it twice
+# ## 3d.8 Compute it twice
 #
 # Activation checkpointing keeps a block's inputs alone: forward runs without a graph, and backward runs the
 # block once more, with one (C30, F51). Torch has it as `torch.utils.checkpoint`. Written out it shows
@@ -486,7 +486,7 @@ reveal("03d.recomputed", twice / plain)
 # passes. While one block is computed again its activations are there too, so the peak falls by less.
 
 # %% [markdown]
-# ## 3.9 A window equals its batch
+# ## 3d.9 A window equals its batch
 #
 # 3a had you accumulate. Now the proof, and its limits. A window has K micro-batches; micro-batch k has
 # size n, with an index k, and the mean loss over its own examples. **Guess:** in float64, how large is the relative
@@ -537,7 +537,7 @@ reveal("03d.gap", gap)
 # ### END SOLUTION
 
 # %% [markdown]
-# ## 3.10 Where it does not
+# ## 3d.10 Where it does not
 #
 # Each of these windows is accumulated in float64 and compared with its joined batch. The dotted line is
 # 1e-12: left of it is rounding, right of it a different update.
@@ -575,7 +575,7 @@ plots.plot_gaps(gaps, rounding=1e-12)
 # Fix three bugs, change as little as you can: at most ten lines, of which a moved one counts as two.
 
 # %% [markdown]
-# ## 3.11 Three ways to clip
+# ## 3d.11 Three ways to clip
 #
 # By norm: one factor for everything, and the direction stays. By value: each number by itself. By layer: each
 # tensor has the ceiling for itself. **Guess:** two layers have the gradients [300, 400] and [0.3, 0.4], the
@@ -658,7 +658,7 @@ plots.plot_seeds(losses, xlabel="validation loss after 4 epochs")
 # %% exercise 03d.three-clips
 
 # %% [markdown]
-# ## 3.12 All of it in one update
+# ## 3d.12 All of it in one update
 #
 # The course's `Trainer` does the whole chapter in the order that you found: autocast, micro-batches weighed by
 # what they count, unscaling, one ceiling per window, the step, the scale.

@@ -43,7 +43,7 @@ from course.plots.seeds import plot_pairs, plot_scores, plot_widths
 student("")
 
 # %% [markdown]
-# ## 3.1 82 %, and now?
+# ## 3f.1 82 %, and now?
 #
 # Everything below the top rung of the debug ladder is passed, and still every sixth image is read wrongly. Four
 # colleagues make four proposals. Decide before you read on:
@@ -51,7 +51,7 @@ student("")
 # %% exercise 03f.at-82
 
 # %% [markdown]
-# ## 3.2 Look
+# ## 3f.2 Look
 #
 # Our own case: a network with one hidden layer of 64 units, 359 handwritten digits to train on and 1,438 to
 # judge it by. **Guess:** how many of the 1,438 does it misread?
@@ -95,7 +95,7 @@ confusion(predict(model, val_loader)).plot()
 # the first pair holds about an eighth of them, one mistake more than the second: another seed may swap the two.
 
 # %% [markdown]
-# ## 3.3 Sort and count
+# ## 3f.3 Sort and count
 #
 # A bucket is a cause that one action could remove. Its *ceiling* is what accuracy gains if all of it is
 # repaired and nothing else changes: its share of the mistakes, times the share of images that are misread.
@@ -189,7 +189,7 @@ for row in bucket_table(looked_at, errors.num_mistakes, errors.num_examples):
 # say so, since those of neighbours overlap. It is enough to see what is *not* worth a week.
 
 # %% [markdown]
-# ## 3.4 The stage that is worth the work
+# ## 3f.4 The stage that is worth the work
 #
 # In a pipeline the mistakes of one stage become inputs of the next. Ceiling analysis replaces one stage at a time
 # by the truth and measures the whole. **Guess** for the lecture's pipeline: how many points lie beyond the
@@ -240,7 +240,7 @@ ceiling = {key: 100 * count / q.n for key, count in
 ### END SOLUTION
 
 # %% [markdown]
-# ## 3.5 What the curves say
+# ## 3f.5 What the curves say
 #
 # Six runs on the digits, recorded as they went. They differ in a setting, in the data, or in one epoch. Look
 # at each of them and say its state before you read the statements below.
@@ -263,7 +263,7 @@ for name, run in RUNS.items():
 # a jump of validation alone is about what is *measured with*, or about too large a step.
 
 # %% [markdown]
-# ## 3.6 The luck of a seed
+# ## 3f.6 The luck of a seed
 #
 # The same network, the same data, the same split; only the seed differs, which draws the first weights and the order
 # of the batches. **Guess:** how far apart are the best and the worst of 20 seeds?
@@ -369,7 +369,7 @@ seeds = {"pairs": needed(q.s), "apart": needed(2**0.5 * q.r), "width": 1.96 * q.
 ### END SOLUTION
 
 # %% [markdown]
-# ## 3.7 One change at a time
+# ## 3f.7 One change at a time
 #
 # The lecture's four scores. **Guess:** what does the bigger model bring to a run that has augmentation already?
 
@@ -426,7 +426,7 @@ two = {name: CHANGES[name] for name in ("smoothing", "dropout")}
 gains_of(run, {"smoothing": 0.0, "dropout": 0.0}, two, [1, 2, 3])
 
 # %% [markdown]
-# ## 3.8 A remedy that ought to help
+# ## 3f.8 A remedy that ought to help
 #
 # Few images? Make more of them: the usual remedy moves each training image by up to one pixel in every direction.
 # **Guess:** what does it do to accuracy?
@@ -454,7 +454,7 @@ print(f"{touches:.0%} of the images have ink in the first and in the last row")
 # images. Each *or* is a study of its own. A remedy is tried, not believed.
 
 # %% [markdown]
-# ## 3.9 Your study
+# ## 3f.9 Your study
 #
 # From a question to a paragraph, with the change that you choose. The order matters: question, number of seeds and rule
 # first, then runs, then words. Use `points(data, seed, **CHANGES["dropout"])` and the tools above.

@@ -38,7 +38,7 @@ from course.plots.optimizers import plot_losses, plot_paths, plot_race, plot_rat
 student("")
 
 # %% [markdown]
-# ## 4.1 The gradient is not the way down
+# ## 4a.1 The gradient is not the way down
 #
 # A loss with two weights, ½(x² + 10·y²): a ravine that is ten times as steep across as along. The
 # gradient is [x, 10·y], so it points mostly across. Plain SGD multiplies y by 1 − 10·lr in every step.
@@ -70,7 +70,7 @@ ways = {f"lr {lr}": descend(sgd_step, updates=25, lr=lr) for lr in (0.03, 0.18)}
 plot_paths(ways, (1.0, 10.0))
 
 # %% [markdown]
-# ## 4.2 Momentum
+# ## 4a.2 Momentum
 #
 # Let gradients add up. The velocity v keeps a share, the momentum μ, of what it was, and takes the new
 # gradient in full: v ← μ·v + g, then the weight moves by lr·v. Across the ravine gradients change
@@ -113,7 +113,7 @@ for name, places in ways.items():
 # noisy gradients and overshoots at a high rate; in both settings tried it did (`course claims F149`).
 
 # %% [markdown]
-# ## 4.3 Adam
+# ## 4a.3 Adam
 #
 # Momentum still has one rate for all weights. Adam gives each entry its own: it divides an average m of
 # the gradients by the root of an average of their squares. In the ravine both directions then look
@@ -184,7 +184,7 @@ plot_paths(ways, (1.0, 10.0))
 # away and close by it steps equally far, unless the rate falls.
 
 # %% [markdown]
-# ## 4.4 Weight decay
+# ## 4a.4 Weight decay
 #
 # A little pull towards 0 keeps weights short. In SGD it is the same to add decay·θ to the gradient (L2)
 # or to shrink the weight θ by 1 − lr·decay. In Adam it is not: what is in the gradient is divided by the
@@ -281,7 +281,7 @@ reveal("04a.which-shrinks", "quiet")
 # That is why AdamW is the usual choice when decay is meant.
 
 # %% [markdown]
-# ## 4.5 Not one rate for all
+# ## 4a.5 Not one rate for all
 #
 # An optimizer takes *groups* of parameters, each with its own options. Two uses are everyday: a new head
 # on a trained body learns at a higher rate, and biases and the gains of a normalisation, which have one
@@ -320,7 +320,7 @@ for group in optimizer.param_groups:
     print(f"lr {group['lr']:g}  decay {group['weight_decay']:g}  {shapes}")
 
 # %% [markdown]
-# ## 4.6 The rate over the run
+# ## 4a.6 The rate over the run
 #
 # Far away long steps are good, at the end short ones. Here are the usual shapes over 100 updates: a
 # constant rate, a step schedule (a tenth from update 60 on), a cosine, a warm-up and then a cosine, and
@@ -405,7 +405,7 @@ reveal("04a.plateau", 5)
 # `step()` without one raises a TypeError (F62).
 
 # %% [markdown]
-# ## 4.7 In which unit?
+# ## 4a.7 In which unit?
 #
 # A scheduler counts its own calls and nothing else. Cosine, warm-up and one-cycle are made for updates or
 # for epochs, as you give their length; a plateau wants one number per epoch. **Guess:** a cosine with
@@ -449,7 +449,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 plot_rates({"your loop, 4 epochs": fit(model, loader, criterion, optimizer, 4)})
 
 # %% [markdown]
-# ## 4.8 A larger batch
+# ## 4a.8 A larger batch
 #
 # Digits, a small network, plain SGD. Batches of 32 train well at 0.1. Now batches of 256, as many epochs:
 # first at the same rate, then at eight times the rate. Decide before you run it:
@@ -485,7 +485,7 @@ plot_losses(curves, xlabel="epoch")
 worked.compute("N50")
 
 # %% [markdown]
-# ## 4.9 A fair race
+# ## 4a.9 A fair race
 #
 # The chapter lets SGD and Adam run at the same rate of 0.01 and finds Adam three to five times as fast.
 # Count the updates to a loss of 0.5 on the spirals, with three seeds each, and let SGD also run at a rate
@@ -577,7 +577,7 @@ from course.widgets.simulator.widget import TrainingSimulator
 TrainingSimulator()
 
 # %% [markdown]
-# ## 4.10 When to stop
+# ## 4a.10 When to stop
 #
 # Early stopping waits `patience` epochs in a row for an improvement of more than `min_delta`. **Guess:** the
 # losses are 1, 0.9, 0.8, 0.81, 0.82, 0.83 and the patience is 3. At which index, counted from 0, does it stop?
@@ -593,7 +593,7 @@ worked.compute("N53")
 # several such falls add up. And a loss of nan is no improvement, so a run of nothing but nan stops.
 
 # %% [markdown]
-# ## 4.11 The arena
+# ## 4a.11 The arena
 #
 # Everything at once: optimizer, rate, momentum, schedule and warm-up, for three spirals down to a loss of 0.1.
 # The median over three seeds counts. Change one thing at a time, and write down what it did.
