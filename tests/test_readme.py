@@ -11,14 +11,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def readme_tool():
-    spec = importlib.util.spec_from_file_location("readme", ROOT / "tools" / "readme.py")
+def tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-TOOL = readme_tool()
+TOOL = tool("readme")
 
 
 def test_the_tables_are_what_the_commands_print():
@@ -26,6 +26,13 @@ def test_the_tables_are_what_the_commands_print():
     assert {command for _, _, command, _, _ in blocks} >= {"worked", "claims", "notebooks"}
     for _, package, command, shown, _ in blocks:
         assert shown == TOOL.table(package, command), "run make readme"
+
+
+def test_the_road_has_every_notebook_and_is_as_drawn():
+    drawn = (ROOT / "docs" / "pictures" / "road.svg").read_text("utf-8")
+    assert drawn == tool("road").road(), "run make readme"
+    for path in (ROOT / "notebooks" / "source").glob("*.py"):
+        assert f">{path.stem.partition('-')[0]} " in drawn
 
 
 def test_the_tables_name_every_number_and_every_claim():
