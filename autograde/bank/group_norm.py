@@ -153,6 +153,12 @@ last_dimension_first = fixed(
     ("var(dim=2, unbiased=False,", "var(2, False,"),
 )
 
+UNTOUCHED = (
+    r"RuntimeError: The size of tensor a \(\d+\) must match the size of tensor b \(\d+\) at "
+    r"non-singleton dimension \d+(, at the line: return weight \* normal \+ bias)?$"
+)
+"""What the last line raises as it was given. A student's has a line, the bank's own have none."""
+
 EXERCISE = Exercise(
     id="02a.group-norm",
     title="three bugs in a GroupNorm",
@@ -199,11 +205,13 @@ EXERCISE = Exercise(
               "unbiased=False."),
         Wrong("along-the-width", along_the_width,
               "weight and bias went along the last dimension of x. They belong to dimension 1: "
-              "view them as (1, channels, 1, ...)."),
-        Wrong("variance-alone-fixed", one_fixed),
+              "view them as (1, channels, 1, ...).", raises=UNTOUCHED),
+        Wrong("variance-alone-fixed", one_fixed,
+              "The variance is right. The mean still goes over the batch, and weight and bias go "
+              "along the last dimension.", raises=UNTOUCHED),
         Wrong("mean-alone-fixed", unbiased_along_the_width,
               "The mean is right. var() still divides by n - 1, and weight and bias go along the "
-              "last dimension."),
+              "last dimension.", raises=UNTOUCHED),
         Wrong("images-only", images_only),
         Wrong("images-only", behind_two_dimensions),
         Wrong("eps-outside", eps_outside,
