@@ -295,6 +295,13 @@ whole = script()
 not_cleared = script((CLEAR, ""))
 cleared_after_the_step = script((CLEAR, ""), (UPDATE, UPDATE + CLEAR))
 equal_is_better = script(("val_losses[-1] < best:", "val_losses[-1] <= best:"))
+judged_by_training = script(
+    (TRAIN, TRAIN + "        trained = []\n"),
+    (UPDATE, UPDATE + "            trained.append(loss.item())\n"),
+    ("if val_losses[-1] < best:", "if sum(trained) / len(trained) < best:"),
+    ("best, best_epoch, waited = val_losses[-1], epoch, 0",
+     "best, best_epoch, waited = sum(trained) / len(trained), epoch, 0"),
+)  # fmt: skip
 nan_alone = script(("not torch.isfinite(loss)", "torch.isnan(loss)"))
 clipped_by_hand = script(
     (CLIP, "            norm = sum(p.grad.square().sum() for p in model.parameters()) ** 0.5\n"
@@ -597,6 +604,12 @@ EXERCISE = Exercise(
             equal_is_better,
             "An epoch as good as the best one counted as better. Better is lower; an equal loss "
             "goes on waiting.",
+        ),
+        Wrong(
+            "judged-by-training",
+            judged_by_training,
+            "Epochs whose validation loss was higher counted as better. Is it the training loss "
+            "that decides? Better is a lower validation loss.",
         ),
         Wrong("against-the-last", against_the_last),
         Wrong(
