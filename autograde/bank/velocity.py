@@ -33,7 +33,7 @@ EXERCISE = Number(
         ("rate-inside", lambda lr, mu, g: {"velocity": lr * g * (1 + mu + mu**2)}, "v has no lr."),
         ("a-step-short", lambda lr, mu, g: {"velocity": g * (1 + mu), "weight": -lr * g * (2 + mu)},
          "That is the value after two steps: the first step's v is the gradient itself."),
-        ("third-step", lambda lr, mu, g: {"weight": -lr * g * (1 + mu + mu**2)}, "That is 1 of 3."),
+        ("third-step", lambda lr, mu, g: {"weight": -lr * g * (1 + mu + mu**2)}, "One of 3 moves."),
         ("uphill", lambda lr, mu, g: {
          "weight": lr * g * (3 + 2 * mu + mu**2), "nesterov": lr * g * (1 + mu)},
          "The size is right, the side is not: a step goes against the gradient."),

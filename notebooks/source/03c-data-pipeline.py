@@ -70,7 +70,7 @@ print(list(inputs.shape), "the loader's own:", torch.equal(inputs, theirs[0]))
 # ## 3c.2 A data set over arrays
 #
 # A data set is two methods: how many examples there are, and the example at a position. A good one also
-# refuses, at once, what would fail an hour later: lists of unlike length, labels of the wrong dtype.
+# refuses, at once, what would fail an hour later: lists of different lengths, labels of the wrong dtype.
 
 # %%
 class Arrays(Dataset):
