@@ -50,6 +50,11 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     head = f"<thead>{_row('th', heads)}</thead>" if heads else ""
     body = "".join(_row("td", row) for row in rows)
     table = f'<table style="{TABLE}">{head}<tbody>{body}</tbody></table>'
+    return boxed(table)
+
+
+def boxed(table: str) -> Markup:
+    """A table of numbers that scrolls by itself where the page is too narrow for it."""
     return Markup(f'<div style="{BOX}">{table}</div>')
 
 

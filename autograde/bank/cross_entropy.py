@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from autograde.bank.harness import Watch, as_loss, numpy_loss, slopes_of
+from autograde.compare import TOLERANCE
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, kept
 from course.from_scratch import losses
 
@@ -248,6 +249,7 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={"loss": "the loss", "slopes": "the gradient of the logits at"},
+    tolerance={torch.float64: TOLERANCE[torch.float32]},  # one_hot() times a float is float32
     by_hand=(F.cross_entropy, F.nll_loss, losses.cross_entropy),
     wrong=(
         Wrong(

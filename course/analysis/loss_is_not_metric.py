@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from course.analysis import checks
 from course.analysis.checks import whole_number
 from course.analysis.tables import as_csv
+from course.tables import boxed
 
 Better = Literal["min", "max"]
 
@@ -105,9 +106,10 @@ class Case:
                 for m in self.measures
             )
             rows += f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>"
+        table = f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table>"
         return (
-            f"<h4>{escape(self.title)}</h4><p>{escape(self.data)}</p><table><thead><tr><th></th>"
-            f"{heads}</tr></thead><tbody>{rows}</tbody></table><p>{escape(self.lesson)}</p>"
+            f"<h4>{escape(self.title)}</h4><p>{escape(self.data)}</p>{boxed(table)}"
+            f"<p>{escape(self.lesson)}</p>"
         )
 
 

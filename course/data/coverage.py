@@ -21,6 +21,7 @@ from torch import Tensor
 
 from course.data.sampling import ResumableBatchSampler, WeightedBatchSampler, check_weights
 from course.state import left_as_found
+from course.tables import boxed
 
 FAR = 4.5
 """Standard deviations beyond which a count is not what the weights say: chance does this to 1
@@ -109,7 +110,7 @@ class Coverage:
         heads = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
         remarks = "".join(f"<p>{html.escape(text)}</p>" for text in self._remarks())
         title = html.escape(self._title())
-        return f"<p>{title}</p><table><tr>{heads}</tr>{table}</table>{remarks}"
+        return f"<p>{title}</p>{boxed(f'<table><tr>{heads}</tr>{table}</table>')}{remarks}"
 
     def _title(self) -> str:
         epochs = f"{self.epochs} epoch" + "s" * (self.epochs != 1)

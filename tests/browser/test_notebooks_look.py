@@ -92,13 +92,7 @@ def theme(request, home) -> str:
     return request.param
 
 
-NOT_YET = pytest.mark.xfail(reason="written in haste: what overflows or breaks is not yet fixed")
-HASTY = ("01b-modules-and-losses", "02a-signals-and-initialisation", "04a-optimizers-and-schedules")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=NOT_YET) if name in HASTY else name for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_worked_through_notebook_looks_right(browser, lab, theme, name):
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
     page = context.new_page()

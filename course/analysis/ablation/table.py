@@ -12,6 +12,7 @@ from course.analysis.ablation.comparable import check_comparable
 from course.analysis.ablation.files import AblationRun, read_one
 from course.analysis.ablation.plan import BASELINE, Settings
 from course.analysis.ablation.verdicts import LEVEL, Row, mean_of, notes_on, row_of
+from course.tables import boxed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,7 +125,8 @@ class Ablation:
         )
         said = [f"{row.name}: {row.note}" for row in self.rows if row.note] + self.notes
         notes = "".join(f"<li>{escape(note)}</li>" for note in said)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{notes}</ul>"
+        table = boxed(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+        return f"{table}<ul>{notes}</ul>"
 
 
 def read_ablation(folder: Path | str, **options: Any) -> Ablation:
