@@ -57,7 +57,7 @@ def _validation(
             row = source.normal(len(row)) + 30
         rows.append(row)
         marks.append(kind)
-    given = source.shuffled([*known[:2], known[0], *(fresh[-2:]), *(fresh[:1]), fresh[0], fresh[0]])
+    given = source.shuffled([known[0], known[-1], known[0], *fresh[-2:], *[fresh[0]] * 3])
     moments = source.shuffled([last, last - 1, 3, last + 1, last + 2, last + 3, last + 4, last + 9])
     at = marks.index("new")  # one row at least has no fault
     given[at], moments[at] = fresh[0], last + 5
