@@ -27,3 +27,10 @@ def short_class(folder: Path, assignment: str = ASSIGNMENT) -> Path:
     ]
     nbformat.write(notebook, path)
     return folder
+
+
+def hand_in(folder: Path, student: str, assignment: str, notebook: nbformat.NotebookNode) -> None:
+    """Put a notebook where a student's submission goes; there is none of hers yet."""
+    path = folder / "submitted" / student / assignment / f"{assignment}.ipynb"
+    path.parent.mkdir(parents=True)
+    nbformat.write(notebook, path)

@@ -168,11 +168,6 @@ class Alias(Counting):
         self.weights = model.state_dict()
 
 
-class Shallow(Counting):
-    def keep(self, model):
-        self.weights = dict(model.state_dict())
-
-
 class OneTooLate(Counting):
     def is_over(self):
         return self.waited > self.patience

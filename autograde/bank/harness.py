@@ -284,8 +284,6 @@ def build_loader(kind: str, batches: list[Batch]) -> Any:
     return DataLoader(rows, batch_size=len(batches[0][1]), generator=own)
 
 
-MEASURED = frozenset[str]()
-"""What a measurement may change: nothing."""
 TRAINED = frozenset({"weights", "buffers", "grads", "modes", "moments", "random"})
 """What training may change. Not: the learning rate, requires_grad, the data, hooks, torch."""
 

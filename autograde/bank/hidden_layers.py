@@ -178,12 +178,6 @@ with_a_loop = fixed(
     (f"self.scale = {REGISTERED}",
      'self.register_parameter("scale", nn.Parameter(torch.ones(sizes[-1])))'),
 )  # fmt: skip
-wrapped_later = fixed(
-    (LISTED, LAYERS + "\n            self.layers = nn.ModuleList(self.layers)"),
-    (f"self.scale = {REGISTERED}", f"self.scale = {SCALE}\n            "
-     'scale = self.scale\n            del self.scale\n            '
-     "self.scale = nn.Parameter(scale.detach())"),
-)  # fmt: skip
 
 
 EXERCISE = Exercise(

@@ -18,7 +18,7 @@ import torch
 from autograde import check, devices
 from autograde.classroom.release import release
 from tests import second_device as backend
-from tests.short_class import short_class
+from tests.short_class import hand_in, short_class
 
 NAME = "01a-tensors-and-autograd"
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,9 +61,7 @@ def handed_in(tmp_path_factory):
             for cell in notebook.cells:
                 if cell.metadata.get("nbgrader", {}).get("solution") and "def " in cell.source:
                     cell.source += "\n" + _hard_coded(cell.source)
-        path = folder / "submitted" / student / NAME / f"{NAME}.ipynb"
-        path.parent.mkdir(parents=True)
-        nbformat.write(notebook, path)
+        hand_in(folder, student, NAME, notebook)
     return folder
 
 

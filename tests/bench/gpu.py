@@ -117,15 +117,13 @@ def grading(device: str, *, trusted: bool = False) -> dict[str, Any]:
 
 def _class(folder: Path) -> Path:
     from autograde.classroom.release import release
-    from tests.short_class import short_class
+    from tests.short_class import hand_in, short_class
 
     short_class(folder, ASSIGNMENT)
     solved = nbformat.read(folder / "source" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
     release(folder, ASSIGNMENT)
     for number in range(SUBMISSIONS):
-        path = folder / "submitted" / f"student-{number}" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
-        path.parent.mkdir(parents=True)
-        nbformat.write(solved, path)
+        hand_in(folder, f"student-{number}", ASSIGNMENT, solved)
     return folder
 
 
