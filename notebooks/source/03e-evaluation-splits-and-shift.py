@@ -296,6 +296,15 @@ accuracy_interval = {
 ### END SOLUTION
 
 # %% [markdown]
+# What such an interval does to a curve: run 4 was judged by 16 images, run 2 by 359. Each band is Wilson's
+# interval of the accuracy next to it. Which jumps of run 4 would you believe?
+
+# %%
+from course.widgets import TrainingCurves
+
+TrainingCurves(run="run 4", other="run 2")
+
+# %% [markdown]
 # ## 3e.4 Calibration
 #
 # A probability of 0.9 says: of ten such answers nine are right. Our network learned 60 digits until it knew them.

@@ -263,6 +263,15 @@ for name, run in RUNS.items():
 # a jump of validation alone is about what is *measured with*, or about too large a step.
 
 # %% [markdown]
+# A finished curve is easy to read, one that grows is not. Hide the reading, play a run from its first epoch and
+# say its state; then choose how many bad epochs early stopping waits for, and see where it stops.
+
+# %%
+from course.widgets import TrainingCurves
+
+TrainingCurves()
+
+# %% [markdown]
 # ## 3f.6 The luck of a seed
 #
 # The same network, the same data, the same split; only the seed differs, which draws the first weights and the order
