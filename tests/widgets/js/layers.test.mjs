@@ -1,0 +1,13 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { colorOf, differing } from "../../../course/widgets/layers/widget.js";
+
+test("places of other bits", () => {
+  assert.deepEqual([differing("0110", "0110"), differing("0110", "1100")], [[], [0, 2]]);
+});
+
+test("a float32 has a sign, eight exponent and twenty-three mantissa bits", () => {
+  const colors = [...Array(32).keys()].map(colorOf);
+  assert.deepEqual(["purple", "orange", "blue"].map((one) => colors.filter((c) => c === one).length), [1, 8, 23]);
+});
