@@ -495,6 +495,22 @@ def next_intervention(buckets, num_examples, actions):
 # ### END SOLUTION
 
 # %% [markdown]
+# ## Twelve climbs to read
+#
+# Twelve set-ups of the bug museum, each broken in one place. Choose a case, play its climb, and say from the
+# rung and from the curve of one batch what is broken. Then tick *name the bug*, and *fix* it.
+
+# %%
+from course.widgets import DebugLadder
+
+DebugLadder(named=False)
+
+# %% [markdown]
+# A level line and weights that do not move: no step arrives. A plateau: the model or the loss cannot go lower. A
+# curve that only falls late: part of the model does not learn, and case 12 shows that all rungs may pass
+# with it.
+
+# %% [markdown]
 # ## A broken project
 #
 # Here is a project with four faults. Run the ladder, fix what it stops at *in the cell of the project*, run
