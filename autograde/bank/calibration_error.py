@@ -15,7 +15,7 @@ from course.analysis.scores import calibration
 
 BINS = {"gap": (5, 8, 11), "empty": (12, 20, 15), "edges": (4, 2, 4), "single": (1, 6, 3)}
 """Numbers of bins by part; those of `edges` have edges that are exact in binary."""
-ON_EDGES = (0.5, 0.75, 1.0, 0.5, 0.75, 1.0, 0.45, 0.6, 0.7, 0.8, 0.9, 0.95)
+ON_EDGES = (0.5, 0.75, 1.0, 0.5, 0.75, 1.0, 0.46, 0.61, 0.68, 0.82, 0.88, 0.96)
 APART = 0.01
 """By how much another rule has to miss on a case, or a wrong answer could pass by luck."""
 
@@ -136,6 +136,20 @@ def of_the_target(probabilities, targets, num_bins):
 
 def edge_above(probabilities, targets, num_bins):
     return _ece(probabilities, targets, num_bins, edge=False)
+
+
+def gap_per_example(probabilities, targets, num_bins):
+    confidence, predicted = probabilities.max(1)
+    return (confidence - (predicted == targets).double()).abs().mean().item()
+
+
+def edges_in_no_bin(probabilities, targets, num_bins):
+    places = probabilities.max(1).values.double() * num_bins
+    inside = places != places.round()
+    if not inside.any():
+        return 0.0
+    part = _ece(probabilities[inside], targets[inside], num_bins)
+    return part * inside.double().mean().item()
 
 
 def ten_bins(probabilities, targets, num_bins):
@@ -372,9 +386,29 @@ EXERCISE = Exercise(
             "The result is that of the first bin that holds examples. Is there a `return` inside "
             "the loop?",
         ),
-        Wrong("between-the-extremes", between_the_extremes),
+        Wrong(
+            "between-the-extremes",
+            between_the_extremes,
+            "The bins divide the range from the smallest confidence to the largest. Divide that "
+            "from 0 to 1.",
+        ),
         Wrong("error-for-accuracy", error_for_accuracy),
-        Wrong("softmax-again", softmax_again),
+        Wrong(
+            "softmax-again",
+            softmax_again,
+            "The confidences are those of another softmax. What comes in are probabilities.",
+        ),
+        Wrong(
+            "gap-per-example",
+            gap_per_example,
+            "That is the mean of |confidence − 1| or |confidence − 0|, example by example. Take "
+            "both means of a bin first, then their gap.",
+        ),
+        Wrong(
+            "edges-in-no-bin",
+            edges_in_no_bin,
+            "A confidence on an edge was counted in no bin. Bins hold lower < confidence <= upper.",
+        ),
         Wrong(
             "nan-where-empty",
             nan_where_empty,

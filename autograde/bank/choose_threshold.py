@@ -11,19 +11,24 @@ from autograde.bank.common_wrong import LOOKS, common
 from autograde.bank.harness import Watch
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept, pair
 
-LEAST = {"edge": (0.75, 0.9, 0.625)}
-"""Required precisions that are exact in binary, for a precision that is met exactly."""
+LEAST = {"edge": ((6, 8), (9, 10), (7, 10), (9, 10))}
+"""Required precisions, for one that is met exactly; 0.7 and 0.9 become less in float32."""
 
 
 def draw(source: Draw, part: str) -> Case:
     """Scores whose order of right and wrong holds what the part asks about.
 
-    Precision is high at first, falls below what is required and comes back, then stays below. With
+    Precision is high at first, falls below what is required and comes back, then stays below; in a
+    third case it never falls, and the best F1 comes early. With
     `even` a negative follows on the last good threshold and leaves precision high enough; with
     `ties` the examples that would do share their score with others that spoil it.
     """
-    least = LEAST[part][source.index % 3] if part in LEAST else source.uniform(0.6, 0.8)
-    groups = {"ties": _tied, "edge": _edge}.get(part, _dip)(source, least, part == "even")
+    least = source.uniform(0.6, 0.8)
+    if part in LEAST:
+        hits, said = LEAST[part][source.index]
+        least = hits / said
+    usual = _slow if source.index == 2 else _dip
+    groups = {"ties": _tied, "edge": _edge}.get(part, usual)(source, least, part == "even")
     labels = [label for group in groups for label in group]
     spread = [source.uniform(0.3, 1.0) for _ in groups]
     total, at, scores = sum(spread) + 1.0, 0.0, []
@@ -41,8 +46,12 @@ def draw(source: Draw, part: str) -> Case:
 
 
 def _dip(source: Draw, least: float, even: bool) -> list[list[int]]:
-    """Labels by falling score: good, bad, good again, and bad to the end."""
-    labels = [1] * source.integer(2, 3)
+    """Labels by falling score: good, bad, good again, and bad to the end.
+
+    The most precise threshold is not the last one before the fall: one error stands between.
+    """
+    few = next(num for num in (2, 3, 4) if num / (num + 1) >= least)
+    labels = [*[1] * few, 0, *[1] * source.integer(1, 2)]
     while _precision(labels) >= least:
         labels.append(0)
     while _precision(labels) < least:
@@ -52,6 +61,15 @@ def _dip(source: Draw, least: float, even: bool) -> list[list[int]]:
     while _precision([*labels, 0, 1]) >= least or len(labels) < 7:
         labels.append(0)
     return [[label] for label in [*labels, 0, 1, *[0] * source.integer(2, 4)]]
+
+
+def _slow(source: Draw, least: float, _even: bool) -> list[list[int]]:
+    """One more positive after two errors: precise enough, at a lower F1 than before them."""
+    few = next(num for num in range(3, 9) if (num + 1) / (num + 3) >= least)
+    labels = [1] * few + [0, 0, 1]
+    while _precision([*labels, 0, 1]) >= least:
+        labels.append(0)
+    return [[label] for label in [*labels, 0, 1, *[0] * source.integer(1, 3)]]
 
 
 def _tied(source: Draw, least: float, _even: bool) -> list[list[int]]:
@@ -64,13 +82,12 @@ def _tied(source: Draw, least: float, _even: bool) -> list[list[int]]:
 
 
 def _edge(source: Draw, least: float, _even: bool) -> list[list[int]]:
-    """Precision met exactly at the last threshold that does; in the second case by none."""
+    """Precision met at the top and, exactly, once more; in the second case by none."""
     if source.index == 1:
         labels = [0, *[1] * source.integer(2, 4), 0, 1, 0]
     else:
-        eighths = round(8 * least)
-        labels = [0] * (8 - eighths) + [1] * eighths + [0, 0, 1, 0]
-        labels = labels if source.integer(0, 1) else [1, *labels[:7], *labels[8:]]
+        hits, said = LEAST["edge"][source.index]
+        labels = [1, *[0] * (said - hits), *[1] * (hits - 1), 0, 0, 1, 0]
     return [[label] for label in labels]
 
 
@@ -164,6 +181,26 @@ def strictly_more(scores, targets, least_precision):
 
 def highest_that_fits(scores, targets, least_precision):
     return _best(_points(scores, targets), lambda p: p[0], lambda p: p[1] >= least_precision)
+
+
+def read_from_float32(scores, targets, least_precision):
+    return _best(_points(scores, targets), lambda p: (p[2], p[0]),
+                 lambda p: torch.tensor(p[1]).item() >= least_precision)  # fmt: skip
+
+
+def best_f1_of_those(scores, targets, least_precision):
+    return _best(_points(scores, targets), lambda p: p[1] * p[2] / (p[1] + p[2] + 1e-12),
+                 lambda p: p[1] >= least_precision)  # fmt: skip
+
+
+def stops_before_the_fall(scores, targets, least_precision):
+    """As `stops_at_the_first`, and of equal recalls the highest."""
+    best = (math.inf, 0.0)
+    for threshold, precision, recall in _points(scores, targets):
+        if precision < least_precision:
+            break
+        best = (threshold, recall) if recall > best[1] else best
+    return best
 
 
 def recall_required(scores, targets, least_precision):
@@ -315,7 +352,7 @@ EXERCISE = Exercise(
         Part("even", "several thresholds of the same recall", points=1, fields=("threshold",)),
         Part("ties", "examples that share a score", points=1, fields=("threshold",)),
         Part("edge", "a precision that is met exactly, and one that is never met", points=1,
-             cases=3, hidden=True),
+             cases=4, hidden=True),
     ),
     reference=reference,
     draw=draw,
@@ -327,6 +364,19 @@ EXERCISE = Exercise(
             stops_at_the_first,
             "The search ended at the first score that was not precise enough. Precision comes back "
             "further down: go on.",
+        ),
+        Wrong("stops-at-the-first", stops_before_the_fall),
+        Wrong(
+            "read-from-float32",
+            read_from_float32,
+            "A precision of exactly 0.7 or 0.9 was refused, and one of 0.75 was not: in float32, "
+            ".item() of 0.7 is 0.69999999. Divide Python numbers, or use .double().",
+        ),
+        Wrong(
+            "best-f1-of-those",
+            best_f1_of_those,
+            "Of the thresholds that are precise enough the one with the best F1 was taken. Take "
+            "the one with the highest recall.",
         ),
         Wrong(
             "lowest-that-fits",

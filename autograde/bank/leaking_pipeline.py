@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
 from autograde.kinds.fix import change_size, variant
 
@@ -60,7 +61,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """Both sides; which columns were taken; the rows without repeats, for the scale alone."""
     inputs = case["inputs"].to(device, getattr(torch, case["dtype"]))
     targets, num_train = case["targets"].to(device), case["num_train"]
-    returned = function(inputs.clone(), targets.clone(), num_train, case["num_columns"])
+    watch = Watch(data=[inputs, targets])
+    returned = function(inputs, targets, num_train, case["num_columns"])
     sides = _sides(returned)
     (train, train_targets), (val, val_targets) = sides
     num_val = len(targets) - num_train
@@ -73,6 +75,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "train": train,
         "val": val,
         "changed": change_size(GIVEN, function, most=MOST),
+        "disturbed": watch.changed(),
     }
 
 
@@ -170,6 +173,19 @@ gap_before_scaling = fixed(
     (SCALE + AGAIN, ""),
     ("    inputs = inputs[:, best]\n", SCALE + "    inputs = inputs[:, best]\n"),
 )
+in_place = fixed(
+    (SCALE, "    mean, std = seen.mean(0), seen.std(0)\n    inputs -= mean\n    inputs /= std\n")
+)
+repeats_alone_first = fixed(
+    (SCALE, "    inputs = (inputs - inputs.mean(0)) / inputs.std(0)\n"),
+    (GAP, "    gap = inputs[targets == 1].mean(0) - inputs[targets == 0].mean(0)\n"),
+)
+repeats_to_val = fixed(
+    (VAL + RARE + TRAIN,
+     "    rare = labels == 1\n    inputs = torch.cat([inputs, inputs[:num_train][rare]])\n"
+     "    targets = torch.cat([targets, labels[rare]])\n"
+     "    train = inputs[:num_train], targets[:num_train]\n" + VAL),
+)  # fmt: skip
 repeats_in_front = fixed(
     ("torch.cat([seen, seen[rare]]), torch.cat([labels, labels[rare]])",
      "torch.cat([seen[rare], seen]), torch.cat([labels[rare], labels])"),
@@ -224,7 +240,7 @@ EXERCISE = Exercise(
         Part("repeats", "the targets of both sides, repeats included", points=1,
              fields=("train_targets", "val_targets")),
         Part("whole", f"everything together, at most {MOST} lines changed", points=1, cases=3,
-             fields=("train", "val", "train_targets", "val_targets", "changed")),
+             fields=("train", "val", "train_targets", "val_targets", "changed", "disturbed")),
     ),
     reference=reference,
     draw=draw,
@@ -274,9 +290,21 @@ EXERCISE = Exercise(
               "Training holds more rare rows than its own, twice: validation's were repeated into "
               "it."),
         Wrong("biased-std", biased_std),
-        Wrong("in-order-of-place", in_order_of_place),
-        Wrong("gap-before-scaling", gap_before_scaling),
-        Wrong("repeats-in-front", repeats_in_front),
+        Wrong("in-order-of-place", in_order_of_place,
+              "The right columns came, in the order in which they stand in the table. The most "
+              "telling one comes first."),
+        Wrong("gap-before-scaling", gap_before_scaling,
+              "The columns are those with the largest gap before scaling, where large units win. "
+              "Scale first, then compare the gaps."),
+        Wrong("repeats-in-front", repeats_in_front,
+              "The repeated rows stand in front of training's; they belong at the end."),
+        Wrong("repeats-to-val", repeats_to_val,
+              "Training's rare rows were repeated at the end of validation. Split before they are "
+              "repeated."),
+        Wrong("repeats-alone-first", repeats_alone_first,
+              "Mean, deviation and columns still come from all rows, validation's among them. "
+              "Take the first num_train rows for each."),
+        Wrong("in-place", in_place),
         Wrong("sides-swapped", sides_swapped),
     ),
     right=(with_indices, split_first, rows_repeated),

@@ -17,18 +17,20 @@ METHODS = ("copies", "shared", "early", "clean")
 def draw(source: Draw, part: str) -> Case:
     """A training side, and two validation sides with every fault and with its look-alikes.
 
-    Rows that are nearly copies (one column differs, the columns change places, the values come from
-    several rows) are none. Groups are
-    names of which one begins another. Training's last time is not its last entry, and validation
-    has that very time.
+    Rows that are nearly copies (one column differs, by much or in its last digits, the columns
+    change places, the values come from several rows) are none, nor is a new row that validation
+    has twice. A copy may hold -0.0 for 0.0. Groups are names of which one begins another. The last
+    entry of the training times is neither the latest nor the next to it, nor the earliest, and
+    validation has all of these times.
     """
     width, num = source.integer(3, 4), source.integer(5, 7)
     inputs = source.normal(num, width) + torch.arange(width) * 3  # a column's values are its own
     names = [f"p{n}" for n in source.shuffled(range(1, 9))]
     groups = [source.choice(names[:3]) for _ in range(num)]
-    times = torch.tensor(source.shuffled(range(10, 10 + num)))
-    if int(times[-1]) == int(times.max()):
-        times = times.flip(0)
+    inputs[0, 0] = 0.0
+    middle = source.integer(11, num + 7)
+    times = source.shuffled([time for time in range(10, 10 + num) if time != middle])
+    times = torch.tensor([*times, middle])
     sides = [_validation(source, inputs, groups, times, names) for _ in range(2)]
     return {
         "train": [inputs, groups, times],
@@ -40,28 +42,44 @@ def draw(source: Draw, part: str) -> Case:
 def _validation(
     source: Draw, inputs: Tensor, groups: list[str], times: Tensor, names: list[str]
 ) -> list:
-    """Eight rows: copies or look-alikes, known groups or new ones, early or late, all mixed."""
+    """Eight rows: copies or look-alikes, known groups or new ones, early or late, all mixed.
+
+    A copy, a row near one and a new one have no other fault; the others are known by their group
+    or by their time.
+    """
     known, fresh = sorted(set(groups)), [n for n in names if n not in groups]
     fresh += [f"{known[0]}0", known[-1][:1]]  # begin alike
-    rows, marks = [], []
-    last = int(times.max())
-    for kind in source.shuffled(["copy", "copy", "near", "turned", "mixed", *["new"] * 3]):
-        row = inputs[source.integer(0, len(inputs) - 1)].clone()
-        if kind == "near":
-            row[source.integer(0, len(row) - 1)] += 0.5
-        elif kind == "turned":
-            row = row.roll(1)
-        elif kind == "mixed":  # each value stands in its column, in another training row
-            row = torch.stack([inputs[j % len(inputs), j] for j in range(len(row))])
-        elif kind == "new":
-            row = source.normal(len(row)) + 30
-        rows.append(row)
-        marks.append(kind)
-    given = source.shuffled([known[0], known[-1], known[0], *fresh[-2:], *[fresh[0]] * 3])
-    moments = source.shuffled([last, last - 1, 3, last + 1, last + 2, last + 3, last + 4, last + 9])
-    at = marks.index("new")  # one row at least has no fault
-    given[at], moments[at] = fresh[0], last + 5
+    last, new = int(times.max()), source.normal(inputs.shape[1]) + 30
+    faults = [(known[0], last + 1), (known[-1], last - 1), (known[0], int(times[-1])),
+              (fresh[0], 3), (fresh[0], last)]  # fmt: skip
+    others = zip(["zero", "close", "turned", "mixed", "new"], source.shuffled(faults), strict=True)
+    later = zip(
+        source.shuffled(fresh[-3:]), source.shuffled(range(last + 2, last + 5)), strict=True
+    )
+    alone = zip(["copy", "near", "new"], later, strict=True)
+    rows, given, moments = [], [], []
+    for at, (kind, (group, moment)) in enumerate(source.shuffled([*others, *alone])):
+        rows.append(new if kind == "new" else _row_like(source, kind, inputs, at))
+        given.append(group)
+        moments.append(moment)
     return [torch.stack(rows), given, torch.tensor(moments)]
+
+
+def _row_like(source: Draw, kind: str, inputs: Tensor, at: int) -> Tensor:
+    """A copy of a training row at another place than `at`, or a row that looks like one."""
+    row = inputs[0 if kind == "zero" else 1 + (at + source.integer(0, 2)) % (len(inputs) - 1)]
+    row = row.clone()
+    if kind == "zero":
+        row[0] = -0.0
+    elif kind == "near":
+        row[source.integer(0, len(row) - 1)] += 0.5
+    elif kind == "close":
+        row[1] *= 1 + 2**-20  # eight times the rounding of float32
+    elif kind == "turned":
+        row = row.roll(1)
+    elif kind == "mixed":  # each value stands in its column, in another training row
+        row = torch.stack([inputs[j % len(inputs), j] for j in range(len(row))])
+    return row
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -79,11 +97,15 @@ def run(function, case: Case, device: torch.device) -> Answer:
             raise AnswerError(f"SplitAudit(inputs, groups, times) has no method {name}().")
     said = [_said(audit, side) for side in (*sides, sides[0])]
     return {
-        **{name: [one[name] for one in said[:2]] for name in METHODS[:3]},
-        "clean": [one["clean"] for one in said[:2]],
-        "again": list(said[2].values()),
+        **{name: _fit([one[name] for one in said[:2]]) for name in METHODS},
+        "again": _fit(list(said[2].values())),
         "disturbed": watch.changed(),
     }
+
+
+def _fit(sides: list) -> list | dict:
+    """The positions by side, or why those of one side cannot be read."""
+    return next((side for side in sides if isinstance(side, dict)), sides)
 
 
 def _said(audit, side: list) -> dict:
@@ -195,6 +217,29 @@ class NearRows(Kept):
         return (torch.cdist(inputs, self.inputs) < 1).any(1).nonzero().flatten()
 
 
+class CloseRows(Kept):
+    def copies(self, inputs):
+        equal = torch.isclose(inputs[:, None], self.inputs[None])
+        return equal.all(2).any(1).nonzero().flatten()
+
+
+class Bytes(Kept):
+    def copies(self, inputs):
+        known = {row.cpu().numpy().tobytes() for row in self.inputs}
+        return [i for i, row in enumerate(inputs) if row.cpu().numpy().tobytes() in known]
+
+
+class CopiesWithin(Rows):
+    def copies(self, inputs):
+        rows = list(map(tuple, inputs.tolist()))
+        return [i for i, row in enumerate(rows) if row in self.rows or row in rows[:i]]
+
+
+class TrainingPositions(Kept):
+    def copies(self, inputs):
+        return (self.inputs[:, None] == inputs[None]).all(2).any(1).nonzero().flatten()
+
+
 class SortedValues(Kept):
     def copies(self, inputs):
         mine, theirs = self.inputs.sort(1).values, inputs.sort(1).values
@@ -216,6 +261,11 @@ class RoundedRows(Kept):
 class FirstOfItsGroup(Kept):
     def shared(self, groups):
         return [groups.index(name) for name in groups if name in self.names]
+
+
+class OncePerGroup(Kept):
+    def shared(self, groups):
+        return sorted({groups.index(name) for name in groups if name in self.names})
 
 
 class Substrings(Kept):
@@ -286,6 +336,12 @@ class CopiesAlone(Rows):
         return [i for i in range(len(inputs)) if i not in self.copies(inputs)]
 
 
+class CopiesForgotten(Rows):
+    def clean(self, inputs, groups, times):
+        bad = {*self.shared(groups), *self.early(times)}
+        return [i for i in range(len(inputs)) if i not in bad]
+
+
 class TimesForgotten(Rows):
     def clean(self, inputs, groups, times):
         bad = {*self.copies(inputs), *self.shared(groups)}
@@ -306,6 +362,19 @@ class LearnsGroups(Rows):
         found = super().shared(groups)
         self.groups |= set(groups)
         return found
+
+
+class RemembersFaults(Rows):
+    """Collects the faults of all sides that it was asked about."""
+
+    def __init__(self, inputs, groups, times):
+        super().__init__(inputs, groups, times)
+        self.bad = set()
+
+    def clean(self, inputs, groups, times):
+        good = super().clean(inputs, groups, times)
+        self.bad |= set(range(len(inputs))) - set(good)
+        return [i for i in good if i not in self.bad]
 
 
 class Masks(Rows):
@@ -362,6 +431,20 @@ EXERCISE = Exercise(
         Wrong("near-rows", NearRows,
               "Rows that are merely near a training row were called copies. A copy agrees in every "
               "column."),
+        Wrong("close-rows", CloseRows,
+              "A row that differs from a training row in its last digits was called a copy. Copies "
+              "are equal: compare with ==, not with a tolerance."),
+        Wrong("bytes", Bytes,
+              "A row with -0.0 where the training row has 0.0 was left out. They are equal as "
+              "numbers and differ as bytes or texts: compare numbers."),
+        Wrong("copies-within", CopiesWithin,
+              "The second of two equal validation rows was called a copy, though training has "
+              "neither. Compare with training alone."),
+        Wrong("training-positions", TrainingPositions,
+              "copies() gave the positions of training rows that validation has, too. Give those "
+              "of the validation rows."),
+        Wrong("once-per-group", OncePerGroup,
+              "shared() named one example of each group. Name every example of such a group."),
         Wrong("sorted-values", SortedValues,
               "A row with the same values in other columns was called a copy. Compare column by "
               "column."),
@@ -396,6 +479,9 @@ EXERCISE = Exercise(
         Wrong("all-three-faults", AllThreeFaults,
               "clean() left out only what has all three faults. One fault is enough."),
         Wrong("copies-alone", CopiesAlone),
+        Wrong("copies-forgotten", CopiesForgotten,
+              "clean() kept a row that is a copy and has no other fault, though copies() finds it. "
+              "A set of tensors does not find an equal number: use .tolist() first."),
         Wrong("times-forgotten", TimesForgotten),
         Wrong("learns", Learns,
               "Rows of a validation side are remembered as if they were training's: asked once "
@@ -403,6 +489,9 @@ EXERCISE = Exercise(
         Wrong("learns-groups", LearnsGroups,
               "Groups of a validation side are remembered as if they were training's: asked once "
               "more, the answer is another."),
+        Wrong("remembers-faults", RemembersFaults,
+              "clean() left out a position that had a fault in another side, asked about before. "
+              "Find the faults again for each side.", sure=True),
         Wrong("masks", Masks),
     ),
     right=(Rows, Kept, Looped),

@@ -342,8 +342,8 @@ def expected_calibration_error(probabilities, targets, num_bins):
     """Mean of |mean confidence − accuracy| over the bins, each weighed by its share of the examples.
 
     Args:
-        probabilities: [N, C], rows that sum to 1. The confidence is the largest of a row, its place
-            the predicted class.
+        probabilities: [N, C], rows that sum to 1, without a graph. The confidence is the largest of a
+            row, its place the predicted class.
         targets: [N] class indices. Neither is changed.
         num_bins: Bins of equal width between 0 and 1. Bin b, from 0, holds b / num_bins <
             confidence <= (b + 1) / num_bins. Bins without examples count nothing.
@@ -471,7 +471,7 @@ class SplitAudit:
         ### END SOLUTION
 
     def copies(self, inputs):
-        """Rows that equal a training row, number by number."""
+        """Rows that equal a training row, number by number; -0.0 equals 0.0."""
         ### BEGIN SOLUTION
         return [i for i, row in enumerate(inputs.tolist()) if tuple(row) in self.rows]
         ### END SOLUTION
@@ -519,7 +519,7 @@ check_split((table.data[a], labels[a]), (table.data[b], labels[b]),
 # scaled by the mean and deviation of the training rows, each counted once, and with the `num_columns` columns
 # in which the class means of *training* lie farthest apart, the most telling first. Training's rows of class 1 stand
 # there a second time, at the end; validation's are not repeated. The pipeline below leaks three times. Change as
-# little as you can: fourteen lines at most, of which a moved one counts as two.
+# little as you can: fourteen lines at most, of which a moved one counts as two. What is handed over stays as it is.
 
 # %% [markdown]
 # What are such leaks worth? Labels that are a coin toss, 5,000 columns of noise, 20 of them chosen: no model can be
