@@ -1,0 +1,187 @@
+"""03h.regressor: a script whose outputs [B, 1] meet targets [B]."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from autograde.bank.harness import TRAINED, Watch
+from autograde.bank.scripts import (
+    build_net,
+    draw_net,
+    draw_optimizer,
+    made,
+    paid,
+    sent,
+    state_of,
+)
+from autograde.exercise import Answer, Case, Draw, Exercise, Wrong, as_numbers, kept_entries
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def train_regressor(model, train_batches, val_batches, optimizer, epochs):
+    count, total, squares = 0, 0.0, 0.0
+    for _, targets in train_batches:
+        count += len(targets)
+        total += targets.sum().item()
+        squares += targets.square().sum().item()
+    mean = total / count
+    std = (squares / count - mean**2) ** 0.5
+
+    history = {"loss": [], "val_error": []}
+    for _ in range(epochs):
+        model.train()
+        running, seen = 0.0, 0
+        for inputs, targets in train_batches:
+            optimizer.zero_grad()
+            outputs = model(inputs)
+            scaled = (targets - mean) / std
+            loss = (outputs - scaled).square().mean()
+            loss.backward()
+            optimizer.step()
+            running += loss.item() * len(targets)
+            seen += len(targets)
+        history["loss"].append(running / seen)
+
+        model.eval()
+        error, seen = 0.0, 0
+        with torch.no_grad():
+            for inputs, targets in val_batches:
+                predicted = model(inputs).squeeze(1) * std + mean
+                error += (predicted - targets).abs().sum().item()
+                seen += len(targets)
+        history["val_error"].append(error / seen)
+    return history
+"""
+MOST = 3
+"""Lines that may differ: one has to, and a line for the shape is welcome."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Prices of a scale of their own; every batch has at least three, so that the bug shows."""
+    features, scale = source.integer(2, 4), source.uniform(5.0, 20.0)
+
+    def batch(size: int) -> list:
+        return [source.normal(size, features), scale * (3 + source.normal(size))]
+
+    return {
+        "net": draw_net(source, (features, source.integer(3, 5), 1)),
+        "train": [batch(source.integer(3, 6)) for _ in range(source.integer(2, 3))],
+        "val": [batch(source.integer(3, 5)), batch(2)],
+        "optimizer": draw_optimizer(source),
+        "epochs": source.integer(2, 3),
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Weights and history."""
+    model = build_net(case["net"], device)
+    train, val = sent(case["train"], device), sent(case["val"], device)
+    optimizer = made(case["optimizer"], model)
+    watch = Watch(model, optimizer, [tensor for pair in (*train, *val) for tensor in pair])
+    history = function(model, train, val, optimizer, case["epochs"])
+    entries = {
+        "loss": (lambda v, what: as_numbers(v, "loss", what), "the losses, one per epoch"),
+        "val_error": (lambda v, what: as_numbers(v, "val_error", what), "the errors, one an epoch"),
+    }
+    return {
+        "weights": state_of(model),
+        **kept_entries(history, entries),
+        "disturbed": watch.changed(TRAINED - {"random"}),
+        "changed": change_size(GIVEN, function, most=MOST),
+    }
+
+
+OUTPUTS = "            outputs = model(inputs)\n"
+SCALED = "            scaled = (targets - mean) / std\n"
+LOSS = "(outputs - scaled).square().mean()"
+FIXED = GIVEN.replace(OUTPUTS, OUTPUTS.replace("(inputs)", "(inputs).squeeze(1)"))
+
+given = partial(variant, GIVEN, __file__)
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+by_row = given((LOSS, "((outputs - scaled[None]) ** 2).mean()"))
+squeezed_first = given((OUTPUTS, OUTPUTS.replace("(inputs)", "(inputs).squeeze(0)")))
+row_means = given((LOSS, "(outputs - scaled).square().mean(dim=1).mean()"))
+diagonal_only = given((LOSS, "(outputs - scaled).square().diagonal().sum() / len(targets) ** 2"))
+unscaled = fixed((SCALED, "            scaled = targets\n"))
+only_centred = fixed((SCALED, "            scaled = targets - mean\n"))
+mean_output = given((LOSS, "(outputs.mean() - scaled).square().mean()"))
+absolute = fixed((LOSS, "(outputs - scaled).abs().mean()"))
+summed = fixed((LOSS, "(outputs - scaled).square().sum()"))
+summed_rows = given((LOSS, "(outputs - scaled).square().mean(dim=0).sum()"))
+uncleared = fixed(("            optimizer.zero_grad()\n", ""))
+validated_in_scale = fixed((".squeeze(1) * std + mean", ".squeeze(1)"))
+validated_in_pairs = fixed(("model(inputs).squeeze(1) * std", "model(inputs) * std"))
+batch_means = fixed(
+    ("loss.item() * len(targets)", "loss.item()"),
+    ("(running / seen)", "(running / len(train_batches))"),
+)
+
+by_column = given((OUTPUTS, OUTPUTS.replace("(inputs)", "(inputs)[:, 0]")))
+by_targets = given(
+    (SCALED, SCALED.replace("std\n", "std\n            scaled = scaled.unsqueeze(1)\n"))
+)
+flattened = given((LOSS, "nn.functional.mse_loss(outputs.flatten(), scaled)"))
+viewed = given((LOSS, "(outputs - scaled.view_as(outputs)).square().mean()"))
+
+
+EXERCISE = Exercise(
+    id="03h.regressor",
+    title="script 1: prices that all come out alike",
+    source='Lecture 3, "Debug checklist"; museum B10',
+    kind="fix",
+    ledger=("B10",),
+    minutes=8,
+    difficulty=2,
+    read=("B10",),
+    hints=(
+        "Print the shape of every tensor in the line of the loss, and of what they give together.",
+        "A column [B, 1] less a row [B] is a table [B, B]: each output meets each target.",
+        "Give the outputs the targets' shape: model(inputs).squeeze(1).",
+    ),
+    signature="train_regressor(model, train_batches, val_batches, optimizer, epochs)",
+    parts=paid("the weights after the run", ("weights",), ("weights", "loss", "val_error"), MOST),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weights": "after the run, the weights",
+        "loss": "the training losses:",
+        "val_error": "the validation errors:",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong("still-pairs", by_row,
+              "Each output is still compared with each target of its batch. Outputs and targets "
+              "need one shape before they are subtracted."),
+        Wrong("still-pairs", squeezed_first),
+        Wrong("still-pairs", row_means),
+        Wrong("mean-output", mean_output,
+              "Every output of a batch gets the same gradient, as if its mean were the output. "
+              "Compare example by example."),
+        Wrong("unscaled", unscaled,
+              "The net learns the prices themselves, and validation still scales its outputs "
+              "back. Leave the scaling as it was."),
+        Wrong("only-centred", only_centred),
+        Wrong("absolute", absolute,
+              "The loss is the absolute error now; it was the mean of squares. Fix the shape "
+              "alone."),
+        Wrong("summed", summed,
+              "The loss is a sum over the batch, so a step is longer the more examples it has. It "
+              "was a mean."),
+        Wrong("summed-pairs", summed_rows),
+        Wrong("part-of-the-mean", diagonal_only),
+        Wrong("uncleared", uncleared,
+              "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
+        Wrong("validated-in-scale", validated_in_scale,
+              "The weights are right. The validation error compares scaled outputs with prices: "
+              "scale them back, as the script did."),
+        Wrong("validated-in-pairs", validated_in_pairs,
+              "The weights are right. Now validation compares each output with each price: its "
+              "squeeze(1) was in its place."),
+        Wrong("batch-means", batch_means),
+    ),
+    right=(by_column, by_targets, flattened, viewed),
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""03h.two-bugs: two bugs at once, found in a log of the student's own."""
+
+from autograde.exercise import Part, Wrong
+from autograde.kinds import Number
+from course.debug.signatures import EXHIBITS, case_bugs
+
+
+def answer(case):
+    """The two exhibits' numbers, the smaller first."""
+    numbers = [EXHIBITS[bug] for bug in case_bugs(case)]
+    return {"first": min(numbers), "second": max(numbers)}
+
+
+def read_as(number, other):  # one exhibit taken for another; the part without it is left out
+    return lambda case: {key: other for key, value in answer(case).items() if value == number}
+
+
+EXERCISE = Number(
+    id="03h.two-bugs", title="two bugs in one log", source="Training-loop chapter, c5",
+    ledger=("X45", "S06"), minutes=8, difficulty=2, read=("B04", "B07", "B17", "B22"),
+    hints=(
+        "Column by column, with the healthy run next to it: which are unlike?",
+        "Look at `still`, `again` and `held_kb` first: the healthy run has 0, equal numbers, 0.",
+        "A norm that grows has two candidates. In one of them the training loss climbs, too.",
+    ),
+    question="Run `case_log({case})`, whose run has two bugs of the museum at once. Which? The "
+    "candidates: 1 never cleared, 4 scored in train mode, 5 never back in train mode, 6 graphs "
+    "built while scoring, 7 graphs kept, 16 frozen, 17 layer replaced, 22 leak between the parts.",
+    inputs={"case": (100, 999)}, answer=answer,
+    parts=(Part("first", "the smaller number", points=1), Part("second", "the larger", points=1)),
+    wrong=(
+        Wrong("growing-norm", read_as(17, 1),
+              "Never clearing (1) spoils the loss within an epoch, and here the loss falls. What "
+              "else lets a norm grow? Look at the column `still`."),
+        Wrong("frozen", read_as(17, 16),
+              "A frozen tensor (16) has no gradient and adds nothing to the norm. Here tensors are "
+              "still, and the norm grows."),
+        Wrong("built", read_as(7, 6),
+              "A graph that is built and let go (6) leaves nothing behind. Here the memory grows "
+              "from epoch to epoch."),
+        Wrong("not-back", read_as(4, 5),
+              "Never back in train mode (5): validation is then in eval mode and gives one answer. "
+              "Here two questions to the same weights get two."),
+        Wrong("swapped", lambda case: {"first": max(n := answer(case).values()), "second": min(n)},
+              "That is one of the two, in the other's place: the smaller number comes first."),
+    ),
+)  # fmt: skip
