@@ -83,7 +83,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     history = function(model, train, val, optimizer, case["epochs"])
     entries = {
         "loss": (lambda v, what: as_numbers(v, "loss", what), "the losses, one per epoch"),
-        "val_error": (lambda v, what: as_numbers(v, "val_error", what), "the errors, one an epoch"),
+        "val_error": (lambda v, what: as_numbers(v, "val_error", what), "one error per epoch"),
     }
     return {
         "weights": state_of(model),

@@ -138,6 +138,11 @@ class RunLog:
         """One quantity over the epochs."""
         return [getattr(epoch, name) for epoch in self.epochs]
 
+    @property
+    def columns(self) -> dict[str, list[float]]:
+        """All quantities by name, as a figure takes them."""
+        return {field.name: self.column(field.name) for field in fields(Epoch)}
+
     def rows(self, every: int = 1) -> list[tuple[str, ...]]:
         """The log's rows as texts: the first, every so many, and the last."""
         last = len(self.epochs) - 1

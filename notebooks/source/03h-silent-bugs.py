@@ -51,14 +51,10 @@ healthy
 guess("03h.stale-norm", ...)
 
 # %%
-def columns(log):
-    return {name: log.column(name) for name in ("loss", "grad_norm", "val_accuracy", "held_kb")}
-
-
 stale = logged_run({"stale-head"})
 norms = stale.column("grad_norm")
 reveal("03h.stale-norm", "grows" if norms[-1] > 10 * norms[0] else "same")
-plot_log(columns(stale), columns(healthy), title="head replaced too late", ceiling=0.85)
+plot_log(stale.columns, healthy.columns, title="head replaced too late", ceiling=0.85)
 
 # %% [markdown]
 # It grows, though `zero_grad()` stands in its place: the optimizer clears what *it* holds, and the new head
@@ -77,7 +73,8 @@ museum.exhibit("B17")
 
 # %%
 runs = lineup()
-plot_lineup({letter: columns(log) for letter, log in runs.items()}, columns(healthy), ceiling=0.85)
+shown = {letter: log.columns for letter, log in runs.items()}
+plot_lineup(shown, healthy.columns, ceiling=0.85)
 
 # %% [markdown]
 # Curves first, then the rest of the columns, then a suspicion. **Guess** about one of the bugs: near copies
@@ -114,7 +111,7 @@ SIGNATURES
 
 # %%
 both = logged_run({"leak", "kept-graphs"})
-plot_log(columns(both), columns(healthy), title="a leak, and graphs kept", ceiling=0.85)
+plot_log(both.columns, healthy.columns, title="a leak, and graphs kept", ceiling=0.85)
 
 # %% [markdown]
 # These two touch different columns. Others do not: a run that never clears its gradients learns so little that a leak
