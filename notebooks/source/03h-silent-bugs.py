@@ -96,7 +96,7 @@ reveal("03h.leak", runs["A"].column("val_accuracy")[-1])
 # %%
 for letter, log in runs.items():
     same = log.column("loss") == healthy.column("loss")
-    print(letter, "the healthy training loss, digit by digit" if same else "another training loss")
+    print(letter, "the healthy training loss, digit by digit" if same else "another loss")
 
 # %%
 SIGNATURES
@@ -205,8 +205,8 @@ results = {other: experiment(other) for other in OTHERS if other != "nothing"}
 learners = {name: frame for pair in results.values() for name, frame in pair.items()}
 print(f"{'':22}     loss  accuracy  90 % at     norm  live kB  peak kB")
 for name, frame in learners.items():
-    print(f"{name:22} {frame['loss']:8.4f} {frame['accuracy']:9.1%} {frame['reached'] or '-':>8}"
-          f" {frame['norm']:8.3f} {frame['live_kb']:8.0f} {frame['peak_kb']:8.0f}")
+    print(f"{name:22} {frame['loss']:8.4f} {frame['accuracy']:9.1%}"
+          f" {frame['reached'] or '-':>8} {frame['norm']:8.3f} {frame['live_kb']:8.0f} {frame['peak_kb']:8.0f}")
 
 # %%
 usual, graph = learners["Adam 0.01"], learners["Adam 0.01, graph"]
