@@ -9,7 +9,7 @@ EXERCISE = Choices(
     minutes=8, difficulty=2, worth=2, read=("F72", "F73", "F74", "F75", "F76"),
     hints=(
         "Read the printed table: where did each end, when was it at 90 %, what was held?",
-        "`live` is what is held after an evaluation, `peak` the most that was held at a time.",
+        "`live_kb` is held after an evaluation; `peak_kb` is the most that was held at a time.",
         "Four of the eight are true; of experiment 5 none is.",
     ),
     question="Which of these statements do the five experiments above bear out?",

@@ -203,10 +203,11 @@ def experiment(other, updates=320):
 # %%
 results = {other: experiment(other) for other in OTHERS if other != "nothing"}
 learners = {name: frame for pair in results.values() for name, frame in pair.items()}
-print(f"{'':22}     loss  accuracy  90 % at     norm  live kB  peak kB")
+keys = ("loss", "accuracy", "reached", "norm", "live_kb", "peak_kb")
+print(" " * 20, *(f"{key:>10}" for key in keys))
 for name, frame in learners.items():
-    print(f"{name:22} {frame['loss']:8.4f} {frame['accuracy']:9.1%}"
-          f" {frame['reached'] or '-':>8} {frame['norm']:8.3f} {frame['live_kb']:8.0f} {frame['peak_kb']:8.0f}")
+    row = [frame[key] if frame[key] is not None else float("inf") for key in keys]
+    print(f"{name:20}", *(f"{value:10.4g}" for value in row))
 
 # %%
 usual, graph = learners["Adam 0.01"], learners["Adam 0.01, graph"]
