@@ -11,10 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+import nbformat
+
 from autograde.class_dir import init
 from autograde.classroom.release import release
 from autograde.prose_lint import lint
-from autograde.sources import NOTEBOOKS, read_source, source_paths
+from autograde.sources import NOTEBOOKS, read_source, source_paths, tour_paths
 
 
 def student_notebook(name: str) -> str:
@@ -25,17 +27,22 @@ def student_notebook(name: str) -> str:
         return released.read_text("utf-8")
 
 
+def tour_notebook(name: str) -> str:
+    """A notebook without exercises: as its source has it, with what every notebook begins with."""
+    return nbformat.writes(read_source(tour_paths()[name])) + "\n"
+
+
 def main() -> int:
     """Write every student notebook; prints what changed, and what prose breaks a rule."""
     faults: list[str] = []
-    for name in source_paths():
+    for name, path in {**source_paths(), **tour_paths()}.items():
         target = NOTEBOOKS / f"{name}.ipynb"
-        text = student_notebook(name)
+        text = tour_notebook(name) if name in tour_paths() else student_notebook(name)
         changed = not target.exists() or target.read_text("utf-8") != text
         if changed:
             target.write_text(text, "utf-8")
         print(f"{'wrote' if changed else 'unchanged'}  notebooks/{target.name}")
-        faults += [f"{name}: {fault}" for fault in lint(name, read_source(source_paths()[name]))]
+        faults += [f"{name}: {fault}" for fault in lint(name, read_source(path))]
     for fault in faults:
         print(f"prose: {fault}")
     return int(bool(faults))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from nbformat import NotebookNode
 
 from autograde.kit.chapters import chapter_named
+from course.released import is_chapter
 
 LONGEST = 90
 """Words of a cell of prose; a screen holds about as many beside the code below them."""
@@ -58,6 +59,8 @@ def lint(name: str, notebook: NotebookNode) -> list[str]:
         notebook: As `read_source` gives it: exercises written out.
     """
     rules = (_guesses, _lengths, _symbols, _sections, _numbering)
+    if not is_chapter(name):
+        rules = (_lengths, _symbols)
     return [fault for rule in rules for fault in rule(name, notebook.cells)]
 
 

@@ -19,6 +19,7 @@ import jupytext
 from nbformat import NotebookNode
 
 from autograde import bank
+from course.released import is_chapter
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 SOURCES = NOTEBOOKS / "source"
@@ -39,8 +40,13 @@ class CheckCall:
 
 
 def source_paths() -> dict[str, Path]:
-    """The notebooks' sources by assignment name."""
-    return {path.stem: path for path in sorted(SOURCES.glob("*.py"))}
+    """The chapters' sources by assignment name."""
+    return {path.stem: path for path in sorted(SOURCES.glob("*.py")) if is_chapter(path.stem)}
+
+
+def tour_paths() -> dict[str, Path]:
+    """Sources of notebooks without exercises, e.g. the gallery of widgets, by name."""
+    return {path.stem: path for path in sorted(SOURCES.glob("*.py")) if not is_chapter(path.stem)}
 
 
 def read_source(path: Path) -> NotebookNode:

@@ -32,6 +32,15 @@ def released() -> dict[str, Path]:
     )
 
 
+def is_chapter(name: str) -> bool:
+    """Whether a notebook is a chapter, with exercises and points; the gallery of widgets is not.
+
+    >>> [is_chapter(name) for name in ("03a-training-recipe", "gallery")]
+    [True, False]
+    """
+    return name[:1].isdigit()
+
+
 @dataclass(frozen=True)
 class Cell:
     """One cell of a notebook."""

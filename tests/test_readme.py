@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from autograde.sources import source_paths
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -31,8 +33,8 @@ def test_the_tables_are_what_the_commands_print():
 def test_the_road_has_every_notebook_and_is_as_drawn():
     drawn = (ROOT / "docs" / "pictures" / "road.svg").read_text("utf-8")
     assert drawn == tool("road").road(), "run make readme"
-    for path in (ROOT / "notebooks" / "source").glob("*.py"):
-        assert f">{path.stem.partition('-')[0]} " in drawn
+    for name in source_paths():
+        assert f">{name.partition('-')[0]} " in drawn
 
 
 def test_the_tables_name_every_number_and_every_claim():

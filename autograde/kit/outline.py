@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from course.released import Cell, cells_of, released
+from course.released import Cell, cells_of, is_chapter, released
 
 CHECK = re.compile(r"""^check\(\s*["']([^"']+)["']""", re.MULTILINE)
 GUESS = re.compile(r"""^guess\(\s*["']([^"']+)["']""", re.MULTILINE)
@@ -31,8 +31,12 @@ class Outline:
 
 @cache
 def outlines() -> dict[str, Outline]:
-    """All released notebooks by name."""
-    return {name: outline_of(name, cells_of(path)) for name, path in released().items()}
+    """All released chapters by name."""
+    return {
+        name: outline_of(name, cells_of(path))
+        for name, path in released().items()
+        if is_chapter(name)
+    }
 
 
 def outline_of(name: str, cells: list[Cell]) -> Outline:

@@ -1,0 +1,183 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Gallery of widgets
+#
+# Every interactive view of the course, in the lecture's order. Run the cell of one that you want; none needs
+# another. All are worked by keyboard too, and `course.widgets.export(widget, "page.html")` writes one as a page
+# that needs no kernel.
+
+# %% [markdown]
+# ## Training arithmetic: passes, updates, examples
+#
+# Count forward passes, updates and examples of a run, and see an epoch's uneven end. *Training-loop
+# chapter, c0*
+
+# %%
+from course.widgets import TrainingArithmetic
+
+TrainingArithmetic()
+
+# %% [markdown]
+# ## What a module registers: trained, moved, saved
+#
+# Keep a tensor and two layers in different ways, and see what then reaches them. *Lecture 3,
+# "nn.Module · the container"*
+
+# %%
+from course.widgets import ModuleRegistry
+
+ModuleRegistry()
+
+# %% [markdown]
+# ## From examples to batches: sample, group, pad
+#
+# Follow fifty numbered examples through sampler, batches and padding. *Training-loop chapter, c1 and
+# c2*
+
+# %%
+from course.widgets import SamplingAndCollation
+
+SamplingAndCollation()
+
+# %% [markdown]
+# ## Anatomy of one step: six operations, every tensor
+#
+# Walk through a training step and watch which tensors each operation changes. *Training-loop chapter,
+# c3; engineering module, §1 and §4*
+
+# %%
+from course.widgets import StepAnatomy
+
+StepAnatomy()
+
+# %% [markdown]
+# ## Train mode against eval mode: one network, two copies
+#
+# Ask two copies the same thing again and again, and count what autograd keeps. *Training-loop
+# chapter, c4*
+
+# %%
+from course.widgets import TrainAgainstEval
+
+TrainAgainstEval()
+
+# %% [markdown]
+# ## Bug detector: six switches, one log
+#
+# Switch bugs on, alone and together, and find those of a mystery run by its log. *Training-loop
+# chapter, c5*
+
+# %%
+from course.widgets import BugDetector
+
+BugDetector()
+
+# %% [markdown]
+# ## Training simulator: three spiral arms
+#
+# Train a small network live, next to the same network with one thing changed. *Training-loop chapter,
+# c6; annotated-loop essay, lead animation*
+
+# %%
+from course.widgets import TrainingSimulator
+
+TrainingSimulator()
+
+# %% [markdown]
+# ## Where a number lands: FP32, FP16, BF16
+#
+# Store a number in three formats, flip its bits, and save a small one by a loss scale. *Lecture 3,
+# "Mixed precision · BF16 is the 2026 default"*
+
+# %%
+from course.widgets import NumberFormats
+
+NumberFormats()
+
+# %% [markdown]
+# ## Accumulate, then clip: a gradient in the plane
+#
+# Add micro-batches' gradients tip to tail, then clip the sum in two ways. *Lecture 3, gradient
+# accumulation and clipping*
+
+# %%
+from course.widgets import ClippingPlane
+
+ClippingPlane()
+
+# %% [markdown]
+# ## Two learning-rate schedules, update by update
+#
+# Compare two schedules and the runs they make; step one of them in the wrong unit. *Lecture 3,
+# "Learning-rate schedules"; annotated-loop essay, operation 8*
+
+# %%
+from course.widgets import TwoSchedules
+
+TwoSchedules()
+
+# %% [markdown]
+# ## What does this curve say?
+#
+# Read recorded runs epoch by epoch, alone or two on the same axes. *Lecture 3, "Training curves · the
+# diagnostic language"*
+
+# %%
+from course.widgets import TrainingCurves
+
+TrainingCurves()
+
+# %% [markdown]
+# ## The debug ladder: where does the climb stop?
+#
+# Climb the seven rungs with a broken set-up, and compare its one-batch curve with a fixed. *Lecture
+# 1, "The ladder" and "Rung 3 · overfit one batch"*
+
+# %%
+from course.widgets import DebugLadder
+
+DebugLadder()
+
+# %% [markdown]
+# ## Ceiling analysis: replace a stage by the truth
+#
+# Replace stages of a reader of codes by the truth, alone and together. *Lecture 3, ceiling analysis
+# for pipelines*
+
+# %%
+from course.widgets import CeilingBoard
+
+CeilingBoard()
+
+# %% [markdown]
+# ## Five layers of reproducibility: where do two runs part?
+#
+# Train the same recipe twice, with layers recorded or lost, and compare the bits. *Lecture 3, "Five
+# layers of reproducibility"*
+
+# %%
+from course.widgets import FiveLayers
+
+FiveLayers()
+
+# %% [markdown]
+# ## CPU, GPU, or the loader first?
+#
+# Ask three questions of a training step, and see where the numbers lead. *AI/ML engineering module,
+# section 5*
+
+# %%
+from course.widgets import DeviceDecision
+
+DeviceDecision()
