@@ -139,6 +139,10 @@ clipped_inside = fixed(
 never_clipped = fixed((CLIP[4:], ""))
 clipped_late = fixed((CLIP[4:] + STEP, STEP + CLIP[4:]))
 clipped_to_one = fixed(("model.parameters(), max_norm", "model.parameters(), 1.0"))
+by_tensor = fixed(
+    (CLIP[4:], "        for p in model.parameters():\n"
+     "            nn.utils.clip_grad_norm_(p, max_norm)\n"),
+)  # fmt: skip
 by_value = fixed(("clip_grad_norm_", "clip_grad_value_"))
 cleared_inside = fixed((CLEAR, ""), (SHARE, "            optimizer.zero_grad()\n" + SHARE))
 stepped_inside = fixed(
@@ -149,6 +153,15 @@ never_cleared = fixed((CLEAR, ""))
 mean_of_shares = fixed(("losses.append(total)", "losses.append(total / len(window))"))
 last_of_window = fixed(("total += loss.item()", "total = loss.item()"))
 
+single_dropped = fixed(("range(0, len(batches), ", "range(0, len(batches) - 1, "))
+counts_so_far = fixed(
+    (COUNT, "        count = 0\n"),
+    (SHARE, "            count += (targets != ignore_index).sum().item()\n" + SHARE),
+)
+plain_mean = fixed(
+    (LOSS + " * share", LOSS), ("loss.backward()", "(loss * share).backward()"),
+    ("losses.append(total)", "losses.append(total / len(window))"),
+)  # fmt: skip
 examples_over_counted = fixed((SHARE, "            share = len(targets) / count\n"))
 usual_index = fixed((COUNT, COUNT.replace("ignore_index", "-100")),
                     (SHARE, SHARE.replace("ignore_index", "-100")))  # fmt: skip
@@ -164,6 +177,12 @@ trailing_joined = fixed(
      "start + accum_steps if start + 2 * accum_steps <= len(batches) else None]"),
 )  # fmt: skip
 
+divided_late = fixed(
+    (SHARE, "            weight = (targets != ignore_index).sum().item()\n"),
+    (LOSS + " * share", LOSS + " * weight"),
+    (CLIP[4:], CLIP[4:] + "        for p in model.parameters():\n            p.grad /= count\n"),
+    ("losses.append(total)", "losses.append(total / count)"),
+)
 clipped_by_hand = fixed(
     (CLIP[4:], "        norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()\n"
      "        for p in model.parameters():\n"
@@ -250,6 +269,15 @@ EXERCISE = Exercise(
         Wrong("by-value", by_value,
               "The weights moved as if each number had been clipped by itself. max_norm is a "
               "ceiling of the joint norm."),
+        Wrong("by-tensor", by_tensor,
+              "The weights moved as if each tensor had the ceiling to itself. max_norm is a "
+              "ceiling of the joint norm."),
+        Wrong("divided-late", divided_late,
+              "The weights moved as if the gradients had been clipped first and divided by the "
+              "count then. The ceiling is for the gradient of the mean: divide, then clip."),
+        Wrong("counts-so-far", counts_so_far,
+              "Each loss entered with its count over the counts so far. Count the whole window "
+              "before its first micro-batch."),
         Wrong("cleared-inside", cleared_inside,
               "The weights moved by each window's last micro-batch alone: the gradients of the "
               "others were cleared."),
@@ -269,6 +297,10 @@ EXERCISE = Exercise(
         Wrong("sum-of-means", sum_of_means,
               "The updates are right. The reported loss is the sum of the micro-batches' means: "
               "add up what entered backward()."),
+        Wrong("plain-mean", plain_mean,
+              "The updates are right. The reported loss is the plain mean of the micro-batches' "
+              "means: add up what entered backward()."),
+        Wrong("trailing-dropped", single_dropped),
         Wrong("ceiling-divided", ceiling_divided),
         Wrong("never-clipped", clipped_at_the_end),
         Wrong("trailing-joined", trailing_joined),

@@ -25,6 +25,8 @@ from course.from_scratch.loss_scaling import LossScaler
 METHODS = ("scaled", "unscale", "step", "update")
 GOOD = 0.0
 """An update whose gradients nothing spoils."""
+LARGE = 3e19
+"""Finite in float32, and its square is not; divided by a scale of at least 2**8 it is harmless."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -33,7 +35,7 @@ def draw(source: Draw, part: str) -> Case:
     spoils = {
         "loss": [GOOD],
         "unscaled": [GOOD, GOOD],
-        "skipped": [GOOD, (inf, -inf, math.nan)[source.index % 3], GOOD],
+        "skipped": [GOOD, (inf, -inf, math.nan)[source.index % 3], LARGE],
         "scale": [
             *[GOOD] * interval * source.index,
             inf,
@@ -54,8 +56,8 @@ def draw(source: Draw, part: str) -> Case:
         "where": [source.integer(0, 1) for _ in spoils],
         "loss": 8.0 + source.integer(0, 8),
         "half": half,
-        "scale": 2.0 ** (13 if half else _exponent(source, part)),
-        "growth": source.choice([2.0, 4.0]),
+        "scale": 2.0**13 if half else _scale(source, part),
+        "growth": source.choice([4.0, 8.0]),
         "backoff": source.choice([0.5, 0.25]),
         "interval": interval,
         "optimizer": ("momentum", "adam", "plain")[source.index % 3],
@@ -63,15 +65,15 @@ def draw(source: Draw, part: str) -> Case:
             source.index % (2 if part in ("clip", "long") else 1)
         ],
         "unscales": part == "unscaled" and source.index == 0,
-        "dtype": "float64" if source.index == 1 and not half else "float32",
+        "dtype": "float64" if source.index == (2 if part == "loss" else 1) else "float32",
     }
 
 
-def _exponent(source: Draw, part: str) -> int:
+def _scale(source: Draw, part: str) -> float:
     """Where the scale itself is asked, once below 1 after a skip and once beyond FP16's range."""
     if part == "scale":
-        return (0, 24)[source.index]
-    return source.integer(8, 14)
+        return (1.5, 2.0**24)[source.index]
+    return 2.0 ** source.integer(8, 14)
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -89,8 +91,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         loss = _loss(case, parameters, [s.to(device, dtype) for s in slopes])
         scaled = _scaled(scaler, loss)
         answer.setdefault("loss", scaled.item())
+        answer.setdefault("dtype", str(scaled.dtype))
         scaled.backward()
-        answer.setdefault("sent", parameters[0].grad.detach().cpu().clone())
+        answer.setdefault("sent", _sent(parameters))
         if spoil != GOOD:
             parameters[where].grad.view(-1)[-1] = spoil
         before = len(stepped)
@@ -141,6 +144,15 @@ def _scaled(scaler: Any, loss: Tensor) -> Tensor:
     if not scaled.requires_grad:
         raise AnswerError("What scaled() returned holds no graph: backward() has no way back.")
     return scaled
+
+
+def _sent(parameters: list[nn.Parameter]) -> Tensor:
+    if parameters[0].grad is None:
+        raise AnswerError(
+            "backward() on what scaled() returned gave the parameters no gradient: multiply the "
+            "loss itself, not a number taken out of it."
+        )
+    return parameters[0].grad.detach().cpu().clone()
 
 
 def _between(scaler: Any, case: Case, optimizer: Any, parameters: list, answer: Answer) -> None:
@@ -211,6 +223,16 @@ class InSixteenBits(Plain):
         return loss * self.scale
 
 
+class WidenedLate(Plain):
+    def scaled(self, loss):
+        return (loss * self.scale).float() if loss.dtype == torch.float16 else loss * self.scale
+
+
+class AlwaysFloat32(Plain):
+    def scaled(self, loss):
+        return loss.float() * self.scale
+
+
 class NotScaled(Plain):
     def scaled(self, loss):
         return loss * 1.0
@@ -261,6 +283,25 @@ class LastGradient(Plain):
         super().unscale(optimizer)
         grads = [p.grad for p in self.parameters(optimizer) if p.grad is not None]
         self.finite = self.is_finite(grads[-1])
+
+
+class SumOfSquares(Plain):
+    """Asks the sum of all squares instead of the gradients."""
+
+    def unscale(self, optimizer):
+        grads = [p.grad for p in self.parameters(optimizer) if p.grad is not None]
+        finite = math.isfinite(sum(grad.square().sum().item() for grad in grads))
+        super().unscale(optimizer)
+        self.finite = finite
+
+
+class ForgetsInStep(Plain):
+    """Forgets in step() what update() has to know."""
+
+    def step(self, optimizer):
+        stepped = super().step(optimizer)
+        self.done, self.finite = False, True
+        return stepped
 
 
 class Zeroes(Plain):
@@ -544,8 +585,8 @@ EXERCISE = Exercise(
     ),
     signature="LossScaler(scale, growth, backoff, interval)",
     parts=(
-        Part("loss", "the scaled loss, also of a float16 loss", points=0.5,
-             fields=("loss", "sent")),
+        Part("loss", "the scaled loss, of each dtype", points=0.5, cases=3,
+             fields=("loss", "dtype", "sent")),
         Part("unscaled", "true gradients at the step, in every group", points=1,
              fields=("unscaled", "weights", "disturbed")),
         Part("skipped", "an update skipped for inf, -inf or nan", points=1, cases=3,
@@ -561,6 +602,7 @@ EXERCISE = Exercise(
     run=run,
     says={
         "loss": "the scaled loss",
+        "dtype": "the dtype of the scaled loss",
         "sent": "after backward() on it, the gradient at",
         "unscaled": "after unscale(), at update (counted from 0), parameter and place, the "
         "gradient",
@@ -575,6 +617,10 @@ EXERCISE = Exercise(
         Wrong("in-sixteen-bits", InSixteenBits,
               "The scaled loss is inf where the loss is a float16 number: the product was taken in "
               "float16, which ends at 65,504. Turn such a loss into float32 first.", sure=True),
+        Wrong("in-sixteen-bits", WidenedLate, sure=True),
+        Wrong("always-float32", AlwaysFloat32,
+              "A float64 loss came back as float32. Only a float16 loss becomes another dtype.",
+              sure=True),
         Wrong("not-scaled", NotScaled,
               "The loss came back as long as it was. Multiply it by the scale.", sure=True),
         Wrong("never-unscaled", NeverUnscaled,
@@ -597,7 +643,15 @@ EXERCISE = Exercise(
         Wrong("upwards-alone", UpwardsAlone,
               "It stepped with a gradient that holds -inf, though not with inf. isfinite() says no "
               "to all three.", sure=True),
-        Wrong("last-gradient", LastGradient),
+        Wrong("last-gradient", LastGradient,
+              "It stepped with a gradient that is not finite, where the last one is. Each one "
+              "overwrote what was noted of those before."),
+        Wrong("sum-of-squares", SumOfSquares,
+              "It skipped an update whose gradients are large and finite. A sum of squares "
+              "overflows before they do: ask isfinite() of the gradients."),
+        Wrong("forgets-in-step", ForgetsInStep,
+              "After a skip the scale stayed, and the update was counted as a good one. What "
+              "unscale() noted has to last until update()."),
         Wrong("zeroes", Zeroes,
               "optimizer.step() was called in an update with gradients that are not finite, and "
               "the weights moved as if those were 0: momentum, averages and counters moved, too. "
@@ -622,7 +676,8 @@ EXERCISE = Exercise(
         Wrong("divides-by-backoff", DividesByBackoff,
               "After an overflow the scale became larger. backoff is a factor below 1: multiply "
               "by it."),
-        Wrong("fixed-factors", FixedFactors),
+        Wrong("fixed-factors", FixedFactors,
+              "The scale grew by 2 and shrank by 0.5. Use growth and backoff."),
         Wrong("tells-nothing", TellsNothing),
         Wrong("tells-the-skip", TellsTheSkip,
               "step() returned True where it skipped and False where it stepped: the other way "

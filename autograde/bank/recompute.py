@@ -193,7 +193,17 @@ def _seeded(block, inputs, _state):
         return block(inputs)
 
 
+def _without_mask(block, inputs, _state):
+    mode = block.training
+    try:
+        with torch.enable_grad():
+            return block.eval()(inputs)
+    finally:
+        block.train(mode)
+
+
 random_rewound = recomputing(again=_rewound)
+no_mask_again = recomputing(again=_without_mask)
 seeded = recomputing(before=lambda _block: torch.manual_seed(0), again=_seeded)
 
 
@@ -237,6 +247,32 @@ class _Overwriting(_Inside):
         for parameter in ctx.block.parameters():
             parameter.grad = None
         return _Inside.backward(ctx, slope)
+
+
+class _StateTooLate(_Inside):
+    @staticmethod
+    def forward(ctx, block, inputs, *joined):
+        outputs = _Inside.forward(ctx, block, inputs, *joined)
+        ctx.state = torch.get_rng_state()
+        return outputs
+
+
+def state_too_late(block, inputs):
+    return _StateTooLate.apply(block, inputs, torch.zeros(1, requires_grad=True))
+
+
+class _AddedAndReturned(_Inside):
+    """Returns as gradients what was added to .grad on the way, and is then added once more."""
+
+    @staticmethod
+    def backward(ctx, slope):
+        _, inputs, _ = _Inside.backward(ctx, slope)
+        return None, inputs, *[p.grad for p in ctx.block.parameters() if p.requires_grad]
+
+
+def added_and_returned(block, inputs):
+    asked = [p for p in block.parameters() if p.requires_grad]
+    return _AddedAndReturned.apply(block, inputs, *asked)
 
 
 def overwritten(block, inputs):
@@ -433,7 +469,18 @@ EXERCISE = Exercise(
         Wrong("random-rewound", random_rewound,
               "The gradients are right, and the next random number is one that was drawn before: "
               "backward() left the old state behind. torch.random.fork_rng() puts it back."),
-        Wrong("seeded", seeded),
+        Wrong("seeded", seeded,
+              "With dropout the output is that after manual_seed(0), before backward() already. "
+              "Take the state as it is, torch.get_rng_state(), and set no seed."),
+        Wrong("state-too-late", state_too_late,
+              "With dropout the second run went on with the random numbers where the first one "
+              "ended: another mask. Take the state before the first run."),
+        Wrong("no-mask-again", no_mask_again,
+              "The output has dropout's mask, and the gradients are those without one: the second "
+              "run was in eval mode. Run it in the mode of the first, with its random numbers."),
+        Wrong("added-and-returned", added_and_returned,
+              "Where there was a gradient before, it counts twice as well: what was added to .grad "
+              "in backward() was returned, and so added once more. Do one of the two."),
         Wrong("doubled", doubled,
               "The weights' gradients are twice as long as they should be. Either return them from "
               "backward(), or let them be added to .grad inside it."),
@@ -446,7 +493,9 @@ EXERCISE = Exercise(
         Wrong("slope-forgotten", slope_forgotten,
               "The gradients are those of the output's sum. backward() is handed the gradient of "
               "the output: start from it."),
-        Wrong("marks-the-inputs", marks_the_inputs),
+        Wrong("marks-the-inputs", marks_the_inputs,
+              "Inputs that need no gradient got one. requires_grad_() changes the tensor that was "
+              "handed over: call it on inputs.detach()."),
         Wrong("all-parameters", all_parameters),
         Wrong("outputs-kept", outputs_kept),
         Wrong("in-eval-mode", in_eval_mode),

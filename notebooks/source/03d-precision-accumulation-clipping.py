@@ -247,7 +247,8 @@ class LossScaler:
         ### END SOLUTION
 
     def scaled(self, loss):
-        """The loss times the scale, with its graph; of a float16 loss a float32 product."""
+        """The loss times the scale, with its graph; of a float16 loss a float32 product, of a
+        float64 loss a float64 one."""
         ### BEGIN SOLUTION
         return (loss.float() if loss.dtype == torch.float16 else loss) * self.scale
         ### END SOLUTION
