@@ -37,8 +37,16 @@ def save(state: Mapping[str, Any], path: Path | str) -> None:
         CheckpointError: `state` holds something that `weights_only=True` would refuse to read, or
             the disk does not take it; no file is touched, and no part of one is left.
     """
+    write_whole({"format": FORMAT, "version": VERSION, **plain(state)}, path)
+
+
+def write_whole(document: Mapping[str, Any], path: Path | str) -> None:
+    """Write what torch can save to `path`, whole or not at all.
+
+    Raises:
+        CheckpointError: The disk does not take it; no part of a file is left.
+    """
     path = Path(path)
-    document = {"format": FORMAT, "version": VERSION, **plain(state)}
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
