@@ -1,0 +1,42 @@
+"""03g.size: how much room the checkpoints of a run take."""
+
+from autograde.exercise import Part, Wrong
+from autograde.kinds import Number
+
+
+def room(p: int, *, full: int = 12, best: int = 4) -> dict[str, float]:
+    """GB by part, from the bytes per parameter of a whole checkpoint and of the best epoch's."""
+    sizes = {"full": full, "folder": 2 * full + best, "peak": 3 * full + best}
+    return {key: p * size / 1000 for key, size in sizes.items()}
+
+
+EXERCISE = Number(
+    id="03g.size", title="room for checkpoints", source="Training-loop chapter, c7, costs",
+    ledger=("N49", "F56"), read=("N49", "F56", "course.engine.checkpoint"), minutes=5, difficulty=1,
+    hints=("What does Adam keep for each parameter besides the weight itself?",
+        "Of last and previous everything is kept, of the best the weights alone.",
+        "12 bytes per parameter twice, 4 once; while the next one is written, 12 more."),
+    question="A model of {p} million parameters trains in FP32 with Adam. Its folder keeps the "
+    "last checkpoint and the one before it, whole, and the best epoch's weights. A new checkpoint "
+    "is written next to them before any is replaced. Count parameters and Adam's two averages, at "
+    "4 bytes; nothing else. 1 GB is 10^9 bytes.",
+    inputs={"p": (110, 990)}, answer=room,
+    units={"full": "GB", "folder": "GB", "peak": "GB"}, parts=(
+        Part("full", "one whole checkpoint", points=1),
+        Part("folder", "the folder between two saves", points=1),
+        Part("peak", "the most needed, while a checkpoint is written", points=1)), wrong=(
+        Wrong("weights-alone", lambda p: {"full": 4 * p / 1000},
+              "That is the weights alone. Adam keeps two averages for each of them."),
+        Wrong("one-average", lambda p: {"full": 8 * p / 1000, "folder": 20 * p / 1000},
+              "That is 8 bytes per parameter for a whole checkpoint: two numbers of 4. There are "
+              "the weight and two averages."),
+        Wrong("gradients-too", lambda p: {"full": 16 * p / 1000}, "That is 16 bytes per parameter, "
+              "as in memory while training. Gradients are not in the file."),
+        Wrong("best-whole", lambda p: {"folder": 36 * p / 1000, "peak": 48 * p / 1000},
+              "That counts the best epoch as a whole checkpoint. It is weights alone."),
+        Wrong("no-room-to-write", lambda p: {"peak": room(p)["folder"]}, "That is the folder at "
+              "rest. The new file lies next to the old ones until it is whole."),
+        Wrong("in-gib", lambda p: {k: v * 1e9 / 2**30 for k, v in room(p).items()},
+              "That is in GiB, of 2^30 bytes; 1 GB is 10^9."),
+    ),
+)  # fmt: skip

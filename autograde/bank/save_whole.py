@@ -1,0 +1,451 @@
+"""03g.save: a checkpoint that is written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
+from course.analysis.instants import PROBE, Probe, instants
+from course.engine import checkpoint
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Two states with tensors, numbers and texts; the second is saved over the first."""
+    return {
+        "states": [_state(source, epoch) for epoch in (1, 2)],
+        "name": source.choice(["last.pt", "run-7", "best.weights.pt"]),
+        "there": part != "content" or source.index > 0,
+        "part": part,
+    }
+
+
+def _state(source: Draw, epoch: int) -> dict[str, Any]:
+    return {
+        "model": {"weight": source.normal(source.integer(2, 4), 3), "steps": torch.tensor(epoch)},
+        "optimizer": {"lr": source.uniform(0.1, 0.9), "betas": [0.9, 0.99], "name": "Adam"},
+        "epoch": epoch + source.integer(0, 5),
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Save once and once more in a folder of its own, and look at it in the way of the part."""
+    first, second = case["states"]
+    with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder, _watched_os() as renames:
+        path = Path(folder) / case["name"]
+        (path.parent / "run.json").write_text("{}")
+        if case["part"] == "failed":
+            function(dict(first), path)
+        elif case["there"]:
+            torch.save(first, path)
+        look = {"whole": _watch, "failed": _fail, "killed": _kill}
+        seen = look.get(case["part"], _plain)(function, second, path)
+        left = {"read": kept(_read, path), "files": sorted(os.listdir(folder))}
+        return {
+            "synced": "no rename",
+            "folder": "no rename",
+            **renames.get(path, {}),
+            **left,
+            **seen,
+        }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise AnswerError("After save(state, path) there is no file under the path.")
+    try:
+        state = torch.load(path, weights_only=True)
+    except Exception as error:
+        kind = type(error).__name__
+        raise AnswerError(
+            f"torch.load(path, weights_only=True) raises {kind}: no whole checkpoint is there."
+        ) from None
+    if isinstance(state, dict):
+        state.pop(PROBE, None)
+        return state
+    raise AnswerError(f"The file holds a {type(state).__name__}; a state is a dictionary.")
+
+
+def _plain(function, state: dict, path: Path) -> Answer:
+    function(dict(state), path)
+    return {}
+
+
+def _watch(function, state: dict, path: Path) -> Answer:
+    return {"seen": instants(function, dict(state), path)}
+
+
+def _fail(function, state: dict, path: Path) -> Answer:
+    """The disk is full in the middle of writing: what is raised, and what is left."""
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    try:
+        function({**state, PROBE: Probe(full)}, path)
+    except Exception:
+        return {"raised": "an exception"}
+    return {"raised": "nothing"}
+
+
+def _kill(function, state: dict, path: Path) -> Answer:
+    """What lies in the folder at a kill is put back after it; then the next run saves."""
+    left: dict[Path, bytes] = {}
+
+    def kill() -> None:
+        left.update({file: file.read_bytes() for file in path.parent.iterdir()})
+        raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        function({**state, PROBE: Probe(kill)}, path)
+    for file, content in left.items():
+        file.write_bytes(content)
+    function(dict(state), path)
+    return {}
+
+
+@contextmanager
+def _watched_os() -> Iterator[dict[Path, dict[str, str]]]:
+    """By path that a file was renamed to: from which folder, and whether it was synced by then.
+
+    Nothing is really synced: a disk may take long, and we only ask when it was asked.
+    """
+    synced: dict[int, int] = {}
+    seen: dict[Path, dict[str, str]] = {}
+
+    def fsync(file: Any) -> None:
+        about = os.fstat(file if isinstance(file, int) else file.fileno())
+        synced[about.st_ino] = about.st_size
+
+    def watched(rename: Any) -> Any:
+        def renamed(source: Any, target: Any, **options: Any) -> None:
+            about, target = os.stat(source), Path(target)
+            whole = synced.get(about.st_ino) == about.st_size
+            here = Path(source).absolute().parent == target.absolute().parent
+            rename(source, target, **options)
+            seen[target] = {
+                "synced": "before the rename" if whole else "not before the rename",
+                "folder": "the same folder" if here else "another folder",
+            }
+
+        return renamed
+
+    with (
+        mock.patch.object(os, "fsync", fsync),
+        mock.patch.object(os, "fdatasync", fsync, create=True),
+        mock.patch.object(os, "replace", watched(os.replace)),
+        mock.patch.object(os, "rename", watched(os.rename)),
+    ):
+        yield seen
+
+
+def reference(state, path):
+    """The course's own writer."""
+    checkpoint.write_whole(state, path)
+
+
+def save(state, path, name=".partial"):
+    """A right answer; the wrong ones leave something out."""
+    partial = path.with_name(path.name + name)
+    try:
+        with open(partial, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def in_memory_first(state, path):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    new = f"{path}.new"
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.write(descriptor, buffer.getvalue())
+    os.fsync(descriptor)
+    os.close(descriptor)
+    os.rename(new, path)
+
+
+def with_a_random_name(state, path):
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        try:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file)
+        except BaseException:
+            os.remove(file.name)
+            raise
+    shutil.move(file.name, path)
+
+
+def synced_afterwards_by_name(state, path):
+    partial = Path(str(path) + "~")
+    try:
+        torch.save(state, str(partial))
+        with open(partial, "rb+") as file:
+            os.fsync(file.fileno())
+    except Exception:
+        if partial.exists():
+            partial.unlink()
+        raise
+    partial.replace(path)
+
+
+def direct(state, path):
+    torch.save(state, path)
+
+
+def direct_with_sync(state, path):
+    with open(path, "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def bytes_into_the_file(state, path):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    path.write_bytes(buffer.getvalue())
+
+
+def removed_first(state, path):
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            torch.save(state, file)
+            os.fsync(file.fileno())
+        path.unlink(missing_ok=True)
+        os.rename(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def old_moved_away(state, path):
+    old = path.with_name(path.name + ".old")
+    if path.exists():
+        os.replace(path, old)
+    try:
+        save(state, path)
+    except Exception:
+        if old.exists():
+            os.replace(old, path)
+        raise
+    old.unlink(missing_ok=True)
+
+
+def copied(state, path):
+    partial = path.with_name(path.name + ".partial")
+    try:
+        torch.save(state, partial)
+        shutil.copyfile(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def not_synced(state, path):
+    partial = path.with_name(path.name + ".partial")
+    try:
+        torch.save(state, partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def synced_too_late(state, path):
+    not_synced(state, path)
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+
+
+def synced_too_early(state, path):
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            os.fsync(file.fileno())
+            torch.save(state, file)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def elsewhere(state, path):
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        try:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        except Exception:
+            os.remove(file.name)
+            raise
+    shutil.move(file.name, path)
+
+
+def part_left(state, path):
+    partial = path.with_name(path.name + ".partial")
+    with open(partial, "wb") as file:
+        torch.save(state, file)
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def swallowed(state, path):
+    with suppress(OSError):
+        save(state, path)
+
+
+def old_removed_on_failure(state, path):
+    try:
+        save(state, path)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def backup_left(state, path):
+    if path.exists():
+        shutil.copyfile(path, path.with_name(path.name + ".backup"))
+    save(state, path)
+
+
+def new_file_only(state, path):
+    partial = path.with_name(path.name + ".partial")
+    file = open(partial, "xb")  # noqa: SIM115
+    try:
+        torch.save(state, file)
+        os.fsync(file.fileno())
+        file.close()
+        os.replace(partial, path)
+    finally:
+        file.close()
+        partial.unlink(missing_ok=True)
+
+
+def never_renamed(state, path):
+    with open(path.with_name(path.name + ".partial"), "wb") as file:
+        torch.save(state, file)
+        os.fsync(file.fileno())
+
+
+def only_if_new(state, path):
+    if not path.exists():
+        save(state, path)
+
+
+def model_alone(state, path):
+    save({"model": state["model"], PROBE: state.get(PROBE)}, path)
+
+
+def pickled(state, path):
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(pickle.dumps({k: v for k, v in state.items() if k != PROBE}, protocol=2))
+    os.replace(partial, path)
+
+
+def everything_else_removed(state, path):
+    save(state, path)
+    for file in path.parent.iterdir():
+        if file != path:
+            file.unlink()
+
+
+def wrapped(state, path):
+    save({"state": state}, path)
+
+
+EXERCISE = Exercise(
+    id="03g.save",
+    title="whole, or not at all",
+    source="Training-loop chapter, c7, component 1",
+    ledger=("C10", "T34"),
+    minutes=15,
+    difficulty=2,
+    read=("course.engine.checkpoint", "C10"),
+    hints=(
+        "Which single operation of the system puts one file in the place of another?",
+        "Write a file of another name in path.parent. What has to be true before it gets the name, "
+        "and what becomes of it if writing fails?",
+        "open(partial, 'wb'), torch.save into it, flush, os.fsync(file.fileno()); after the with, "
+        "os.replace(partial, path); all in try ... finally partial.unlink(missing_ok=True).",
+    ),
+    signature="save(state, path)",
+    parts=(
+        Part("content", "the state, in a new file and over an old one", points=1,
+             fields=("read", "files")),
+        Part("whole", "at every instant the old file or the new one", points=2,
+             fields=("seen", "read")),
+        Part("failed", "a disk that is full in the middle", points=1,
+             fields=("read", "raised", "files")),
+        Part("disk", "on the disk before it gets its name, from the same folder", points=1,
+             fields=("synced", "folder", "read")),
+        Part("killed", "what a killed process left lies there", points=1, hidden=True,
+             fields=("read",)),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "read": "what torch.load(path, weights_only=True) gives:",
+        "files": "the files in the folder afterwards:",
+        "seen": "what lies under the path, in the order of time:",
+        "raised": "a full disk makes save() raise",
+        "synced": "os.fsync of the whole new file came",
+        "folder": "the new file came from",
+    },
+    by_hand=(checkpoint.save, checkpoint.write_whole, checkpoint.save_last),
+    wrong=(
+        Wrong("written-into", direct,
+              "For a while a file that is cut off lay under the path: it was opened and filled "
+              "while it had that name already, so a kill leaves neither state. Fill another file, "
+              "then let os.replace give it the name."),
+        Wrong("written-into", direct_with_sync),
+        Wrong("written-into", bytes_into_the_file),
+        Wrong("written-into", copied),
+        Wrong("gap", removed_first,
+              "For an instant no file lay under the path: the old one was gone before the new one "
+              "had its name. os.replace does both at once."),
+        Wrong("gap", old_moved_away),
+        Wrong("not-synced", not_synced,
+              "The new file got its name before its bytes were synced to the disk: after a power "
+              "cut the name can be there without them. Flush and os.fsync before the rename."),
+        Wrong("not-synced", synced_too_late),
+        Wrong("not-synced", synced_too_early),
+        Wrong("elsewhere", elsewhere,
+              "The new file came from another folder. On another disk a rename is a copy, or an "
+              "error: write it into path.parent."),
+        Wrong("part-left", part_left,
+              "After a write that failed, part of the new file still lies in the folder. Remove it "
+              "before the exception goes on.", sure=True),
+        Wrong("swallowed", swallowed,
+              "The disk was full, and save() returned as if all was well. Clean up, then let the "
+              "exception go on.", sure=True),
+        Wrong("old-removed", old_removed_on_failure,
+              "After a write that failed, the old checkpoint is gone as well. It is all there is: "
+              "leave it.", sure=True),
+        Wrong("backup-left", backup_left,
+              "Another file of the checkpoint's is left in the folder. Once the new one has its "
+              "name, nothing else is needed.", sure=True),
+        Wrong("new-file-only", new_file_only,
+              "What a killed process had left was in the way. Open the new file so that it may "
+              "exist: 'wb', not 'xb'.", raises="FileExistsError"),
+        Wrong("never-renamed", never_renamed),
+        Wrong("only-if-new", only_if_new),
+        Wrong("model-alone", model_alone),
+        Wrong("pickled", pickled),
+        Wrong("everything-else-removed", everything_else_removed),
+        Wrong("wrapped", wrapped),
+    ),
+    right=(save, in_memory_first, with_a_random_name, synced_afterwards_by_name),
+)  # fmt: skip

@@ -1,0 +1,463 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 3g · Checkpoints and reproducibility
+#
+# A run is killed at night, and goes on in the morning. Is it still the same run? You will cut runs in two
+# and compare them bit by bit, kill a process while it writes its checkpoint, look at what a file from
+# somebody else may do to your machine, and say what a seed promises and what it does not.
+#
+# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
+# `hint("03g.missing")` gives three hints.*
+
+# %%
+import io
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+
+# %%
+from course import worked
+from course.analysis.instants import instants, killed_while_saving
+from course.analysis.resuming import PARTS, Training, distances_without, repeated
+from course.debug import museum
+from course.engine import Trainer, compare, load_weights, read_run, seed_everything
+from course.plots.checkpoints import (plot_distances, plot_instants, plot_repeats,
+                                      plot_sizes)
+
+# %%
+student("")
+
+# %% [markdown]
+# ## 3g.1 A run, cut in two
+#
+# Our run: digits, dropout, Adam, a cosine, an order of the images that is drawn for each epoch. It trains
+# for four epochs without a stop. A second one is cut after two: its weights go into a file, and a new
+# process, which begins with another seed, loads them and trains the other two. Do both end alike?
+
+# %%
+whole = Training(seed=3)
+whole.train(2)
+state = whole.state()
+whole.train(2)
+resumed = Training(seed=4)
+resumed.load({"model": state["model"]}, without=list(PARTS)[1:])
+resumed.train(2)
+print(f"largest difference of a weight: {resumed.distance(whole):.3f}")
+print(f"accuracy {whole.accuracy():.1%} uncut, {resumed.accuracy():.1%} resumed")
+
+# %% [markdown]
+# Another run: here even a better one, since its rate is back at the height that the schedule had left. But it
+# is not the run that you planned. The file lacks four things that the next update reads: Adam's averages, how far the schedule has
+# come, the generator that dropout draws from, and the loader's own, which draws the order. **Guess:** one
+# of them is left out, all else is restored. Without which one does the run end farthest away?
+
+# %%
+guess("03g.farthest", ...)
+
+# %%
+without = {f"without {PARTS[part]}": distances_without(part) for part in list(PARTS)[1:]}
+without["with everything"] = distances_without()
+for name, distances in without.items():
+    print(f"{name:31} {distances[-1]:.4f}")
+ends = {part: without[f"without {PARTS[part]}"][-1] for part in list(PARTS)[1:]}
+reveal("03g.farthest", max(ends, key=ends.get))
+
+# %%
+plot_distances(without)
+
+# %% [markdown]
+# With everything the difference is 0 after every update: not small, the same bits. Without the schedule the
+# first update is still right, since its rate lies in the optimizer's state; then the cosine begins again at
+# the full rate. Without Adam's averages the first update is the worst of all. Generators make a new run of the
+# same kind: no worse, only another.
+
+# %% exercise 03g.missing
+
+# %% [markdown]
+# The museum has the same bug, next to the healthy run. For about twenty steps the loss is a little restless, then
+# both curves are alike again, and nobody looks twice. The weights stay apart: compare those, not curves.
+
+# %%
+museum.exhibit("B27").plot()
+
+# %% [markdown]
+# ## 3g.2 The same bits
+#
+# "The same" has a test: two runs, one killed, and `torch.equal` on every tensor. What must be in the file
+# follows from one question: what does the next update read that an earlier one has written?
+
+# %% exercise 03g.equal
+
+# %% [markdown]
+# ## 3g.3 What it costs
+#
+# Whoever saves more than weights needs more room. **Guess:** a model trains with Adam. By which factor is a
+# file with model and optimizer larger than one with the model alone?
+
+# %%
+guess("03g.factor", ...)
+
+# %%
+worked.compute("N49")
+
+# %%
+def sizes(make):
+    model = nn.Linear(400, 400)
+    optimizer = make(model.parameters(), lr=0.1)
+    model(torch.ones(1, 400)).sum().backward()
+    optimizer.step()
+    files = io.BytesIO(), io.BytesIO()
+    torch.save(model.state_dict(), files[0])
+    torch.save(optimizer.state_dict(), files[1])
+    return {"weights": files[0].tell(), "optimizer": files[1].tell()}
+
+
+# %%
+momentum = lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9)
+plot_sizes({"SGD": sizes(torch.optim.SGD), "with momentum": sizes(momentum),
+            "Adam": sizes(torch.optim.Adam)})
+
+# %% [markdown]
+# The essay's "twice the model" is right for SGD with momentum, or for what Adam adds (F56). Schedule, counters and
+# generators weigh nothing next to that. So keep whole checkpoints few, and the best epoch as weights alone:
+
+# %% exercise 03g.size
+### BEGIN SOLUTION
+size = {"full": 12 * q.p / 1000, "folder": 28 * q.p / 1000, "peak": 40 * q.p / 1000}
+### END SOLUTION
+
+# %% [markdown]
+# ## 3g.4 Whole, or not at all
+#
+# A checkpoint of epoch 1 lies on the disk. Another process overwrites it with that of epoch 2, by
+# `torch.save(state, path)`, and is killed in the middle. **Guess:** what does `torch.load(path)` give then?
+
+# %%
+guess("03g.after-the-kill", ...)
+
+# %%
+left = {}
+for how in ("direct", "renamed"):
+    with tempfile.TemporaryDirectory() as folder:
+        left[how] = killed_while_saving(how, Path(folder) / "last.pt")
+    print(f"{how:8}", left[how])
+found = left["direct"].get("epoch", "nothing")
+reveal("03g.after-the-kill", {1: "old", 2: "new"}.get(found, "nothing"))
+
+# %% [markdown]
+# Opening a file for writing empties it, so both epochs are lost: the old one at once, the new one by the kill.
+# `renamed` writes next to it, under another name, and renames the finished file: a rename happens
+# at one instant, or not at all. What was cut off then is only `last.pt.partial`. Here is what lies under the
+# name at every line of either way:
+
+# %%
+def direct(state, path):
+    torch.save(state, path)
+
+
+def remove_first(state, path):
+    torch.save(state, path.with_name("new.pt"))
+    path.unlink(missing_ok=True)
+    path.with_name("new.pt").rename(path)
+
+
+# %%
+def watched(save):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "last.pt"
+        torch.save({"epoch": torch.tensor(1)}, path)
+        return instants(save, {"epoch": torch.tensor(2)}, path)
+
+
+plot_instants({"torch.save(state, path)": watched(direct),
+               "delete, then rename": watched(remove_first)})
+
+# %% [markdown]
+# The second way has a gap, too: after `unlink` and before `rename` there is no checkpoint at all. `os.replace`
+# closes it, since it puts the new file in the place of the old one in a single operation of the system. It
+# needs both on the same disk, so the new file is written into the same folder.
+
+# %% [markdown]
+# And a rename can reach the disk before the bytes of the file do: after a power cut the name is there, and what
+# it stands for is not. `flush()` hands Python's bytes to the system, `os.fsync` waits until they are on the disk.
+
+# %% exercise 03g.save
+# Write the new file next to the old one, in the same folder, and let one operation of the system put it in
+# its place. Before that its bytes are synced to the disk (`os.fsync`). `torch.save` does the writing.
+def save(state, path):
+    """Save a checkpoint: a kill at any instant leaves the old file or the new one under the path.
+
+    Afterwards torch.load(path, weights_only=True) gives the state, and the folder holds no other
+    new file. If writing fails, e.g. on a full disk, the exception goes on to the caller, the old
+    file is as it was, and no part of the new one is left.
+
+    Args:
+        state: A dictionary that torch.save can write; it is saved as it is.
+        path: A pathlib.Path; a checkpoint may lie there or not. Other files of the folder stay,
+            but what an earlier save left when it was killed may be there, and be overwritten.
+    """
+    ### BEGIN SOLUTION
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    ### END SOLUTION
+
+# %%
+plot_instants({"torch.save(state, path)": watched(direct), "your save": watched(save)})
+
+# %% [markdown]
+# ## 3g.5 What a file may do
+#
+# A pickle is a small program: it may name any function of any module, and loading calls it. Here is a "model"
+# that somebody sends you. It only prints a line; it could as well have read your keys.
+
+# %%
+class Payload:
+    def __reduce__(self):
+        return print, ("   this line was printed by loading",)
+
+
+# %%
+file = io.BytesIO()
+torch.save({"weights": Payload()}, file)
+for safely in (False, True):
+    file.seek(0)
+    print(f"weights_only={safely}")
+    try:
+        torch.load(file, weights_only=safely)
+    except Exception as error:
+        print(f"   {type(error).__name__}")
+
+# %% [markdown]
+# With `weights_only=True`, torch's default since 2.6, only tensors, numbers, strings and plain containers
+# come back; anything else is refused before it is called (F107). So keep a checkpoint to these.
+# **Guess:** which of the following is refused?
+
+# %%
+guess("03g.refused", ...)
+
+# %%
+def loads(content):
+    file = io.BytesIO()
+    torch.save({"best": content}, file)
+    file.seek(0)
+    try:
+        return bool(torch.load(file, weights_only=True))
+    except Exception:
+        return False
+
+
+# %%
+contents = {"float": 0.5, "numpy": np.float64(0.5), "list": [1, (2, 3)],
+            "rng": torch.get_rng_state()}
+refused = [name for name, content in contents.items() if not loads(content)]
+print("refused:", refused)
+reveal("03g.refused", refused[0])
+
+# %% [markdown]
+# A mean made by NumPy looks like a float and is an object of NumPy's own: save `float(best)`. The museum has what
+# that costs: hours later, at the first resume, the file is refused (B28). And a *whole model* in a file holds the name
+# of its class: rename the class, and the file is lost (B29).
+
+# %%
+for id in ("B28", "B29"):
+    with_bug, without_bug = museum.exhibit(id).both
+    print(f"{id} {with_bug:.0f} of {without_bug:.0f} updates: {museum.exhibit(id).title}")
+
+# %% [markdown]
+# ## 3g.6 The best epoch
+#
+# `best = model.state_dict()` looks like a copy. **Guess:** validation was best after epoch 2, and training goes on to
+# epoch 4. Of which epoch are the weights in `best` at the end?
+
+# %%
+guess("03g.best-is", ...)
+
+# %%
+run = Training(seed=3)
+run.train(2)
+best, copied = run.model.state_dict(), run.state()["model"]
+run.train(2)
+last = run.model.state_dict()["1.weight"]
+print("by reference: equal to the last epoch's", torch.equal(best["1.weight"], last))
+print("by value:     equal to the last epoch's", torch.equal(copied["1.weight"], last))
+reveal("03g.best-is", 4 if torch.equal(best["1.weight"], last) else 2)
+
+# %% [markdown]
+# `state_dict()` hands out the tensors themselves, and every update writes into them. In a file there is a copy;
+# in memory you have to make one. In the museum the kept "best" is watched as it moves:
+
+# %%
+museum.exhibit("B39").plot()
+
+# %% [markdown]
+# ## 3g.7 What a seed promises
+#
+# Now the same run twice, from the beginning. With the same seed it has the same bits. Then one thing is
+# changed, each in another *layer*: seed, data, configuration, code, and the environment, for which we let the
+# last layer take each batch as two halves. On paper that changes nothing; the gradients are only added up
+# in another order. **Guess:** how far apart does that alone bring the weights?
+
+# %%
+guess("03g.rounding", ...)
+
+# %%
+changes = {"nothing": {}, "environment: order of sums": {"halves": True},
+           "seed 4": {"seed": 4}, "data: another split": {"split": 1},
+           "configuration: lr + 20 %": {"lr": 6e-3},
+           "code: GELU": {"activation": nn.GELU}}
+
+# %%
+again = {name: repeated(**change) for name, change in changes.items()}
+for name, (distance, gain) in again.items():
+    print(f"{name:27} weights {distance:.1g}, accuracy {100 * gain:+.1f} points")
+reveal("03g.rounding", again["environment: order of sums"][0])
+
+# %%
+plot_repeats({name: distance for name, (distance, _) in again.items()})
+
+# %% [markdown]
+# Roundings of about 1e-8 grow by training to some millionths: no bit is the same, and no image is read
+# otherwise. That is what another GPU, another number of threads or another version of torch do, and why nobody
+# promises bits across machines. All other layers make another run, whose accuracy differs by half a point
+# or more.
+
+# %% [markdown]
+# Seeds have to be set before anything is drawn, and for every generator there is: Python's, NumPy's,
+# torch's on every device. `seed_everything` does all of these. **Guess:** four draws, from Python, NumPy,
+# torch, and from `np.random.default_rng()`. How many of them come again under the same seed?
+
+# %%
+guess("03g.come-again", ...)
+
+# %%
+def draws():
+    seed_everything(0)
+    return [random.random(), np.random.rand(), torch.rand(()).item(),
+            np.random.default_rng().random()]
+
+
+print([round(number, 3) for number in draws()])
+print([round(number, 3) for number in draws()])
+reveal("03g.come-again", sum(a == b for a, b in zip(draws(), draws(), strict=True)))
+
+# %% [markdown]
+# A generator that somebody makes without a seed asks the system for one (F103). In the workers of a loader
+# each process has generators of its own; the course's loaders key every draw by seed, epoch and place, so that
+# their number does not matter (3c).
+#
+# On a GPU some kernels add up in whatever order their threads finish. `use_deterministic_algorithms(True)`
+# asks for those that do not, and raises where there is none:
+
+# %%
+torch.use_deterministic_algorithms(True)
+try:
+    torch.zeros(3).put_(torch.tensor([0, 0]), torch.ones(2))
+    print("the operation has a deterministic kernel here")
+except RuntimeError as error:
+    print(str(error).split(".")[0])
+finally:
+    torch.use_deterministic_algorithms(False)
+
+# %% [markdown]
+# Flags promise the same bits on the *same* hardware with the *same* versions, at a cost on a GPU (F104). On the CPU
+# our run repeats its bits without them. Five layers, then: environment, seed, data, configuration, code. Note
+# down each, or you cannot say later which of them has changed.
+
+# %% exercise 03g.layers
+
+# %% [markdown]
+# ## 3g.8 The record of a run
+#
+# The engine writes one for each run that gets a folder: `run.json` with what the run was, `metrics.jsonl` with
+# what came of it, and the checkpoints.
+
+# %%
+def train(folder, lr, seed=3, epochs=2):
+    run = Training(seed=seed)
+    optimizer = torch.optim.Adam(run.model.parameters(), lr=lr)
+    trainer = Trainer(run.model, nn.CrossEntropyLoss(), optimizer, seed=seed,
+                      run_dir=folder)
+    train_loader, val_loader = run.data.loaders(batch_size=128, seed=seed)
+    return trainer, trainer.fit(train_loader, val_loader, epochs=epochs, resume="auto")
+
+
+# %%
+work = tempfile.TemporaryDirectory()
+runs = Path(work.name)
+train(runs / "first", lr=1e-3)
+record = read_run(runs / "first").content
+for field in ("settings", "seed", "data", "code", "hardware", "versions", "best"):
+    print(f"{field:9} {str(record[field])[:66]}")
+
+# %% [markdown]
+# Data and split are there as a hash over every example, the code as a commit and whether anything differed
+# from it. Two records can be compared field by field. **Guess:** a second run has twice the rate and
+# another seed, and ends better. What may the gain be put down to?
+
+# %%
+guess("03g.verdict", ...)
+
+# %%
+train(runs / "second", lr=2e-3, seed=4)
+difference = compare(read_run(runs / "first"), read_run(runs / "second"))
+print(difference.changed)
+print(difference.verdict)
+reveal("03g.verdict", "neither" if len(difference.changed) > 1 else "rate")
+
+# %% [markdown]
+# Two things changed, so the difference belongs to none of them alone (3f). The same folder also lets a run go on:
+# `resume="auto"` takes the last whole checkpoint. Two epochs, then two more, against four at once:
+
+# %%
+trainer, history = train(runs / "first", lr=1e-3, epochs=4)
+uninterrupted, _ = train(None, lr=1e-3, epochs=4)
+pairs = zip(trainer.model.parameters(), uninterrupted.model.parameters(), strict=True)
+print("same bits:", all(torch.equal(one, other) for one, other in pairs))
+print("epochs in the history:", [line["epoch"] for line in history])
+
+# %%
+work.cleanup()
+scorecard("03g-checkpoints-and-reproducibility")
+
+# %% [markdown]
+# ## What to keep
+#
+# - In the file: whatever the next update reads that an earlier one has written. Test it by bits.
+# - Write next to the old file, flush, then `os.replace`; a kill at any instant leaves a whole one.
+# - Plain values and `weights_only=True`: a file from somebody else must not call anything.
+# - The best is a copy, with its loss and its count, also after a resume.
+# - A seed promises the same draws; the same bits also need the same machine, versions and data.
+# - A record has a field for each layer, or the difference of two runs belongs to nobody.
+#
+# **Further reading.** Lecture 3, "Five layers of reproducibility" and "Minimal experiment record";
+# [course/engine/checkpoint.py](../course/engine/checkpoint.py),
+# [course/engine/resume.py](../course/engine/resume.py); `course claims F108` in a terminal; torch's note
+# "Reproducibility".
+#
+# **Challenge, ungraded.** Let a run be killed at a random instant, a hundred times, and resume it each time.
+# Show that it ends with the bits of one that was never killed. What did you have to add for a kill inside an epoch?
