@@ -134,6 +134,15 @@ two_bugs = {"first": clue[0], "second": clue[1]}
 ### END SOLUTION
 
 # %% [markdown]
+# Another loop, other images, and six switches of your own. Choose a mystery, read its four traces, and switch until
+# both runs agree in every number: mysteries 1 and 2 have one bug, the other three have two.
+
+# %%
+from course.widgets import BugDetector
+
+BugDetector(asleep=False, beside="mystery 1")
+
+# %% [markdown]
 # ## 3h.4 One batch, and what it cannot see
 #
 # In 3b one batch was the third rung: a loop that cannot memorise a dozen examples learns nothing. How sure is it?

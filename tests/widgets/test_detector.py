@@ -94,6 +94,10 @@ def test_no_other_switches_make_the_log_of_a_mystery():
     assert all(one != other for one, other in combinations(logs, 2))
 
 
+def test_mysteries_1_and_2_have_one_bug_and_the_others_two():
+    assert [len(bugs) for bugs in MYSTERIES.values()] == [1, 1, 2, 2, 2]
+
+
 @pytest.mark.parametrize("name", MYSTERIES)
 def test_a_mystery_is_found_by_its_switches_and_not_named_on_the_page(name):
     switches = dict.fromkeys(BUGS, False) | dict.fromkeys(MYSTERIES[name], True)

@@ -10,6 +10,9 @@ export const differing = (first, second) => [...first].flatMap((bit, i) => (bit 
 // The colour of a bit of a float32, 0 being the sign.
 export const colorOf = (place) => FIELDS[place < 1 ? 0 : place < 9 ? 1 : 2][2];
 
+// How far apart two losses are, in words.
+export const apartBy = (count) => (count ? `${fmt(count)} float32 number${count === 1 ? "" : "s"} apart` : "the same bits");
+
 function drawBits(g, runs) {
   const [first, second] = runs, small = g.width < 500, other = differing(first.bits, second.bits);
   g.axes({ x: [-0.1, 32.1], y: [-2, 0.75], bare: true });
@@ -62,6 +65,6 @@ export default mount((ui) => {
       g.points(of(false), of(false).map((x) => frame.apart[x - 1]), { color: "red", marker: "s", size: 3, name: "other bits" });
     });
     bits.draw((g) => drawBits(g, frame.runs));
-    hex(`Update ${at} in hexadecimal: ${first.hex} and ${second.hex}, ${fmt(frame.apart[at - 1])} float32 numbers apart.`);
+    hex(`Update ${at} in hexadecimal: ${first.hex} and ${second.hex}, ${apartBy(frame.apart[at - 1])}.`);
   };
 });
