@@ -1,0 +1,112 @@
+"""How long a piece of code takes: warm-up, repeats in turn, a device that is waited for, medians.
+
+Four things spoil a single stopwatch reading. The first calls do work that later ones do not
+(allocators, caches, compilation): they are called, and not counted. A neighbour on the machine
+makes single calls slow: the median ignores a few. A machine that becomes slower or faster while it
+is measured favours one of two candidates: they take turns. And an accelerator's calls return
+before their work is done: both readings of the clock wait for the device.
+
+Source: Engineering module, §5 and lab 5; ledger C34, X27, T40.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Seconds of the repeated calls of one piece of code, and of its very first."""
+
+    times: tuple[float, ...]
+    """Of each repeat, in order."""
+    first: float
+    """Of the first call ever: a warm-up, where there is one."""
+
+    @property
+    def median(self) -> float:
+        """Half of the repeats were faster."""
+        return statistics.median(self.times)
+
+    @property
+    def low(self) -> float:
+        """The fastest repeat."""
+        return min(self.times)
+
+    @property
+    def high(self) -> float:
+        """The slowest repeat."""
+        return max(self.times)
+
+    def __str__(self) -> str:
+        rest = f"{_ms(self.low)} to {_ms(self.high)} ms over {len(self.times)} calls"
+        return f"{_ms(self.median)} ms ({rest}; the first {_ms(self.first)} ms)"
+
+
+def waiter(device: torch.device | str) -> Work:
+    """What waits until the device has done its work; on the CPU there is nothing to wait for."""
+    device = torch.device(device)
+    if device.type in ("cpu", "meta"):
+        return lambda: None
+    return partial(torch.accelerator.synchronize, device)
+
+
+def time_in_turn(
+    works: Mapping[str, Work],
+    *,
+    warmup: int = 1,
+    repeats: int = 5,
+    synchronize: Work = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Timing]:
+    """Time several pieces of code in turn: ABAB..., so that a slow minute hits all of them.
+
+    Args:
+        works: By name, what is called without arguments.
+        warmup: Calls of each that are not counted.
+        repeats: Calls of each that are, at least 1.
+        synchronize: Waits for the device, before and after each call; see `waiter`.
+        clock: Gives seconds.
+
+    Raises:
+        ValueError: There is no repeat, or a negative warm-up.
+    """
+    if repeats < 1 or warmup < 0:
+        raise ValueError(
+            f"repeats = {repeats}, warmup = {warmup}: at least one call is timed, and the warm-up "
+            "is 0 or more."
+        )
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(warmup + repeats):
+        for name, work in works.items():
+            synchronize()
+            start = clock()
+            work()
+            synchronize()
+            times[name].append(clock() - start)
+    return {name: Timing(times=tuple(each[warmup:]), first=each[0]) for name, each in times.items()}
+
+
+def median_time(
+    work: Work,
+    *,
+    warmup: int = 1,
+    repeats: int = 5,
+    synchronize: Work = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Median seconds of a call; arguments and errors as of `time_in_turn`."""
+    options = {"warmup": warmup, "repeats": repeats, "synchronize": synchronize, "clock": clock}
+    return time_in_turn({"work": work}, **options)["work"].median
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g}"
