@@ -1,0 +1,48 @@
+"""03i.epoch-time: how long an epoch takes, with workers, and with a faster step."""
+
+from math import ceil
+
+from autograde.exercise import Part, Wrong
+from autograde.kinds import Number
+from course.analysis.overlap import seconds_per_batch as pace
+
+
+def inputs(draw):  # the step sets the pace; once it is faster, the loader does
+    w, f, s = draw.integer(3, 6), draw.integer(3, 5), draw.integer(12, 30)
+    m = w * s * draw.integer(45, 80) // 100
+    return {"n": draw.integer(400, 1900), "m": m, "s": s, "w": w, "f": f}
+
+
+def epochs(n, m, s, w, f):
+    return {"serial": n * pace(m, s, 0) / 1000, "workers": n * pace(m, s, w) / 1000,
+            "faster": n * pace(m, s / f, w) / 1000, "enough": ceil(m * f / s)}  # fmt: skip
+
+
+EXERCISE = Number(
+    id="03i.epoch-time", title="how long an epoch takes", minutes=6, difficulty=2,
+    source='Lecture 3, "Practice problems", P2', ledger=("X04", "T08", "T31"), inputs=inputs,
+    hints=("Without workers one thing happens after the other. With them, what happens meanwhile?",
+           "Workers make batches side by side: how many ms apart do batches then come out?",
+           "With workers a batch costs the larger of making time / workers and step time."),
+    question="{n:,} batches per epoch. Making one takes {m} ms in one process, the training step "
+    "{s} ms. {w} workers, on cores enough, make batches while the step runs; start-up and copies "
+    "do not count. Later the step becomes {f} times as fast.", read=("T08", "X04"), answer=epochs,
+    units={"serial": "s", "workers": "s", "faster": "s"}, parts=(
+        Part("serial", "an epoch without workers", points=0.5),
+        Part("workers", "an epoch with the workers", points=1),
+        Part("faster", "an epoch with the workers and the faster step", points=1),
+        Part("enough", "the fewest workers with which the faster step never waits", points=1)),
+    wrong=(
+        Wrong("added-up", lambda n, m, s, w, f: {"workers": n * (m / w + s) / 1000, "faster":
+              n * (m / w + s / f) / 1000}, "That adds the step to the making: both at once here."),
+        Wrong("loader-only", lambda n, m, s, w, f: {"serial": n * m / 1000, "workers":
+              n * m / w / 1000}, "That is making batches alone; the step is not hidden here."),
+        Wrong("step-only", lambda n, m, s, w, f: {"serial": n * s / 1000, "faster":
+              n * s / f / 1000}, "That is the steps alone; here they wait for batches."),
+        Wrong("one-worker", lambda n, m, s, w, f: {"workers": n * m / 1000, "faster":
+              n * m / 1000}, "That is one worker's pace; {w} make batches side by side."),
+        Wrong("slow-step", lambda n, m, s, w, f: {"enough": ceil(m / s)},
+              "That is enough for {s} ms a step. The faster one needs a batch every {s}/{f} ms."),
+        Wrong("one-less", lambda n, m, s, w, f: {"enough": ceil(m * f / s) - 1},
+              "With one worker fewer than needed the step waits. Round up.")),
+)  # fmt: skip

@@ -1,0 +1,370 @@
+"""03i.join-ranks: what the whole batch would have given, from what each rank reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import Watch
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_number,
+    kept_entries,
+    seen,
+)
+from course.analysis import ranks as course_ranks
+
+NAMES = ("0.weight", "0.bias", "head.weight", "scale")
+EQUAL = ("equal",)
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Reports of two to four ranks; shapes, names and dtype vary, and what the part asks for."""
+    num = (2, 3, 4)[(source.index + (part == "hidden")) % 3]
+    if part == "equal":
+        counts = [source.integer(3, 9)] * num
+    else:
+        counts = [source.integer(2, 5) * (1 + 3 * (rank % 2)) for rank in range(num)]
+    if part in ("empty", "hidden"):
+        counts.insert(source.index % 2, 0)
+    names = NAMES[: 2 + source.integer(0, 2)]
+    shapes = {name: [source.integer(2, 3) for _ in range(1 + i % 2)] for i, name in
+              enumerate(names)}  # fmt: skip
+    reports = [_report(source, count, shapes) for count in counts]
+    if part in ("missing", "hidden"):
+        held = [report for report in reports if report["count"]]
+        held[source.index % len(held)]["grads"][names[0]] = None
+        for report in reports:
+            report["grads"][names[1]] = None
+    return {"ranks": reports, "dtype": ("float32", "float64")[source.index % 2]}
+
+
+def _report(source: Draw, count: int, shapes: dict[str, list[int]]) -> dict[str, Any]:
+    """What a rank with so many examples reports; a mean over none is nan."""
+    grads = {name: source.normal(*shape) for name, shape in shapes.items()}
+    loss, correct = source.uniform(0.2, 3.0), int(source.integers(count + 1)) if count else 0
+    if not count:
+        grads, loss = {name: torch.full(shape, math.nan) for name, shape in shapes.items()}, None
+    return {"count": count, "loss": loss, "correct": correct, "grads": grads}
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Loss, accuracy, gradients, and whether the reports were left alone."""
+    dtype = getattr(torch, case["dtype"])
+    reports = [
+        {
+            "count": one["count"],
+            "loss": math.nan if one["loss"] is None else one["loss"],
+            "correct": one["correct"],
+            "grads": {name: None if grad is None else grad.to(device, dtype)
+                      for name, grad in one["grads"].items()},
+        }
+        for one in case["ranks"]
+    ]  # fmt: skip
+    held = [grad for one in reports for grad in one["grads"].values() if grad is not None]
+    watch = Watch(data=[*held, reports])
+    returned = function(reports)
+    wanted = {
+        "loss": (as_number, "the mean loss"),
+        "accuracy": (as_number, "the share of right answers"),
+        "grads": (_gradients, "the gradients by name"),
+    }
+    return {**kept_entries(returned, wanted), "disturbed": watch.changed()}
+
+
+def _gradients(value: Any, what: str) -> dict[str, Any]:
+    """Tensors, or None, by name."""
+    if not isinstance(value, dict):
+        raise AnswerError(f"grads is {what}, a dictionary; {seen(value)}")
+    for name, grad in value.items():
+        if grad is not None and not isinstance(grad, Tensor):
+            raise AnswerError(f"grads[{name!r}] is a {type(grad).__name__}; a tensor or None is "
+                              "expected.")  # fmt: skip
+    return {name: None if grad is None else grad.detach().cpu() for name, grad in value.items()}
+
+
+def reference(ranks) -> dict[str, Any]:
+    """The course's own."""
+    return course_ranks.joined(ranks)
+
+
+def _weighed(
+    weigh: Callable[[dict[str, Any], list[dict[str, Any]]], float] = lambda one, ranks: (
+        one["count"] / sum(r["count"] for r in ranks)
+    ),
+    *,
+    loss: Callable[[list[dict[str, Any]]], float] | None = None,
+    accuracy: Callable[[list[dict[str, Any]]], float] | None = None,
+    keep_empty: bool = False,
+    none: str = "zero",
+    over: str = "all",
+) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+    """A join, each piece of which can be wrong.
+
+    Args:
+        weigh: A rank's weight, from its report and all reports.
+        loss, accuracy: Instead of the weighed ones.
+        keep_empty: Ranks without examples take part.
+        none: What a missing gradient counts: `zero`, or the rank is `skipped`, or the name is
+            `dropped`, or `filled` with zeros where it is missing everywhere.
+        over: Which ranks' weights a gradient's are divided by.
+    """
+
+    def join(ranks):
+        used = ranks if keep_empty else [one for one in ranks if one["count"]]
+        grads = {}
+        for name in ranks[0]["grads"]:
+            there = [one for one in used if one["grads"][name] is not None]
+            if none == "dropped" and len(there) < len(used):
+                grads[name] = None
+            elif there:
+                total = sum(weigh(one, used) * one["grads"][name] for one in there)
+                share = sum(weigh(one, used) for one in there) if none == "skipped" else 1
+                grads[name] = total / share
+            else:
+                grads[name] = torch.zeros(2) if none == "filled" else None
+        examples = sum(one["count"] for one in ranks)
+        right = sum(one["correct"] for one in ranks) / examples
+        mean = sum(one["count"] / examples * one["loss"] for one in used)
+        return {"loss": loss(used) if loss else mean,
+                "accuracy": accuracy(used) if accuracy else right, "grads": grads}  # fmt: skip
+
+    return join
+
+
+def _even(_one, ranks):
+    return 1 / len(ranks)
+
+
+def _mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+by_share = _weighed()
+ddp_gradient = _weighed(_even)
+gradient_sum = _weighed(lambda one, _: 1.0)
+gradient_not_divided = _weighed(lambda one, _: one["count"])
+gradient_of_first = _weighed(lambda one, ranks: float(one is ranks[0]))
+by_correct = _weighed(lambda one, ranks: one["correct"] / max(sum(r["correct"] for r in ranks), 1))
+mean_of_losses = _weighed(loss=lambda ranks: _mean(one["loss"] for one in ranks))
+sum_of_losses = _weighed(loss=lambda ranks: sum(one["loss"] for one in ranks))
+loss_not_divided = _weighed(loss=lambda ranks: sum(one["count"] * one["loss"] for one in ranks))
+loss_of_first = _weighed(loss=lambda ranks: ranks[0]["loss"])
+mean_of_accuracies = _weighed(
+    accuracy=lambda ranks: _mean(one["correct"] / one["count"] for one in ranks)
+)
+accuracy_of_first = _weighed(accuracy=lambda ranks: ranks[0]["correct"] / ranks[0]["count"])
+number_right = _weighed(accuracy=lambda ranks: sum(one["correct"] for one in ranks))
+percent = _weighed(
+    accuracy=lambda r: 100 * sum(one["correct"] for one in r) / sum(one["count"] for one in r)
+)
+nan_joins = _weighed(keep_empty=True)
+missing_skipped = _weighed(none="skipped")
+missing_dropped = _weighed(none="dropped")
+missing_filled = _weighed(none="filled")
+
+
+def all_plain(ranks):
+    return _weighed(
+        _even, loss=lambda r: _mean(one["loss"] for one in r),
+        accuracy=lambda r: _mean(one["correct"] / one["count"] for one in r),
+    )(ranks)  # fmt: skip
+
+
+def even_over_all(ranks):
+    """The empty rank's nan is set to 0, and it counts as a rank."""
+    full = [
+        one if one["count"] else {**one, "loss": 0.0, "grads": {
+            name: None if grad is None else torch.zeros_like(grad)
+            for name, grad in one["grads"].items()}}
+        for one in ranks
+    ]  # fmt: skip
+    return _weighed(_even, keep_empty=True, loss=lambda r: _mean(one["loss"] for one in r))(full)
+
+
+def in_place(ranks):
+    """The right result, summed into the first rank's tensors."""
+    result = by_share(ranks)
+    for name, grad in ranks[0]["grads"].items():
+        if grad is not None and result["grads"][name] is not None:
+            grad.copy_(result["grads"][name])
+    return result
+
+
+def nothing_averaged(ranks):
+    return {"loss": ranks[0]["loss"], "accuracy": 0.0, "grads": dict(ranks[0]["grads"])}
+
+
+def adding_up(ranks):
+    examples = correct = 0
+    loss, grads = 0.0, dict.fromkeys(ranks[0]["grads"])
+    for one in ranks:
+        n = one["count"]
+        if n == 0:
+            continue
+        examples, correct, loss = examples + n, correct + one["correct"], loss + n * one["loss"]
+        for name, grad in one["grads"].items():
+            if grad is not None:
+                grads[name] = n * grad if grads[name] is None else grads[name] + n * grad
+    grads = {name: None if grad is None else grad / examples for name, grad in grads.items()}
+    return {"loss": loss / examples, "accuracy": correct / examples, "grads": grads}
+
+
+def stacked(ranks):
+    ranks = [one for one in ranks if one["count"] > 0]
+    counts = torch.tensor([one["count"] for one in ranks], dtype=torch.float64)
+    share = counts / counts.sum()
+    losses = torch.tensor([one["loss"] for one in ranks], dtype=torch.float64)
+    grads = {}
+    for name in ranks[0]["grads"]:
+        given = [one["grads"][name] for one in ranks]
+        like = next((grad for grad in given if grad is not None), None)
+        if like is None:
+            grads[name] = None
+            continue
+        full = torch.stack([torch.zeros_like(like) if grad is None else grad for grad in given])
+        grads[name] = torch.tensordot(share.to(full), full, dims=1)
+    right = torch.tensor([one["correct"] for one in ranks]).sum() / counts.sum()
+    return {"loss": share @ losses, "accuracy": right, "grads": grads}
+
+
+EXERCISE = Exercise(
+    id="03i.join-ranks",
+    title="the whole batch from its ranks",
+    source="Training-loop chapter, c2; engineering module, §5",
+    ledger=("N52", "T30"),
+    minutes=15,
+    difficulty=2,
+    read=("N52", "course.analysis.ranks.mean_gradient", "course.engine.distributed"),
+    hints=(
+        "A rank's mean times its number of examples is its sum. What do the sums of all ranks "
+        "give?",
+        "nan times 0 is nan: what must not even be multiplied?",
+        "Leave out ranks without examples. Each share is count / all examples; a missing gradient "
+        "adds nothing, and its rank's examples still count.",
+    ),
+    signature="join_ranks(ranks)",
+    parts=(
+        Part("equal", "equal shares", points=0.5, fields=("loss", "accuracy", "grads")),
+        Part(
+            "metrics",
+            "loss and accuracy of unequal shares",
+            points=1,
+            cases=3,
+            fields=("loss", "accuracy"),
+        ),
+        Part(
+            "grads",
+            "the gradient of unequal shares; the reports stay as they are",
+            points=1,
+            cases=3,
+            fields=("grads", "disturbed"),
+        ),
+        Part("empty", "a rank without examples", points=1, fields=("loss", "accuracy", "grads")),
+        Part(
+            "missing",
+            "gradients that are None on one rank, and on all",
+            points=1,
+            fields=("grads",),
+        ),
+        Part("hidden", "all of it at once", points=0.5, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"loss": "the mean loss", "accuracy": "the accuracy", "grads": "in grads,"},
+    by_hand=(course_ranks.joined, course_ranks.mean_gradient),
+    wrong=(
+        Wrong(
+            "ddp-gradient",
+            ddp_gradient,
+            "The gradients are the plain mean over the ranks, as DistributedDataParallel takes "
+            "it, in which an example of a short share counts for more. Weigh each rank by its "
+            "count.",
+        ),
+        Wrong(
+            "gradient-sum",
+            gradient_sum,
+            "The gradients of the ranks were added up. Each is a mean over its own examples: "
+            "weigh it by its share of all examples.",
+        ),
+        Wrong(
+            "gradient-not-divided",
+            gradient_not_divided,
+            "The gradients were weighed by count, and the sum was not divided by the number of "
+            "all examples.",
+        ),
+        Wrong("gradient-of-first", gradient_of_first),
+        Wrong("by-correct", by_correct),
+        Wrong(
+            "mean-of-losses",
+            mean_of_losses,
+            "The loss is the plain mean over the ranks, in which an example of a short share "
+            "counts for more. Weigh each by its count.",
+        ),
+        Wrong(
+            "sum-of-losses",
+            sum_of_losses,
+            "The loss is the sum of the ranks' means. Weigh each by its share of all examples.",
+        ),
+        Wrong(
+            "loss-not-divided",
+            loss_not_divided,
+            "The loss is the sum over all examples. Divide it by their number.",
+        ),
+        Wrong("loss-of-first", loss_of_first),
+        Wrong(
+            "mean-of-accuracies",
+            mean_of_accuracies,
+            "The accuracy is the mean of the ranks' accuracies. Divide all right answers by all "
+            "examples.",
+        ),
+        Wrong("accuracy-of-first", accuracy_of_first),
+        Wrong(
+            "number-right",
+            number_right,
+            "The number of right answers came back as accuracy. Divide it by the number of "
+            "examples.",
+        ),
+        Wrong("percent", percent, "The accuracy is in percent; a share, 0 to 1, is asked for."),
+        Wrong(
+            "nan-joins",
+            nan_joins,
+            "nan came back where a rank has no examples: nan times 0 is nan. Leave that rank out "
+            "before you multiply.",
+            sure=True,
+        ),
+        Wrong(
+            "missing-skipped",
+            missing_skipped,
+            "Where a rank has no gradient, the others were divided by their own examples alone. "
+            "Its examples count: they just add nothing.",
+        ),
+        Wrong(
+            "missing-dropped",
+            missing_dropped,
+            "A gradient that is None on one rank came back as None. It is None only where every "
+            "rank's is.",
+            sure=True,
+        ),
+        Wrong("missing-filled", missing_filled),
+        Wrong("all-plain", all_plain),
+        Wrong("even-over-all", even_over_all),
+        Wrong("in-place", in_place),
+        Wrong("nothing-averaged", nothing_averaged),
+        *common(by_share, "returns-none", "returns-text"),
+    ),
+    right=(by_share, adding_up, stacked),
+)

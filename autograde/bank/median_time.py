@@ -1,0 +1,312 @@
+"""03i.median-time: how long a call takes, by a clock and on a device that works on its own."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from autograde.bank.common_wrong import common
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number
+from course.analysis import timing
+
+TICK = 1 / 8
+"""Of the case's clock, in seconds: sums of eighths are exact."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Ticks of the device per call, all unlike and one far off; what the part asks for on top.
+
+    The slow warm-up is longer than the repeats, or a median would hide it.
+    """
+    warmup, repeats = 0, (3, 4)[source.index % 2]
+    if part in ("warmup", "all"):
+        repeats = (3, 2)[source.index % 2]
+        warmup = repeats + 1 + source.integer(0, 1)
+    if part == "queued":
+        warmup, repeats = source.index % 2, 1 + source.integer(0, 1)
+    ticks = [2 + 3 * n + source.integer(0, 1) for n in range(repeats - 1)]
+    ticks = source.shuffled([*ticks, 40 + source.integer(0, 9)])
+    slow = [70 + 9 * n + source.integer(0, 5) for n in range(warmup)]
+    return {
+        "ticks": [*slow, *ticks],
+        "warmup": warmup,
+        "repeats": repeats,
+        "launch": 0 if part in ("median", "warmup") else (1, 3)[source.index % 2],
+        "queued": 200 + source.integer(0, 40) if part in ("queued", "all") else 0,
+        "waits": part in ("median", "warmup"),
+        "starts": source.integer(1, 999),
+    }
+
+
+class Machine:
+    """A host with a clock, and a device that does in its own time what it was given.
+
+    Where `waits`, a call returns when its work is done, as on a CPU.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.calls = case, 0
+        self.now = case["starts"]
+        self.idle_at = self.now + case["queued"]
+
+    def work(self) -> None:
+        """Launch the next piece of work; after the last one they come round again."""
+        ticks = self.case["ticks"]
+        self.now += self.case["launch"]
+        self.idle_at = max(self.idle_at, self.now) + ticks[self.calls % len(ticks)]
+        self.calls += 1
+        if self.case["waits"]:
+            self.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+        self.now = max(self.now, self.idle_at)
+
+    def clock(self) -> float:
+        """Seconds."""
+        return self.now * TICK
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The time returned, and how often the work was done."""
+    machine = Machine(case)
+    returned = function(
+        machine.work, machine.synchronize, machine.clock, case["warmup"], case["repeats"]
+    )
+    return {"seconds": as_number(returned, "the median time"), "calls": machine.calls}
+
+
+def reference(work, synchronize, clock, warmup, repeats) -> float:
+    """The course's own."""
+    options = {"synchronize": synchronize, "clock": clock, "warmup": warmup, "repeats": repeats}
+    return timing.median_time(work, **options)
+
+
+def _measuring(
+    combine: Callable[[list[float], int], float] = lambda times, _: statistics.median(times),
+    *,
+    before: str = "each",
+    after: str = "each",
+    count: Callable[[int, int], tuple[int, int]] = lambda warmup, repeats: (warmup, repeats),
+    begin: str = "each",
+) -> Callable[..., float]:
+    """A loop over the calls, each piece of which can be wrong.
+
+    Args:
+        combine: The result from the counted times and the warm-up.
+        before, after: Where the device is waited for: at each call, once, or never.
+        count: Calls that are left out, and that are counted.
+        begin: Whether the clock is read before each counted call, or once.
+    """
+
+    def measure(work, synchronize, clock, warmup, repeats):
+        left_out, counted = count(warmup, repeats)
+        for _ in range(left_out):
+            work()
+        if before == "once":
+            synchronize()
+        times, start = [], clock()
+        for _ in range(counted):
+            if before == "each":
+                synchronize()
+            if begin == "each":
+                start = clock()
+            work()
+            if after == "each":
+                synchronize()
+            times.append(clock() - start)
+        return combine(times, warmup)
+
+    return measure
+
+
+plain_loop = _measuring()
+never_waits = _measuring(before="", after="")
+waits_before_only = _measuring(after="")
+waits_after_only = _measuring(before="")
+waits_once_before = _measuring(before="once", after="")
+mean_of_times = _measuring(lambda times, _: statistics.fmean(times))
+fastest = _measuring(lambda times, _: min(times))
+slowest = _measuring(lambda times, _: max(times))
+total = _measuring(lambda times, _: sum(times))
+last_time = _measuring(lambda times, _: times[-1])
+lower_middle = _measuring(lambda times, _: torch.tensor(times).median().item())
+upper_middle = _measuring(lambda times, _: sorted(times)[len(times) // 2])
+unsorted_middle = _measuring(lambda times, _: times[len(times) // 2])
+warm_up_counted = _measuring(count=lambda warmup, repeats: (0, warmup + repeats))
+warm_up_skipped = _measuring(count=lambda warmup, repeats: (0, repeats))
+warm_up_of_repeats = _measuring(
+    lambda times, warmup: statistics.median(times[warmup:] or times)
+    , count=lambda warmup, repeats: (0, repeats)
+)  # fmt: skip
+one_warm_up = _measuring(count=lambda warmup, repeats: (1, repeats))
+one_repeat_less = _measuring(count=lambda warmup, repeats: (warmup, max(repeats - 1, 1)))
+smallest_left_out = _measuring(
+    lambda times, warmup: statistics.median(sorted(times)[warmup:]),
+    count=lambda warmup, repeats: (0, warmup + repeats),
+)
+since_the_start = _measuring(before="once", begin="once")
+milliseconds = _measuring(lambda times, _: 1000 * statistics.median(times))
+rate = _measuring(lambda times, _: 1 / statistics.median(times))
+
+
+def whole_divided(work, synchronize, clock, warmup, repeats):
+    for _ in range(warmup):
+        work()
+    synchronize()
+    start = clock()
+    for _ in range(repeats):
+        work()
+    synchronize()
+    return (clock() - start) / repeats
+
+
+def own_clock(work, synchronize, clock, warmup, repeats):
+    import time
+
+    return _measuring()(work, synchronize, time.perf_counter, warmup, repeats)
+
+
+def by_numpy(work, synchronize, clock, warmup, repeats):
+    times = np.empty(warmup + repeats)
+    for i in range(warmup + repeats):
+        synchronize()
+        start = clock()
+        work()
+        synchronize()
+        times[i] = clock() - start
+    return np.median(times[warmup:])
+
+
+def by_sorting(work, synchronize, clock, warmup, repeats):
+    for _ in range(warmup):
+        work()
+    synchronize()
+    times = []
+    while len(times) < repeats:
+        start = clock()
+        work()
+        synchronize()
+        times.append(clock() - start)
+    times.sort()
+    return (times[(repeats - 1) // 2] + times[repeats // 2]) / 2
+
+
+def from_readings(work, synchronize, clock, warmup, repeats):
+    [work() for _ in range(warmup)]
+    synchronize()
+    readings = [clock()]
+    for _ in range(repeats):
+        work()
+        synchronize()
+        readings.append(clock())
+    return torch.tensor(readings, dtype=torch.float64).diff().quantile(0.5)
+
+
+EXERCISE = Exercise(
+    id="03i.median-time",
+    title="measure a call rightly",
+    source="Engineering module, §5 and lab 5",
+    ledger=("C34", "X27", "T40"),
+    minutes=12,
+    difficulty=2,
+    read=("C34", "course.analysis.timing.time_in_turn"),
+    hints=(
+        "Three things are done for each call that counts: make sure that nothing is running, read "
+        "the clock, and read it again when this call's work is done.",
+        "The device may be busy when your function begins. Whose time would that be?",
+        "Warm up; then, per repeat: synchronize, start = clock(), work(), synchronize, append "
+        "clock() - start. The middle of the sorted times; of an even number the mean of two.",
+    ),
+    signature="median_time(work, synchronize, clock, warmup, repeats)",
+    parts=(
+        Part("median", "the median of the repeats, of 3 and of 4", points=1, fields=("seconds",)),
+        Part("warmup", "a slow warm-up that does not count", points=1, fields=("seconds",)),
+        Part(
+            "async",
+            "a device that works on when the call has returned",
+            points=1,
+            fields=("seconds",),
+        ),
+        Part("queued", "work that was left over from before", points=0.5, fields=("seconds",)),
+        Part("all", "all of it at once, in warmup + repeats calls", points=0.5),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"seconds": "the median time, in seconds,", "calls": "the number of calls of work"},
+    by_hand=(timing.median_time, timing.time_in_turn),
+    wrong=(
+        Wrong(
+            "read-too-early",
+            never_waits,
+            "The time is that of the launches: after work() the clock was read before the device "
+            "had finished. Call synchronize() before that reading.",
+        ),
+        Wrong("read-too-early", waits_once_before),
+        Wrong("read-too-early", waits_before_only),
+        Wrong(
+            "waits-after-only",
+            waits_after_only,
+            "Work from before the first repeat is in its time. Wait for the device before the "
+            "clock is started.",
+        ),
+        Wrong(
+            "mean",
+            mean_of_times,
+            "That is the mean of the repeats, which one slow call moves. Take the median.",
+        ),
+        Wrong("mean", whole_divided),
+        Wrong("fastest", fastest, "That is the fastest repeat. Take the median."),
+        Wrong("slowest", slowest, "That is the slowest repeat. Take the median."),
+        Wrong("total", total, "That is the sum of the repeats. Take their median."),
+        Wrong("last-time", last_time),
+        Wrong(
+            "lower-middle",
+            lower_middle,
+            "Of an even number of times the lower of the two in the middle came back, as "
+            "torch.median gives it. Take the mean of the two.",
+        ),
+        Wrong(
+            "upper-middle",
+            upper_middle,
+            "Of an even number of times the upper of the two in the middle came back. Take the "
+            "mean of the two.",
+        ),
+        Wrong("unsorted-middle", unsorted_middle),
+        Wrong(
+            "warm-up-counted",
+            warm_up_counted,
+            "The median is that of all calls, the warm-up's among them. Count the repeats alone.",
+        ),
+        Wrong(
+            "warm-up-skipped",
+            warm_up_skipped,
+            "The median is that of the first calls. Do the warm-up's calls first, and leave them "
+            "out.",
+        ),
+        Wrong("warm-up-of-repeats", warm_up_of_repeats),
+        Wrong("one-warm-up", one_warm_up),
+        Wrong("one-repeat-less", one_repeat_less),
+        Wrong(
+            "smallest-left-out",
+            smallest_left_out,
+            "The shortest times were left out. The warm-up is the first calls, in the order in "
+            "which they were made.",
+        ),
+        Wrong(
+            "since-the-start",
+            since_the_start,
+            "Each time was taken from one start, so it holds the repeats before it. Read the "
+            "clock before each call.",
+        ),
+        Wrong("milliseconds", milliseconds, "That is in milliseconds; the clock gives seconds."),
+        Wrong("rate", rate, "That is turned round: calls per second."),
+        Wrong("own-clock", own_clock),
+        *common(plain_loop, "returns-none", "returns-text"),
+    ),
+    right=(plain_loop, by_numpy, by_sorting, from_readings),
+)
