@@ -388,6 +388,15 @@ finally:
 # our run repeats its bits without them. Five layers, then: environment, seed, data, configuration, code. Note
 # down each, or you cannot say later which of them has changed.
 
+# %% [markdown]
+# The widget trains another recipe twice and compares the losses bit by bit. Tick all five layers, then untick
+# one at a time: at which update do the two runs part, and in which bits?
+
+# %%
+from course.widgets import FiveLayers
+
+FiveLayers()
+
 # %% exercise 03g.layers
 
 # %% [markdown]
