@@ -143,6 +143,15 @@ for row in errors.table().rows:
 # bucket, one look with two remedies is two.
 
 # %% [markdown]
+# The same on a board, with every mistake to look at: merge buckets, look at ten mistakes only, or at those of
+# which the network was most confident. When does the order hold?
+
+# %%
+from course.widgets import ErrorBuckets
+
+ErrorBuckets(looked_at=20)
+
+# %% [markdown]
 # Usually nobody looks at all mistakes, only at a random sample of n. A bucket's share p of the sample is then an
 # estimate. Wilson's interval also holds for small buckets: it is all the true shares that would not be
 # surprised by p. Its middle is (p + z²/2n) / (1 + z²/n), and it reaches

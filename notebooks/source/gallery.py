@@ -150,6 +150,17 @@ from course.widgets import DebugLadder
 DebugLadder()
 
 # %% [markdown]
+# ## Error buckets: count before you act
+#
+# Sort a network's real mistakes into buckets, merge them, and see what each could bring. *Lecture 3,
+# "Error analysis · categorize, then prioritize"*
+
+# %%
+from course.widgets import ErrorBuckets
+
+ErrorBuckets()
+
+# %% [markdown]
 # ## Ceiling analysis: replace a stage by the truth
 #
 # Replace stages of a reader of codes by the truth, alone and together. *Lecture 3, ceiling analysis

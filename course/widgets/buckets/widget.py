@@ -1,0 +1,29 @@
+"""S19: the board of error buckets."""
+
+from __future__ import annotations
+
+from course.widgets.base.widget import CourseWidget, widget
+from course.widgets.buckets.state import Settings, frame, says
+from course.widgets.buckets.twin import draw
+
+
+@widget(
+    "buckets",
+    title="Error buckets: count before you act",
+    source='Lecture 3, "Error analysis · categorize, then prioritize"',
+    ledger=("S19",),
+    order=325,
+)
+class ErrorBuckets(CourseWidget):
+    """Sort a network's real mistakes into buckets, merge them, and see what each could bring."""
+
+    settings_type = Settings
+    frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
+    slow = ("images",)
+    tries = (
+        "Look at ten mistakes, then at all. Look at the most confident. Then merge both buckets "
+        "with 8, if one remedy would help both.",
+        "Ten mistakes leave intervals wider than the bars are long. The most confident ones have "
+        "other shares, so they are not a fair sample. Merging changes which bucket comes first: a "
+        "bucket is what one action could empty.",
+    )
