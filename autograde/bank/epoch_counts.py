@@ -10,16 +10,15 @@ EXERCISE = Number(
     source='Training-loop chapter, c0 and c9, quizzes',
     ledger=("N01", "N02", "N03", "N04", "N05", "X29", "X36", "T12", "T13", "K08"),
     read=("N01", "N05", "course.data.arithmetic.training_arithmetic"),
-    hints=("Write the micro-batches of one epoch as a row: M - 1 full ones and a last one.",
+    hints=("Write an epoch's micro-batches as a row: M - 1 full ones and a last one.",
            "Cut the row into groups of K. Loop B does not step for a group that is not full.",
            "M = ceil(n / b); A steps ceil(M / K) times per epoch, B floor(M / K) times."),
     question="{n:,} examples in micro-batches of {b}, K = {k} to an update, {e} epochs. Loop A "
     "also steps at the end of an epoch, with what is there. Loop B steps only where "
     "`(i + 1) % K == 0`, and its i begins at 0 in each epoch.",
     inputs={"n": (3_000, 9_999), "b": [24, 32, 48, 64], "k": (3, 8), "e": (3, 12)},
-    answer=lambda n, b, k, e: {
-        "last": (n - 1) % b + 1, "a": e * ceil(ceil(n / b) / k), "b": e * (ceil(n / b) // k),
-        "one": e * n},
+    answer=lambda n, b, k, e: {"last": (n - 1) % b + 1, "a": e * ceil(ceil(n / b) / k),
+                               "b": e * (ceil(n / b) // k), "one": e * n},
     parts=(Part("last", "examples in an epoch's last micro-batch", points=1),
            Part("a", "updates of loop A in the run", points=1),
            Part("b", "updates of loop B in the run", points=1),
@@ -27,6 +26,9 @@ EXERCISE = Number(
     wrong=(
         Wrong("missing", lambda n, b, k, e: {"last": b - ((n - 1) % b + 1)},
               "That is how many it lacks to be full. How many does it hold?"),
+        Wrong("across-epochs", lambda n, b, k, e: {
+            "a": ceil(e * ceil(n / b) / k), "b": e * ceil(n / b) // k},
+              "That counts groups of {k} on across the ends of epochs. Each epoch begins its own."),
         Wrong("other-loop", lambda n, b, k, e: {
             "a": e * (ceil(n / b) // k), "b": e * ceil(ceil(n / b) / k)},
               "That is the other loop's count. Which one steps for a group that is not full?"),

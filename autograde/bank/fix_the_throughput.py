@@ -30,7 +30,8 @@ def draw(source: Draw, part: str) -> Case:
     Times are eighths of a second, which add up without rounding.
     """
     size = source.integer(4, 9)
-    warmup = source.integer(1, 3) if part in ("start", "both") else 0
+    warmup = source.integer(2, 3) if part in ("start", "both") else 0
+    warmup -= int(part == "start" and source.index == 2)
     most = source.integer(4, 6)
     there = warmup + most + source.integer(2, 4)
     if part == "few":
@@ -101,6 +102,12 @@ start_fixed_only = fixed(("examples / seconds", RESULT))
 warm_up_timed = fixed((COUNT, COUNT.replace("start = clock()", "pass")))
 warm_up_counted = fixed(("        else:\n            examples += len(targets)\n",
                          "        examples += len(targets)\n"))  # fmt: skip
+warm_up_in_both = fixed((COUNT, "        examples += len(targets)\n"))
+clock_one_early = fixed((COUNT, """        if number + 1 < warmup:
+            start = clock()
+        if number >= warmup:
+            examples += len(targets)
+"""))  # fmt: skip
 batches_asked_for = fixed(
     ("examples = 0", "examples = []"),
     ("examples += len(targets)", "examples.append(len(targets))"),
@@ -232,6 +239,18 @@ EXERCISE = Exercise(
             warm_up_counted,
             "The examples of the warm-up are in the result, their time is not. Count only what is "
             "timed.",
+        ),
+        Wrong(
+            "warm-up-in-both",
+            warm_up_in_both,
+            "The rate is that of all batches, the warm-up among them. Leave it out of the count, "
+            "and out of the time.",
+        ),
+        Wrong(
+            "clock-one-early",
+            clock_one_early,
+            "The time of the last warm-up batch is in the result, its examples are not. Read the "
+            "clock once it has come.",
         ),
         Wrong(
             "batches-asked-for",

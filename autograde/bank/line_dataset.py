@@ -39,7 +39,8 @@ def draw(source: Draw, part: str) -> Case:
     if part == "bytes":
         texts[0] = LETTERS[source.index]  # the very first: all others are shifted by it
     if part == "ends":
-        texts[1:] = [
+        texts = [
+            f"{texts[0]}\rand on",
             f" {texts[1]}",
             f"{texts[2]} ",
             f"{texts[3]}\tand\t{texts[4]}",
@@ -68,8 +69,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         path, other = _write(folder, "lines.txt", text), _write(folder, "other.txt", "7\tother\n")
         dataset, unread, beside = function(path), function(path), function(other)
         length, ascii_only = kept(_length, dataset), text.isascii()
-        answer = {"length": length, "items": _items(dataset, case["order"], strict=ascii_only)}
-        if ascii_only:
+        told = {"strict": ascii_only and "\r" not in text, "empty": ascii_only}
+        answer = {"length": length, "items": _items(dataset, case["order"], **told)}
+        if told["strict"]:
             answer["copied"] = kept(_copied, dataset, case["order"])
             answer |= _changed(case, Path(path), dataset, unread)
         for one in (dataset, unread, beside):
@@ -112,16 +114,22 @@ GARBLED = ["cannot be decoded, or its label cannot be read", -1]
 """Stands for a line read from a wrong place, whatever that raised."""
 
 
-def _items(dataset: Any, order: list[int], *, strict: bool = True) -> Any:
-    """The examples; where it is not strict, one that raises a ValueError costs only itself."""
-    return kept(lambda: [_example(dataset[i]) if strict else _garbled(dataset, i) for i in order])
+def _items(dataset: Any, order: list[int], *, strict: bool = True, empty: bool = True) -> Any:
+    """The examples; where it is not strict, one that raises a ValueError costs only itself.
+
+    If no text is `empty`, one that came back so is half a line, read without its tab.
+    """
+    return kept(
+        lambda: [_example(dataset[i]) if strict else _garbled(dataset, i, empty) for i in order]
+    )
 
 
-def _garbled(dataset: Any, index: int) -> list[Any]:
+def _garbled(dataset: Any, index: int, empty: bool) -> list[Any]:
     try:
-        return _example(dataset[index])
+        found = _example(dataset[index])
     except ValueError:  # also of decode(): what many slips in counting bytes come to
         return GARBLED
+    return found if found[0] or empty else GARBLED
 
 
 def _example(example: Any) -> list[Any]:
@@ -215,7 +223,7 @@ class Offsets(Dataset):
 
 class Loaded(Dataset):
     def __init__(self, path):
-        self.lines = Path(path).read_text("utf-8").removesuffix("\n").split("\n")
+        self.lines = Path(path).read_bytes().decode().removesuffix("\n").split("\n")
 
     def __len__(self):
         return len(self.lines)
@@ -238,7 +246,30 @@ class Remembered(Offsets):
 class InLetters(Offsets):
     def find(self, path):
         starts, at = [], 0
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            for line in file:
+                starts.append(at)
+                at += len(line)
+        return starts
+
+
+class SplitLines(Offsets):
+    """Takes for the end of a line what str.splitlines() does."""
+
+    def find(self, path):
+        starts, at = [], 0
+        for line in Path(path).read_bytes().decode("utf-8").splitlines(keepends=True):
+            starts.append(at)
+            at += len(line.encode("utf-8"))
+        return starts
+
+
+class InLettersOfAnyLine(Offsets):
+    """Counts letters, and takes \r for the end of a line."""
+
+    def find(self, path):
+        starts, at = [], 0
+        with open(path, encoding="utf-8") as file:
             for line in file:
                 starts.append(at)
                 at += len(line)
@@ -258,7 +289,7 @@ class KeptOpen(Offsets):
 class KeptOpenAsText(KeptOpen):
     def __init__(self, path):
         Offsets.__init__(self, path)
-        self.file = open(path, encoding="utf-8", newline="")  # noqa: SIM115
+        self.file = open(path, encoding="utf-8", newline="\n")  # noqa: SIM115
 
     def text_of(self, raw):
         return raw.removesuffix("\n")
@@ -302,6 +333,12 @@ class FirstDigit(Offsets):
     def __getitem__(self, index):
         line = self.text_of(self.read(index))
         return line.partition("\t")[2], int(line[0])
+
+
+class OneLetterLabel(Offsets):
+    def __getitem__(self, index):
+        line = self.text_of(self.read(index))
+        return line[2:], int(line[0])
 
 
 class FromOne(Offsets):
@@ -462,9 +499,13 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
      "A line that was read, then overwritten in the file, came back as it was at first. Read it "
      "each time: what is remembered adds up to the whole file in one epoch."),
     ("in-letters", InLetters,
-     "Lines behind one with letters such as ü came back cut or shifted, lines of plain letters did "
-     "not. Such a letter is two or three bytes, and seek() counts bytes: open the file with 'rb', "
-     "add up the lengths of bytes, decode last."),
+     "Lines behind one with letters such as ü came back cut or shifted. Such a letter is two or "
+     "three bytes, and seek() counts bytes: open the file with 'rb', add up the lengths of bytes, "
+     "decode last."),
+    ("in-letters", InLettersOfAnyLine, ""),
+    ("other-line-ends", SplitLines,
+     "A \\r inside a text was taken for the end of a line. Only \\n ends one: splitlines() knows "
+     "many more, the lines of a file opened with 'rb' do not."),
     ("kept-open", KeptOpen, ""),
     ("kept-open", KeptOpenAsText, ""),
     ("counted", Counted,
@@ -482,6 +523,9 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
      "first tab."),
     ("first-digit", FirstDigit,
      "Labels of two digits came back as their first one. All before the tab is the label."),
+    ("one-letter-label", OneLetterLabel,
+     "Of a label of two digits the first was read, and the second stands in the text. All before "
+     "the tab is the label."),
     ("from-one", FromOne,
      "Each index gave the line before it, and 0 the last one. Lines count from 0."),
     ("one-behind", OneBehind,

@@ -169,7 +169,7 @@ print(f"{100 * len(lines):,} lines, {size / 1e6:.1f} MB, e.g. {lines[0][:40]!r}"
 
 # %% exercise 03c.lines
 # A line is a label, a tab, and the text, in UTF-8: "3\tA text.\n". The text may hold further tabs,
-# and blanks at its ends belong to it. The last line may lack its newline.
+# and blanks at its ends belong to it, as does "\r": only "\n" ends a line. The last line may lack it.
 class LineDataset(Dataset):
     """The lines of a text file, read when they are asked for.
 
