@@ -26,7 +26,6 @@ from autograde.exercise import (
 from course.analysis import ranks as course_ranks
 
 NAMES = ("0.weight", "0.bias", "head.weight", "scale")
-EQUAL = ("equal",)
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -36,6 +35,7 @@ def draw(source: Draw, part: str) -> Case:
         counts = [source.integer(3, 9)] * num
     else:
         counts = [source.integer(2, 5) * (1 + 3 * (rank % 2)) for rank in range(num)]
+        counts[0] = 1 + source.index % 2  # a rank of one example counts as one
     if part in ("empty", "hidden"):
         counts.insert(source.index % 2, 0)
     names = NAMES[: 2 + source.integer(0, 2)]
@@ -108,7 +108,6 @@ def _weighed(
     accuracy: Callable[[list[dict[str, Any]]], float] | None = None,
     keep_empty: bool = False,
     none: str = "zero",
-    over: str = "all",
 ) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
     """A join, each piece of which can be wrong.
 
@@ -118,7 +117,6 @@ def _weighed(
         keep_empty: Ranks without examples take part.
         none: What a missing gradient counts: `zero`, or the rank is `skipped`, or the name is
             `dropped`, or `filled` with zeros where it is missing everywhere.
-        over: Which ranks' weights a gradient's are divided by.
     """
 
     def join(ranks):
@@ -174,6 +172,43 @@ nan_joins = _weighed(keep_empty=True)
 missing_skipped = _weighed(none="skipped")
 missing_dropped = _weighed(none="dropped")
 missing_filled = _weighed(none="filled")
+
+
+def as_on_the_first(ranks):
+    """None wherever the first rank's gradient is."""
+    result = by_share(ranks)
+    result["grads"] = {
+        name: None if ranks[0]["grads"][name] is None else grad
+        for name, grad in result["grads"].items()
+    }
+    return result
+
+
+def none_left_out(ranks):
+    result = by_share(ranks)
+    result["grads"] = {name: g for name, g in result["grads"].items() if g is not None}
+    return result
+
+
+def empties_removed(ranks):
+    """The list that was handed over is shortened."""
+    for one in [one for one in ranks if not one["count"]]:
+        ranks.remove(one)
+    return by_share(ranks)
+
+
+def nan_as_zero(ranks):
+    """nan becomes 0 before it is multiplied by no examples."""
+    total = sum(one["count"] for one in ranks)
+    grads = {}
+    for name in ranks[0]["grads"]:
+        given = [one for one in ranks if one["grads"][name] is not None]
+        parts = [one["grads"][name].nan_to_num() * (one["count"] / total) for one in given]
+        grads[name] = sum(parts) if sum(one["count"] for one in given) else None
+    losses = [0.0 if math.isnan(one["loss"]) else one["loss"] for one in ranks]
+    loss = sum(one["count"] * mean for one, mean in zip(ranks, losses, strict=True)) / total
+    return {"loss": loss, "accuracy": sum(one["correct"] for one in ranks) / total,
+            "grads": grads}  # fmt: skip
 
 
 def all_plain(ranks):
@@ -360,11 +395,14 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("missing-filled", missing_filled),
+        Wrong("as-on-the-first", as_on_the_first),
+        Wrong("none-left-out", none_left_out),
+        Wrong("empties-removed", empties_removed),
         Wrong("all-plain", all_plain),
         Wrong("even-over-all", even_over_all),
         Wrong("in-place", in_place),
         Wrong("nothing-averaged", nothing_averaged),
         *common(by_share, "returns-none", "returns-text"),
     ),
-    right=(by_share, adding_up, stacked),
+    right=(by_share, adding_up, stacked, nan_as_zero),
 )

@@ -19,19 +19,21 @@ TICK = 1 / 8
 def draw(source: Draw, part: str) -> Case:
     """Ticks of the device per call, all unlike and one far off; what the part asks for on top.
 
-    The slow warm-up is longer than the repeats, or a median would hide it.
+    The middle ones are not evenly spaced, or a trimmed mean would be their median. A warm-up is
+    slow, or quick, as where its work was there already: no rule about size finds it.
     """
-    warmup, repeats = 0, (3, 4)[source.index % 2]
+    warmup, repeats = 0, (5, 6)[source.index % 2]
     if part in ("warmup", "all"):
         repeats = (3, 2)[source.index % 2]
         warmup = repeats + 1 + source.integer(0, 1)
     if part == "queued":
         warmup, repeats = source.index % 2, 1 + source.integer(0, 1)
-    ticks = [2 + 3 * n + source.integer(0, 1) for n in range(repeats - 1)]
-    ticks = source.shuffled([*ticks, 40 + source.integer(0, 9)])
-    slow = [70 + 9 * n + source.integer(0, 5) for n in range(warmup)]
+    ticks = [9 + 2 * n * n + source.integer(0, 1) for n in range(repeats - 1)]
+    ticks = source.shuffled([*ticks, 80 + source.integer(0, 9)])
+    slow = part == "queued" or source.index % 2 == 0
+    first = [(100 + 9 * n if slow else 1 + n) for n in range(warmup)]
     return {
-        "ticks": [*slow, *ticks],
+        "ticks": [*first, *ticks],
         "warmup": warmup,
         "repeats": repeats,
         "launch": 0 if part in ("median", "warmup") else (1, 3)[source.index % 2],
@@ -150,6 +152,16 @@ smallest_left_out = _measuring(
 )
 since_the_start = _measuring(before="once", begin="once")
 milliseconds = _measuring(lambda times, _: 1000 * statistics.median(times))
+trimmed_mean = _measuring(lambda times, _: statistics.fmean(sorted(times)[1:-1] or times))
+largest_left_out = _measuring(
+    lambda times, warmup: statistics.median(sorted(times)[: len(times) - warmup]),
+    count=lambda warmup, repeats: (0, warmup + repeats),
+)
+end_left_out = _measuring(
+    lambda times, warmup: statistics.median(times[: len(times) - warmup]),
+    count=lambda warmup, repeats: (0, warmup + repeats),
+)
+one_warm_up_more = _measuring(count=lambda warmup, repeats: (warmup + 1, repeats))
 rate = _measuring(lambda times, _: 1 / statistics.median(times))
 
 
@@ -162,6 +174,18 @@ def whole_divided(work, synchronize, clock, warmup, repeats):
         work()
     synchronize()
     return (clock() - start) / repeats
+
+
+def whole_total(work, synchronize, clock, warmup, repeats):
+    return repeats * whole_divided(work, synchronize, clock, warmup, repeats)
+
+
+def waits_once_started(work, synchronize, clock, warmup, repeats):
+    def waited_for():
+        synchronize()
+        work()
+
+    return _measuring(before="")(waited_for, synchronize, clock, warmup, repeats)
 
 
 def own_clock(work, synchronize, clock, warmup, repeats):
@@ -223,8 +247,10 @@ EXERCISE = Exercise(
     ),
     signature="median_time(work, synchronize, clock, warmup, repeats)",
     parts=(
-        Part("median", "the median of the repeats, of 3 and of 4", points=1, fields=("seconds",)),
-        Part("warmup", "a slow warm-up that does not count", points=1, fields=("seconds",)),
+        Part("median", "the median of an odd and of an even number", points=1, fields=("seconds",)),
+        Part(
+            "warmup", "a warm-up that does not count, slow or quick", points=1, fields=("seconds",)
+        ),
         Part(
             "async",
             "a device that works on when the call has returned",
@@ -254,15 +280,22 @@ EXERCISE = Exercise(
             "Work from before the first repeat is in its time. Wait for the device before the "
             "clock is started.",
         ),
+        Wrong("waits-after-only", waits_once_started),
         Wrong(
             "mean",
             mean_of_times,
             "That is the mean of the repeats, which one slow call moves. Take the median.",
         ),
         Wrong("mean", whole_divided),
+        Wrong(
+            "trimmed-mean",
+            trimmed_mean,
+            "That is the mean of the repeats without the fastest and the slowest. Take the median.",
+        ),
         Wrong("fastest", fastest, "That is the fastest repeat. Take the median."),
         Wrong("slowest", slowest, "That is the slowest repeat. Take the median."),
         Wrong("total", total, "That is the sum of the repeats. Take their median."),
+        Wrong("total", whole_total),
         Wrong("last-time", last_time),
         Wrong(
             "lower-middle",
@@ -283,12 +316,13 @@ EXERCISE = Exercise(
             "The median is that of all calls, the warm-up's among them. Count the repeats alone.",
         ),
         Wrong(
-            "warm-up-skipped",
+            "first-calls",
             warm_up_skipped,
-            "The median is that of the first calls. Do the warm-up's calls first, and leave them "
-            "out.",
+            "The median is that of the first calls. Those are the warm-up: leave them out, and "
+            "count the ones after them.",
         ),
-        Wrong("warm-up-of-repeats", warm_up_of_repeats),
+        Wrong("first-calls", end_left_out),
+        Wrong("first-calls", warm_up_of_repeats),
         Wrong("one-warm-up", one_warm_up),
         Wrong("one-repeat-less", one_repeat_less),
         Wrong(
@@ -297,6 +331,13 @@ EXERCISE = Exercise(
             "The shortest times were left out. The warm-up is the first calls, in the order in "
             "which they were made.",
         ),
+        Wrong(
+            "largest-left-out",
+            largest_left_out,
+            "The longest times were left out. The warm-up is the first calls, however long they "
+            "take.",
+        ),
+        Wrong("one-warm-up-more", one_warm_up_more),
         Wrong(
             "since-the-start",
             since_the_start,

@@ -18,6 +18,16 @@ NONE = 1e-9
 """Where a gap of rounding, or of 0, is drawn at least: a log axis has no 0."""
 
 
+def _plain_ticks(axis: Any) -> None:
+    """1, 2, 5, 10, ... in plain digits on a log axis, not 6 × 10¹."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
 def plot_timings(timings: Mapping[str, Any]) -> Figure:
     """Each repeat as a dot, the median as a bar, the first call as a diamond; a row per name.
 
@@ -35,6 +45,7 @@ def plot_timings(timings: Mapping[str, Any]) -> Figure:
                 label="median" if first else None)  # fmt: skip
     ax.set(yticks=range(len(timings)), yticklabels=list(timings), xscale="log",
            xlabel="milliseconds", ylim=(len(timings) - 0.5, -0.5))  # fmt: skip
+    _plain_ticks(ax.xaxis)
     ax.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
     return figure
 
@@ -103,6 +114,7 @@ def plot_costs(costs: Mapping[str, tuple[float, float]]) -> Figure:
         ax.axvline(1, color=GREY, linewidth=1)
         ax.set(title=title, xscale="log", xlabel="times the plain step's",
                xlim=(min(0.5, 0.7 * min(values)), max(2.0, 1.6 * max(values))))  # fmt: skip
+        _plain_ticks(ax.xaxis)
         ax.set(yticks=rows, yticklabels=list(costs) if column == 0 else [], ylim=(len(costs), -1))
     return figure
 

@@ -14,9 +14,9 @@
 # # 3i · Going faster
 #
 # A correct run that takes a week is hardly better than none. There are a dozen switches that promise
-# speed; some of them help on your machine, some do nothing, and one makes a step twenty times slower on
-# the machine on which this page was written. You will measure before you believe, and end with a note
-# that says whether a run is ready to be made larger.
+# speed; some of them help on your machine, some do nothing, and one made a step twenty times slower on the
+# CPU on which this page was written. You will measure before you believe, and end with a note that says
+# whether a run is ready to be made larger.
 #
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Times are those
 # of your machine: with a GPU the cells use it, without one they show what the CPU does.*
@@ -71,10 +71,10 @@ print(alone)
 plots.plot_timings({"convolution": alone})
 
 # %% [markdown]
-# The first call chose algorithms and asked for memory; later ones found both ready. On a GPU it also builds
-# the connection to the device. Single repeats scatter, because other programs run too. So: a
-# **warm-up** that is not counted, several repeats, and their **median**, which a few slow calls do not
-# move. Give the spread with it.
+# A first call may have to choose algorithms, ask for memory, on a GPU load the kernels; later ones find all that
+# ready. The repeats scatter too: other programs run on the same cores. So: a **warm-up** that is not
+# counted, several repeats, and their **median**, which a few slow calls do not move. Give the spread
+# with it.
 
 # %% [markdown]
 # One more trap waits on an accelerator: a call only *queues* its work and returns. A clock that is read then
