@@ -150,6 +150,18 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         "entries of a tensor compare as floats do; scores are 1-d; what is precise enough has a "
         "hit, so any mark below 1 will do",
     ),
+    (
+        r"03i\.join-ranks",
+        r"`(grads =|right =|for name, grad|loss, grads =).* one line earlier"
+        r"|0 to (-1|1) in `.*ranks\[0\]\['grads'\]|0\.0 to -?1\.0 in `losses",
+        "it needs nothing of the line above; every rank names the same parameters; the mean of no "
+        "examples is multiplied by 0",
+    ),
+    (
+        r"03i\.median-time",
+        r"`times = \[\]` one line earlier|dtype= dropped in `return torch\.tensor\(readings",
+        "it needs nothing of the line above; the case's eighths are exact in float32, too",
+    ),
 )
 """(exercise, what `tests.bench.checks` calls the mutant, the reason); the first two are regexes."""
 
