@@ -340,6 +340,15 @@ curve.plot()
 # diamonds), and takes the lowest that trains as well as any.
 
 # %% [markdown]
+# Try rates yourself: the sweep, and next to it what each rate is worth after 40 updates. How far from the best
+# does the lecture's rule land, with SGD and with Adam?
+
+# %%
+from course.widgets import RateFinder
+
+RateFinder(optimizer="Adam", rate=0.003)
+
+# %% [markdown]
 # ### A planted bug: the curve that freezes
 #
 # A schedule that multiplies the rate by 0.3 after every fourth epoch; the loss falls for one epoch, and

@@ -150,6 +150,17 @@ from course.widgets import DebugLadder
 DebugLadder()
 
 # %% [markdown]
+# ## Learning-rate finder: a sweep, and the truth next to it
+#
+# Sweep the learning rate, read a rate off the curve, and train with it and with others. *Lecture 3,
+# "Rung 5 · the learning-rate finder"*
+
+# %%
+from course.widgets import RateFinder
+
+RateFinder()
+
+# %% [markdown]
 # ## Error buckets: count before you act
 #
 # Sort a network's real mistakes into buckets, merge them, and see what each could bring. *Lecture 3,
