@@ -6,7 +6,6 @@ from course.analysis.scores import wald_interval, wilson_interval
 
 
 def ends(n, w, rule=wilson_interval):
-    """Both ends by a rule."""
     return {"low": rule(n - w, n).low, "high": rule(n - w, n).high}
 
 
@@ -34,6 +33,8 @@ EXERCISE = Number(
               "That is p ± z·√(p(1 − p) / n), too narrow near 1. Wilson's ends lie elsewhere."),
         Wrong("one-sigma", lambda n, w, h: needed(n, w, 1.96 * h),
               "That leaves z = 1.96 out, as if it were 1."),
+        Wrong("in-percent", lambda n, w, h: {k: 100 * v for k, v in ends(n, w).items()},
+              "That is in percent. Shares lie between 0 and 1."),
         Wrong("not-squared", lambda n, w, h: {"needed": needed(n, w, h)["needed"] ** 0.5},
               "Half as wide takes four times as many: the count goes with the square."),
         Wrong("full-width", lambda n, w, h: needed(n, w, h / 2),

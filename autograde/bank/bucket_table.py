@@ -187,6 +187,11 @@ def _reach(p, n):
 
 not_shrunk = _wilson_like(lambda p, n: p + Z2 / (2 * n), _reach, lambda n: 1)
 middle_off = _wilson_like(lambda p, n: p + Z2 / n, _reach, lambda n: 1 + Z2 / n)
+one_n = _wilson_like(
+    lambda p, n: p + Z2 / (2 * n),
+    lambda p, n: 1.96 * math.sqrt(p * (1 - p) / n + Z2 / (4 * n)),
+    lambda n: 1 + Z2 / n,
+)
 times_n = _wilson_like(
     lambda p, n: p + Z2 / 2 * n,
     lambda p, n: 1.96 * math.sqrt(p * (1 - p) / n + Z2 / 4 * n**2),
@@ -198,6 +203,14 @@ def of_all_examples(sample, num_mistakes, num_examples):
     table = plain(sample, num_mistakes, num_examples)
     for row in table:
         row["low"], row["high"] = (100 * end for end in _wilson(row["count"], num_examples))
+    return table
+
+
+def mistakes_of_examples(sample, num_mistakes, num_examples):
+    table = plain(sample, num_mistakes, num_examples)
+    for row in table:
+        count = row["count"] / len(sample) * num_mistakes
+        row["low"], row["high"] = (100 * end for end in _wilson(count, num_examples))
     return table
 
 
@@ -228,6 +241,7 @@ gain_of_the_sample = _row_by_row(lambda row, sample, mistakes, examples: {
     "gain": 100 * row["count"] / examples})  # fmt: skip
 gain_is_the_share = _row_by_row(lambda row, sample, mistakes, examples: {
     "gain": 100 * row["count"] / len(sample)})  # fmt: skip
+gain_in_the_middle = _row_by_row(lambda row, *_: {"gain": (row["low"] + row["high"]) / 2})
 ends_swapped = _row_by_row(lambda row, *_: {"low": row["high"], "high": row["low"]})
 rounded = _row_by_row(lambda row, *_: {k: round(row[k], 1) for k in ("gain", "low", "high")})
 share_for_count = _row_by_row(lambda row, sample, *_: {"count": row["count"] / len(sample)})
@@ -368,6 +382,14 @@ EXERCISE = Exercise(
         Wrong("of-all-examples", of_all_examples,
               "The ends are those of the count among all examples. The share is one of the sample; "
               "the error rate makes points of it."),
+        Wrong("mistakes-of-examples", mistakes_of_examples,
+              "The ends are those of a count of mistakes among all examples. What is uncertain is "
+              "the share of the sample: Wilson's ends of that, then points."),
+        Wrong("gain-in-the-middle", gain_in_the_middle,
+              "The gain is the middle of the interval. It is the bucket's own share, in points, "
+              "and lies nearer to one end."),
+        Wrong("one-n", one_n,
+              "The interval is that with z²/4n under the root. It is z²/4n²: n is squared."),
         Wrong("empty-is-none", empty_is_none),
         Wrong("around-the-gain", around_the_gain,
               "The upper ends are right, the lower ones lie as far below the share. Wilson's "

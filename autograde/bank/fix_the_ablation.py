@@ -146,7 +146,7 @@ scores_not_gains = fixed((MEAN, "sum(scores) / len(scores)"))
 last_seed = fixed((MEAN, "scores[-1] - reference[-1]"))
 first_seed = fixed((MEAN, "scores[0] - reference[0]"))
 one_reference = fixed((MEAN, "sum(scores) / len(scores) - reference[0]"))
-medians = fixed((MEAN, "sorted(scores)[len(scores) // 2] - sorted(reference)[len(scores) // 2]"))
+medians = fixed((MEAN, "torch.tensor(scores).quantile(0.5) - torch.tensor(reference).quantile(0.5)"))  # noqa: E501  # fmt: skip
 relative = fixed((MEAN, "sum(scores) / sum(reference) - 1"))
 split_and_best = fixed(("run(seed, 0, **settings)", SCORES), (MEAN, BEST))
 pile_and_best = fixed((FRESH, PILE), ("    gains = {}\n", START), (MEAN, BEST))
@@ -157,6 +157,11 @@ best_gain = fixed((MEAN, "max(b - a for a, b in zip(reference, scores))"))
 baseline_again = fixed(
     (FRESH, "        settings = dict(baseline) if not gains else baseline\n" + PILE)
 )
+one_seed = fixed(
+    ("run(seed, 0, **settings)", "run(0, 0, **settings)"),
+    ("run(seed, 0, **baseline)", "run(0, 0, **baseline)"),
+)
+baseline_wins = fixed(("{**baseline, **change}", "{**change, **baseline}"))
 seed_zero = fixed(("run(seed, 0, **settings)", "run(0, 0, **settings)"))
 
 with_a_copy = fixed((FRESH, "        settings = dict(baseline)\n" + PILE))
@@ -226,7 +231,13 @@ EXERCISE = Exercise(
         Wrong("first-seed", first_seed, "That is the gain with the first seed alone."),
         Wrong("one-reference", one_reference,
               "The mean of the variant is compared with the baseline of the first seed alone."),
-        Wrong("medians", medians),
+        Wrong("medians", medians,
+              "The medians over the seeds are compared. Asked are means."),
+        Wrong("one-seed", one_seed,
+              "Every run, of baseline and variants, had seed 0. Hand each of the seeds over."),
+        Wrong("baseline-wins", baseline_wins,
+              "All gains are 0: each variant ran with the baseline's own settings. Of two "
+              "dictionaries that are joined the second one wins: let it be the change.", sure=True),
         Wrong("relative", relative),
         Wrong("seed-zero", seed_zero),
         Wrong("split-and-best", split_and_best,

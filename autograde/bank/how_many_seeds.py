@@ -12,8 +12,8 @@ EXERCISE = Number(
            "Half the width is 1.96 s/√n. Solve for n; round so that it is narrow enough.",
            "⌈(1.96 s/w)²⌉. Without pairs, a difference scatters √2 times as much as a run."),
     question="Over seeds, runs of a setting scatter by {r} points (standard deviation), the "
-    "differences of two settings, seed by seed, by {s}. A 95 % interval of the mean difference "
-    "shall be ± {w} points at most (1.96 standard errors). And if there is time for {k} seeds?",
+    "differences of two settings, seed by seed, by {s}. Take ± 1.96 standard errors of the mean "
+    "difference, with however few seeds. It shall be ± {w} points at most. And with {k} seeds?",
     inputs={"r": [0.5, 0.6, 0.7, 0.8, 0.9], "s": [0.34, 0.38, 0.42, 0.47, 0.53],
             "w": [0.11, 0.13, 0.14, 0.16, 0.17], "k": [5, 6, 7, 8]},
     answer=lambda r, s, w, k: {"pairs": ceil((1.96 * s / w) ** 2),

@@ -24,8 +24,10 @@ from autograde.exercise import (
 from course.analysis.ablation import paired_interval
 
 LEVELS = (0.9, 0.99, 0.95)
-VERDICTS = ("better", "unclear", "worse", "unclear")
-"""What the first, second, third and fourth case of the verdict's part come to."""
+VERDICTS = ("better", "unclear", "worse", "unclear", "better", "worse")
+"""What the cases of the verdict's part come to; higher is better in those of `HIGHER`."""
+HIGHER = (0, 1, 5)
+"""So that of both verdicts one comes from an interval above 0 and one from an interval below."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -41,7 +43,7 @@ def draw(source: Draw, part: str) -> Case:
     verdict = VERDICTS[(source.index + (part == "interval")) % len(VERDICTS)]
     if part == "verdict" and source.index == 1:
         count = 4
-    higher = source.choice((True, False)) if part != "verdict" else source.index in (0, 1)
+    higher = source.choice((True, False)) if part != "verdict" else source.index in HIGHER
     z = source.normal(count).double()
     z = (z - z.mean()) / z.std()
     spread = source.uniform(0.2, 0.6)
@@ -263,6 +265,17 @@ not_better_is_worse = _verdict(
 )  # fmt: skip
 
 
+def below_is_unclear(baseline, variant, level, higher_is_better):
+    said = plain(baseline, variant, level, higher_is_better)
+    word = "better" if higher_is_better else "worse"
+    return said | {"verdict": word if said["low"] > 0 else "unclear"}
+
+
+def relative(baseline, variant, level, higher_is_better):
+    change = {s: variant[s] / baseline[s] - 1 for s in baseline if s in variant}
+    return plain(dict.fromkeys(change, 0.0), change, level, higher_is_better)
+
+
 def ends_from_zero(baseline, variant, level, higher_is_better):
     said = plain(baseline, variant, level, higher_is_better)
     half = said["high"] - said["difference"]
@@ -323,7 +336,7 @@ EXERCISE = Exercise(
              fields=("difference", "disturbed")),
         Part("interval", "Student's interval, at any level", points=1, cases=3,
              fields=("low", "high")),
-        Part("verdict", "better, worse, unclear; higher is better, or lower", points=1, cases=4,
+        Part("verdict", "better, worse, unclear; higher is better, or lower", points=1, cases=6,
              fields=("verdict",)),
         Part("shared", "seeds that only one of the two has", points=1, cases=3, hidden=True),
     ),
@@ -371,6 +384,12 @@ EXERCISE = Exercise(
               "Those ends are one standard error away. Student's t for the level is missing."),
         Wrong("around-the-median", around_the_median,
               "That is the median of the differences. Asked is their mean."),
+        Wrong("below-is-unclear", below_is_unclear,
+              "An interval that lies below 0 as a whole was called unclear. It decides as much as "
+              "one above 0."),
+        Wrong("relative", relative,
+              "The differences are shares of the baseline's scores. Asked are differences: variant "
+              "less baseline."),
         Wrong("ends-from-zero", ends_from_zero,
               "The ends lie around 0. They belong around the mean difference."),
         Wrong("higher-always-better", higher_always_better,

@@ -6,6 +6,8 @@ from autograde.kinds import Fact, Reason, Write
 
 FREE = ("dropout", "smoothing", "longer", "filters")
 """Changes of `course.analysis.study.CHANGES` that the notebook does not study itself."""
+HELPS = ("smoothing", "filters")
+"""Those of them that helped with every seed tried; if all came out worse, the sign is turned."""
 LEAST = 6
 """Seeds: with fewer, Student's t widens the interval by more than a third against 1.96."""
 IMAGE = 100 / 1438
@@ -50,6 +52,11 @@ def in_images(facts):
             )
     if len(set(found)) == 1:
         return "All differences are equal: did both runs of a pair get the same settings?"
+    if facts["change"] in HELPS and max(found) < 0:
+        return (
+            f"All are negative, and {facts['change']} helped with every seed tried here. Are they "
+            "variant less baseline?"
+        )
     if max(map(abs, found)) > 100:
         return "A difference of more than 100 points came; accuracies run from 0 to 100."
     return ""
