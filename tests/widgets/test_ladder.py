@@ -55,6 +55,8 @@ def test_each_shape_is_that_of_a_curve_computed_by_hand():
 
 
 def test_a_climb_shows_no_more_than_it_has_reached_and_hides_the_name():
+    lowest = Settings(rung=1)
+    assert "Case 1: 1 rung passed" in says(lowest, frame(lowest))
     low = frame(Settings(bug="B08", rung=2))
     assert low["stopped"] is None and low["cause"] == "" and low["climbed"] == 2
     assert [one["state"] for one in low["rungs"]] == ["passed"] * 2 + ["not climbed"] * 5

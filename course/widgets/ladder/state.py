@@ -102,7 +102,7 @@ def says(settings: Settings, frame: dict[str, Any]) -> str:
     """Where the climb stands, and what the batch's curve does."""
     case = f"Case {CASES.index(settings.bug) + 1}{', fixed' if settings.fixed else ''}"
     batch = frame["batches"]["fixed" if settings.fixed else "broken"]
-    stands = f"{frame['climbed']} rungs passed"
+    stands = f"{frame['climbed']} rung{'' if frame['climbed'] == 1 else 's'} passed"
     if frame["stopped"]:
         stands = f"stopped at rung {frame['stopped']}, {TITLES[frame['stopped'] - 1]}"
     return (

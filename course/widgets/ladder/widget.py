@@ -25,5 +25,5 @@ class DebugLadder(CourseWidget):
         "and the curve; then name it, and fix it.",
         "Most cases stop at rung 3, and each curve has its shape: no change, a plateau, a slow "
         "fall. Case 2 learns its batch because that holds one class. Case 12 passes all seven "
-        "rungs, and only its curve is late.",
+        "rungs; only its curve falls late.",
     )

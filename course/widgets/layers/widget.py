@@ -23,8 +23,8 @@ class FiveLayers(CourseWidget):
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     player, pace = "at", 400
     tries = (
-        "Tick all five: the runs are one. Then untick one layer at a time, and guess first at "
-        "which update the losses part.",
+        "Tick all five: both runs have the same bits. Then untick one layer at a time, and guess "
+        "first at which update the losses part.",
         "A lost seed shows at update 1, a weight decay at update 2, a corrected label when its "
         "image is drawn. A tidied line or another kernel changes last bits only, and the curves "
         "look the same.",
