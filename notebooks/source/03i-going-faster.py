@@ -667,8 +667,7 @@ def first_words(call):
 model, criterion = small(), nn.CrossEntropyLoss()
 print(first_words(lambda: torch.optim.Adam([])))
 other = torch.optim.Adam(small().parameters())
-trainer = Trainer(model, criterion, other)
-print(first_words(lambda: trainer.fit([(some, labels)], epochs=1)))
+print(first_words(lambda: Trainer(model, criterion, other)))
 
 # %% [markdown]
 # The last one is the quiet kind: an optimizer full of *other* weights, which `step()` would move without a word.
