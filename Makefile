@@ -43,6 +43,9 @@ notebooks: setup ## notebooks/*.ipynb from notebooks/source/*.py; runs them all 
 	$(BIN)/python -m autograde.authoring
 	$(BIN)/python -m autograde.run_through
 
+book: setup ## The whole course as an offline site, into build/book/
+	$(BIN)/python -m book
+
 readme: setup ## The tables of README and docs/, made by the commands
 	$(BIN)/python tools/readme.py
 	$(BIN)/python tools/road.py
@@ -64,4 +67,4 @@ lock: ## Compile requirements.lock and environment.yml again from pyproject.toml
 clean: ## Remove what was made (not .venv)
 	rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info
 
-.PHONY: help setup demo test thorough lab notebooks readme bench gpu lint lock clean
+.PHONY: help setup demo test thorough lab notebooks book readme bench gpu lint lock clean

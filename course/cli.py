@@ -210,6 +210,29 @@ def lab(
     raise typer.Exit(open_lab(folder, browser=browser, port=port))
 
 
+@app.command()
+def book(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Where to; a book there is replaced. None: build/book.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Run this notebook alone, e.g. 03a; may be repeated.")
+    ] = None,
+) -> None:
+    """Make the book: the whole course as pages that need no network and no kernel."""
+    import os
+    import subprocess
+
+    clone = Path(__file__).resolve().parents[1]
+    if not (clone / "book" / "__main__.py").is_file():
+        raise ValueError("the book is made in a clone of the repository; this is an installation.")
+    words = [sys.executable, "-m", "book", str((folder or Path("build/book")).absolute())]
+    words += [word for name in only or () for word in ("--only", name)]
+    path = os.pathsep.join(filter(None, (str(clone), os.environ.get("PYTHONPATH", ""))))
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path})
+    raise typer.Exit(done.returncode)
+
+
 def one_way_to_show(id: str | None, command: str, *, markdown: bool, **ways: bool) -> None:
     """Refuse options that would silently win over each other.
 

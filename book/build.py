@@ -1,0 +1,193 @@
+"""From what ran to a folder of pages: `python -m book`.
+
+evidence -> Markdown -> Sphinx -> links followed -> put in place, whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from book.evidence import ROOT, all_jobs, digest, gather
+from book.links import check_links
+from book.pages.api import api_pages
+from book.pages.evidence import Evidence
+from book.pages.exercises import exercise_pages
+from book.pages.figures import figures_of
+from book.pages.front import about_page, index, trees
+from book.pages.ids import id_index, id_pages
+from book.pages.lists import list_pages
+from book.pages.notebooks import Shown
+from book.pages.parts import part_index, part_pages
+from book.widget_pages import framed
+from course.released import released
+
+WORK = ROOT / "build" / "book-work"
+SITE = Path(__file__).with_name("site")
+RESTS_ON = ("book", "course", "autograde", "notebooks", "requirements.lock")
+"""What a book is made of; where nothing of it changed, nothing is built."""
+
+
+class BookError(RuntimeError):
+    """The book cannot be made; the message says of which page and why."""
+
+
+def build(
+    target: Path,
+    *,
+    only: Iterable[str] | None = None,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Make the book.
+
+    Args:
+        target: The folder to make; what lies there is replaced once the new book is whole.
+        only: Run these notebooks alone; the others are shown without outputs. None: all.
+        say: Told what is done.
+
+    Returns:
+        The first page.
+
+    Raises:
+        EvidenceError: A cell, a number, a claim or a widget failed.
+        BookError: Sphinx warned, a link is broken, or `target` holds something else than a book.
+    """
+    target = target.absolute()
+    check_target(target)
+    only = None if only is None else check_names(only)
+    stamp = digest((*RESTS_ON,)) + ("" if only is None else "-" + "-".join(sorted(only)))
+    marker = target / ".made-from"
+    if marker.exists() and marker.read_text("utf-8") == stamp:
+        say("nothing has changed since this book was made")
+        return target / "index.html"
+    found = gather(all_jobs(only), say)
+    work = WORK / ("whole" if only is None else "part")
+    about = about_now()
+    write_all(work / "source", Evidence.read(found), about)
+    say("making pages")
+    sphinx(work)
+    count = check_links(work / "html")
+    say(f"{count} links lead somewhere")
+    (work / "html" / ".made-from").write_text(stamp, "utf-8")
+    put_in_place(work / "html", target)
+    return target / "index.html"
+
+
+def check_target(target: Path) -> None:
+    """A folder that is not a book is not replaced.
+
+    Raises:
+        BookError: It holds something else, or is a file.
+    """
+    if target.is_file():
+        raise BookError(f"{target} is a file. Name a folder, e.g. build/book.")
+    if target.exists() and any(target.iterdir()) and not (target / ".made-from").exists():
+        raise BookError(f"{target} holds something that is not a book. Name another folder.")
+
+
+def check_names(only: Iterable[str]) -> list[str]:
+    """Names of notebooks, given whole or by their first letters, e.g. `01a`.
+
+    Raises:
+        BookError: There is no such notebook.
+    """
+    names = []
+    for wanted in only:
+        found = [name for name in released() if wanted in (name, name.partition("-")[0])]
+        if not found:
+            raise BookError(f"No notebook '{wanted}'; there are {', '.join(released())}.")
+        names += found
+    return names
+
+
+def about_now() -> dict[str, str]:
+    """Versions, date and commit, as every page shows them."""
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    head = subprocess.run(git, capture_output=True, text=True)
+    return {
+        "torch": version("torch"),
+        "Python": platform.python_version(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": head.stdout.strip() or "unknown",
+    }
+
+
+def write_all(source: Path, evidence: Evidence, about: dict[str, str]) -> None:
+    """Write everything that Sphinx reads; files that did not change keep their time."""
+    wanted = {"about.json": json.dumps(about)}
+    for path in SITE.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            wanted[path.relative_to(SITE).as_posix()] = path.read_text("utf-8")
+    for name, path in evidence.widgets.items():
+        wanted[f"_static/widgets/{name}.html"] = framed(path.read_text("utf-8"))
+    wanted |= dict(pages(evidence, about))
+    for file, text in wanted.items():
+        write_if_new(source / file, text)
+    for path in source.rglob("*"):
+        if path.is_file() and path.relative_to(source).as_posix() not in wanted:
+            path.unlink()
+
+
+def pages(evidence: Evidence, about: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """(file, text) of every page."""
+    import nbformat
+
+    shown = {name: Shown.read(name, evidence.notebooks.get(name)) for name in released()}
+    figures = {name: figures_of(name, one.notebook) for name, one in shown.items()}
+    yield "index.md", index(evidence)
+    yield "about.md", about_page(about)
+    yield "parts/index.md", part_index()
+    yield "id/index.md", id_index()
+    yield from trees().items()
+    yield from part_pages(evidence, figures)
+    yield from exercise_pages(shown)
+    yield from list_pages(evidence)
+    yield from id_pages(evidence)
+    yield from api_pages()
+    for name, one in shown.items():
+        yield f"notebooks/{name}.ipynb", nbformat.writes(one.notebook)
+
+
+def write_if_new(path: Path, text: str) -> None:
+    """Write a file unless it says so already."""
+    if not path.exists() or path.read_text("utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+def sphinx(work: Path) -> None:
+    """Make HTML of the sources, from scratch; any warning fails.
+
+    Raises:
+        BookError: What Sphinx said.
+    """
+    for folder in ("html", "doctrees"):  # what an earlier book left would be linked to
+        shutil.rmtree(work / folder, ignore_errors=True)
+    words = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
+    words += ["-j", str(os.cpu_count() or 1), "-d", str(work / "doctrees")]
+    words += [str(work / "source"), str(work / "html")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise BookError(f"Sphinx: {(done.stderr or done.stdout).strip()[-4000:]}")
+
+
+def put_in_place(made: Path, target: Path) -> None:
+    """Copy the whole to a folder beside, then exchange the two."""
+    fresh, old = (target.with_name(f".{target.name}-{word}") for word in ("new", "old"))
+    for folder in (fresh, old):
+        shutil.rmtree(folder, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(made, fresh, ignore=shutil.ignore_patterns("*.map", ".buildinfo", "_sources"))
+    if target.exists():
+        target.rename(old)
+    fresh.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

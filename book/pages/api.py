@@ -1,0 +1,67 @@
+"""The reference: a page for every module of `course` and `autograde`, from its docstrings."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from book.evidence import ROOT
+
+PACKAGES = ("course", "autograde")
+LEFT_OUT = ("autograde/bank/", "autograde/skeletons/", "autograde/classroom/example/")
+"""The answers of exercises and their skeletons: nothing that anyone imports."""
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """(dotted name, file) of every module, packages first."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            shown = path.relative_to(ROOT).as_posix()
+            if shown.startswith(LEFT_OUT) and not shown.endswith("bank/__init__.py"):
+                continue
+            if path.stem == "__main__":
+                continue
+            yield shown.removesuffix(".py").removesuffix("/__init__").replace("/", "."), path
+
+
+def api_pages() -> Iterator[tuple[str, str]]:
+    """(file, reStructuredText) of each module, and the two lists of them."""
+    listed: dict[str, list[tuple[str, str]]] = {}
+    for name, path in modules():
+        line = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
+        listed.setdefault(_room(name), []).append((name, line))
+        yield f"api/{name}.rst", _page(name, path)
+    yield "api/index.rst", _index(listed)
+
+
+def _room(name: str) -> str:
+    """`course.engine.step` is in the room `course.engine`, `course.cli` in `course`."""
+    names = name.split(".")
+    inside = (ROOT / names[0] / names[1]).is_dir() if len(names) > 1 else False
+    return ".".join(names[: 2 if inside else 1])
+
+
+def _page(name: str, path: Path) -> str:
+    """A module's page; what a package only hands on is on the page of where it is written."""
+    lines = [f".. automodule:: {name}", "   :members:", "   :member-order: bysource"]
+    if path.stem == "__init__":
+        inside = sorted(other.stem for other in path.parent.iterdir() if other != path)
+        lines += ["   :ignore-module-all:", f"   :exclude-members: {', '.join(inside)}"]
+    file = path.relative_to(ROOT).as_posix()
+    return "\n".join([":orphan:", "", name, "=" * len(name), "", f"``{file}``", "", *lines, ""])
+
+
+def _index(listed: dict[str, list[tuple[str, str]]]) -> str:
+    lines = ["Reference", "=========", ""]
+    for room, inside in listed.items():
+        lines += [room, "-" * len(room), ""]
+        for name, line in inside:
+            lines += [f"* :doc:`/api/{name}`: {_plain(line)}"]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _plain(line: str) -> str:
+    """A line in which nothing is markup."""
+    return "".join(f"\\{letter}" if letter in "\\*|_" else letter for letter in line)

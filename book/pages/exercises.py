@@ -1,0 +1,86 @@
+"""The exercises of a notebook: statement, kind, minutes, points, hints; no solutions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+from autograde.bank import catalogue, load
+from book.pages.notebooks import Shown
+from book.pages.text import folded, id_link, linked_words, markdown, page, raw
+from book.parts import Part, parts
+from book.slugs import slug
+
+DOTS = {1: "●○○", 2: "●●○", 3: "●●●"}
+LEVELS = {1: "easy", 2: "medium", 3: "hard"}
+KINDS = {
+    "function": "a function",
+    "class": "a class",
+    "fix": "a given loop, fixed",
+    "number": "numbers",
+    "choice": "one of several",
+    "choices": "all that apply",
+    "order": "an order",
+    "tune": "settings",
+    "write": "a text",
+}
+
+
+def exercises_of(key: str) -> list[Any]:
+    """The exercises whose id begins with a part's letters, as the bank has them."""
+    return [load(id_) for id_ in catalogue() if id_.partition(".")[0] == key]
+
+
+def row_of(exercise: Any) -> tuple[str, ...]:
+    """One exercise as cells of a table."""
+    key = exercise.id.partition(".")[0]
+    link = f'<a href="../exercises/{key}.html#{slug(exercise.id)}">{escape(exercise.title)}</a>'
+    return (
+        f"{link} <code>{exercise.id}</code>",
+        KINDS[exercise.kind],
+        _dots(exercise.difficulty),
+        str(exercise.minutes),
+        f"{exercise.points:g}",
+    )
+
+
+def _dots(difficulty: int) -> str:
+    return f'<span role="img" aria-label="{LEVELS[difficulty]}">{DOTS[difficulty]}</span>'
+
+
+def exercise_pages(notebooks: dict[str, Shown]) -> Iterator[tuple[str, str]]:
+    """(file, Markdown) of the exercises of each notebook.
+
+    Args:
+        notebooks: By name, as they are shown.
+    """
+    for part in parts():
+        if part.notebook:
+            found = sorted(exercises_of(part.key), key=notebooks[part.notebook].place)
+            blocks = [_exercise(exercise, part, notebooks[part.notebook]) for exercise in found]
+            yield f"exercises/{part.key}.md", page(f"Exercises of {part.number}", *blocks)
+
+
+def _exercise(exercise: Any, part: Part, notebook: Shown) -> str:
+    ledger = ", ".join(map(id_link, exercise.ledger))
+    about = (
+        f'<p class="about" id="{slug(exercise.id)}"><code>{exercise.id}</code> · asks for '
+        f"{KINDS[exercise.kind]} · {_dots(exercise.difficulty)} · {exercise.minutes} min · "
+        f"{exercise.points:g} points · {ledger}</p>"
+    )
+    hints = "".join(f"<li>{linked_words(escape(text))}</li>" for text in exercise.hints)
+    place = f"../notebooks/{part.notebook}.html#{notebook.section_of(exercise.id)}"
+    tail = f'{folded("Hints", f"<ol>{hints}</ol>")}<p><a href="{place}">In the notebook</a></p>'
+    paid = "".join(
+        f"<li>{escape(kept.title)} ({kept.points:g})</li>"
+        for kept in getattr(exercise, "parts", ())
+        if not kept.hidden
+    )
+    paid = f"<p>Paid one by one:</p><ul>{paid}</ul>" if paid else ""
+    body = notebook.statement(exercise.id)
+    return f"## {_title(exercise)}\n\n{raw(about)}\n{body}\n{raw(paid + tail)}"
+
+
+def _title(exercise: Any) -> str:
+    return markdown(exercise.title[0].upper() + exercise.title[1:])

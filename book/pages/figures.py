@@ -1,0 +1,39 @@
+"""The pictures that a run of a notebook left, with where they stand."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html import escape
+
+from nbformat import NotebookNode
+
+from book.slugs import slug
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One picture."""
+
+    notebook: str
+    under: str
+    """The heading above it."""
+    section: str
+    """The heading's address on the notebook's page."""
+    html: str
+
+
+def figures_of(name: str, notebook: NotebookNode) -> list[Figure]:
+    """The pictures of a notebook in their order; drawn as SVG, else as PNG."""
+    found: list[Figure] = []
+    heading = name
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            heads = re.findall(r"^#{1,3} (.+)$", cell.source, re.MULTILINE)
+            heading = heads[-1] if heads else heading
+            continue
+        for output in cell.get("outputs", ()):
+            html = output.get("data", {}).get("text/html", "")
+            if "<svg" in html and 'role="img"' in html:
+                found.append(Figure(name, escape(heading), slug(heading), html))
+    return found

@@ -1,0 +1,90 @@
+"""The first page, and the page about the book."""
+
+from __future__ import annotations
+
+from html import escape
+
+from book.pages.evidence import Evidence
+from book.pages.lists import series_names
+from book.pages.text import command, page, paragraph, raw
+from book.parts import ids_of, parts
+from course.ledger import rows
+from course.released import released
+
+TREE = """```{{toctree}}
+:hidden:
+:caption: {caption}
+
+{entries}
+```
+"""
+
+
+def index(evidence: Evidence) -> str:
+    """The cover: what this is, the parts, where else to go."""
+    cards = "".join(
+        f'<li><a href="parts/{part.key}.html"><b>{part.number}</b> {escape(part.title)}</a>'
+        f"<span>{_holds(ids_of(part))}</span></li>"
+        for part in parts()
+    )
+    said = (
+        "Every number of the lecture recomputed, every claim tried, every simulation alive, every "
+        f"bug beside its healthy run: {len(evidence.worked)} numbers, {len(evidence.claims)} "
+        f"claims, {len(evidence.bugs)} bugs, {len(evidence.widgets)} simulations. "
+        "All of it ran just before this page was made, and everything works without a network."
+    )
+    where = (
+        '<p>In a hurry: <a href="verdicts.html">where we found something else than the lecture '
+        'says</a>. Looking for a number: <a href="id/index.html">every id</a>, or search.</p>'
+    )
+    tree = TREE.format(
+        caption="The book",
+        entries="\n".join(
+            ("parts/index", "verdicts", "numbers", "claims", "bugs", "widgets/index",
+             "exercises/index", "notebooks/index", "id/index", "sources/index", "api/index",
+             "about")
+        ),
+    )  # fmt: skip
+    body = raw(f"<p class='lead'>{escape(said)}</p>{where}<ol class='parts'>{cards}</ol>")
+    return page("Training deep networks in practice", body, tree)
+
+
+def _holds(ids: list[str]) -> str:
+    counts = {"N": "numbers", "F": "claims", "B": "bugs", "X": "exercises of the sources"}
+    found = [(sum(id_[0] == letter for id_ in ids), name) for letter, name in counts.items()]
+    return ", ".join(f"{count} {name}" for count, name in found if count)
+
+
+def about_page(about: dict[str, str]) -> str:
+    """How the book was made, and how to make it again."""
+    rows_ = "".join(f"<li>{escape(name)}: {escape(value)}</li>" for name, value in about.items())
+    ids = (
+        f"An id, e.g. N19, names one thing that the sources teach: {series_names()}. There are "
+        f"{len(rows())}, and each has a page of its own, at id/N19.html."
+    )
+    keys = (
+        "Press / or Ctrl+K to search, Tab to walk through links and simulations; the switch at "
+        "the top changes between light and dark. A printed page is light and opens what is folded."
+    )
+    return page(
+        "About this book",
+        raw(f"<ul>{rows_}</ul>{paragraph(ids, up='')}{paragraph(keys)}"),
+        "## Make it again\n\n" + raw(command("make book")),
+    )
+
+
+def trees() -> dict[str, str]:
+    """Lists that are only a table of contents: exercises, notebooks, sources."""
+    shown = [part for part in parts() if part.notebook]
+    lists = {
+        "exercises/index.md": ("Exercises", [f"/exercises/{part.key}" for part in shown]),
+        "notebooks/index.md": ("Notebooks", [f"/notebooks/{name}" for name in released()]),
+        "sources/index.md": (
+            "By source",
+            [f"/sources/{name}" for name in ("lecture", "module", "chapter", "essay")],
+        ),
+    }
+    return {
+        file: page(title, "\n".join(["```{toctree}", ":maxdepth: 1", "", *entries, "```", ""]))
+        for file, (title, entries) in lists.items()
+    }

@@ -1,0 +1,131 @@
+"""A notebook as it is shown: outputs of a run, no solutions, widgets alive."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from book.pages.text import frame, linked, raw
+from book.slugs import slug
+from course.released import released
+from course.widgets import catalogue
+
+LIVE = "application/vnd.jupyter.widget-view+json"
+CODE_LINK = re.compile(r"\]\(\.\./((?:course|autograde)/[\w/]+)\.py\)")
+"""A link to a file of code, as a notebook in a clone has it."""
+
+
+@dataclass
+class Shown:
+    """A notebook, ready for its page."""
+
+    name: str
+    notebook: NotebookNode
+
+    @classmethod
+    def read(cls, name: str, ran: Path | None) -> Shown:
+        """The run's notebook, or the released one where it was not run."""
+        notebook = nbformat.read(ran or released()[name], as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs = [_for_a_page(output) for output in cell.outputs]
+            else:
+                cell.source = CODE_LINK.sub(_to_reference, cell.source)
+            cell.metadata.pop("execution", None)
+        if ran is None:
+            notebook.cells.insert(1, note_not_run(name))
+        return cls(name, notebook)
+
+    def cells_of(self, id_: str) -> list[NotebookNode]:
+        """The cells of an exercise, from its head to before its check."""
+        cells = self.notebook.cells
+        start = self.place_of(id_)
+        if start is None:
+            return []
+        end = start + 1
+        while end < len(cells) and not _is_check(cells[end]) and not _is_heading(cells[end]):
+            end += 1
+        return cells[start:end]
+
+    def place_of(self, id_: str) -> int | None:
+        """The number of the cell that is the exercise's head."""
+        head = re.compile(rf"\*\*Exercise {re.escape(id_)}\b(?![.-])")
+        places = (i for i, cell in enumerate(self.notebook.cells) if head.search(cell.source))
+        return next(places, None)
+
+    def place(self, exercise: object) -> int:
+        """For sorting exercises as the notebook has them."""
+        return self.place_of(exercise.id) or 0
+
+    def section_of(self, id_: str) -> str:
+        """The address of the heading above an exercise."""
+        above = self.notebook.cells[: (self.place_of(id_) or 0) + 1]
+        heads = [head for cell in above if cell.cell_type == "markdown" for head in _heads(cell)]
+        return slug(heads[-1]) if heads else ""
+
+    def statement(self, id_: str) -> str:
+        """What the exercise asks, as Markdown: its cells, and what `ask` showed."""
+        return "\n\n".join(_as_markdown(self.cells_of(id_)))
+
+
+def _as_markdown(cells: list[NotebookNode]) -> Iterator[str]:
+    for place, cell in enumerate(cells):
+        if cell.cell_type == "markdown":
+            yield "" if place == 0 and cell.source.count("\n") < 2 else _below_head(cell.source)
+        elif shown := [output.data["text/html"] for output in cell.outputs
+                       if "text/html" in output.get("data", {})]:  # fmt: skip
+            yield raw(linked("".join(shown)))
+        else:
+            yield f"```python\n{cell.source}\n```"
+
+
+def _below_head(source: str) -> str:
+    """Without the two lines that the page says itself."""
+    lines = source.split("\n")
+    return "\n".join(lines[2:] if lines[0].startswith("**Exercise") else lines)
+
+
+def _heads(cell: NotebookNode) -> list[str]:
+    return re.findall(r"^#{1,3} (.+)$", cell.source, re.MULTILINE)
+
+
+def _is_heading(cell: NotebookNode) -> bool:
+    return cell.cell_type == "markdown" and bool(_heads(cell))
+
+
+def _is_check(cell: NotebookNode) -> bool:
+    return cell.cell_type == "code" and cell.source.lstrip().startswith("check(")
+
+
+def _to_reference(found: re.Match[str]) -> str:
+    """The same link, to the module's page."""
+    module = found[1].removesuffix("/__init__").replace("/", ".")
+    return f"](/api/{module}.rst)"
+
+
+def _for_a_page(output: NotebookNode) -> NotebookNode:
+    """Ids in tables lead to their pages; a widget of ours is its page in a frame.
+
+    Of any other widget the picture or the text is left.
+    """
+    data = output.get("data", {})
+    if "text/html" in data:
+        data["text/html"] = linked(data["text/html"])
+    if LIVE in data:
+        del data[LIVE]
+        said = data.get("text/plain", "")
+        for entry in catalogue().values():
+            if said.startswith(f"{entry.title}:"):
+                data["text/html"] = frame(entry.id, entry.title)
+    return output
+
+
+def note_not_run(name: str) -> NotebookNode:
+    """What stands above a notebook that was not run."""
+    text = f"*{name} was not run for this book: it is shown without outputs.*"
+    return nbformat.v4.new_markdown_cell(text, id="not-run")

@@ -1,0 +1,137 @@
+"""Small pieces that all pages are made of: HTML in Markdown, links from ids, tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from html import escape
+
+from course.ledger import rows
+from course.ledger.homes import ID, named
+from course.pages import TONES
+
+TAG = re.compile(r"(<[^>]*>)")
+CLOSED = ("a", "code", "pre", "svg", "script", "style", "h1", "summary")
+"""Inside these an id stays plain text: a link there would be hidden, or lead to itself."""
+
+
+def raw(html: str) -> str:
+    """HTML that stands in a Markdown page as it is."""
+    return f"`````{{raw}} html\n{html}\n`````\n"
+
+
+def id_link(id_: str, up: str = "../") -> str:
+    """An id as a link to its page, from a page that lies `up` from the top."""
+    return f'<a class="ledger-id" href="{up}id/{id_}.html">{id_}</a>'
+
+
+@cache
+def known() -> frozenset[str]:
+    """The ids that have a page."""
+    return frozenset(rows())
+
+
+def linked_words(text: str, up: str = "../", itself: str = "") -> str:
+    """Plain HTML text, no tags in it, in which every known id is a link.
+
+    >>> linked_words("see N19 & F27-F28")[:47]
+    'see <a class="ledger-id" href="../id/N19.html">'
+    """
+
+    def link(found: re.Match[str]) -> str:
+        ids = named(found[0])
+        ends = [ids[0], ids[-1]] if len(ids) > 1 else ids
+        if not set(ends) <= known() or itself in ends:
+            return found[0]
+        return "–".join(id_link(id_, up) for id_ in ends)
+
+    return ID.sub(link, text)
+
+
+def linked(html: str, up: str = "../", itself: str = "") -> str:
+    """HTML in which every known id outside links and code leads to its page.
+
+    Args:
+        html: With tags.
+        up: From the page to the top of the book.
+        itself: The id whose page it is; it is not linked.
+    """
+    out: list[str] = []
+    inside: list[str] = []
+    for piece in TAG.split(html):
+        if piece.startswith("<"):
+            name = piece.strip("</> ").split()[0].lower() if piece.strip("</> ") else ""
+            if name in CLOSED:
+                if piece.startswith("</"):
+                    inside = inside[:-1]
+                elif not piece.endswith("/>"):
+                    inside.append(name)
+            out.append(piece)
+        else:
+            out.append(piece if inside else linked_words(piece, up, itself))
+    return "".join(out)
+
+
+def paragraph(text: str, up: str = "../", itself: str = "") -> str:
+    """Plain text as a paragraph, its ids linked."""
+    return f"<p>{linked_words(escape(text), up, itself)}</p>"
+
+
+def command(words: str) -> str:
+    """What to type in a terminal."""
+    return f'<pre class="command"><code>{escape(words)}</code></pre>'
+
+
+def badge(verdict: str) -> str:
+    """A verdict in word and colour."""
+    tone = TONES.get(verdict, "open")
+    return f'<span class="verdict {tone}">{escape(verdict)}</span>'
+
+
+def folded(summary: str, html: str) -> str:
+    """HTML behind a line that opens it."""
+    return f"<details><summary>{summary}</summary>{html}</details>"
+
+
+def table(heads: Sequence[str], body: Iterable[Sequence[str]], name: str) -> str:
+    """A table of HTML cells that scrolls by itself where the page is too narrow.
+
+    Args:
+        heads: Of the columns, plain text.
+        body: Rows of HTML.
+        name: Of the table, for screen readers.
+    """
+    head = "".join(f"<th scope='col'>{escape(text)}</th>" for text in heads)
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
+    return (
+        f"<div class='wide' tabindex='0' role='region' aria-label='{escape(name, quote=True)}'>"
+        f"<table class='table'><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
+def frame(widget: str, title: str, up: str = "../") -> str:
+    """A widget inside a page, alive."""
+    source = f"{up}_static/widgets/{widget}.html"
+    return (
+        f'<iframe class="widget" src="{source}" title="{escape(title, quote=True)}" '
+        f'loading="lazy"></iframe><p class="alone"><a href="{source}">on a page of its own</a></p>'
+    )
+
+
+def page(title: str, *blocks: str, orphan: bool = False, description: str = "") -> str:
+    """A Markdown page: front matter, title, blocks."""
+    front = ["orphan: true"] if orphan else []
+    if description:
+        front += ["myst:", "  html_meta:", f"    description: {_quoted(description)}"]
+    head = "\n".join(["---", *front, "---", ""]) if front else ""
+    return f"{head}# {markdown(title)}\n\n" + "\n".join(blocks) + "\n"
+
+
+def markdown(text: str) -> str:
+    """Plain text for a Markdown title: nothing in it is markup."""
+    return re.sub(r"([\\`*_{}\[\]<>$#|~])", r"\\\1", text)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
