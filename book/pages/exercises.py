@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from typing import Any
 
 from autograde.bank import catalogue, load
 from book.pages.notebooks import Shown
-from book.pages.text import folded, id_link, linked_words, markdown, page, raw
+from book.pages.text import counted, folded, id_link, markdown, page, prose, raw
 from book.parts import Part, parts
 from book.slugs import slug
 
@@ -35,7 +34,7 @@ def exercises_of(key: str) -> list[Any]:
 def row_of(exercise: Any) -> tuple[str, ...]:
     """One exercise as cells of a table."""
     key = exercise.id.partition(".")[0]
-    link = f'<a href="../exercises/{key}.html#{slug(exercise.id)}">{escape(exercise.title)}</a>'
+    link = f'<a href="../exercises/{key}.html#{slug(exercise.id)}">{_plain(exercise.title)}</a>'
     return (
         f"{link} <code>{exercise.id}</code>",
         KINDS[exercise.kind],
@@ -67,13 +66,13 @@ def _exercise(exercise: Any, part: Part, notebook: Shown) -> str:
     about = (
         f'<p class="about" id="{slug(exercise.id)}"><code>{exercise.id}</code> · asks for '
         f"{KINDS[exercise.kind]} · {_dots(exercise.difficulty)} · {exercise.minutes} min · "
-        f"{exercise.points:g} points · {ledger}</p>"
+        f"{counted(exercise.points, 'point')} · {ledger}</p>"
     )
-    hints = "".join(f"<li>{linked_words(escape(text))}</li>" for text in exercise.hints)
+    hints = "".join(f"<li>{prose(text)}</li>" for text in exercise.hints)
     place = f"../notebooks/{part.notebook}.html#{notebook.section_of(exercise.id)}"
     tail = f'{folded("Hints", f"<ol>{hints}</ol>")}<p><a href="{place}">In the notebook</a></p>'
     paid = "".join(
-        f"<li>{escape(kept.title)} ({kept.points:g})</li>"
+        f"<li>{prose(kept.title)} ({kept.points:g})</li>"
         for kept in getattr(exercise, "parts", ())
         if not kept.hidden
     )
@@ -82,5 +81,10 @@ def _exercise(exercise: Any, part: Part, notebook: Shown) -> str:
     return f"## {_title(exercise)}\n\n{raw(about)}\n{body}\n{raw(paid + tail)}"
 
 
+def _plain(title: str) -> str:
+    """A title without the marks of code."""
+    return title.replace("`", "")
+
+
 def _title(exercise: Any) -> str:
-    return markdown(exercise.title[0].upper() + exercise.title[1:])
+    return markdown(_plain(exercise.title[0].upper() + exercise.title[1:]))

@@ -6,7 +6,7 @@ from html import escape
 
 from book.pages.evidence import Evidence
 from book.pages.lists import series_names
-from book.pages.text import command, page, paragraph, raw
+from book.pages.text import command, counted, page, paragraph, raw
 from book.parts import ids_of, parts
 from course.ledger import rows
 from course.released import released
@@ -29,8 +29,9 @@ def index(evidence: Evidence) -> str:
     )
     said = (
         "Every number of the lecture recomputed, every claim tried, every simulation alive, every "
-        f"bug beside its healthy run: {len(evidence.worked)} numbers, {len(evidence.claims)} "
-        f"claims, {len(evidence.bugs)} bugs, {len(evidence.widgets)} simulations. "
+        f"bug beside its healthy run: {counted(len(evidence.worked), 'number')}, "
+        f"{counted(len(evidence.claims), 'claim')}, {counted(len(evidence.bugs), 'bug')}, "
+        f"{counted(len(evidence.widgets), 'simulation')}. "
         "All of it ran just before this page was made, and everything works without a network."
     )
     where = (
@@ -40,19 +41,23 @@ def index(evidence: Evidence) -> str:
     tree = TREE.format(
         caption="The book",
         entries="\n".join(
-            ("parts/index", "verdicts", "numbers", "claims", "bugs", "widgets/index",
-             "exercises/index", "notebooks/index", "id/index", "sources/index", "api/index",
-             "about")
+            ("Parts <parts/index>", "Differences <verdicts>", "Numbers <numbers>",
+             "Claims <claims>", "Bugs <bugs>", "Simulations <widgets/index>",
+             "Exercises <exercises/index>", "Notebooks <notebooks/index>", "Ids <id/index>",
+             "Sources <sources/index>", "Reference <api/index>", "About <about>")
         ),
     )  # fmt: skip
     body = raw(f"<p class='lead'>{escape(said)}</p>{where}<ol class='parts'>{cards}</ol>")
     return page("Training deep networks in practice", body, tree)
 
 
+HELD = {"N": ("number",), "F": ("claim",), "B": ("bug",)}
+HELD["X"] = ("exercise of the sources", "exercises of the sources")
+
+
 def _holds(ids: list[str]) -> str:
-    counts = {"N": "numbers", "F": "claims", "B": "bugs", "X": "exercises of the sources"}
-    found = [(sum(id_[0] == letter for id_ in ids), name) for letter, name in counts.items()]
-    return ", ".join(f"{count} {name}" for count, name in found if count)
+    found = {letter: sum(id_[0] == letter for id_ in ids) for letter in HELD}
+    return ", ".join(counted(count, *HELD[letter]) for letter, count in found.items() if count)
 
 
 def about_page(about: dict[str, str]) -> str:

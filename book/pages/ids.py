@@ -10,11 +10,12 @@ from book.pages.text import (
     badge,
     command,
     frame,
+    headless,
     id_link,
     linked,
-    linked_words,
     page,
     paragraph,
+    prose,
     raw,
 )
 from book.parts import parts_of
@@ -38,9 +39,12 @@ ONE = {
 def id_pages(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """(file, Markdown) of each id, and of the list of each series."""
     for row in rows().values():
-        blocks = [raw(_head(row)), raw("".join(_found(row, evidence))), raw(_lives(row))]
+        blocks = [_head(row), "".join(_found(row, evidence)), _lives(row, evidence)]
         title = f"{row.id} · {row.line}"
-        yield f"id/{row.id}.md", page(title, *blocks, orphan=True, description=row.line)
+        yield (
+            f"id/{row.id}.md",
+            page(title, raw("".join(blocks)), orphan=True, description=row.line),
+        )
 
 
 def _head(row: Row) -> str:
@@ -63,7 +67,7 @@ def _found(row: Row, evidence: Evidence) -> Iterator[str]:
     if id_ in evidence.contradictions:
         yield contradiction(evidence.contradictions[id_])
     if id_ in evidence.bugs:
-        yield linked(evidence.bugs[id_]["html"], itself=id_)
+        yield linked(headless(evidence.bugs[id_]["html"]), itself=id_)
     for home in homes()[id_]:
         if home.kind == "widget" and home.name in evidence.widgets:
             yield frame(home.name, home.name)
@@ -76,7 +80,7 @@ def claim_found(trial: dict, itself: str = "") -> str:
         holds = paragraph(f"It holds {trial['condition']}.", itself=itself)
     return (
         f"{paragraph('The lecture says: ' + trial['says'], itself=itself)}"
-        f"<p>{badge(trial['verdict'])} {linked_words(escape(trial['decides']), itself=itself)}</p>"
+        f"<p>{badge(trial['verdict'])} {prose(trial['decides'], itself=itself)}</p>"
         f"{holds}{linked(trial['html'], itself=itself)}"
     )
 
@@ -87,13 +91,15 @@ def contradiction(row: dict) -> str:
     by = ", ".join(map(id_link, row["decided_by"])) or "a choice"
     return (
         f"<ul>{positions}</ul><p><strong>Decided by</strong> {by}</p>"
-        f"<p><strong>The course</strong> {linked_words(escape(row['uses']))}</p>"
+        f"<p><strong>The course</strong> {prose(row['uses'])}</p>"
     )
 
 
-def _lives(row: Row) -> str:
+def _lives(row: Row, evidence: Evidence) -> str:
     """Homes, parts, neighbours, and the command."""
-    lines = [f"<li>{escape(home.kind)}: {home_link(home)}</li>" for home in homes()[row.id]]
+    lines = [
+        f"<li>{escape(home.kind)}: {home_link(home, evidence)}</li>" for home in homes()[row.id]
+    ]
     lives = f"<h2>Where it lives</h2><ul>{''.join(lines)}</ul>"
     where = ", ".join(
         f'<a href="../parts/{part.key}.html">{part.number} · {escape(part.title)}</a>'
@@ -102,18 +108,18 @@ def _lives(row: Row) -> str:
     lives += f"<p>Part of the book: {where}</p>"
     if others := same_place(row.id):
         lives += f"<p>In the same place: {', '.join(map(id_link, others))}</p>"
-    again = [home.name for home in homes()[row.id] if home.name.startswith("course ")]
+    again = [home.name for home in found if home.name.startswith("course ")]
     return lives + "<h2>Run it again</h2>" + command("\n".join([*again, f"course ledger {row.id}"]))
 
 
-def home_link(home: Home) -> str:
-    """A home as a link into the book."""
+def home_link(home: Home, evidence: Evidence) -> str:
+    """A home as a link into the book; a widget that was not run has no page of its own."""
     shown = f"<code>{escape(home.name)}</code>"
     match home.kind:
         case "exercise":
             key = home.name.partition(".")[0]
             return f'<a href="../exercises/{key}.html#{slug(home.name)}">{shown}</a>'
-        case "widget" if "." not in home.name:
+        case "widget" if home.name in evidence.widgets:
             return f'<a href="../widgets/{home.name}.html">{shown}</a>'
         case "notebook":
             return f'<a href="../notebooks/{home.name}.html">{shown}</a>'

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 
 from book.pages.evidence import Evidence
-from book.pages.text import badge, frame, id_link, linked_words, page, paragraph, raw, table
+from book.pages.text import badge, counted, frame, id_link, page, paragraph, prose, raw, table
 from book.slugs import slug
 from course.ledger import SERIES, rows
 from course.ledger.rows import TEXTS
@@ -37,17 +37,18 @@ def _differences(evidence: Evidence) -> str:
         if number["verdict"] not in AGREES["worked"]
     ]
     claims = [
-        (id_link(id_, ""), linked_words(escape(trial["says"]), "", id_),
-         badge(trial["verdict"]), linked_words(escape(_why(trial)), "", id_))
+        (id_link(id_, ""), prose(trial["says"], "", id_),
+         badge(trial["verdict"]), prose(_why(trial), "", id_))
         for id_, trial in evidence.claims.items()
         if trial["verdict"] not in (*AGREES["claims"], *PENDING)
     ]  # fmt: skip
     rows_ = [
-        (id_link(id_, ""), escape(row["topic"]), linked_words(escape(row["uses"]), "", id_))
+        (id_link(id_, ""), escape(row["topic"]), prose(row["uses"], "", id_))
         for id_, row in evidence.contradictions.items()
     ]
     said = (
-        f"{len(numbers)} worked numbers, {len(claims)} claims and {len(rows_)} places where the "
+        f"{counted(len(numbers), 'worked number')}, {counted(len(claims), 'claim')} and "
+        f"{counted(len(rows_), 'place')} where the "
         "sources contradict each other. Each id leads to the steps or the evidence."
     )
     return page(
@@ -75,7 +76,8 @@ def _numbers(evidence: Evidence) -> str:
         (id_link(id_, ""), escape(rows()[id_].line), badge(number["verdict"]))
         for id_, number in evidence.worked.items()
     ]
-    said = f"{len(body)} numbers: {_tally([n['verdict'] for n in evidence.worked.values()])}."
+    tally = _tally([number["verdict"] for number in evidence.worked.values()])
+    said = f"{counted(len(body), 'number')}: {tally}."
     heads = ("id", "what is computed", "verdict")
     return page("Worked numbers", raw(paragraph(said) + table(heads, body, "Worked numbers")))
 
@@ -83,10 +85,11 @@ def _numbers(evidence: Evidence) -> str:
 def _claims(evidence: Evidence) -> str:
     body = [
         (id_link(id_, ""), escape(trial["title"]), badge(trial["verdict"]),
-         linked_words(escape(trial["decides"]), "", id_))
+         prose(trial["decides"], "", id_))
         for id_, trial in evidence.claims.items()
     ]  # fmt: skip
-    said = f"{len(body)} claims: {_tally([t['verdict'] for t in evidence.claims.values()])}."
+    tally = _tally([trial["verdict"] for trial in evidence.claims.values()])
+    said = f"{counted(len(body), 'claim')}: {tally}."
     heads = ("id", "claim", "verdict", "what decides")
     return page("Claims, tried", raw(paragraph(said) + table(heads, body, "Claims")))
 
@@ -133,7 +136,7 @@ def _sources() -> Iterator[tuple[str, str]]:
                             for id_ in places[where])  # fmt: skip
             blocks.append(f'<h2 id="{slug(where)}">{escape(where)}</h2><ul>{items}</ul>')
         title = name[0].upper() + name[1:]
-        said = paragraph(f"{len(places)} places, and what this book has on each.")
+        said = paragraph(f"{counted(len(places), 'place')}, and what this book has on each.")
         yield f"sources/{text}.md", page(title, raw(said + "".join(blocks)))
 
 

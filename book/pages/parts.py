@@ -9,7 +9,18 @@ from book.pages.evidence import Evidence
 from book.pages.exercises import exercises_of, row_of
 from book.pages.figures import Figure
 from book.pages.ids import claim_found, contradiction
-from book.pages.text import badge, folded, frame, id_link, linked, page, paragraph, raw, table
+from book.pages.text import (
+    badge,
+    folded,
+    frame,
+    headless,
+    id_link,
+    linked,
+    page,
+    paragraph,
+    raw,
+    table,
+)
 from book.parts import Part, ids_of, parts
 from course.ledger import homes, rows
 from course.ledger.rows import TEXTS
@@ -49,7 +60,7 @@ def _numbers(ids: list[str], evidence: Evidence) -> Iterator[str]:
     for id_ in (id_ for id_ in ids if id_ in evidence.worked):
         number = evidence.worked[id_]
         head = f"{id_} · {escape(rows()[id_].line)} {badge(number['verdict'])}"
-        yield folded(head, linked(number["html"], itself=id_) + _more(id_))
+        yield folded(head, linked(headless(number["html"]), itself=id_) + _more(id_))
 
 
 def _claims(ids: list[str], evidence: Evidence) -> Iterator[str]:
@@ -68,9 +79,8 @@ def _contradictions(ids: list[str], evidence: Evidence) -> Iterator[str]:
 def _bugs(ids: list[str], evidence: Evidence) -> Iterator[str]:
     for id_ in (id_ for id_ in ids if id_ in evidence.bugs):
         bug = evidence.bugs[id_]
-        yield folded(
-            f"{id_} · {escape(bug['title'])}", linked(bug["html"], itself=id_) + _more(id_)
-        )
+        shown_bug = linked(headless(bug["html"]), itself=id_)
+        yield folded(f"{id_} · {escape(bug['title'])}", shown_bug + _more(id_))
 
 
 def _more(id_: str) -> str:

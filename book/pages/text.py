@@ -73,9 +73,26 @@ def linked(html: str, up: str = "../", itself: str = "") -> str:
     return "".join(out)
 
 
+def prose(text: str, up: str = "../", itself: str = "") -> str:
+    """A sentence of ours as HTML: `code` is code, *this* is stressed, ids are links."""
+    html = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    html = re.sub(r"(?<![\w*])\*([^*\s][^*]*)\*(?![\w*])", r"<em>\1</em>", html)
+    return linked(html, up, itself)
+
+
 def paragraph(text: str, up: str = "../", itself: str = "") -> str:
-    """Plain text as a paragraph, its ids linked."""
-    return f"<p>{linked_words(escape(text), up, itself)}</p>"
+    """The same as a paragraph."""
+    return f"<p>{prose(text, up, itself)}</p>"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number with its noun: `1 claim`, `2 claims`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def headless(html: str) -> str:
+    """A table of ours without the heading that its page has already."""
+    return re.sub(r"<h4>.*?</h4>", "", html, count=1, flags=re.S)
 
 
 def command(words: str) -> str:

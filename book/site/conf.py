@@ -59,7 +59,7 @@ html_sidebars = {"id/*": [], "api/*": [], "index": []}
 html_context = {"default_mode": "auto", "made_on": ABOUT}
 html_theme_options = {
     "navbar_center": ["navbar-nav"],
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "show_prev_next": True,
     "footer_start": ["made-on"],
     "footer_end": [],

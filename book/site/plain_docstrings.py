@@ -33,8 +33,8 @@ def _escaped(line):
     pieces = line.split("`")
     pieces[::2] = [MARKUP.sub(r"\\\1", piece) for piece in pieces[::2]]
     if len(pieces) % 2 and all(pieces[1::2]):
-        pieces[1::2] = [p if NAME.fullmatch(p) else f"`{p}`" for p in pieces[1::2]]
-    return "`".join(pieces)
+        pieces[1::2] = [p if NAME.fullmatch(p) else f"`{p.strip()}`" for p in pieces[1::2]]
+    return re.sub(r"(`[^`]+`)(?=\w)", r"\1\\ ", "`".join(pieces))
 
 
 def setup(app):

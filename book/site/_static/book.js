@@ -31,3 +31,10 @@ document.addEventListener("keydown", (event) => {
   const button = document.querySelector(".search-button__button");
   if (button) { event.preventDefault(); button.click(); }
 });
+
+// What scrolls by itself can be reached by keyboard, at every width.
+const reachable = () => {
+  for (const one of document.querySelectorAll("article pre, article [style*=overflow-x]")) one.tabIndex = 0;
+};
+addEventListener("load", () => setTimeout(reachable));
+addEventListener("resize", () => setTimeout(reachable));
