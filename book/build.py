@@ -18,7 +18,7 @@ from pathlib import Path
 
 from book.evidence import ROOT, all_jobs, digest, gather
 from book.links import check_links
-from book.pages.api import api_pages
+from book.pages.api import PACKAGES, api_pages
 from book.pages.evidence import Evidence
 from book.pages.exercises import exercise_pages
 from book.pages.figures import figures_of
@@ -120,8 +120,17 @@ def about_now() -> dict[str, str]:
     }
 
 
-def write_all(source: Path, evidence: Evidence, about: dict[str, str]) -> None:
-    """Write everything that Sphinx reads; files that did not change keep their time."""
+def write_all(
+    source: Path, evidence: Evidence, about: dict[str, str], reference: tuple[str, ...] = PACKAGES
+) -> None:
+    """Write everything that Sphinx reads.
+
+    Args:
+        source: The folder to write to; files that are there from before and not wanted go.
+        evidence: What was found out.
+        about: Versions, date and commit.
+        reference: How the names begin of modules that the reference documents.
+    """
     wanted = {"about.json": json.dumps(about)}
     for path in SITE.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -129,6 +138,7 @@ def write_all(source: Path, evidence: Evidence, about: dict[str, str]) -> None:
     for name, path in evidence.widgets.items():
         wanted[f"_static/widgets/{name}.html"] = framed(path.read_text("utf-8"))
     wanted |= dict(pages(evidence, about))
+    wanted |= dict(api_pages(reference))
     for file, text in wanted.items():
         write_if_new(source / file, text)
     for path in source.rglob("*"):
@@ -151,7 +161,6 @@ def pages(evidence: Evidence, about: dict[str, str]) -> Iterator[tuple[str, str]
     yield from exercise_pages(shown)
     yield from list_pages(evidence)
     yield from id_pages(evidence)
-    yield from api_pages()
     for name, one in shown.items():
         yield f"notebooks/{name}.ipynb", nbformat.writes(one.notebook)
 

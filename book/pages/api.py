@@ -25,13 +25,17 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield shown.removesuffix(".py").removesuffix("/__init__").replace("/", "."), path
 
 
-def api_pages() -> Iterator[tuple[str, str]]:
-    """(file, reStructuredText) of each module, and the two lists of them."""
+def api_pages(whole: tuple[str, ...] = PACKAGES) -> Iterator[tuple[str, str]]:
+    """(file, reStructuredText) of each module, and the list of them.
+
+    Args:
+        whole: How the names begin of modules whose members are shown; the others have their name.
+    """
     listed: dict[str, list[tuple[str, str]]] = {}
     for name, path in modules():
         line = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
         listed.setdefault(_room(name), []).append((name, line))
-        yield f"api/{name}.rst", _page(name, path)
+        yield f"api/{name}.rst", _page(name, path, members=name.startswith(whole))
     yield "api/index.rst", _index(listed)
 
 
@@ -42,10 +46,12 @@ def _room(name: str) -> str:
     return ".".join(names[: 2 if inside else 1])
 
 
-def _page(name: str, path: Path) -> str:
+def _page(name: str, path: Path, *, members: bool) -> str:
     """A module's page; what a package only hands on is on the page of where it is written."""
     lines = [f".. automodule:: {name}", "   :members:", "   :member-order: bysource"]
-    if path.stem == "__init__":
+    if not members:
+        lines = []
+    elif path.stem == "__init__":
         inside = sorted(other.stem for other in path.parent.iterdir() if other != path)
         lines += ["   :ignore-module-all:", f"   :exclude-members: {', '.join(inside)}"]
     file = path.relative_to(ROOT).as_posix()

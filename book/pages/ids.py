@@ -97,9 +97,8 @@ def contradiction(row: dict) -> str:
 
 def _lives(row: Row, evidence: Evidence) -> str:
     """Homes, parts, neighbours, and the command."""
-    lines = [
-        f"<li>{escape(home.kind)}: {home_link(home, evidence)}</li>" for home in homes()[row.id]
-    ]
+    found = homes()[row.id]
+    lines = (f"<li>{escape(home.kind)}: {home_link(home, evidence)}</li>" for home in found)
     lives = f"<h2>Where it lives</h2><ul>{''.join(lines)}</ul>"
     where = ", ".join(
         f'<a href="../parts/{part.key}.html">{part.number} · {escape(part.title)}</a>'

@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from book.pages.text import frame, linked, raw
+from book.pages.text import frame, linked, raw, spaced
 from book.slugs import slug
 from course.released import released
 from course.widgets import catalogue
@@ -115,7 +115,7 @@ def _for_a_page(output: NotebookNode) -> NotebookNode:
     """
     data = output.get("data", {})
     if "text/html" in data:
-        data["text/html"] = linked(data["text/html"])
+        data["text/html"] = spaced(linked(data["text/html"]))
     if LIVE in data:
         del data[LIVE]
         said = data.get("text/plain", "")

@@ -16,9 +16,21 @@ CLOSED = ("a", "code", "pre", "svg", "script", "style", "h1", "summary")
 """Inside these an id stays plain text: a link there would be hidden, or lead to itself."""
 
 
+BLOCK_END = re.compile(r"</(?:td|th|tr|li|p|h[1-6]|summary|div|figcaption)>(?=\S)")
+
+
+def spaced(html: str) -> str:
+    """HTML whose words stay apart for the search, which takes the tags out and nothing in.
+
+    >>> spaced("<td>found</td><td>double</td>").split()
+    ['<td>found</td>', '<td>double</td>']
+    """
+    return BLOCK_END.sub(lambda end: end[0] + "\n", html)
+
+
 def raw(html: str) -> str:
     """HTML that stands in a Markdown page as it is."""
-    return f"`````{{raw}} html\n{html}\n`````\n"
+    return f"`````{{raw}} html\n{spaced(html)}\n`````\n"
 
 
 def id_link(id_: str, up: str = "../") -> str:

@@ -31,6 +31,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 myst_heading_slug_func = "book.slugs.slug"
 
+autodoc_inherit_docstrings = False  # torch's own are on torch's pages
 autodoc_typehints = "signature"
 autodoc_default_options = {"exclude-members": "__init__, __post_init__, __new__"}
 napoleon_google_docstring = True

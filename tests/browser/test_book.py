@@ -1,6 +1,7 @@
 """The book in a real browser, from a file and from loopback: whole, quiet, findable, readable.
 
-Its pages are all there; of what they show some numbers, a claim, a bug and two widgets were run.
+Its pages are all there; of what they show some numbers, a claim, a bug and two widgets were run,
+and of the reference the engine is written out.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def site(tmp_path_factory) -> Path:
     found = {"ceiling": folder / "ceiling.html", "arithmetic": folder / "arithmetic.html"}
     for name, path in found.items():
         path.write_text(jobs.widget(name), "utf-8")
-    write_all(folder / "source", small_evidence(found), about_now())
+    write_all(folder / "source", small_evidence(found), about_now(), ("course.engine",))
     sphinx(folder)
     return folder / "html"
 
