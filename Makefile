@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := uv==0.13.8
-TARGET ?= engine diagnose pipeline lr_finder grading journal checks
+TARGET ?= engine diagnose pipeline lr_finder grading journal checks book
 SHARED ?= -n 2 --dist loadgroup
 CLASS  ?= build/demo-class
 
