@@ -16,6 +16,8 @@ from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, 
 from course.data.collate import pad_collate
 
 DTYPES = (torch.long, torch.float32, torch.float64)
+VALUES = ("inputs", "targets", "mask", "disturbed")
+"""Fields apart from the dtypes, which cost two parts and not all of them."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -49,26 +51,24 @@ def run(function, case: Case, device: torch.device) -> Answer:
     if not isinstance(returned, (tuple, list)) or len(returned) != 3:
         kind = type(returned).__name__
         raise AnswerError(f"Return inputs, targets, mask; what came back was a {kind}.")
-    inputs, targets, mask = returned
+    wanted = {"inputs": case["sequences"][0].dtype, "targets": torch.long, "mask": torch.bool}
+    found = dict(zip(wanted, returned, strict=True))
     return {
-        "inputs": kept(_tensor, inputs, case["sequences"][0].dtype, "inputs"),
-        "targets": kept(_tensor, targets, torch.long, "targets"),
-        "mask": kept(_tensor, mask, torch.bool, "the mask"),
+        **{name: kept(_tensor, found[name], wanted[name], name) for name in wanted},
+        "dtypes": {k: str(getattr(value, "dtype", "none")) for k, value in found.items()},
         "disturbed": watch.changed(),
     }
 
 
 def _tensor(value: Any, dtype: torch.dtype, what: str) -> Tensor:
-    """A tensor of the dtype asked for.
+    """A tensor, turned into the dtype asked for: what came is looked at in another field.
 
     Raises:
         AnswerError: It is something else.
     """
     if not isinstance(value, Tensor):
         raise AnswerError(f"{what}: a {type(value).__name__} came where a tensor is expected.")
-    if value.dtype != dtype:
-        raise AnswerError(f"{what}: dtype {value.dtype} came where {dtype} is expected.")
-    return value.detach().cpu()
+    return value.detach().cpu().to(dtype)
 
 
 def reference(examples: list[tuple[Tensor, int]], pad_value: float) -> tuple[Tensor, ...]:
@@ -328,18 +328,33 @@ EXERCISE = Exercise(
     signature="collate(examples, pad_value)",
     parts=(
         Part("plain", "inputs, targets and mask", points=1),
-        Part("longer", "as long as the longest of this batch, padded with pad_value", points=0.5),
-        Part("real", "real values that are equal to pad_value", points=1),
-        Part("kinds", "longs, floats and doubles", points=0.5, cases=3),
-        Part("wide", "sequences of vectors and of matrices", points=0.5),
         Part(
-            "edges", "an empty sequence, one example, all alike", points=0.5, cases=3, hidden=True
+            "longer",
+            "as long as the longest of this batch, padded with pad_value",
+            points=0.5,
+            fields=VALUES,
+        ),
+        Part("real", "real values that are equal to pad_value", points=1, fields=VALUES),
+        Part("kinds", "longs, floats and doubles", points=0.5, cases=3),
+        Part("wide", "sequences of vectors and of matrices", points=0.5, fields=VALUES),
+        Part(
+            "edges",
+            "an empty sequence, one example, all alike",
+            points=0.5,
+            cases=3,
+            hidden=True,
+            fields=VALUES,
         ),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"inputs": "inputs", "targets": "targets", "mask": "the mask"},
+    says={
+        "inputs": "inputs",
+        "targets": "targets",
+        "mask": "the mask",
+        "dtypes": "the dtype of",
+    },
     by_hand=(pad_collate,),
     wrong=(
         *(
