@@ -8,6 +8,7 @@ from course.data.files import FileFault, ImageFileError, ImageFiles, ImageScan, 
 from course.data.lines import LineFile
 from course.data.loading import Augmented, InMemoryLoader, make_loader
 from course.data.noisy import NoisyInputs
+from course.data.retakes import Takes, takes
 from course.data.sampling import ResumableBatchSampler, WeightedBatchSampler, class_weights
 from course.data.split_check import SplitFinding, SplitReport, check_split
 from course.data.splits import group_split, random_split, stratified_split, time_split
@@ -45,6 +46,7 @@ __all__ = [
     "SplitReport",
     "StageTimes",
     "StepSpeed",
+    "Takes",
     "Waiting",
     "WeightedBatchSampler",
     "WorkerDiedError",
@@ -64,6 +66,7 @@ __all__ = [
     "random_split",
     "scan_images",
     "stratified_split",
+    "takes",
     "time_split",
     "time_stages",
     "workers_explained",

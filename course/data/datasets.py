@@ -178,6 +178,23 @@ def _mean_and_std(inputs: Tensor) -> tuple[Tensor, Tensor]:
     return inputs.mean(dims, keepdim=True), std.clamp_min(1e-6)
 
 
+def raw_images(name: str) -> tuple[Tensor, Tensor]:
+    """All images of `digits` or `fashion-mnist` as bytes: [N, H, W] and labels [N], both uint8.
+
+    Raises:
+        ValueError: Another name.
+        DataNotFoundError: Fashion-MNIST is not on this machine.
+
+    Source: Lecture 2, "Dtypes"; ledger F14.
+    """
+    if name == "digits":
+        inputs, targets = _digits()
+        return (255 * inputs[:, 0]).round().to(torch.uint8), targets.to(torch.uint8)
+    if name == "fashion-mnist":
+        return _fashion_mnist_bytes(download=False)
+    raise ValueError(f"'{name}' has no images. Known: digits, fashion-mnist.")
+
+
 def _digits() -> tuple[Tensor, Tensor]:
     from sklearn.datasets import load_digits
 
@@ -207,6 +224,12 @@ def _moons(num: int, noise: float, generator: torch.Generator) -> tuple[Tensor, 
 
 def _fashion_mnist(download: bool) -> tuple[Tensor, Tensor]:
     """The 60,000 training images; the 10,000 test images stay untouched, for a final test (B41)."""
+    images, labels = _fashion_mnist_bytes(download)
+    return images.unsqueeze(1).float() / 255, labels.long()
+
+
+def _fashion_mnist_bytes(download: bool) -> tuple[Tensor, Tensor]:
+    """The same as they lie on the disk."""
     folder = find_fashion_mnist()
     if folder is None and download:
         from torchvision.datasets import FashionMNIST
@@ -227,7 +250,7 @@ def _fashion_mnist(download: bool) -> tuple[Tensor, Tensor]:
         raise ValueError(
             f"{folder}: {len(images)} images, {len(labels)} labels; download it again."
         )
-    return images.unsqueeze(1).float() / 255, labels.long()
+    return images, labels
 
 
 def find_fashion_mnist() -> Path | None:

@@ -38,6 +38,7 @@ def climb(
     top: int = 7,
     seed: int = 0,
     steps: int = MOST_STEPS,
+    explain: bool = True,
 ) -> LadderReport:
     """Climb the seven rungs in order and stop at the first that fails, with the reason.
 
@@ -54,6 +55,7 @@ def climb(
         top: Last rung to climb.
         seed: Draws the subset.
         steps: Steps that overfitting one batch may take at most.
+        explain: Whether the doctor is asked about a rung that fails, which takes as long again.
 
     Returns:
         The rungs climbed; where one failed, the doctor's diagnosis. The set-up, its random
@@ -76,7 +78,7 @@ def climb(
     finally:
         session.kept.restore()
     failed = rungs[-1].passed is False
-    diagnosis = diagnose(session.setup) if failed else None
+    diagnosis = diagnose(session.setup) if failed and explain else None
     return LadderReport(tuple(rungs), tuple(RUNGS)[:top], diagnosis, ascent.trained)
 
 

@@ -1,0 +1,372 @@
+"""05.setup: model, loss, optimizer and loaders, looked at by the contract, the ladder, the doctor.
+
+How they are made is the student's choice. What is asked is what any sound set-up has.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, seen
+from autograde.kinds.fix import variant
+from course.data import check_batch
+from course.data.datasets import raw_images
+from course.debug import climb, diagnose
+
+KEYS = ("model", "loss_fn", "optimizer", "train_loader", "val_loader")
+MORE = ("scheduler", "schedule_per")
+"""What a set-up may have besides."""
+EPOCHS = 8
+"""For which a schedule is made; nothing here trains that long."""
+SUBSET = 0.6
+"""Share of the training images on rung 4: about sixty, as many as tell a model from chance."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Which digits, how many, and how they are cut; a contract is looked at with any sizes."""
+    return {
+        "part": part,
+        "classes": source.integer(4, 9),
+        "num": source.integer(130, 150) if part in ("ladder", "doctor") else 60,
+        "cut": [source.integer(0, 2) * (source.index > 0 or part == "contract"),
+                source.integer(1, 2)],
+        "seed": source.integer(1, 10_000),
+    }  # fmt: skip
+
+
+def digits_data(case: Case) -> dict[str, Any]:
+    """What `make_data` gives: some of the digits, cut to a height and a width, normalised."""
+    images, labels = raw_images("digits")
+    own = torch.Generator().manual_seed(case["seed"])
+    chosen = (labels < case["classes"]).nonzero().flatten()
+    chosen = chosen[torch.randperm(len(chosen), generator=own)[: case["num"]]]
+    high, wide = (8 - rows for rows in case["cut"])
+    inputs, targets = images[chosen, None, :high, :wide].float(), labels[chosen].long()
+    count = len(chosen) // 4
+    mean, std = inputs[count:].mean(), inputs[count:].std()
+    inputs = (inputs - mean) / std
+    return {"train": (inputs[count:], targets[count:]), "val": (inputs[:count], targets[:count]),
+            "mean": mean.item(), "std": std.item(), "num_classes": case["classes"]}  # fmt: skip
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """What the part looks at. Images and set-up are on the CPU; a trainer moves them."""
+    data = digits_data(case)
+    make = partial(_made, function, data, epochs=EPOCHS)
+    if case["part"] == "contract":
+        return _contract(make(case["seed"]), data)
+    if case["part"] == "seed":
+        return _seeded(make, case["seed"])
+    setup = make(case["seed"])
+    if case["part"] == "ladder":
+        return {"rungs": _rungs(setup, data)}
+    report = diagnose(_known(setup, data))
+    return {"findings": [found.id for found in report.findings if found.is_alarm]}
+
+
+def _made(function, data: dict[str, Any], seed: int, *, epochs: int) -> dict[str, Any]:
+    """The set-up.
+
+    Raises:
+        AnswerError: It is not a dictionary with the keys, or a part is of another kind.
+    """
+    setup = function(data, seed, epochs)
+    if not isinstance(setup, dict) or not set(KEYS) <= set(setup):
+        raise AnswerError(f"Return a dictionary with the keys {', '.join(KEYS)}; {seen(setup)}")
+    for key, kind in (("model", nn.Module), ("optimizer", torch.optim.Optimizer)):
+        if not isinstance(setup[key], kind):
+            got = type(setup[key]).__name__
+            raise AnswerError(f"'{key}' is a torch {kind.__name__}, and a {got} came.")
+    for key in KEYS[3:]:
+        if not isinstance(setup[key], DataLoader):
+            got = type(setup[key]).__name__
+            raise AnswerError(f"'{key}' is a DataLoader, and a {got} came.")
+    return setup
+
+
+def _known(setup: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """The set-up as ladder and doctor take it."""
+    unit = {"epoch": "epoch", "update": "batch"}[setup.get("schedule_per", "epoch")]
+    known = {key: setup[key] for key in (*KEYS, "scheduler") if setup.get(key) is not None}
+    return known | {"num_classes": data["num_classes"], "declared": {"scheduler_unit": unit}}
+
+
+def _contract(setup: dict[str, Any], data: dict[str, Any]) -> Answer:
+    """Breaches of the batches, what the model gives, and which images a pass brings."""
+    passes = {key: list(setup[key]) for key in KEYS[3:]}
+    check = partial(check_batch, num_classes=data["num_classes"], ndim=4)
+    breaches = {breach for batches in passes.values() for b in batches for breach in check(b).ids}
+    inputs, targets = passes["val_loader"][0]
+    setup["model"].eval()
+    with torch.no_grad():
+        outputs = setup["model"](inputs)
+    wanted = [len(targets), data["num_classes"]]
+    rest = len(passes["train_loader"][0][1])  # drop_last may leave out less than a batch
+    missing = {key: _missing(passes[key], data[side][0]) for key, side in
+               (("train_loader", "train"), ("val_loader", "val"))}  # fmt: skip
+    held = {id(p) for group in setup["optimizer"].param_groups for p in group["params"]}
+    return {
+        "untrained": [
+            name
+            for name, p in setup["model"].named_parameters()
+            if id(p) not in held or not p.requires_grad
+        ],
+        "breaches": sorted(breaches),
+        "outputs": "[B, C]" if list(outputs.shape) == wanted else f"{list(outputs.shape)}",
+        "train_missing": 0 if missing["train_loader"] < rest else missing["train_loader"],
+        "val_missing": missing["val_loader"],
+        "shuffled": not torch.equal(_joined(passes["train_loader"]), data["train"][0][
+            : len(_joined(passes["train_loader"]))]),
+    }  # fmt: skip
+
+
+def _joined(batches: list[Any]) -> Tensor:
+    return torch.cat([inputs for inputs, _ in batches])
+
+
+def _missing(batches: list[Any], images: Tensor) -> int:
+    """How many of the images no batch of a pass holds."""
+    got = _joined(batches)
+    if got.shape[1:] != images.shape[1:]:
+        return len(images)
+    held = {row.numpy().tobytes() for row in got.float().contiguous()}
+    return sum(row.numpy().tobytes() not in held for row in images.contiguous())
+
+
+def _seeded(make, seed: int) -> Answer:
+    """Weights and orders of two epochs, with the global generator in another state."""
+    found = []
+    for number, own in enumerate((seed, seed, seed + 1)):
+        torch.manual_seed(1000 + number)
+        setup = make(own)
+        torch.rand(number + 1)  # somebody else draws
+        orders = [_joined(list(setup["train_loader"])) for _ in range(2)]
+        weights = [p.detach().clone() for p in setup["model"].parameters()]
+        found.append((weights, orders, setup["model"]))
+    first, again, other = found
+    return {
+        "same_weights": _equal(first[0], again[0]),
+        "same_order": _equal(first[1], again[1]),
+        "other_weights": not _equal(first[0], other[0]),
+        "other_order": not _equal(first[1][:1], other[1][:1]),
+        "another_order": not _equal(first[1][:1], first[1][1:]),
+        "fresh": first[2] is not again[2],
+    }
+
+
+def _equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    return len(first) == len(second) and all(map(torch.equal, first, second))
+
+
+def _rungs(setup: dict[str, Any], data: dict[str, Any]) -> str:
+    """How far the ladder is climbed, of the four rungs below the learning-rate finder."""
+    known = _known(setup, data)
+    known.pop("scheduler", None)
+    report = climb(known, top=4, subset=SUBSET, explain=False)
+    failed = [rung for rung in report.rungs if rung.passed is False]
+    return f"it stops at rung {failed[0].number}, {failed[0].title}" if failed else "passed"
+
+
+SOUND = """
+def make_setup(data, seed, epochs):
+    from torch.utils.data import DataLoader, TensorDataset
+    torch.manual_seed(seed)
+    inputs, targets = data["train"]
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs[0].numel(), 48), nn.ReLU(),
+        nn.Linear(48, data["num_classes"]),
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    own = torch.Generator().manual_seed(seed)
+    train_set, val_set = (TensorDataset(*data[side]) for side in ("train", "val"))
+    train_loader = DataLoader(train_set, 32, shuffle=True, generator=own)
+    val_loader = DataLoader(val_set, 64)
+    loss_fn = nn.CrossEntropyLoss()
+    return dict(
+        model=model, loss_fn=loss_fn, optimizer=optimizer,
+        train_loader=train_loader, val_loader=val_loader,
+    )
+"""
+sound = partial(variant, SOUND, __file__)
+plain = sound()
+LAST = 'nn.Linear(48, data["num_classes"])'
+LOADER = "DataLoader(train_set, 32, shuffle=True, generator=own)"
+LOSS = "nn.CrossEntropyLoss()"
+RATE = "lr=0.01"
+
+
+def reference(data, seed, epochs) -> dict[str, Any]:
+    """The set-up that the wrong ones spoil."""
+    return plain(data, seed, epochs)
+
+
+class Convolutional(nn.Module):
+    """A convolution with BatchNorm, pooled to a fixed size, so that any image will do."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(), nn.AdaptiveAvgPool2d(4)
+        )
+        self.head = nn.Linear(12 * 16, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.features(inputs).flatten(1))
+
+
+def with_a_convolution(data, seed, epochs):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Convolutional(data["num_classes"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    own = torch.Generator().manual_seed(seed + 1)
+    train_loader = DataLoader(
+        TensorDataset(*data["train"]), 24, shuffle=True, generator=own, drop_last=True
+    )
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.1, total_steps=epochs * len(train_loader)
+    )
+    return {"model": model, "loss_fn": nn.CrossEntropyLoss(), "optimizer": optimizer,
+            "train_loader": train_loader, "val_loader": DataLoader(TensorDataset(*data["val"]), 16),
+            "scheduler": scheduler, "schedule_per": "update"}  # fmt: skip
+
+
+def with_dropout_and_smoothing(data, seed, epochs):
+    torch.manual_seed(seed)
+    inputs, _ = data["train"]
+    layers = [nn.Linear(inputs[0].numel(), 64), nn.LayerNorm(64), nn.GELU(), nn.Dropout(0.1)]
+    model = nn.Sequential(nn.Flatten(), *layers, nn.Linear(64, int(data["num_classes"])))
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    rows = {side: list(zip(*data[side], strict=True)) for side in ("train", "val")}
+    own = torch.Generator().manual_seed(seed)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
+    return {"model": model, "loss_fn": nn.CrossEntropyLoss(label_smoothing=0.05),
+            "optimizer": optimizer, "scheduler": scheduler, "schedule_per": "epoch",
+            "train_loader": DataLoader(rows["train"], batch_size=16, shuffle=True, generator=own),
+            "val_loader": DataLoader(rows["val"], batch_size=50)}  # fmt: skip
+
+
+softmax_last = sound((LAST, LAST + ", nn.Softmax(dim=1)"))
+head_only = sound(("AdamW(model.parameters()", "AdamW(model[3].parameters()"))
+tiny_rate = sound((RATE, "lr=1e-6"))
+huge_rate = sound((RATE, "lr=3.0"))
+ten_outputs = sound((LAST, "nn.Linear(48, 10)"))
+seen_outputs = sound((LAST, "nn.Linear(48, int(targets.max()))"))
+eight_by_eight = sound(("inputs[0].numel()", "64"))
+not_shuffled = sound(("shuffle=True, ", ""))
+no_generator = sound((", generator=own", ""))
+never_seeded = sound(("    torch.manual_seed(seed)\n", ""))
+seed_ignored = sound(
+    ("torch.manual_seed(seed)\n    inputs", "torch.manual_seed(0)\n    inputs"),
+    ("Generator().manual_seed(seed)", "Generator().manual_seed(0)"),
+)
+order_ignores_seed = sound(("Generator().manual_seed(seed)", "Generator().manual_seed(0)"))
+trains_on_validation = sound(
+    ("train_loader = DataLoader(train_set", "train_loader = DataLoader(val_set")
+)
+validates_on_training = sound(("DataLoader(val_set, 64)", "DataLoader(train_set, 64)"))
+likelihood_of_logits = sound((LOSS, "nn.NLLLoss()"))
+frozen_layer = sound(
+    ("    optimizer =", "    model[1].weight.requires_grad_(False)\n    optimizer =")
+)
+doubled = sound(("TensorDataset(*data[side])", "TensorDataset(data[side][0] * 80, data[side][1])"))
+
+_kept: dict[str, Any] = {}
+
+
+def kept_from_before(data, seed, epochs):
+    """The first set-up ever, as from a global variable."""
+    return _kept.setdefault(f"{data['train'][0].shape}", plain(data, seed, epochs))
+
+
+WRONG = (
+    ("softmax-last", softmax_last,
+     "The doctor sees outputs that are probabilities already. CrossEntropyLoss takes the softmax "
+     "itself: end the model with logits."),
+    ("head-only", head_only,
+     "Parameters of the model are not in the optimizer and would stay as they were drawn. Hand it "
+     "model.parameters()."),
+    ("tiny-rate", tiny_rate, ""),
+    ("huge-rate", huge_rate, ""),
+    ("ten-outputs", ten_outputs,
+     "The model gives ten numbers per image whatever the data. It is to give num_classes."),
+    ("one-output-short", seen_outputs, ""),
+    ("eight-by-eight", eight_by_eight, ""),
+    ("not-shuffled", not_shuffled,
+     "A training epoch brings the images in the order of the data. Use shuffle=True."),
+    ("no-generator", no_generator,
+     "The order of the batches changes with whoever else draws random numbers. Give the training "
+     "loader its own generator=torch.Generator().manual_seed(seed)."),
+    ("never-seeded", never_seeded,
+     "Two set-ups of one seed begin with other weights. Call torch.manual_seed(seed) before the "
+     "model is built."),
+    ("seed-ignored", seed_ignored,
+     "Another seed gave the same weights and the same order. Use the seed that is handed over."),
+    ("order-ignores-seed", order_ignores_seed, ""),
+    ("trains-on-validation", trains_on_validation,
+     "Training images of the data come in no training batch."),
+    ("validates-on-training", validates_on_training,
+     "Validation images of the data come in no validation batch."),
+    ("likelihood-of-logits", likelihood_of_logits, ""),
+    ("frozen-layer", frozen_layer, ""),
+    ("not-normalised", doubled, ""),
+    ("kept-from-before", kept_from_before,
+     "Two calls gave the same model. Build everything inside make_setup, at each call."),
+)  # fmt: skip
+
+
+SURE = ("no-generator", "never-seeded", "seed-ignored", "kept-from-before", "softmax-last")
+"""One case is enough: orders, weights and findings are not alike by accident."""
+
+EXERCISE = Exercise(
+    id="05.setup",
+    title="a sound set-up",
+    source='Lecture 1, "The debug ladder"; engineering module, outcomes',
+    ledger=("X09", "X11", "T21", "C25"),
+    minutes=25,
+    difficulty=2,
+    read=("course.debug.climb", "course.debug.diagnose", "course.lr_finder.lr_find"),
+    hints=(
+        "Build it plainly first: Flatten, two Linear layers, AdamW. climb(setup, top=4) and "
+        "diagnose(setup) say what is wrong with it.",
+        "Sizes come from data: the number of pixels from data['train'][0][0].numel(), the outputs "
+        "from data['num_classes'].",
+        "torch.manual_seed(seed) before the model is built; DataLoader(TensorDataset(*data"
+        "['train']), 64, shuffle=True, generator=torch.Generator().manual_seed(seed)).",
+    ),
+    signature="make_setup(data, seed, epochs)",
+    parts=(
+        Part("contract", "batches and outputs, for any size of image", points=1, cases=3),
+        Part("seed", "the seed repeats weights and order, whoever else draws", points=1, cases=1),
+        Part("ladder", "rungs 1 to 4 of the debug ladder", points=1, cases=1),
+        Part("doctor", "the doctor's findings", points=1, cases=1, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "untrained": "the list of parameters that would not train",
+        "breaches": "what breaks the contract of a batch",
+        "outputs": "the shape of the model's outputs",
+        "train_missing": "the number of training images that no batch holds",
+        "val_missing": "the number of validation images that no batch holds",
+        "shuffled": "whether a training epoch has another order than the data",
+        "same_weights": "whether two set-ups of one seed have the same weights",
+        "same_order": "whether they have the same order of the images",
+        "other_weights": "whether another seed gives other weights",
+        "other_order": "whether another seed gives another order",
+        "another_order": "whether two epochs have other orders",
+        "fresh": "whether each call builds a model of its own",
+        "rungs": "the ladder:",
+        "findings": "the doctor's list of findings",
+    },
+    wrong=tuple(
+        Wrong(name, function, message, sure=name in SURE) for name, function, message in WRONG
+    ),
+    right=(plain, with_a_convolution, with_dropout_and_smoothing),
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""Figures of the project: takes of the same object, and a score next to the bars it has to take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from course.plots.style import BLUE, GREY, ORANGE, axes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+MOST_COLUMNS = 8
+"""Objects in a figure: more, and an image is too small to be told from its neighbour."""
+
+
+def plot_takes(images: Tensor, labels: Tensor, groups: Tensor, *, columns: int = 6) -> Figure:
+    """Objects that were photographed more than once: a column each, a take below the other.
+
+    Args:
+        images: [N, H, W].
+        labels: [N].
+        groups: [N], alike for takes of one object.
+        columns: How many objects; those with the most takes come first.
+
+    Source: Lecture 3, "Splits and leakage"; ledger B22.
+    """
+    from matplotlib.figure import Figure
+
+    names, counts = groups.unique(return_counts=True)
+    columns = min(columns, MOST_COLUMNS, len(names))
+    shown = names[counts.argsort(descending=True, stable=True)[:columns]].tolist()
+    rows = int(counts.max())
+    figure = Figure(figsize=(1.1 * columns, 1.1 * rows + 0.3), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for column, name in enumerate(shown):
+        places = (groups == name).nonzero().flatten().tolist()
+        grid[0][column].set_title(f"label {int(labels[places[0]])}", fontsize=8)
+        for row in range(rows):
+            grid[row][column].set_axis_off()
+            if row < len(places):
+                image = images[places[row]]
+                grid[row][column].imshow(image, cmap="gray_r", vmin=0, vmax=255)
+    return figure
+
+
+def plot_bars(scores: Mapping[str, Any], *, model: str) -> Figure:
+    """Accuracies with their intervals, the model's in blue.
+
+    Args:
+        scores: By name, an interval with `value`, `low` and `high`, e.g. `wilson_interval`'s.
+        model: Which of the names is the model; the others are bars to take.
+
+    Source: Lecture 1, "The debug ladder"; ledger T21.
+    """
+    figure, ax = axes(6.4, 0.8 + 0.55 * len(scores))
+    for height, (name, score) in zip(range(len(scores), 0, -1), scores.items(), strict=True):
+        ax.barh(height, score.value, color=BLUE if name == model else GREY, height=0.6)
+        ax.plot([score.low, score.high], [height, height], color=ORANGE, linewidth=2.5)
+        ax.annotate(f"{score.value:.1%}", (0, height), xytext=(6, 0), textcoords="offset points",
+                    color="white", va="center", fontsize=8)  # fmt: skip
+    ax.set_yticks(range(len(scores), 0, -1), list(scores))
+    ax.set(xlim=(0, 1), xlabel="accuracy (orange: 95 % interval)")
+    return figure

@@ -1,0 +1,28 @@
+"""The project's figures show the objects with the most takes, and scipy's intervals."""
+
+import pytest
+import torch
+from scipy.stats import binomtest
+
+from course.analysis.scores.intervals import wilson_interval
+from course.plots.project import plot_bars, plot_takes
+
+
+def test_a_column_holds_the_takes_of_one_object():
+    groups = torch.tensor([7, 3, 7, 5, 7, 3])
+    images = torch.arange(6)[:, None, None].expand(6, 2, 2).to(torch.uint8)
+    figure = plot_takes(images, torch.tensor([1, 2, 1, 0, 1, 2]), groups, columns=2)
+    drawn = [[int(im.get_array()[0, 0]) for im in ax.images] for ax in figure.axes]
+    assert drawn == [[0], [1], [2], [5], [4], []]  # row by row: object 7, object 3
+    assert [ax.get_title() for ax in figure.axes[:2]] == ["label 1", "label 2"]
+
+
+def test_the_bars_are_the_shares_and_the_lines_scipys_intervals():
+    hits = {"majority": 12, "model": 90}
+    scores = {name: wilson_interval(count, 100) for name, count in hits.items()}
+    (ax,) = plot_bars(scores, model="model").axes
+    assert [bar.get_width() for bar in ax.patches] == [0.12, 0.9]
+    assert ax.patches[0].get_facecolor() != ax.patches[1].get_facecolor()
+    for line, count in zip(ax.lines, hits.values(), strict=True):
+        wilson = binomtest(count, 100).proportion_ci(0.95, method="wilson")
+        assert list(line.get_xdata()) == pytest.approx([wilson.low, wilson.high], abs=1e-6)
