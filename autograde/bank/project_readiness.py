@@ -162,9 +162,9 @@ EXERCISE = Write(
         "for, on which evidence, how to make the run again, what to watch in use.",
         rubric=(
             (1, "a use and a limit of it, both from the data"),
-            (1, "held-back accuracy with interval and bar; the gap to training is read"),
-            (1, "how to make it again: commit, seed, split, settings, checkpoint"),
-            (1, "per risk, what would show it in use and who acts"),
+            (1, "held-back accuracy, interval, bar; the gap is read"),
+            (1, "commit, seed, split, settings, checkpoint"),
+            (1, "per risk, what would show it and who acts"),
         ),
         solution="It may sort images of this camera into these ten classes, with a person at "
         "doubtful ones. On 300 unseen objects it reads 96.0 % (93.1 to 97.7), the nearest mean "

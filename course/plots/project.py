@@ -40,7 +40,7 @@ def plot_takes(images: Tensor, labels: Tensor, groups: Tensor, *, columns: int =
         for row in range(rows):
             grid[row][column].set_axis_off()
             if row < len(places):
-                image = images[places[row]]
+                image = images[places[row]].numpy()
                 grid[row][column].imshow(image, cmap="gray_r", vmin=0, vmax=255)
     return figure
 

@@ -258,7 +258,8 @@ guess("05.rate", ...)
 
 # %%
 fresh = make_setup(data, seed=0, epochs=10)
-curve = lr_find(fresh["model"], fresh["loss_fn"], fresh["optimizer"], fresh["train_loader"])
+parts = [fresh[key] for key in ("model", "loss_fn", "optimizer", "train_loader")]
+curve = lr_find(*parts)
 print(curve.suggestion)
 reveal("05.rate", curve.suggestion.lr)
 curve.plot()
