@@ -293,7 +293,8 @@ history
 record = read_run(work / "unbroken")
 print(sorted(path.name for path in (work / "unbroken").iterdir()))
 print(sorted(record.content))
-print({name: record.content["settings"][name] for name in ("optimizer", "optimizer.lr", "epochs")})
+kept = record.content["settings"]
+print({name: kept[name] for name in ("optimizer", "optimizer.lr", "epochs")})
 
 # %% [markdown]
 # Does a killed run end as if it had not been? Kill one after the third epoch's checkpoint, and start it again. The
@@ -362,8 +363,9 @@ guess("05.wider", ...)
 def build(seed, lr, hidden, dropout):
     torch.manual_seed(seed)
     loaders = make_setup(data, seed, epochs=6)
-    layers = nn.Linear(data["train"][0][0].numel(), hidden), nn.ReLU(), nn.Dropout(dropout)
-    net = nn.Sequential(nn.Flatten(), *layers, nn.Linear(hidden, data["num_classes"]))
+    size, out = data["train"][0][0].numel(), data["num_classes"]
+    layers = nn.Linear(size, hidden), nn.ReLU(), nn.Dropout(dropout)
+    net = nn.Sequential(nn.Flatten(), *layers, nn.Linear(hidden, out))
     optimizer = torch.optim.AdamW(net.parameters(), lr=lr)
     trainer = Trainer(net, nn.CrossEntropyLoss(), optimizer, device="cpu")
     return trainer, loaders["train_loader"], loaders["val_loader"]
