@@ -32,9 +32,8 @@ class TrainingCurves(CourseWidget):
     )
     exported: ClassVar = {
         "run": tuple(RUNS),
-        "other": (NOBODY, *RUNS),
-        "epochs": (1, 4, 6, 8, 10, 12, 15, 18, 20, 24, 27, 30, 36, 45),
+        "other": (NOBODY, "run 2", "run 5"),
+        "epochs": (1, 4, 6, 8, 12, 16, 18, 20, 24, 30, 36, 45),
         "patience": (0, 5),
-        "log_axis": (False, True),
         "reading": (True, False),
     }

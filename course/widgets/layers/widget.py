@@ -35,6 +35,5 @@ class FiveLayers(CourseWidget):
         "data": (True, False),
         "config": (True, False),
         "code": (True, False),
-        "first_seed": (0, 1, 2),
         "at": (1, 2, 5, 10, 20, 30, 45, 60),
     }
