@@ -14,7 +14,8 @@
 # # 3h · Silent bugs
 #
 # A bug that raises is found in a minute. The others train, print a falling loss, and cost a week. You
-# will read logs before code, tell six bugs by their signatures, and fix scripts that run without an error.
+# will read logs before code, tell six bugs by their signatures, fix scripts that run without an error,
+# and write a probe that finds a bug in programs that you have never seen.
 #
 # *Read a question, replace the `...` of its `guess`, then run the cell below it. Every cell may be run
 # twice. Stuck? `hint("03h.six-logs")` gives three hints.*
@@ -114,7 +115,15 @@ both = logged_run({"leak", "kept-graphs"})
 plot_log(both.columns, healthy.columns, title="a leak, and graphs kept", ceiling=0.85)
 
 # %% [markdown]
-# These two touch different columns. Others do not: a run that never clears its gradients learns so little that a leak
+# The detector has all 64 combinations. Choose a mystery, and set the switches until both logs agree:
+
+# %%
+from course.widgets.detector.widget import BugDetector
+
+BugDetector()
+
+# %% [markdown]
+# A leak and kept graphs touch different columns. Others do not: a run that never clears its gradients learns so little that a leak
 # in it does not show. So fix what you have found, run again, and read the new log.
 
 # %%
@@ -259,7 +268,77 @@ MISTAKES
 # same price for every house.
 
 # %% [markdown]
-# ## 3h.7 The arena
+# ## 3h.7 A probe of your own
+#
+# A bug found twice deserves a probe: a question to a program that its healthy twin answers otherwise. Six that take a
+# minute each:
+
+# %%
+PROBES
+
+# %% [markdown]
+# Now one that is not in the table. A step may use gradients that an earlier step left behind. Healthy programs clear at the
+# start or at the end, to zeros or to None, and may remember momentum: none of that is the bug. Here are three
+# programs, and what they leave in `.grad`:
+
+# %%
+import torch
+
+from course.debug.twins import program
+
+torch.manual_seed(0)
+batches = [(torch.randn(6, 3), torch.arange(6) % 3) for _ in range(3)]
+for cleared in ("start", "end", "never"):
+    step, model, optimizer = program(cleared, kind="momentum")()
+    losses = [step(batch) for batch in batches]
+    print(cleared, "-> .grad left:", model[0].weight.grad is not None)
+
+# %% [markdown]
+# So a look into `.grad` tells nothing. Ask instead what may *not* matter to a healthy program, change that, and look
+# whether its weights notice.
+
+# %% exercise 03h.probe
+# Say whether any update of a program uses gradients that an earlier step has left. Programs that you have not seen
+# decide: each bug comes with healthy twins.
+def uses_old_gradients(make, batches):
+    """Whether a program's updates depend on gradients left by earlier steps.
+
+    Args:
+        make: Call it for the program: gives (step, model, optimizer), every time from the same
+            weights. step(batch) makes one update and returns the loss, a float. Dropout draws from
+            torch's global generator, so seed that before you compare two runs.
+        batches: A list of pairs of inputs and class indices, for one step each, in this order.
+            A bug may show in the last of these steps alone.
+
+    Returns:
+        True or False. The batches stay as they are.
+    """
+    ### BEGIN SOLUTION
+    ends = []
+    for clear in (False, True):
+        torch.manual_seed(0)
+        step, model, _ = make()
+        for batch in batches:
+            for parameter in model.parameters() if clear else ():
+                parameter.grad = None
+            step(batch)
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    return not torch.equal(*ends)
+    ### END SOLUTION
+
+# %%
+for cleared in ("start", "end", "never", "third"):
+    print(cleared, uses_old_gradients(program(cleared, kind="adam", dropout=0.5), batches))
+
+# %% [markdown]
+# A probe that never cries wolf is worth keeping: `course.debug.diagnose` is made of such
+# questions. And some conditions need no probe, only the courage to stop at once:
+
+# %%
+STOPS
+
+# %% [markdown]
+# ## 3h.8 The arena
 #
 # What you know about rates and batches, in one number: updates until 90 % of the validation points are right, the
 # median over five seeds. One lucky run is worth nothing here.

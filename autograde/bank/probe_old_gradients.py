@@ -1,0 +1,294 @@
+"""03h.probe: a probe that tells a step which uses old gradients from its healthy twin."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
+from course.debug.twins import BUGGY, HEALTHY, program
+
+PROGRAMS = {
+    "never": (("start", "never"), {}),
+    "places": (("end", "never", "zeros", "first", "none"), {}),
+    "partly": (("start", "third", "model", "head", "body"), {}),
+    "chance": (("start", "never", "end"), {"dropout": 0.5}),
+    "unseen": (("end", "third", "model", "body", "zeros", "never"), {"dropout": 0.3}),
+}
+"""Of each part: programs, a bug and a twin at least, and what all of them have."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Programs in a drawn order; optimizer, size, rate and number of batches differ by case.
+
+    `third` does not clear for its third batch. Where that is the last one, what it spoils is to be
+    seen in the weights alone; where a fourth one comes, in a loss, too.
+    """
+    names, shared = PROGRAMS[part]
+    features, classes = source.integer(2, 4), source.integer(2, 5)
+    kinds = ("momentum", "adam") if source.index == 0 else ("sgd", "adamw")
+    return {
+        "programs": [
+            {"cleared": name, "kind": kinds[i % 2], "seed": source.integer(0, 1000),
+             "lr": source.uniform(0.2, 0.4), "norm": part == "unseen" and i % 2 == 0,
+             "halves": part == "unseen" and i % 3 == 0, **shared}
+            for i, name in enumerate(source.shuffled(names))
+        ],
+        "widths": [features, source.integer(4, 7), classes],
+        "batches": [
+            [source.normal(size, features), source.integers(classes, size)]
+            for size in (source.integer(6, 8), 6, 8, source.integer(6, 8))[: 3 + source.index % 2]
+        ],
+    }  # fmt: skip
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """What the probe says of each program."""
+    batches = [(x.to(device), y.to(device)) for x, y in case["batches"]]
+    watch = Watch(data=[tensor for pair in batches for tensor in pair])
+    said = []
+    for about in case["programs"]:
+        make = program(**about, widths=tuple(case["widths"]), device=device)
+        said.append(kept(as_flag, function(make, list(batches))))
+    unfit = [one for one in said if isinstance(one, dict)]
+    return {
+        "said": unfit[0] if unfit else said,
+        "disturbed": watch.changed(frozenset({"random"})),
+    }
+
+
+def as_flag(value) -> bool:
+    """True or False, as Python, NumPy or torch say it."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, Tensor) and value.dtype == torch.bool and value.numel() == 1:
+        return bool(value)
+    raise AnswerError(f"It returned a {type(value).__name__}; True or False is asked for.")
+
+
+def weights_after(make, batches, *, clear: bool, seed: int | None = 0, steps: int | None = None):
+    """All weights after the steps, with gradients cleared before each or not."""
+    if seed is not None:
+        torch.manual_seed(seed)
+    step, model, _ = make()
+    for batch in batches[:steps]:
+        for parameter in model.parameters() if clear else ():
+            parameter.grad = None
+        step(batch)
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def reference(make, batches):
+    plain, cleared = (weights_after(make, batches, clear=clear) for clear in (False, True))
+    return not torch.equal(plain, cleared)
+
+
+def gradient_left(make, batches):
+    step, model, _ = make()
+    step(batches[0])
+    return any(p.grad is not None and bool(p.grad.any()) for p in model.parameters())
+
+
+def norm_grows(make, batches):
+    step, model, _ = make()
+    norms = []
+    for batch in batches:
+        step(batch)
+        norms.append(sum(float(p.grad.norm()) for p in model.parameters() if p.grad is not None))
+    return norms[-1] > norms[0]
+
+
+def reads_the_source(make, batches):
+    step, _, _ = make()
+    return "zero_grad" not in inspect.getsource(step)
+
+
+def unseeded(make, batches):
+    plain, cleared = (weights_after(make, batches, clear=c, seed=None) for c in (False, True))
+    return not torch.equal(plain, cleared)
+
+
+def two_steps(make, batches):
+    plain, cleared = (weights_after(make, batches, clear=c, steps=2) for c in (False, True))
+    return not torch.equal(plain, cleared)
+
+
+def one_step(make, batches):
+    plain, cleared = (weights_after(make, batches, clear=c, steps=1) for c in (False, True))
+    return not torch.equal(plain, cleared)
+
+
+def by_losses(make, batches):
+    def losses(clear):
+        torch.manual_seed(0)
+        step, model, _ = make()
+        found = []
+        for batch in batches:
+            if clear:
+                model.zero_grad()
+            found.append(step(batch))
+        return found
+
+    return losses(False) != losses(True)
+
+
+def poisoned_at_first(make, batches):
+    def after(poison):
+        torch.manual_seed(0)
+        step, model, _ = make()
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, poison) if poison else None
+        step(batches[0])
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    return not torch.equal(after(0.0), after(100.0))
+
+
+def one_program_for_both(make, batches):
+    torch.manual_seed(0)
+    step, model, _ = make()
+    before = [p.detach().clone() for p in model.parameters()]
+    for batch in batches:
+        step(batch)
+    after = [p.detach().clone() for p in model.parameters()]
+    return any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def repeats_a_batch(make, batches):
+    """The same batch from the same weights: but momentum, too, makes two steps differ."""
+    torch.manual_seed(0)
+    step, model, _ = make()
+    start = [p.detach().clone() for p in model.parameters()]
+    moves = []
+    for _ in range(2):
+        with torch.no_grad():
+            for parameter, value in zip(model.parameters(), start, strict=True):
+                parameter.copy_(value)
+        torch.manual_seed(0)
+        step(batches[0])
+        moves.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    return not torch.allclose(*moves)
+
+
+def the_other_way_round(make, batches):
+    return not reference(make, batches)
+
+
+def step_by_step(make, batches):
+    """Right: all weights compared after each step, gradients set to zeros."""
+    torch.manual_seed(1)
+    step, model, _ = make()
+    seen = []
+    for batch in batches:
+        step(batch)
+        seen += [p.detach().clone() for p in model.parameters()]
+    torch.manual_seed(1)
+    step, model, _ = make()
+    again = []
+    for batch in batches:
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+        step(batch)
+        again += [p.detach().clone() for p in model.parameters()]
+    return any(not torch.allclose(a, b) for a, b in zip(seen, again, strict=True))
+
+
+def at_the_step(make, batches):
+    """Right: the gradients that optimizer.step() finds, seen by a hook, in both runs."""
+
+    def used(clear):
+        torch.manual_seed(0)
+        step, model, optimizer = make()
+        found = []
+        optimizer.register_step_pre_hook(
+            lambda *_: found.extend(p.grad.clone() for p in model.parameters())
+        )
+        for batch in batches:
+            if clear:
+                optimizer.zero_grad()
+            step(batch)
+        return torch.cat([grad.flatten() for grad in found])
+
+    return bool((used(True) - used(False)).abs().max() > 1e-6)
+
+
+def poisoned_each_time(make, batches):
+    """Right: what is left over is multiplied; nothing changes where nothing is used."""
+    ends = []
+    for factor in (1.0, -3.0):
+        torch.manual_seed(2)
+        step, model, _ = make()
+        for batch in batches:
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad *= factor
+            step(batch)
+        ends.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach())
+    return not torch.allclose(*ends)
+
+
+EXERCISE = Exercise(
+    id="03h.probe",
+    title="a probe for old gradients",
+    source="Engineering module, §5",
+    ledger=("T20", "B01", "F27"),
+    minutes=20,
+    difficulty=3,
+    read=("course.debug.twins.program", "B01", "F27"),
+    hints=(
+        "What may a healthy program not care about? Change exactly that between its steps, and "
+        "look whether anything else changes.",
+        "Make the program twice, with the same seed. Run it once as it is, once with all .grad "
+        "cleared before every step.",
+        "torch.manual_seed(0), make(), the steps; the same with p.grad = None before each; then "
+        "compare all weights after the last step.",
+    ),
+    signature="uses_old_gradients(make, batches)",
+    parts=(
+        Part("never", "never cleared, against cleared at the start", points=1),
+        Part("places", "cleared at the end, to zeros, to None, or once", points=1),
+        Part("partly", "cleared in some steps, or in some layers", points=2),
+        Part("chance", "with dropout in the model", points=1),
+        Part("unseen", "programs of another make", points=1, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={"said": "what your probe says of program (counted from 0)"},
+    wrong=(
+        Wrong("gradient-left", gradient_left,
+              "Healthy programs were called buggy that clear at the start: they leave .grad "
+              "behind after a step, and do not use it. Ask whether it is used."),
+        Wrong("norm-grows", norm_grows),
+        Wrong("unseeded", unseeded,
+              "A healthy program with dropout was called buggy: two runs of it draw other masks. "
+              "Seed torch before each run."),
+        Wrong("two-steps", two_steps,
+              "A program was called healthy that clears before its first two steps and not before "
+              "the third. Take all the batches."),
+        Wrong("all-healthy", one_step,
+              "Every program was called healthy. In its first step a program has nothing old to "
+              "use, and its source need not show what it clears: watch what later steps do."),
+        Wrong("all-healthy", reads_the_source),
+        Wrong("by-losses", by_losses,
+              "A program whose last step alone uses old gradients was called healthy: no loss "
+              "is computed after it. Compare the weights."),
+        Wrong("poisoned-at-first", poisoned_at_first,
+              "Healthy programs that clear at the end were called buggy: what you put into .grad "
+              "before the first step is not theirs."),
+        Wrong("one-program-for-both", one_program_for_both),
+        Wrong("repeats-a-batch", repeats_a_batch,
+              "A healthy program with momentum or Adam was called buggy: what its optimizer "
+              "remembers may change its steps. Compare two runs that remember the same."),
+        Wrong("the-other-way-round", the_other_way_round,
+              "Every program got the other's verdict: True is for those that use old gradients."),
+    ),
+    right=(step_by_step, at_the_step, poisoned_each_time),
+)  # fmt: skip
+
+assert all(name in {**HEALTHY, **BUGGY} for names, _ in PROGRAMS.values() for name in names)
