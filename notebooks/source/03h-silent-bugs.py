@@ -267,6 +267,50 @@ MISTAKES
 # *Symptom:* the training loss falls to about 1, the variance of the scaled prices, and stays. The net predicts nearly the
 # same price for every house.
 
+# %% exercise 03h.best
+# *Symptom:* validated again after the script, the model has the last loss of `history`, not `best_loss`. Leave the model
+# with the weights of its best epoch.
+
+# %% exercise 03h.pairs
+# *Symptom:* the loss of every batch stays near ln(classes), and one batch alone is memorised without trouble.
+# Orders come from `generator`: one permutation per epoch, as now for the rows.
+
+# %% [markdown]
+# Two of these three are invisible to the one-batch probe: it never saves anything, and it never shuffles. The
+# next ones need other probes of the table.
+
+# %% exercise 03h.resume
+# *Symptom:* the losses of the second sitting are not those of a run that never stopped. `make()` gives a model with the
+# first weights and its optimizer; `save` writes a checkpoint to disk, `load` reads it back.
+
+# %% exercise 03h.pooling
+# *Symptom:* a sentence gets another answer when another one stands next to it in the batch. Inputs are tokens
+# `[B, T]`, padded with 0 from each sentence's length on, where B counts sentences and T their words; `model` holds an embedding,
+# a scorer of words and a head. An answer should be of its own sentence alone.
+
+# %% exercise 03h.finetune
+# *Symptom:* two tensors stand still. The first layer is frozen on purpose, the middle ones learn at a tenth of the rate,
+# the new head at the whole: leave it so.
+
+# %% exercise 03h.clipping
+# *Symptom:* `largest_norm` is 0 in every epoch, and nothing is ever shortened to `max_norm`. The log should show norms
+# *before* clipping.
+
+# %% exercise 03h.dropout
+# *Symptom:* two validations of the same weights differ. `p` is the share of hidden values that is dropped in training.
+
+# %% [markdown]
+# **Question.** Which of the eight would `overfit one batch` have found, and which column of a log, or which other probe,
+# would have shown each of the rest? Four sentences.
+
+# %% [markdown] nbgrader={"grade": true, "grade_id": "which-probe", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
+# ### BEGIN SOLUTION
+# One batch is not memorised with outputs that meet every target (1); shuffled labels (3) spoil it only if the
+# batch is drawn through the shuffling. A head that is not trained (6) makes it slow, and `still` shows it. The norm in
+# the log shows clipping (7), validating twice the dropout (8), validating after loading the best weights (2), saving and
+# reloading the resumed run (4), and one sentence alone against the same in a batch the pooling (5).
+# ### END SOLUTION
+
 # %% [markdown]
 # ## 3h.7 A probe of your own
 #

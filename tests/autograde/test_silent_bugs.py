@@ -1,13 +1,15 @@
 """What chapter 3h's exercises state was measured: five experiments, and a baseline."""
 
 import math
+import sys
 from functools import cache
 from itertools import islice
 
 import pytest
 
-from autograde import bank
+from autograde import bank, check
 from autograde.bank.quick_arena import train
+from autograde.kinds.fix import variant
 from course.widgets.simulator.state import Settings, SimulatedRun
 
 UPDATES = 320
@@ -63,3 +65,31 @@ def test_the_usual_adam_is_nearly_fast_enough_and_a_full_batch_is():
     assert arena.judge_given(usual).points == 1
     assert arena.judge_given({**usual, "batch_size": 500}).points == 2
     assert arena.judge_given(arena.good).points == 3
+
+
+SCRIPTS = [id for id, entry in bank.asks_for_code().items()
+           if id.startswith("03h.") and ".script_" in entry.module]  # fmt: skip
+
+
+@pytest.mark.parametrize("id", SCRIPTS)
+def test_a_script_that_still_has_its_bug_earns_nothing(id):
+    module = sys.modules[bank.load(id).run.__module__]
+    touched = module.GIVEN.replace("):\n", "):\n    pass\n", 1)
+    assert touched != module.GIVEN
+    for seed in range(2):
+        assert check(id, variant(touched, __file__), parts="all", seed=seed).points == 0
+
+
+def test_there_are_eight_scripts_of_thirty_to_eighty_lines_or_nearly():
+    lengths = []
+    for id in SCRIPTS:
+        module = sys.modules[bank.load(id).run.__module__]
+        lengths.append(len(module.GIVEN.strip().splitlines()))
+    assert len(lengths) == 8 and min(lengths) >= 25 and max(lengths) <= 80, lengths
+
+
+def test_a_rewritten_script_keeps_all_but_the_point_for_few_lines():
+    from autograde.bank import script_clipping
+
+    other = script_clipping.FIXED.replace("inputs", "x").replace("targets", "y")
+    assert check("03h.clipping", variant(other, __file__), parts="all", seed=0).points == 2

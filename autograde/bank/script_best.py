@@ -1,0 +1,199 @@
+"""03h.best: a script that keeps the best weights under another name, and no copy of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from autograde.bank.harness import TRAINED, Watch
+from autograde.bank.scripts import paid, sent, state_of
+from autograde.exercise import (
+    Answer,
+    Case,
+    Draw,
+    Exercise,
+    Wrong,
+    as_index,
+    as_number,
+    as_numbers,
+    kept_entries,
+)
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def train_and_keep_best(model, train_batches, val_batches, optimizer, epochs):
+    criterion = nn.CrossEntropyLoss()
+    best_loss, best_epoch, best_state = float("inf"), -1, None
+    history = []
+    for epoch in range(epochs):
+        model.train()
+        for inputs, targets in train_batches:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+
+        model.eval()
+        total, seen = 0.0, 0
+        with torch.no_grad():
+            for inputs, targets in val_batches:
+                loss = criterion(model(inputs), targets)
+                total += loss.item() * len(targets)
+                seen += len(targets)
+        val_loss = total / seen
+        history.append(val_loss)
+
+        if val_loss < best_loss:
+            best_loss, best_epoch = val_loss, epoch
+            best_state = model.state_dict()
+
+    model.load_state_dict(best_state)
+    return {"history": history, "best_epoch": best_epoch, "best_loss": best_loss}
+"""
+MOST = 4
+"""Lines that may differ: one has to; an import, a loop or a comprehension is welcome."""
+EPOCHS = 6
+FLIPPED = 4
+"""One of so many validation labels is wrong: being too sure costs, so an early epoch is best."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Two classes apart along one direction, which training grows surer of in every epoch."""
+    features = source.integer(2, 4)
+    towards = source.normal(features)
+    towards = towards / towards.norm()
+
+    def batch(size: int, flip: bool) -> list:
+        targets = torch.arange(size) % 2
+        inputs = (2 * targets - 1)[:, None] * towards + source.normal(size, features, scale=0.1)
+        if flip:
+            targets = torch.where(torch.arange(size) % FLIPPED == 0, 1 - targets, targets)
+        return [inputs, targets]
+
+    return {
+        "weight": source.normal(2, features, scale=0.02),
+        "train": [batch(4 + 2 * source.integer(0, 1), False) for _ in range(3)],
+        "val": [batch(8, True), batch(4, True)],
+        "lr": source.uniform(0.2, 0.25),
+        "decay": source.choice([0.0, 0.02]),
+        "momentum": 0.1 * source.index,
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Weights that are left, and the report."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(*case["weight"].T.shape, device=device))
+    model[1].weight.data.copy_(case["weight"])
+    model[1].bias.data.zero_()
+    train, val = sent(case["train"], device), sent(case["val"], device)
+    optimizer = torch.optim.SGD(
+        model.parameters(), case["lr"], momentum=case["momentum"], weight_decay=case["decay"]
+    )
+    watch = Watch(model, optimizer, [tensor for pair in (*train, *val) for tensor in pair])
+    report = function(model, train, val, optimizer, EPOCHS)
+    entries = {
+        "history": (lambda v, what: as_numbers(v, "history", what), "the validation losses"),
+        "best_epoch": (as_index, "the best epoch"),
+        "best_loss": (as_number, "the best loss"),
+    }
+    return {
+        "weights": state_of(model),
+        **kept_entries(report, entries),
+        "disturbed": watch.changed(TRAINED - {"random"}),
+        "changed": change_size(GIVEN, function, most=MOST),
+    }
+
+
+STATE = "            best_state = model.state_dict()\n"
+LOAD = "    model.load_state_dict(best_state)\n"
+LOWER = "if val_loss < best_loss:"
+CLONED = "{name: value.clone() for name, value in model.state_dict().items()}"
+FIXED = GIVEN.replace("model.state_dict()\n", CLONED + "\n")
+
+given = partial(variant, GIVEN, __file__)
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+KEPT = FIXED[FIXED.index("            best_state =") :].partition("\n")[0] + "\n"
+shallow = given((STATE, STATE.replace("state_dict()", "state_dict().copy()")))
+as_a_dict = given((STATE, STATE.replace("model.state_dict()", "dict(model.state_dict())")))
+detached = given((STATE, STATE.replace("model.state_dict()", CLONED.replace("clone", "detach"))))
+in_every_epoch = fixed((KEPT, ""), ("        history.append(val_loss)\n",
+                       "        history.append(val_loss)\n" + KEPT[4:]))  # fmt: skip
+not_loaded = fixed((LOAD, ""))
+before_training = fixed((KEPT, ""), ("    history = []\n", "    history = []\n" + KEPT[8:]))
+first_epoch = fixed((KEPT, "            best_state = best_state or " + CLONED + "\n"))
+worst = fixed((LOWER, "if val_loss > best_loss:"), ('float("inf")', '-float("inf")'))
+stops = fixed((KEPT, KEPT + "        else:\n            break\n"))
+counted_from_one = fixed(("val_loss, epoch\n", "val_loss, epoch + 1\n"))
+uncleared = fixed(("            optimizer.zero_grad()\n", ""))
+not_noted = fixed(("            best_loss, best_epoch = val_loss, epoch\n",
+                   "            best_epoch = epoch\n"))  # fmt: skip
+
+deep = given(
+    (STATE, "            import copy\n            best_state = copy.deepcopy(model.state_dict())\n")
+)
+detached_clones = fixed(("value.clone()", "value.detach().cpu().clone()"))
+another_model = given(
+    ("    criterion =", "    import copy\n    criterion ="),
+    (STATE, "            best_state = copy.deepcopy(model).state_dict()\n"),
+)
+through_a_file = given((STATE, "            import io\n            best_state = io.BytesIO()\n"
+                        "            torch.save(model.state_dict(), best_state)\n"),
+                       (LOAD, "    model.load_state_dict(torch.load("
+                        "io.BytesIO(best_state.getvalue())))\n"))  # fmt: skip
+
+
+EXERCISE = Exercise(
+    id="03h.best",
+    title="script 2: the best epoch that is always the last",
+    source='Training-loop chapter, c7; museum B39',
+    kind="fix",
+    ledger=("B39",),
+    minutes=8,
+    difficulty=2,
+    read=("B39",),
+    hints=(
+        "Validate once more after the script: is the loss best_loss, or the history's last?",
+        "state_dict() holds the very tensors that step() changes in place.",
+        "Keep clones: {name: value.clone() for name, value in model.state_dict().items()}.",
+    ),
+    signature="train_and_keep_best(model, train_batches, val_batches, optimizer, epochs)",
+    parts=paid("the weights that are left", ("weights",),
+               ("weights", "history", "best_epoch", "best_loss"), MOST),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weights": "the weights that are left:",
+        "history": "the validation losses:",
+        "best_epoch": "best_epoch",
+        "best_loss": "best_loss",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong("last-weights", shallow,
+              "The weights that are left are those of the last epoch, not of the best. Is what "
+              "you keep a copy of each tensor, made in the best epoch, and loaded at the end?"),
+        Wrong("last-weights", as_a_dict),
+        Wrong("last-weights", detached),
+        Wrong("last-weights", in_every_epoch),
+        Wrong("last-weights", not_loaded),
+        Wrong("untrained", before_training,
+              "The weights that are left are those from before the training. Keep them whenever "
+              "validation improves."),
+        Wrong("first-epoch", first_epoch,
+              "The weights that are left are those of the first epoch: a better one came later."),
+        Wrong("worst", worst,
+              "The epoch with the highest validation loss was kept. A loss is better if lower."),
+        Wrong("stops", stops,
+              "The history ends with the first epoch that is no better. The script runs all of "
+              "its epochs."),
+        Wrong("counted-from-one", counted_from_one,
+              "The weights are right. best_epoch is one more than it was: epochs count from 0."),
+        Wrong("uncleared", uncleared),
+        Wrong("not-noted", not_noted),
+    ),
+    right=(deep, detached_clones, another_model, through_a_file),
+)  # fmt: skip

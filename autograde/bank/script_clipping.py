@@ -1,0 +1,184 @@
+"""03h.clipping: a script that clips what is not there yet."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from autograde.bank.harness import TRAINED, Watch
+from autograde.bank.scripts import (
+    build_net,
+    draw_net,
+    draw_optimizer,
+    made,
+    paid,
+    sent,
+    state_of,
+)
+from autograde.exercise import Answer, Case, Draw, Exercise, Wrong, as_numbers, kept_entries
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def train_clipped(model, loader, criterion, optimizer, epochs, max_norm):
+    log = {"loss": [], "largest_norm": []}
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for _ in range(epochs):
+        model.train()
+        total, seen, largest = 0.0, 0, 0.0
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            logits = model(inputs)
+            loss = criterion(logits, targets)
+            norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+            loss.backward()
+            optimizer.step()
+
+            largest = max(largest, norm.item())
+            total += loss.item() * len(targets)
+            seen += len(targets)
+        log["loss"].append(total / seen)
+        log["largest_norm"].append(largest)
+
+    model.eval()
+    with torch.no_grad():
+        hits = [(model(inputs).argmax(dim=1) == targets).sum().item() for inputs, targets in loader]
+    log["accuracy"] = [sum(hits) / seen]
+    return log
+"""
+MOST = 4
+"""Lines that may differ: one is moved, which counts two."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A ceiling below every norm, so that clipping shows in all updates; another in each case."""
+    features, classes = source.integer(2, 4), source.integer(3, 5)
+    return {
+        "net": draw_net(source, (features, source.integer(3, 5), classes)),
+        "batches": [
+            [2 * source.normal(size, features), source.integers(classes, size)]
+            for size in (source.integer(4, 6), source.integer(3, 5), 3)
+        ],
+        "optimizer": draw_optimizer(source),
+        "smoothing": source.choice([0.0, 0.1]),
+        "epochs": source.integer(2, 3),
+        "max_norm": source.uniform(0.02, 0.1),
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Weights and log."""
+    model = build_net(case["net"], device)
+    loader = sent(case["batches"], device)
+    optimizer = made(case["optimizer"], model)
+    criterion = torch.nn.CrossEntropyLoss(label_smoothing=case["smoothing"])
+    watch = Watch(model, optimizer, [tensor for both in loader for tensor in both])
+    log = function(model, loader, criterion, optimizer, case["epochs"], case["max_norm"])
+    entries = {
+        name: (lambda v, what, name=name: as_numbers(v, name, what), what)
+        for name, what in {"loss": "the losses", "largest_norm": "the largest norms",
+                           "accuracy": "the accuracy"}.items()
+    }  # fmt: skip
+    return {
+        "weights": state_of(model),
+        **kept_entries(log, entries),
+        "disturbed": watch.changed(TRAINED - {"random"}),
+        "changed": change_size(GIVEN, function, most=MOST),
+    }
+
+
+CLIP = "            norm = nn.utils.clip_grad_norm_(parameters, max_norm)\n"
+BACKWARD, STEP = "            loss.backward()\n", "            optimizer.step()\n"
+CLEAR = "            optimizer.zero_grad()\n"
+FIXED = GIVEN.replace(CLIP + BACKWARD, BACKWARD + CLIP)
+
+given = partial(variant, GIVEN, __file__)
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+after_the_step = fixed((CLIP + STEP, STEP + CLIP))
+cleared_late = given((CLEAR, ""), (STEP, STEP + CLEAR))
+stale = given((CLEAR, ""), (CLIP, CLIP + CLEAR))
+by_value = fixed((CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in parameters])\n"
+                  "            nn.utils.clip_grad_value_(parameters, max_norm)\n"))  # fmt: skip
+measured_alone = fixed((CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in "
+                        "parameters])\n"))  # fmt: skip
+normed = fixed(("            largest = max(largest, norm.item())",
+                "            largest = max(largest, min(norm.item(), max_norm))"))  # fmt: skip
+per_tensor = fixed((CLIP, "            norm = max(nn.utils.clip_grad_norm_([p], max_norm) "
+                    "for p in parameters)\n"))  # fmt: skip
+uncleared = fixed((CLEAR, ""))
+last_norm = fixed(("max(largest, norm.item())", "norm.item()"))
+clipped_loss = given(
+    (CLIP, "            loss = loss.clamp(max=max_norm)\n"),
+    ("max(largest, norm.item())", "max(largest, loss.item())"),
+)
+always_that_long = fixed((CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in "
+                          "parameters])\n            for p in parameters:\n"
+                          "                p.grad *= 2 * max_norm / norm\n"))  # fmt: skip
+
+from_the_model = fixed(("clip_grad_norm_(parameters, max_norm)",
+                        "clip_grad_norm_(model.parameters(), max_norm)"))  # fmt: skip
+in_two_lines = fixed(
+    (
+        CLIP,
+        "            norm = nn.utils.get_total_norm([p.grad for p in parameters])"
+        "\n            nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)\n",
+    )
+)
+both_places = given((BACKWARD, BACKWARD + CLIP))
+cleared_after = fixed((CLEAR, ""), (STEP, STEP + CLEAR))
+
+
+EXERCISE = Exercise(
+    id="03h.clipping",
+    title="script 7: a ceiling that nothing touches",
+    source='Annotated-loop essay, "Where the order really matters"; museum B25',
+    kind="fix",
+    ledger=("B25", "F27"),
+    minutes=6,
+    difficulty=1,
+    read=("B25", "F27"),
+    hints=(
+        "Look at largest_norm in the log: what is the norm of gradients that are cleared?",
+        "Three lines touch .grad. In which order must they come?",
+        "Clip after backward() and before step().",
+    ),
+    signature="train_clipped(model, loader, criterion, optimizer, epochs, max_norm)",
+    parts=paid("the weights after the run", ("weights",),
+               ("weights", "loss", "largest_norm", "accuracy"), MOST),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weights": "after the run, the weights",
+        "loss": "the losses:",
+        "largest_norm": "the largest norms:",
+        "accuracy": "the accuracy:",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong("not-shortened", after_the_step,
+              "The log is of real norms now. The steps are those of gradients that nobody has "
+            "shortened: clip between backward() and step()."),
+        Wrong("old-gradients", stale,
+              "The norms logged are those of the update before, and the step still uses what "
+              "nobody has shortened."),
+        Wrong("by-value", by_value,
+              "Each number of the gradient has its own ceiling, so its direction changes. It was "
+              "one factor for all."),
+        Wrong("not-shortened", measured_alone),
+        Wrong("clipped-norm-logged", normed,
+              "The weights are right. The log should show the norm before clipping, which tells "
+              "how much was cut."),
+        Wrong("per-tensor", per_tensor,
+              "Each tensor is clipped by itself. One norm over all of them was meant, and one "
+              "factor."),
+        Wrong("uncleared", uncleared,
+              "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
+        Wrong("last-norm", last_norm),
+        Wrong("loss-clamped", clipped_loss),
+        Wrong("twice-the-ceiling", always_that_long),
+        Wrong("not-clipped", cleared_late),
+    ),
+    right=(from_the_model, in_two_lines, both_places, cleared_after),
+)  # fmt: skip

@@ -1,0 +1,197 @@
+"""03h.finetune: a script that gives a net its new head after the optimizer was built."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from autograde.bank.harness import Watch
+from autograde.bank.scripts import build_net, draw_net, paid, sent, state_of
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Wrong,
+    as_numbers,
+    kept,
+    pair,
+)
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def finetune(pretrained, make_head, train_batches, make_optimizer, lr, epochs):
+    body = pretrained[:-1]
+    for parameter in body[0].parameters():
+        parameter.requires_grad_(False)
+    model = nn.Sequential(*body, pretrained[-1])
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer([
+        {"params": trained[:-2], "lr": lr / 10},
+        {"params": trained[-2:], "lr": lr},
+    ])
+    model[-1] = make_head()
+
+    criterion = nn.CrossEntropyLoss()
+    losses = []
+    for _ in range(epochs):
+        model.train()
+        total, seen = 0.0, 0
+        for inputs, targets in train_batches:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(targets)
+            seen += len(targets)
+        losses.append(total / seen)
+    return model, losses
+"""
+MOST = 4
+"""Lines that may differ: one is moved, which counts two, or one is changed and one goes."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A net of three layers for some classes, and a head for others."""
+    features, old, new = source.integer(2, 4), source.integer(2, 3), source.integer(4, 5)
+    middle = source.integer(3, 5)
+    return {
+        "net": draw_net(source, (features, source.integer(3, 5), middle, old)),
+        "head": draw_net(source, (middle, new))[0],
+        "train": [
+            [source.normal(size, features), source.integers(new, size)]
+            for size in (source.integer(4, 6), source.integer(3, 5), 2)
+        ],
+        "kind": ("momentum", "adam", "plain")[source.index % 3],
+        "lr": source.uniform(0.1, 0.3),
+        "epochs": source.integer(2, 3),
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The model that comes back, layer by layer, and the losses."""
+    pretrained = build_net(case["net"], device)
+
+    def make_optimizer(groups):
+        if case["kind"] == "adam":
+            return torch.optim.Adam(groups, case["lr"], eps=0.01)
+        return torch.optim.SGD(groups, case["lr"], momentum=0.9 * (case["kind"] == "momentum"))
+
+    train = sent(case["train"], device)
+    watch = Watch(data=[tensor for both in train for tensor in both])
+    returned = function(
+        pretrained, lambda: build_net([case["head"]], device)[0], train, make_optimizer,
+        case["lr"], case["epochs"],
+    )  # fmt: skip
+    model, losses = pair(returned, "the model and the losses")
+    if not isinstance(model, nn.Module):
+        raise AnswerError(f"The first of the two is a {type(model).__name__}, not the model.")
+    return {
+        "weights": list(state_of(model).values()),
+        "losses": kept(as_numbers, losses, "losses", "the losses, one per epoch"),
+        "disturbed": watch.changed(frozenset({"random"})),  # make_head() draws weights
+        "changed": change_size(GIVEN, function, most=MOST),
+    }
+
+
+MODEL = "    model = nn.Sequential(*body, pretrained[-1])\n"
+HEAD = "    model[-1] = make_head()\n"
+TRAINED = "    trained = [p for p in model.parameters() if p.requires_grad]\n"
+FREEZE = "    for parameter in body[0].parameters():\n        parameter.requires_grad_(False)\n"
+LOSS = "    criterion ="
+FIXED = GIVEN.replace(HEAD, "").replace(MODEL, MODEL + HEAD)
+
+given = partial(variant, GIVEN, __file__)
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+old_head = given((HEAD, ""))
+added_at_one_rate = given(
+    (HEAD, HEAD + "    optimizer = make_optimizer(list(model.parameters())[2:])\n")
+)
+head_alone = given((HEAD, HEAD + "    optimizer = make_optimizer(model[-1].parameters())\n"))
+thawed = fixed((FREEZE, ""))
+thawed_in_between = fixed((TRAINED, "    model.requires_grad_(True)\n" + TRAINED))
+same_rates = fixed(('"lr": lr / 10', '"lr": lr'))
+swapped_rates = fixed(
+    ('{"params": trained[:-2], "lr": lr / 10}', '{"params": trained[:-2], "lr": lr}'),
+    ('{"params": trained[-2:], "lr": lr}', '{"params": trained[-2:], "lr": lr / 10}'),
+)
+frozen_head = fixed(
+    (HEAD, HEAD + "    model[-1].requires_grad_(False)\n"),
+    ("trained[:-2]", "trained"),
+    ('        {"params": trained[-2:], "lr": lr},\n', ""),
+)
+copied_weights = given(
+    (
+        HEAD,
+        HEAD + "    new = list(model[-1].parameters())\n"
+        '    optimizer.param_groups[1]["params"] = [p.clone() for p in new]\n',
+    )
+)
+per_epoch = given((HEAD, ""), ("        model.train()\n", "        model[-1] = make_head()\n"
+                  "        model.train()\n"))  # fmt: skip
+uncleared = fixed(("            optimizer.zero_grad()\n", ""))
+one_epoch = fixed(("    return model, losses", "        return model, losses"))
+
+in_the_sequence = given((HEAD, ""), ("pretrained[-1])", "make_head())"))
+with_a_name = given(
+    (HEAD, ""), (MODEL, "    head = make_head()\n    model = nn.Sequential(*body, head)\n")
+)
+group_replaced = given(
+    (HEAD, HEAD + '    optimizer.param_groups[1]["params"] = list(model[-1].parameters())\n')
+)
+
+
+EXERCISE = Exercise(
+    id="03h.finetune",
+    title="script 6: a head that never learns",
+    source="Training-loop chapter, c5, bug 4; museum B17",
+    kind="fix",
+    ledger=("B17", "F65"),
+    minutes=8,
+    difficulty=2,
+    read=("B17", "F65"),
+    hints=(
+        "After a step, compare each tensor with the one before: which of them stood still?",
+        "An optimizer holds the Parameter objects that it was handed, not the model.",
+        "Give the model its new head before the list of trained parameters is made.",
+    ),
+    signature="finetune(pretrained, make_head, train_batches, make_optimizer, lr, epochs)",
+    parts=paid("all weights after the run", ("weights",), ("weights", "losses"), MOST),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weights": "after the run, the tensors, counted from 0,",
+        "losses": "the losses:",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong("one-rate", added_at_one_rate,
+              "All layers learn at the head's rate. The middle ones had a tenth of it: keep the "
+              "two groups."),
+        Wrong("one-rate", same_rates),
+        Wrong("head-alone", head_alone,
+              "The head learns now, and the middle layer no longer does."),
+        Wrong("thawed", thawed,
+              "The first layer moves, and was frozen before the optimizer was built. Leave it "
+              "so."),
+        Wrong("thawed", thawed_in_between),
+        Wrong("swapped-rates", swapped_rates,
+              "The head learns at a tenth of the rate, and the middle layer at the whole: it was "
+              "the other way round."),
+        Wrong("still-head", frozen_head,
+              "The head that comes back is as it was made. Does the optimizer hold its tensors, "
+            "themselves and not copies, and is it made once?"),
+        Wrong("still-head", copied_weights),
+        Wrong("old-head", old_head),
+        Wrong("still-head", per_epoch),
+        Wrong("uncleared", uncleared,
+              "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
+        Wrong("one-epoch", one_epoch),
+    ),
+    right=(in_the_sequence, with_a_name, group_replaced),
+)  # fmt: skip

@@ -1,0 +1,180 @@
+"""03h.pairs: a script that shuffles inputs and labels apart."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from autograde.bank.harness import TRAINED, Watch
+from autograde.bank.scripts import build_net, draw_net, draw_optimizer, made, paid, state_of
+from autograde.exercise import (
+    Answer,
+    Case,
+    Draw,
+    Exercise,
+    Wrong,
+    as_number,
+    as_numbers,
+    kept_entries,
+)
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def train_tabular(model, features, labels, optimizer, epochs, batch_size, generator):
+    mean, std = features.mean(dim=0), features.std(dim=0)
+    rows = (features - mean) / std
+    weights = labels.bincount().float().reciprocal()
+    criterion = nn.CrossEntropyLoss(weight=weights / weights.sum())
+
+    losses = []
+    for _ in range(epochs):
+        order = torch.randperm(len(rows), generator=generator)
+        epoch_rows = rows[order]
+        epoch_labels = labels[torch.randperm(len(labels), generator=generator)]
+
+        model.train()
+        running = 0.0
+        for start in range(0, len(rows), batch_size):
+            inputs = epoch_rows[start : start + batch_size]
+            targets = epoch_labels[start : start + batch_size]
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            running += loss.item() * len(targets)
+        losses.append(running / len(rows))
+
+    model.eval()
+    with torch.no_grad():
+        right = (model(rows).argmax(dim=1) == labels).float().mean().item()
+    return {"losses": losses, "accuracy": right}
+"""
+MOST = 3
+"""Lines that may differ: one has to."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Rows of columns on different scales; every class occurs; the last batch is short."""
+    features, classes = source.integer(2, 4), source.integer(2, 4)
+    num_rows = 2 * source.integer(5, 7) + 1
+    return {
+        "net": draw_net(source, (features, source.integer(3, 5), classes)),
+        "features": source.normal(num_rows, features) * torch.arange(1, features + 1) + 2,
+        "labels": torch.tensor(source.shuffled([i % classes for i in range(num_rows)])),
+        "optimizer": draw_optimizer(source),
+        "epochs": source.integer(2, 3),
+        "batch_size": 4,
+        "seed": source.integer(0, 10_000),
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Weights and report."""
+    model = build_net(case["net"], device)
+    features, labels = case["features"].to(device), case["labels"].to(device)
+    optimizer = made(case["optimizer"], model)
+    watch = Watch(model, optimizer, [features, labels])
+    generator = torch.Generator().manual_seed(case["seed"])
+    report = function(
+        model, features, labels, optimizer, case["epochs"], case["batch_size"], generator
+    )
+    entries = {
+        "losses": (lambda v, what: as_numbers(v, "losses", what), "the losses, one per epoch"),
+        "accuracy": (as_number, "the accuracy"),
+    }
+    return {
+        "weights": state_of(model),
+        **kept_entries(report, entries),
+        "disturbed": watch.changed(TRAINED - {"random"}),
+        "changed": change_size(GIVEN, function, most=MOST),
+    }
+
+
+SECOND = "labels[torch.randperm(len(labels), generator=generator)]"
+ORDER = "        order = torch.randperm(len(rows), generator=generator)\n"
+ROWS = "        epoch_rows = rows[order]\n"
+FIXED = GIVEN.replace(SECOND, "labels[order]")
+
+given = partial(variant, GIVEN, __file__)
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+in_place = fixed(("epoch_labels = labels[order]", "epoch_labels = labels"))
+neither = fixed(("epoch_labels = labels[order]", "epoch_labels = labels"),
+                (ROWS, ROWS.replace("rows[order]", "rows")))  # fmt: skip
+inverse = fixed(("labels[order]", "labels[order.argsort()]"))
+twice = fixed(("labels[order]", "labels[order][order]"))
+drawn_once = fixed((ORDER, ""), ("    losses = []\n", "    losses = []\n" + ORDER[4:]))
+first_of_generator = given(
+    (SECOND, "labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]")
+)
+labels_then_rows = given((ROWS, ROWS.replace("[order]", "[order.roll(1)]")))
+unscaled = fixed(("(features - mean) / std", "features - mean"))
+uncleared = fixed(("            optimizer.zero_grad()\n", ""))
+full_batches = fixed(("range(0, len(rows), batch_size)",
+                      "range(0, len(rows) - batch_size + 1, batch_size)"))  # fmt: skip
+unweighted = fixed(("nn.CrossEntropyLoss(weight=weights / weights.sum())", "nn.CrossEntropyLoss()"))
+scored_shuffled = fixed(("model(rows).argmax", "model(epoch_rows).argmax"))
+flipped = fixed(("labels[order]", "labels[order.flip(0)]"))
+
+gathered = fixed(("labels[order]", "labels.index_select(0, order.to(labels.device))"))
+taken = fixed(("labels[order]", "labels.take(order.to(labels.device))"))
+by_batch = fixed(
+    ("epoch_rows[start : start + batch_size]", "rows[order[start : start + batch_size]]"),
+    ("epoch_labels[start : start + batch_size]", "labels[order[start : start + batch_size]]"),
+)
+
+
+EXERCISE = Exercise(
+    id="03h.pairs",
+    title="script 3: a table that nobody can learn",
+    source='Lecture 3, "Rung 3 · overfit one batch"',
+    kind="fix",
+    ledger=("S17",),
+    minutes=8,
+    difficulty=2,
+    read=("course.debug.one_batch.one_batch_losses",),
+    hints=(
+        "Follow one row through an epoch: which label meets it?",
+        "Two permutations are drawn in each epoch. Who guarantees that they are the same?",
+        "One order for both: epoch_labels = labels[order].",
+    ),
+    signature="train_tabular(model, features, labels, optimizer, epochs, batch_size, generator)",
+    parts=paid("the weights after the run", ("weights",), ("weights", "losses", "accuracy"), MOST),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weights": "after the run, the weights",
+        "losses": "the losses:",
+        "accuracy": "the accuracy",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong("labels-in-place", in_place,
+              "Rows are shuffled and labels are not: each row still meets another's label."),
+        Wrong("unshuffled", neither,
+              "Rows and labels match, and come in the same order in every epoch. Keep the "
+              "shuffling: one order, for both."),
+        Wrong("inverse", inverse,
+              "Labels go through the inverse of the rows' order. Index both by the same one."),
+        Wrong("twice", twice),
+        Wrong("drawn-once", drawn_once,
+              "The pairs are right. The order is drawn once, and was drawn in every epoch."),
+        Wrong("another-generator", first_of_generator),
+        Wrong("still-apart", labels_then_rows),
+        Wrong("flipped", flipped),
+        Wrong("unscaled", unscaled,
+              "The pairs are right. The columns are no longer divided by their standard "
+              "deviation."),
+        Wrong("uncleared", uncleared,
+              "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
+        Wrong("full-batches", full_batches,
+              "The last, shorter batch of each epoch is left out now; it was trained on."),
+        Wrong("unweighted", unweighted),
+        Wrong("scored-shuffled", scored_shuffled,
+              "The weights are right. The accuracy compares shuffled rows with labels in their "
+              "place."),
+    ),
+    right=(gathered, taken, by_batch),
+)  # fmt: skip

@@ -1,0 +1,198 @@
+"""03h.pooling: a script whose attention weights are shared out among the wrong things."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from autograde.bank.harness import TRAINED, Watch
+from autograde.bank.scripts import draw_optimizer, made, paid, sent, state_of
+from autograde.exercise import (
+    Answer,
+    Case,
+    Draw,
+    Exercise,
+    Wrong,
+    as_number,
+    as_numbers,
+    kept_entries,
+)
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def train_reader(model, train_batches, val_batches, optimizer, epochs):
+    embedding, scorer, head = model
+    criterion = nn.CrossEntropyLoss()
+
+    def logits_of(tokens, lengths):
+        vectors = embedding(tokens)
+        scores = scorer(vectors).squeeze(2)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        padded = positions >= lengths.unsqueeze(1)
+        scores = scores.masked_fill(padded, float("-inf"))
+        weights = scores.softmax(dim=0)
+        pooled = (weights.unsqueeze(2) * vectors).sum(dim=1)
+        return head(pooled)
+
+    losses = []
+    for _ in range(epochs):
+        model.train()
+        total, seen = 0.0, 0
+        for tokens, lengths, targets in train_batches:
+            optimizer.zero_grad()
+            loss = criterion(logits_of(tokens, lengths), targets)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(targets)
+            seen += len(targets)
+        losses.append(total / seen)
+
+    model.eval()
+    total, seen = 0.0, 0
+    with torch.no_grad():
+        for tokens, lengths, targets in val_batches:
+            loss = criterion(logits_of(tokens, lengths), targets)
+            total += loss.item() * len(targets)
+            seen += len(targets)
+    return {"losses": losses, "val_loss": total / seen}
+"""
+MOST = 3
+"""Lines that may differ: one has to."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Padded sequences; in each batch one fills its length and others do not."""
+    words, size, classes = source.integer(5, 8), source.integer(3, 4), source.integer(2, 4)
+
+    def batch(count: int) -> list:
+        longest = source.integer(3, 5)
+        lengths = torch.tensor([longest, *(source.integer(2, longest) for _ in range(count - 1))])
+        tokens = source.integers(words, count, longest)
+        padded = torch.arange(longest) >= lengths[:, None]
+        return [tokens.masked_fill(padded, 0), lengths, source.integers(classes, count)]
+
+    return {
+        "embedding": source.normal(words, size),
+        "scorer": source.normal(1, size),
+        "head": source.normal(classes, size),
+        "train": [batch(source.integer(3, 5)) for _ in range(2)],
+        "val": [batch(source.integer(3, 4)), batch(2)],
+        "optimizer": draw_optimizer(source),
+        "epochs": source.integer(2, 3),
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Weights and report."""
+    model = nn.Sequential(
+        nn.Embedding(*case["embedding"].shape),
+        nn.Linear(case["scorer"].shape[1], 1, bias=False),
+        nn.Linear(*case["head"].T.shape, bias=False),
+    ).to(device)
+    for layer, name in zip(model, ("embedding", "scorer", "head"), strict=True):
+        layer.weight.data.copy_(case[name])
+    train, val = sent(case["train"], device), sent(case["val"], device)
+    optimizer = made(case["optimizer"], model)
+    watch = Watch(model, optimizer, [tensor for batch in (*train, *val) for tensor in batch])
+    report = function(model, train, val, optimizer, case["epochs"])
+    entries = {
+        "losses": (lambda v, what: as_numbers(v, "losses", what), "the losses, one per epoch"),
+        "val_loss": (as_number, "the validation loss"),
+    }
+    return {
+        "weights": state_of(model),
+        **kept_entries(report, entries),
+        "disturbed": watch.changed(TRAINED - {"random"}),
+        "changed": change_size(GIVEN, function, most=MOST),
+    }
+
+
+WEIGHTS = "        weights = scores.softmax(dim=0)\n"
+MASK = '        scores = scores.masked_fill(padded, float("-inf"))\n'
+POOLED = "        pooled = (weights.unsqueeze(2) * vectors).sum(dim=1)\n"
+FIXED = GIVEN.replace("softmax(dim=0)", "softmax(dim=1)")
+
+given = partial(variant, GIVEN, __file__)
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+over_everything = given((WEIGHTS, "        weights = scores.flatten().softmax(dim=0)"
+                         ".view_as(scores)\n"))  # fmt: skip
+sigmoid = given((WEIGHTS, "        weights = scores.sigmoid()\n"))
+unmasked = fixed((MASK, ""))
+masked_with_zero = fixed(('float("-inf")', "0.0"))
+masked_late = fixed((MASK, ""), (WEIGHTS.replace("0", "1"), WEIGHTS.replace("0", "1")
+                    + "        weights = weights.masked_fill(padded, 0.0)\n"))  # fmt: skip
+plain_mean = given((WEIGHTS, "        weights = (~padded).float() / lengths.unsqueeze(1)\n"))
+over_the_words = given((WEIGHTS, "        weights = scores.unsqueeze(2).softmax(dim=2).squeeze(2)\n"
+                        "        weights = weights.masked_fill(padded, 0.0)\n"))  # fmt: skip
+pooled_by_mean = fixed((POOLED, POOLED.replace("sum", "mean")))
+one_shorter = fixed(("positions >= lengths.unsqueeze(1)", "positions >= lengths.unsqueeze(1) - 1"))
+batch_means = fixed(
+    ("            total += loss.item() * len(targets)\n            seen += len(targets)\n"
+     "        losses", "            total += loss.item()\n            seen += 1\n        losses"),
+)  # fmt: skip
+uncleared = fixed(("            optimizer.zero_grad()\n", ""))
+hardest = given((WEIGHTS, "        weights = nn.functional.one_hot(scores.argmax(dim=1), "
+                 "scores.shape[1]).float()\n"))  # fmt: skip
+
+last_axis = given((WEIGHTS, WEIGHTS.replace("dim=0", "dim=-1")))
+as_a_function = given((WEIGHTS, "        weights = torch.softmax(scores, 1)\n"))
+transposed = given((WEIGHTS, "        weights = scores.T.softmax(dim=0).T\n"))
+written_out = given((WEIGHTS, "        odds = (scores - scores.amax(dim=1, keepdim=True)).exp()\n"
+                     "        weights = odds / odds.sum(dim=1, keepdim=True)\n"))  # fmt: skip
+
+
+EXERCISE = Exercise(
+    id="03h.pooling",
+    title="script 5: answers that depend on the neighbours",
+    source='Lecture 3, "Debug checklist"; engineering module, §5',
+    kind="fix",
+    ledger=("T20",),
+    minutes=8,
+    difficulty=2,
+    read=("course.debug.diagnose",),
+    hints=(
+        "Send one sentence through alone, then with others. Is the answer the same?",
+        "Write the shape behind every line, and what is shared out along which of its axes.",
+        "Scores are [B, T]; the weights of one sentence add up to 1 along T: softmax(dim=1).",
+    ),
+    signature="train_reader(model, train_batches, val_batches, optimizer, epochs)",
+    parts=paid("the weights after the run", ("weights",), ("weights", "losses", "val_loss"), MOST),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weights": "after the run, the weights",
+        "losses": "the training losses:",
+        "val_loss": "the validation loss",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong("over-everything", over_everything,
+              "The weights of the whole batch add up to 1, so an answer still depends on its "
+              "neighbours. Those of each sentence should."),
+        Wrong("sigmoid", sigmoid,
+              "Each word's weight is a sigmoid of its score: those of a sentence need not add up "
+              "to 1. A softmax was meant, along the words."),
+        Wrong("unmasked", unmasked,
+              "Padding takes a share of the attention: the mask before the softmax is gone."),
+        Wrong("masked-with-zero", masked_with_zero,
+              "Padding has the score 0, and exp(0) is not 0: it takes a share. Leave it at minus "
+              "infinity."),
+        Wrong("masked-late", masked_late,
+              "Padding is taken out after the softmax, so the weights of a short sentence add up "
+              "to less than 1."),
+        Wrong("plain-mean", plain_mean,
+              "All words of a sentence weigh the same now, and the scores are not used."),
+        Wrong("plain-sum", over_the_words),
+        Wrong("pooled-by-mean", pooled_by_mean),
+        Wrong("one-shorter", one_shorter),
+        Wrong("batch-means", batch_means),
+        Wrong("uncleared", uncleared,
+              "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
+        Wrong("hardest", hardest),
+    ),
+    right=(last_axis, as_a_function, transposed, written_out),
+)  # fmt: skip

@@ -1,0 +1,191 @@
+"""03h.resume: a script that saves half of what the next step depends on."""
+
+from __future__ import annotations
+
+from functools import partial
+from io import BytesIO
+
+import torch
+
+from autograde.bank.harness import Watch, build_optimizer
+from autograde.bank.scripts import build_net, draw_net, paid, sent, state_of
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Wrong,
+    as_numbers,
+    kept,
+    pair,
+)
+from autograde.kinds.fix import change_size, variant
+
+GIVEN = """
+def train_in_two_sittings(make, batches, save, load, first, second):
+    def run_epochs(model, optimizer, epochs):
+        losses = []
+        for _ in range(epochs):
+            total, seen = 0.0, 0
+            for inputs, targets in batches:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                total += loss.item() * len(targets)
+                seen += len(targets)
+            losses.append(total / seen)
+        return losses
+
+    # monday
+    model, optimizer = make()
+    losses = run_epochs(model, optimizer, first)
+    checkpoint = {"model": model.state_dict(), "losses": losses}
+    save(checkpoint)
+
+    # tuesday, in a new process
+    model, optimizer = make()
+    checkpoint = load()
+    model.load_state_dict(checkpoint["model"])
+    losses = checkpoint["losses"] + run_epochs(model, optimizer, second)
+    return model, losses
+"""
+MOST = 4
+"""Lines that may differ: one is changed and one is new."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Momentum or Adam, which remember; a run of some epochs before and after the night."""
+    features, classes = source.integer(2, 4), source.integer(2, 4)
+    return {
+        "net": draw_net(source, (features, source.integer(3, 5), classes)),
+        "batches": [
+            [source.normal(size, features), source.integers(classes, size)]
+            for size in (source.integer(4, 6), source.integer(3, 5), 3)
+        ],
+        "kind": ("momentum", "adam", "groups")[source.index % 3],
+        "lr": source.uniform(0.05, 0.2),
+        "first": source.integer(2, 3),
+        "second": source.integer(2, 3),
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The model that comes back, and the losses; what is saved goes through a file in memory."""
+    saved: list[bytes] = []
+
+    def make():
+        model = build_net(case["net"], device)
+        return model, build_optimizer(case["kind"], model, case["lr"])
+
+    def save(checkpoint) -> None:
+        file = BytesIO()
+        torch.save(checkpoint, file)
+        saved.append(file.getvalue())
+
+    def load():
+        return torch.load(BytesIO(saved[-1]), weights_only=True)
+
+    batches = sent(case["batches"], device)
+    watch = Watch(data=[tensor for both in batches for tensor in both])
+    returned = function(make, batches, save, load, case["first"], case["second"])
+    model, losses = pair(returned, "the model and the losses")
+    if not isinstance(model, torch.nn.Module):
+        raise AnswerError(f"The first of the two is a {type(model).__name__}, not the model.")
+    return {
+        "weights": state_of(model),
+        "losses": kept(as_numbers, losses, "losses", "the losses, one per epoch"),
+        "disturbed": watch.changed(frozenset({"random"})),  # make() draws weights
+        "changed": change_size(GIVEN, function, most=MOST),
+    }
+
+
+CHECKPOINT = '    checkpoint = {"model": model.state_dict(), "losses": losses}\n'
+WITH = CHECKPOINT.replace('"losses"', '"optimizer": optimizer.state_dict(), "losses"')
+LOAD = '    model.load_state_dict(checkpoint["model"])\n'
+MORE = '    optimizer.load_state_dict(checkpoint["optimizer"])\n'
+AGAIN = "    model, optimizer = make()\n    checkpoint"
+FIXED = GIVEN.replace(CHECKPOINT, WITH).replace(LOAD, LOAD + MORE)
+
+given = partial(variant, GIVEN, __file__)
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+saved_alone = fixed((MORE, ""))
+settings_alone = fixed((MORE, '    optimizer.param_groups[0]["lr"] = '
+                       'checkpoint["optimizer"]["param_groups"][0]["lr"]\n'))  # fmt: skip
+saved_at_first = fixed(
+    (WITH, CHECKPOINT.replace('"losses"', '"optimizer": at_first, "losses"')),
+    ("    losses = run_epochs(model, optimizer, first)\n",
+     "    at_first = optimizer.state_dict()\n    losses = run_epochs(model, optimizer, first)\n"),
+)  # fmt: skip
+old_optimizer = given((AGAIN, "    model, _ = make()\n    checkpoint"))
+begun_again = fixed(('checkpoint["losses"] + run', "run"), (LOAD, ""), (MORE, ""))
+weights_forgotten = fixed((LOAD, ""))
+losses_forgotten = fixed(('checkpoint["losses"] + ', ""))
+all_epochs = fixed(("optimizer, second)", "optimizer, first + second)"))
+uncleared = fixed(("                optimizer.zero_grad()\n", ""))
+epoch_more = fixed(("optimizer, second)", "optimizer, second + 1)"))
+
+by_state = given(
+    (CHECKPOINT, CHECKPOINT.replace('"losses"', '"state": optimizer.state_dict(), "losses"')),
+    (LOAD, '    optimizer.load_state_dict(checkpoint["state"])\n' + LOAD),
+)
+in_a_line_of_its_own = given(
+    (CHECKPOINT, CHECKPOINT + '    checkpoint["optimizer"] = optimizer.state_dict()\n'),
+    (LOAD, LOAD + MORE),
+)
+as_a_pair = given(
+    (CHECKPOINT, CHECKPOINT.replace("model.state_dict()",
+                                    "[model.state_dict(), optimizer.state_dict()]")),
+    (LOAD, '    model.load_state_dict(checkpoint["model"][0])\n'
+     '    optimizer.load_state_dict(checkpoint["model"][1])\n'),
+)  # fmt: skip
+
+
+EXERCISE = Exercise(
+    id="03h.resume",
+    title="script 4: a jump after the night",
+    source='Engineering module, "Common mistakes"; museum B27',
+    kind="fix",
+    ledger=("B27", "T36"),
+    minutes=8,
+    difficulty=2,
+    read=("B27", "course.engine.Trainer"),
+    hints=(
+        "Compare the losses with those of a run that never stopped: from which update on?",
+        "What does the next step depend on, besides the weights and the batch?",
+        "Save optimizer.state_dict() next to the model's, and load it on Tuesday.",
+    ),
+    signature="train_in_two_sittings(make, batches, save, load, first, second)",
+    parts=paid("the weights after both sittings", ("weights",), ("weights", "losses"), MOST),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weights": "after both sittings, the weights",
+        "losses": "the losses:",
+        "changed": "the number of lines changed",
+    },
+    wrong=(
+        Wrong("nothing-remembered", saved_alone,
+              "After the night the weights go on as with a new optimizer: what the first one "
+              "remembered has to be saved, and loaded, too."),
+        Wrong("nothing-remembered", settings_alone),
+        Wrong("nothing-remembered", saved_at_first),
+        Wrong("old-optimizer", old_optimizer,
+              "On Tuesday the model does not move: the optimizer holds Monday's weights. After a "
+              "night there is no old one: make it, and load its state."),
+        Wrong("begun-again", begun_again,
+              "Tuesday begins with the first weights, as if Monday had not been."),
+        Wrong("weights-forgotten", weights_forgotten,
+              "Tuesday goes on with Monday's optimizer and with the first weights. Load both."),
+        Wrong("losses-forgotten", losses_forgotten,
+              "The weights are right. The losses of the first sitting are missing."),
+        Wrong("all-epochs", all_epochs,
+              "Tuesday trains for all epochs; Monday's are done already."),
+        Wrong("uncleared", uncleared),
+        Wrong("epoch-more", epoch_more),
+    ),
+    right=(by_state, in_a_line_of_its_own, as_a_pair),
+)  # fmt: skip
