@@ -372,7 +372,8 @@ def uses_old_gradients(make, batches):
 
 # %%
 for cleared in ("start", "end", "never", "third"):
-    print(cleared, uses_old_gradients(program(cleared, kind="adam", dropout=0.5), batches))
+    make = program(cleared, kind="adam", dropout=0.5)
+    print(cleared, uses_old_gradients(make, batches))
 
 # %% [markdown]
 # A probe that never cries wolf is worth keeping: `course.debug.diagnose` is made of such
