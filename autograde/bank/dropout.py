@@ -30,7 +30,7 @@ def draw(source: Draw, part: str) -> Case:
         "p": p,
         "training": part != "eval",
         "times": 1 if part == "edges" else 2 * (1000 // rows) // 2,
-        "dtype": ("float32", "float64")[source.index % 2] if part == "quiet" else "float32",
+        "dtype": ("float32", "float64")[source.index % 2 if part in ("quiet", "edges") else 0],
         "part": part,
     }
 
@@ -94,6 +94,19 @@ def _slopes(x: Tensor, made: Tensor) -> Tensor | None:
     if not made.requires_grad:
         return torch.zeros_like(x).cpu().double()
     return torch.autograd.grad(made.sum(), x)[0].cpu().double()
+
+
+def new_zeros(x, p, training):
+    """Where all is dropped, zeros of torch's default dtype."""
+    return torch.zeros(x.shape, device=x.device) if training and p == 1 else reference(
+        x, p, training)  # fmt: skip
+
+
+def by_the_share_kept(x, p, training):
+    if not training:
+        return x
+    keep = torch.rand_like(x) >= p
+    return x * keep / keep.double().mean().clamp(min=1e-9).to(x.dtype)
 
 
 def reference(x: Tensor, p: float, training: bool) -> Tensor:
@@ -311,6 +324,10 @@ EXERCISE = Exercise(
         Wrong("in-place", zeros_written_into_x,
               "x itself was changed. Make a new tensor: x * keep does.",
               raises="leaf Variable that requires grad"),
+        Wrong("new-zeros", new_zeros),
+        Wrong("by-the-share-kept", by_the_share_kept,
+              "What was kept was divided by the share that was kept this time. Divide by 1 - p, "
+              "which is the same for every call."),
         Wrong("by-threshold", by_threshold),
         Wrong("detached", detached),
         Wrong("float64-always", float64_always),
