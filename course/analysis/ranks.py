@@ -148,7 +148,7 @@ def run_ranks(
                 process.kill()
                 process.wait()
         for rank, (process, text) in enumerate(zip(started, said, strict=True)):
-            if process.returncode:
+            if process.returncode or not (Path(folder) / f"{rank}.pt").is_file():
                 last = (text.strip().splitlines() or ["nothing"])[-1]
                 raise RuntimeError(f"rank {rank} of {len(batches)} failed: {last}")
         read = [Path(folder) / f"{rank}.pt" for rank in range(len(batches))]

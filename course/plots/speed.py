@@ -19,10 +19,10 @@ NONE = 1e-9
 
 
 def _plain_ticks(axis: Any) -> None:
-    """1, 2, 5, 10, ... in plain digits on a log axis, not 6 × 10¹."""
+    """1, 2, 3, 5, 7, 10, ... in plain digits on a log axis, not 6 × 10¹."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0), numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())

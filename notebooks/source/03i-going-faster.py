@@ -325,8 +325,8 @@ for name, timing in both.items():
 # wrapper, whose names begin differently (C33); `model.compile()` changes nothing of them.
 
 # %%
-print("wrapper:", next(iter(compiled.state_dict())))
-print("model  :", next(iter(network.state_dict())))
+print("compiled:", next(iter(compiled.state_dict())))
+print("model:   ", next(iter(network.state_dict())))
 network.compile(backend="eager")
 print("in place:", next(iter(network.state_dict())))
 

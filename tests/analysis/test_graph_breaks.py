@@ -52,10 +52,10 @@ def test_what_is_compiled_here_answers_as_before():
 
 
 def test_without_a_working_compiler_the_graph_is_only_traced(monkeypatch):
-    real = torch.compile
+    real, broken = torch.compile, {"inductor"}
 
     def without_compiler(function, backend):
-        if backend == "inductor":
+        if backend in broken:
             raise_it = RuntimeError("no C++ compiler")
             return lambda *_: (_ for _ in ()).throw(raise_it)
         return real(function, backend=backend)
@@ -63,3 +63,5 @@ def test_without_a_working_compiler_the_graph_is_only_traced(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch, "compile", without_compiler)
     assert compile_here(by_shape, INPUTS)[1] == "eager"
+    broken.add("eager")
+    assert compile_here(by_shape, INPUTS)[:2] == (by_shape, "none")

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from course.analysis import ranks
 from course.analysis.ranks import gap, joined, mean_gradient, play_ranks, run_ranks, shares
 
 CRITERION = nn.CrossEntropyLoss()
@@ -46,6 +47,7 @@ def test_the_model_is_left_alone_and_sizes_must_add_up():
         shares(batch, [8, 9])
 
 
+@pytest.mark.slow
 def test_two_processes_hold_what_was_played():
     model, batch = setup(True)
     batches = shares(batch, [12, 4])
@@ -57,11 +59,20 @@ def test_two_processes_hold_what_was_played():
             torch.testing.assert_close(mine.buffers[name], value)
 
 
-def test_a_rank_that_fails_says_why():
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [("echo first >&2; echo last words >&2; exit 1", "failed: last words"),
+     ("exit 0", "failed: nothing")],
+)  # fmt: skip
+def test_a_rank_that_fails_or_brings_nothing_is_said(does, says, tmp_path, monkeypatch):
+    """The second as in a sandbox, where a process may start and may do nothing."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{does}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(ranks.sys, "executable", str(python))
     model, batch = setup(False)
-    wide = [(batch[0][:, :3], batch[1])]
-    with pytest.raises(RuntimeError, match=r"rank 0 of 1 failed: .*shapes cannot be multiplied"):
-        run_ranks(model, CRITERION, wide)
+    with pytest.raises(RuntimeError, match=f"rank 0 of 1 {says}"):
+        run_ranks(model, CRITERION, [batch])
 
 
 def test_reports_join_to_what_the_whole_batch_gives():
