@@ -21,6 +21,9 @@
 # twice. Stuck? `hint("03h.six-logs")` gives three hints.*
 
 # %%
+import torch
+from torch import nn
+
 from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
 from course import worked
 from course.debug import museum
