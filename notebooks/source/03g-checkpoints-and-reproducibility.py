@@ -22,14 +22,17 @@
 
 # %%
 import io
+import itertools
 import os
 import random
 import tempfile
 from pathlib import Path
 
+# %%
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
 
@@ -38,7 +41,7 @@ from course import worked
 from course.analysis.instants import instants, killed_while_saving
 from course.analysis.resuming import PARTS, Training, distances_without, repeated
 from course.debug import museum
-from course.engine import Trainer, compare, load_weights, read_run, seed_everything
+from course.engine import Trainer, compare, read_run, seed_everything
 from course.plots.checkpoints import (plot_distances, plot_instants, plot_repeats,
                                       plot_sizes)
 
@@ -107,6 +110,89 @@ museum.exhibit("B27").plot()
 # %% exercise 03g.equal
 
 # %% [markdown]
+# Now write it. After each epoch the file under `path` holds all that the next epoch reads; a process that finds the
+# file goes on from there. Each process builds its own model, optimizer, schedule and loader before it calls you, with
+# other random numbers.
+
+
+# %% exercise 03g.resume
+# Train, save after each epoch, and go on from the file if there is one. Two generators are in use: torch's
+# global one, and `loader.generator`, from which the loader draws its order.
+def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
+    """Train to `epochs` epochs in all, those of killed processes before this one included.
+
+    Per batch: clear, forward, loss, backward, step; at the end of an epoch scheduler.step(), then
+    the file. A process killed inside an epoch goes on after the last epoch that was finished, and
+    ends with the bits of one that was never killed.
+
+    Args:
+        model: In train mode; may hold dropout.
+        optimizer, scheduler: Any; the scheduler counts epochs, and has a state_dict.
+        loader: A DataLoader with a generator of its own, `loader.generator`.
+        criterion: Any mean-reduced loss of logits and targets.
+        epochs: Of the whole run.
+        path: A pathlib.Path; your own file, or none. torch.load(path, weights_only=True) reads it.
+
+    Returns:
+        A list: the mean over its batches' losses for each epoch of the whole run, as floats.
+    """
+    ### BEGIN SOLUTION
+    losses, things = [], {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    if path.exists():
+        state = torch.load(path, weights_only=True)
+        for name, thing in things.items():
+            thing.load_state_dict(state[name])
+        losses = state["losses"]
+        torch.set_rng_state(state["torch"])
+        loader.generator.set_state(state["order"])
+    while len(losses) < epochs:
+        total = 0.0
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        scheduler.step()
+        losses.append(total / len(loader))
+        state = {name: thing.state_dict() for name, thing in things.items()}
+        random = {"torch": torch.get_rng_state(), "order": loader.generator.get_state()}
+        torch.save({**state, **random, "losses": losses}, path)
+    return losses
+    ### END SOLUTION
+
+
+# %% [markdown]
+# Your function on digits: an uninterrupted process, one that dies in its third epoch, and one that finds its file.
+
+
+# %%
+def process(path, seed, dies_at=None):
+    run, calls = Training(seed=seed), itertools.count(1)
+    rows = TensorDataset(run.data.train_inputs, run.data.train_targets)
+    loader = DataLoader(rows, 128, shuffle=True, generator=run.order)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(run.optimizer, 4)
+
+    def criterion(logits, targets):
+        if next(calls) == dies_at:
+            raise InterruptedError
+        return nn.functional.cross_entropy(logits, targets)
+
+    return run, train_to(run.model, run.optimizer, schedule, loader, criterion, 4, path)
+
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "last.pt"
+    never_killed, losses = process(path.with_name("whole.pt"), seed=3)
+    try:
+        process(path, seed=3, dies_at=30)
+    except InterruptedError:
+        resumed, losses_again = process(path, seed=4)
+print("same bits:", torch.equal(never_killed.weights(), resumed.weights()))
+print("same losses:", losses == losses_again)
+
+# %% [markdown]
 # ## 3g.3 What it costs
 #
 # Whoever saves more than weights needs more room. **Guess:** a model trains with Adam. By which factor is a
@@ -168,6 +254,7 @@ reveal("03g.after-the-kill", {1: "old", 2: "new"}.get(found, "nothing"))
 # at one instant, or not at all. What was cut off then is only `last.pt.partial`. Here is what lies under the
 # name at every line of either way:
 
+
 # %%
 def direct(state, path):
     torch.save(state, path)
@@ -198,6 +285,7 @@ plot_instants({"torch.save(state, path)": watched(direct),
 # %% [markdown]
 # And a rename can reach the disk before the bytes of the file do: after a power cut the name is there, and what
 # it stands for is not. `flush()` hands Python's bytes to the system, `os.fsync` waits until they are on the disk.
+
 
 # %% exercise 03g.save
 # Write the new file next to the old one, in the same folder, and let one operation of the system put it in
@@ -234,6 +322,7 @@ plot_instants({"torch.save(state, path)": watched(direct), "your save": watched(
 #
 # A pickle is a small program: it may name any function of any module, and loading calls it. Here is a "model"
 # that somebody sends you. It only prints a line; it could as well have read your keys.
+
 
 # %%
 class Payload:
@@ -315,7 +404,129 @@ reveal("03g.best-is", 4 if torch.equal(best["1.weight"], last) else 2)
 museum.exhibit("B39").plot()
 
 # %% [markdown]
-# ## 3g.7 What a seed promises
+# The other half of the best is a number: the loss to beat, and how many epochs it has stood. If they are not in
+# the checkpoint, the first epoch after a resume is the best ever, and patience begins again each morning.
+
+
+# %% exercise 03g.stopper
+# Early stopping as in 3a, without the weights, and with a state that a checkpoint can hold.
+class Stopper:
+    """Says when `patience` epochs in a row have brought no improvement of more than min_delta.
+
+    Args:
+        patience: 1 or more.
+        min_delta: An epoch improves if its loss is lower than the best by more than this.
+
+    A loss of nan is no improvement; an improvement after True starts the count again.
+    """
+
+    def __init__(self, patience, min_delta):
+        ### BEGIN SOLUTION
+        self.patience, self.min_delta = patience, min_delta
+        self.best, self.waited = float("inf"), 0
+        ### END SOLUTION
+
+    def update(self, val_loss):
+        """Count one epoch, whose loss is a float or NumPy's; True if it is time to stop."""
+        ### BEGIN SOLUTION
+        if val_loss < self.best - self.min_delta:
+            self.best, self.waited = float(val_loss), 0
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+        ### END SOLUTION
+
+    def state_dict(self):
+        """A dictionary that weights_only=True can read, and that no later update() changes."""
+        ### BEGIN SOLUTION
+        return {"best": self.best, "waited": self.waited}
+        ### END SOLUTION
+
+    def load_state_dict(self, state):
+        """Go on from what state_dict() gave; patience and min_delta are this object's own."""
+        ### BEGIN SOLUTION
+        self.best, self.waited = state["best"], state["waited"]
+        ### END SOLUTION
+
+
+# %%
+losses, evening, morning = [1.0, 0.9, 0.95, 0.96, 0.97], Stopper(3, 0.0), Stopper(3, 0.0)
+for loss in losses[:3]:
+    evening.update(loss)
+morning.load_state_dict(evening.state_dict())
+print("stops after the fifth epoch:", [morning.update(loss) for loss in losses[3:]])
+
+# %% [markdown]
+# ## 3g.7 For use elsewhere
+#
+# A model that goes to somebody else needs no optimizer. It needs what it was built with, its weights, and
+# something to check it by: a few inputs with the outputs that the original gave in eval mode. The four in one file:
+
+
+# %%
+def export(model, settings, inputs, path):
+    with torch.no_grad():
+        outputs = model.eval()(inputs)
+    torch.save({"settings": settings, "model": model.state_dict(),
+                "inputs": inputs, "outputs": outputs}, path)
+
+
+# %%
+def build(width):
+    body = nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Dropout(0.2)
+    return nn.Sequential(*body, nn.Linear(width, 10))
+
+
+# %% exercise 03g.load
+# Believe nothing of such a file: neither that it is harmless, nor that the weights are all there, nor that
+# the model gives the outputs that came along.
+def load_for_use(path, make_model):
+    """The model of an exported file, ready for use and checked against the original.
+
+    The file has `settings` (a dictionary), `model` (a state_dict), `inputs` and `outputs`: tensors,
+    what the original gave for the inputs in eval mode. Code in the file must not run.
+
+    Args:
+        path: Of the file.
+        make_model: make_model(**settings) builds the model, with random weights.
+
+    Returns:
+        The model: every module in eval mode, no parameter that requires a gradient.
+
+    Raises:
+        ValueError: An output differs from the file's by more than 1e-4, or is nan.
+        Exception: Of any kind, where weights are missing or too many, or the file is not safe.
+    """
+    ### BEGIN SOLUTION
+    file = torch.load(path, weights_only=True)
+    model = make_model(**file["settings"])
+    model.load_state_dict(file["model"])
+    model.eval().requires_grad_(False)
+    apart = (model(file["inputs"]) - file["outputs"]).abs().max()
+    if not apart <= 1e-4:
+        raise ValueError(f"outputs are apart by {apart:.2g}")
+    return model
+    ### END SOLUTION
+
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "digits.pt"
+    export(whole.model, {"width": 64}, whole.data.val_inputs[:8], path)
+    loaded = load_for_use(path, build)
+with torch.no_grad():
+    read = loaded(whole.data.val_inputs).argmax(dim=1)
+print(
+    f"accuracy {(read == whole.data.val_targets).float().mean():.1%}, "
+    f"of the original {whole.accuracy():.1%}"
+)
+
+# %% [markdown]
+# The check costs eight images, and catches what names and shapes do not: another activation, another normalisation
+# of the inputs, a layer in train mode.
+
+# %% [markdown]
+# ## 3g.8 What a seed promises
 #
 # Now the same run twice, from the beginning. With the same seed it has the same bits. Then one thing is
 # changed, each in another *layer*: seed, data, configuration, code, and the environment, for which we let the
@@ -400,10 +611,11 @@ FiveLayers()
 # %% exercise 03g.layers
 
 # %% [markdown]
-# ## 3g.8 The record of a run
+# ## 3g.9 The record of a run
 #
 # The engine writes one for each run that gets a folder: `run.json` with what the run was, `metrics.jsonl` with
 # what came of it, and the checkpoints.
+
 
 # %%
 def train(folder, lr, seed=3, epochs=2):

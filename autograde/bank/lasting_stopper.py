@@ -1,0 +1,396 @@
+"""03g.stopper: early stopping whose count survives a resume."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
+from course.engine.stopping import EarlyStopping
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Losses, patience, and after which epochs the run is cut."""
+    patience = source.integer(2, 4)
+    low, step = source.integer(40, 60) / 64, 1 / 64  # exact in binary
+    small = part in ("whole", "cut")
+    fall = (2 - source.index % 2) * step if small else 0.0  # exactly min_delta, or less
+
+    def worse(number: int) -> list[float]:
+        return [low + step * source.integer(1, 5) for _ in range(number)]
+
+    best = low - 4 * step
+    losses = [low + 6 * step, low + 3 * step, low, *worse(patience - 1), best]
+    losses += [math.nan, math.nan, low, best - fall, *worse(patience), math.nan, math.nan]
+    case = {"losses": losses, "patience": patience, "min_delta": 2 * step if small else 0.0}
+    cuts = {"whole": [], "file": [2]}.get(part, range(len(losses)))
+    return {**case, "cuts": list(cuts), "longer": 2 * (part == "longer"), "numpy": part == "file",
+            "double": part == "cut" and source.index == 1}  # fmt: skip
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """What update() says epoch by epoch: without a cut, or for each cut, from there on."""
+    stopper = function(case["patience"], case["min_delta"])
+    for name in ("update", "state_dict", "load_state_dict"):
+        if not callable(getattr(stopper, name, None)):
+            raise AnswerError(f"Your object has no method {name}().")
+    losses = [np.float64(x) if case["numpy"] else x for x in case["losses"]]
+    said, states, taken = [], [], []
+    for loss in losses:
+        said.append(_said(stopper, loss))
+        states.append(stopper.state_dict())
+        taken.append(copy.deepcopy(states[-1]))
+    answer = {"said": said, "moved": [i for i, (now, then) in enumerate(
+        zip(states, taken, strict=True)) if repr(now) != repr(then)]}  # fmt: skip
+    if case["cuts"]:
+        answer["file"] = kept(_through_a_file, taken[case["cuts"][0]])
+        answer["resumed"] = {str(cut): _resumed(function, case, taken[cut], losses[cut + 1 :])
+                             for cut in case["cuts"]}  # fmt: skip
+    return answer
+
+
+def _said(stopper: Any, loss: float) -> bool:
+    stop = stopper.update(loss)
+    if not isinstance(stop, bool):
+        kind = type(stop).__name__
+        raise AnswerError(f"update() returned a {kind}; return True to stop, else False.")
+    return stop
+
+
+def _resumed(function, case: Case, state: Any, losses: list[float]) -> list[bool]:
+    """A new object goes on from a state; from a state of its own once more, where asked."""
+    for _ in range(1 + case["double"]):
+        stopper = function(case["patience"] + case["longer"], case["min_delta"])
+        stopper.load_state_dict(copy.deepcopy(state))
+        state = stopper.state_dict()
+    return [_said(stopper, loss) for loss in losses]
+
+
+def _through_a_file(state: Any) -> str:
+    if not isinstance(state, dict) or not state:
+        raise AnswerError(f"state_dict() gave {state!r:.40}; return a dictionary with the state.")
+    file = io.BytesIO()
+    try:
+        torch.save(state, file)
+        file.seek(0)
+        torch.load(file, weights_only=True)
+    except Exception as error:
+        kind = type(error).__name__
+        raise AnswerError(
+            f"Saved and loaded with weights_only=True the state raises {kind}: put plain numbers "
+            "into it, such as float(loss)."
+        ) from None
+    return "loads safely"
+
+
+class Reference:
+    """The course's own."""
+
+    def __init__(self, patience: int, min_delta: float) -> None:
+        self.rule = EarlyStopping(patience, min_delta=min_delta)
+
+    def update(self, val_loss: float) -> bool:
+        return self.rule.update(float(val_loss))
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.rule.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.rule.load_state_dict(state)
+
+
+def reference(patience: int, min_delta: float) -> Reference:
+    """What `run` builds."""
+    return Reference(patience, min_delta)
+
+
+class Stopper:
+    """A right answer; the wrong ones change one method of it."""
+
+    def __init__(self, patience, min_delta):
+        self.patience, self.min_delta = patience, min_delta
+        self.best, self.waited = math.inf, 0
+
+    def update(self, val_loss):
+        if val_loss < self.best - self.min_delta:
+            self.best, self.waited = float(val_loss), 0
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+    def state_dict(self):
+        return {"best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state):
+        self.best, self.waited = state["best"], state["waited"]
+
+
+class CountLost(Stopper):
+    def load_state_dict(self, state):
+        self.best = state["best"]
+
+
+class BestLost(Stopper):
+    def load_state_dict(self, state):
+        self.waited = state["waited"]
+
+
+class NothingLoaded(Stopper):
+    def load_state_dict(self, state):
+        return state
+
+
+class SettingsToo(Stopper):
+    def state_dict(self):
+        return dict(vars(self))
+
+    def load_state_dict(self, state):
+        vars(self).update(state)
+
+
+class Living(SettingsToo):
+    def state_dict(self):
+        return vars(self)
+
+
+class LivingState(Stopper):
+    """One dictionary for the state, handed out itself."""
+
+    def __init__(self, patience, min_delta):
+        self.patience, self.min_delta = patience, min_delta
+        self.state = {"best": math.inf, "waited": 0}
+
+    def update(self, val_loss):
+        if val_loss < self.state["best"] - self.min_delta:
+            self.state["best"], self.state["waited"] = float(val_loss), 0
+        else:
+            self.state["waited"] += 1
+        return self.state["waited"] >= self.patience
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = dict(state)
+
+
+class NumpyKept(Stopper):
+    def update(self, val_loss):
+        if val_loss < self.best - self.min_delta:
+            self.best, self.waited = val_loss, 0
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+
+class RestartedCount(Stopper):
+    def state_dict(self):
+        return {"best": self.best, "waited": 0}
+
+
+class OneMore(Stopper):
+    def load_state_dict(self, state):
+        super().load_state_dict(state)
+        self.waited += 1
+
+
+class NanSkipped(Stopper):
+    def update(self, val_loss):
+        return self.waited >= self.patience if math.isnan(val_loss) else super().update(val_loss)
+
+
+class NanBest(Stopper):
+    def update(self, val_loss):
+        if not val_loss >= self.best - self.min_delta:
+            self.best, self.waited = float(val_loss), 0
+            return False
+        self.waited += 1
+        return self.waited >= self.patience
+
+
+class EqualImproves(Stopper):
+    def update(self, val_loss):
+        if val_loss <= self.best - self.min_delta:
+            self.best, self.waited = float(val_loss), 0
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+
+class DeltaForgotten(Stopper):
+    def __init__(self, patience, min_delta):
+        super().__init__(patience, 0.0)
+
+
+class LateStop(Stopper):
+    def update(self, val_loss):
+        super().update(val_loss)
+        return self.waited > self.patience
+
+
+class NotReset(Stopper):
+    def update(self, val_loss):
+        waited = self.waited
+        super().update(val_loss)
+        self.waited = waited + (self.waited > 0)
+        return self.waited >= self.patience
+
+
+class OnlyOnce(Stopper):
+    def update(self, val_loss):
+        return super().update(val_loss) and self.waited == self.patience
+
+
+class Frozen(Stopper):
+    """Once stopped, for ever."""
+
+    over = False
+
+    def update(self, val_loss):
+        self.over = super().update(val_loss) or self.over
+        return self.over
+
+
+class AsText(Stopper):
+    def state_dict(self):
+        return f"{self.best} {self.waited}"
+
+    def load_state_dict(self, state):
+        best, waited = state.split()
+        self.best, self.waited = float(best), int(waited)
+
+
+class AllLosses:
+    """Keeps every loss, and counts from the start each time."""
+
+    def __init__(self, patience, min_delta):
+        self.patience, self.min_delta, self.losses = patience, min_delta, []
+
+    def update(self, val_loss):
+        self.losses.append(float(val_loss))
+        best, waited = float("inf"), 0
+        for loss in self.losses:
+            better = best - loss > self.min_delta
+            best, waited = (loss, 0) if better else (best, waited + 1)
+        return waited >= self.patience
+
+    def state_dict(self):
+        return {"losses": list(self.losses)}
+
+    def load_state_dict(self, state):
+        self.losses = list(state["losses"])
+
+
+class InTensors:
+    def __init__(self, patience, min_delta):
+        self.patience, self.min_delta = patience, min_delta
+        self.numbers = torch.tensor([torch.inf, 0.0], dtype=torch.float64)
+
+    def update(self, val_loss):
+        best, waited = self.numbers.tolist()
+        if val_loss + self.min_delta < best:
+            self.numbers = torch.tensor([float(val_loss), 0.0], dtype=torch.float64)
+        else:
+            self.numbers = torch.tensor([best, waited + 1], dtype=torch.float64)
+        return self.numbers[1].item() >= self.patience
+
+    def state_dict(self):
+        return {"numbers": self.numbers.clone()}
+
+    def load_state_dict(self, state):
+        self.numbers = state["numbers"].clone()
+
+
+class ByEpoch(Stopper):
+    epoch, best_epoch = 0, 0
+
+    def update(self, val_loss):
+        self.epoch += 1
+        if val_loss < self.best - self.min_delta:
+            self.best, self.best_epoch = float(val_loss), self.epoch
+        return self.epoch - self.best_epoch >= self.patience
+
+    def state_dict(self):
+        return {"best": self.best, "epoch": self.epoch, "of_best": self.best_epoch}
+
+    def load_state_dict(self, state):
+        self.best, self.epoch, self.best_epoch = state.values()
+
+
+EXERCISE = Exercise(
+    id="03g.stopper",
+    title="a patience that survives the night",
+    source="Training-loop chapter, c7, component 1; annotated-loop essay, \"Checkpointing\"",
+    kind="class",
+    ledger=("C12", "C13", "F111", "B28", "T34"),
+    minutes=10,
+    difficulty=2,
+    read=("F111", "N53", "course.engine.EarlyStopping"),
+    hints=(
+        "Which two of its numbers change from epoch to epoch? Which two never do?",
+        "The state of epoch 3 has to say the same at epoch 9: is it a copy? And may "
+        "weights_only=True read it, also if a loss came from NumPy?",
+        "state_dict() returns {'best': self.best, 'waited': self.waited} with float(val_loss) in "
+        "best; load_state_dict() sets these two, and leaves patience and min_delta alone.",
+    ),
+    signature="Stopper(patience, min_delta)",
+    parts=(
+        Part("whole", "when it stops, without a cut", points=1, fields=("said",)),
+        Part("cut", "the same after a cut at any epoch", points=2, fields=("resumed",)),
+        Part("file", "a state that stays as it is, and loads safely", points=1,
+             fields=("moved", "file", "resumed")),
+        Part("longer", "another patience after the cut", points=1, hidden=True,
+             fields=("resumed",)),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "said": "what update() says, epoch by epoch:",
+        "resumed": "what update() says after the cut, by the epoch of the cut from 0:",
+        "moved": "epochs whose state was changed by later ones:",
+        "file": "the state",
+    },
+    by_hand=(EarlyStopping.update,),
+    wrong=(
+        Wrong("count-lost", CountLost,
+              "After a cut patience was counted from 0. Save how many epochs have passed since the "
+              "best one, and load it."),
+        Wrong("count-lost", RestartedCount),
+        Wrong("best-lost", BestLost,
+              "After a cut any loss was an improvement: the best one was not known. Save it, and "
+              "load it."),
+        Wrong("nothing-loaded", NothingLoaded,
+              "After a cut it was as new: neither the best loss nor the count came back."),
+        Wrong("settings-too", SettingsToo,
+              "The new object was made with a longer patience, and went on with the old one. "
+              "Settings are what it is made with; only the state comes from the file."),
+        Wrong("living", Living,
+              "The state of an earlier epoch changed while training went on: what was handed out "
+              "is the object's own dictionary. Return a copy."),
+        Wrong("living", LivingState),
+        Wrong("numpy-kept", NumpyKept),
+        Wrong("one-more", OneMore,
+              "After a cut it stops one epoch early. Loading is no epoch: it counts nothing."),
+        Wrong("nan-skipped", NanSkipped,
+              "An epoch whose loss was nan did not count. It is an epoch without improvement."),
+        Wrong("nan-best", NanBest,
+              "A loss of nan counted as an improvement. Ask whether the loss is smaller."),
+        Wrong("equal-improves", EqualImproves,
+              "A loss that is lower by exactly min_delta, or equal, counted as an improvement."),
+        Wrong("delta-forgotten", DeltaForgotten,
+              "An improvement of less than min_delta counted."),
+        Wrong("late-stop", LateStop, "It stops one epoch late."),
+        Wrong("not-reset", NotReset,
+              "An improvement did not start the count again."),
+        Wrong("only-once", OnlyOnce,
+              "It said True, and False an epoch later, which was no better."),
+        Wrong("as-text", AsText),
+    ),
+    right=(Stopper, AllLosses, InTensors, ByEpoch),
+)  # fmt: skip

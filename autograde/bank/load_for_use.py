@@ -1,0 +1,356 @@
+"""03g.load: a model that was saved elsewhere, loaded for use and checked against the original."""
+
+from __future__ import annotations
+
+import collections
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from autograde.bank.harness import Watch
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from course.engine import checkpoint
+
+CLOSE = 1e-4
+"""What the statement calls close; float32 on another machine is apart by a hundredth of it."""
+CALLED: list[str] = []
+
+
+FAULTS = {
+    "outputs": [],
+    "frozen": [],
+    "checked": ["first output too high", "too low", "last output too high", "nan", "roundings"],
+    "safe": ["code"],
+    "strict": ["a weight missing", "a weight too many"],
+}
+"""What is wrong with the files that a part asks about."""
+VALUES = FAULTS["checked"]
+"""Faults of the outputs, which the statement wants a ValueError for."""
+
+
+def _note() -> dict:
+    CALLED.append("the file's code")
+    return {}
+
+
+class Hostile:
+    """Pickles as the call of a function: what a file from a stranger may hold."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _note, ()
+
+
+def draw(source: Draw, part: str) -> Case:
+    """An original with drawn weights; what is wrong with the file, if anything, by part."""
+    settings = {"features": source.integer(2, 4), "hidden": source.integer(3, 6),
+                "classes": source.integer(2, 5), "norm": source.index % 2 == 0}  # fmt: skip
+    model = make_model(**settings)
+    state = {name: source.normal(*value.shape).abs() + 0.2 if value.is_floating_point() else value
+             for name, value in model.state_dict().items()}  # fmt: skip
+    return {
+        "settings": settings,
+        "state": state,
+        "inputs": source.normal(source.integer(3, 5), settings["features"]),
+        "fresh": source.normal(source.integer(2, 4), settings["features"]),
+        "faults": FAULTS[part],
+    }
+
+
+def make_model(features: int, hidden: int, classes: int, norm: bool) -> nn.Module:
+    """Dropout always, BatchNorm by the settings: in train mode outputs are others."""
+    middle = [nn.BatchNorm1d(hidden)] if norm else []
+    first = nn.Sequential(nn.Linear(features, hidden), *middle, nn.ReLU(), nn.Dropout(0.5))
+    return nn.Sequential(first, nn.Linear(hidden, classes))
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Load a sound file, look at the model, then load the one that the case is about."""
+    made: list[dict[str, Any]] = []
+
+    def build(**settings: Any) -> nn.Module:
+        made.append(settings)
+        return make_model(**settings)
+
+    document = _document(case)
+    with tempfile.TemporaryDirectory(prefix="export-") as folder:
+        sound, faulty = Path(folder) / "model.pt", Path(folder) / "other.pt"
+        torch.save(document, sound)
+        watch = Watch(data=[])
+        model = function(sound, build)
+        answer = {"disturbed": watch.changed(frozenset({"random"})), **_looked_at(model, case)}
+        answer["built"] = all(settings == case["settings"] for settings in made) and bool(made)
+        CALLED.clear()
+        said = []
+        for fault in case["faults"]:
+            torch.save(_spoiled(document, fault), faulty)
+            said.append(f"{fault}: {_raised(function, faulty, build, fault)}")
+        return {**answer, "said": said, "called": list(CALLED)}
+
+
+def _raised(function, path: Path, build: Any, fault: str) -> str:
+    try:
+        function(path, build)
+    except Exception as error:
+        right = isinstance(error, ValueError) or fault not in VALUES
+        return "raises" if right else type(error).__name__
+    return "accepted"
+
+
+def _document(case: Case) -> dict[str, Any]:
+    model = make_model(**case["settings"])
+    model.load_state_dict(case["state"])
+    with torch.no_grad():
+        outputs = model.eval()(case["inputs"])
+    state = dict(model.state_dict())
+    return {"settings": case["settings"], "model": state, "inputs": case["inputs"],
+            "outputs": outputs}  # fmt: skip
+
+
+def _spoiled(document: dict[str, Any], fault: str) -> dict[str, Any]:
+    state, outputs = dict(document["model"]), document["outputs"].clone()
+    if fault == "first output too high":
+        outputs[0, 0] += 0.01
+    elif fault == "too low":
+        outputs[0, 0] -= 0.01
+    elif fault == "last output too high":
+        outputs[-1, -1] += 0.01
+    elif fault == "nan":
+        state["1.bias"] = torch.full_like(state["1.bias"], torch.nan)
+    elif fault == "roundings":
+        outputs *= 1 + 1e-6
+    elif fault == "a weight missing":
+        del state["1.bias"]
+    elif fault == "a weight too many":
+        state["2.weight"] = torch.ones(2)
+    extra = {"notes": Hostile()} if fault == "code" else {}
+    return {**document, "model": state, "outputs": outputs, **extra}
+
+
+def _looked_at(model: Any, case: Case) -> Answer:
+    if not isinstance(model, nn.Module):
+        raise AnswerError(f"Return the model; what came back was a {type(model).__name__}.")
+    with torch.random.fork_rng(devices=[]):
+        outputs = model(case["fresh"])
+    graph = "a graph" if outputs.requires_grad else "no graph"
+    return {
+        "outputs": outputs.detach(),
+        "modes": [part.training for part in model.modules()],
+        "graph": graph,
+    }
+
+
+def reference(path, make_model):
+    """With the course's comparison of names and shapes."""
+    document = torch.load(path, map_location="cpu", weights_only=True)
+    model = make_model(**document["settings"])
+    checkpoint.fit_weights(model, document["model"], path)
+    model.eval().requires_grad_(False)
+    gap = (model(document["inputs"]) - document["outputs"]).abs().max()
+    if not gap <= CLOSE:
+        raise ValueError(f"{path}: outputs are apart by {gap:.2g}")
+    return model
+
+
+def loaded(
+    path,
+    make_model,
+    *,
+    safe=True,
+    strict=True,
+    eval_mode=True,
+    top_only=False,
+    frozen=True,
+    check="close",
+    error=ValueError,
+):
+    """A right answer; other options leave something out."""
+    document = torch.load(path, weights_only=safe)
+    model = make_model(**document["settings"])
+    model.load_state_dict(document["model"], strict=strict)
+    if eval_mode:
+        model.eval()
+    if top_only:
+        model.train()
+        model.training = False
+    if frozen:
+        for parameter in model.parameters():
+            parameter.requires_grad = False
+    with torch.no_grad():
+        apart = (model(document["inputs"]) - document["outputs"]).abs()
+    agree = {
+        "close": bool((apart <= CLOSE).all()),
+        "not greater": not bool((apart > CLOSE).any()),
+        "mean": not bool(apart.mean() > 0.01),
+        "first row": bool((apart[0] <= CLOSE).all()),
+        "equal": bool((apart == 0).all()),
+        "signed": bool((document["outputs"] - model(document["inputs"]) <= CLOSE).all()),
+        "never": True,
+    }[check]
+    if not agree:
+        raise error("the outputs differ from those of the original")
+    return model
+
+
+def but(**options):
+    """The same with other options."""
+
+    def load_for_use(path, make_model):
+        return loaded(path, make_model, **options)
+
+    return load_for_use
+
+
+def fixed_settings(path, make_model):
+    return loaded(path, lambda **_: make_model(features=3, hidden=4, classes=3, norm=True))
+
+
+def train_mode_afterwards(path, make_model):
+    return loaded(path, make_model).train()
+
+
+def grad_switched_off(path, make_model):
+    torch.set_grad_enabled(False)
+    return loaded(path, make_model, frozen=False)
+
+
+def with_assert(path, make_model):
+    return but(error=AssertionError)(path, make_model)
+
+
+def not_loaded(path, make_model):
+    document = torch.load(path, weights_only=True)
+    model = make_model(**document["settings"]).eval().requires_grad_(False)
+    return model
+
+
+def sound_or_none(path, make_model):
+    try:
+        return loaded(path, make_model)
+    except Exception:
+        return None
+
+
+def function_only(path, make_model):
+    model = loaded(path, make_model)
+    return lambda inputs: model(inputs)
+
+
+def with_allclose(path, make_model):
+    file = torch.load(path, weights_only=True, map_location="cpu")
+    model = make_model(**file["settings"]).requires_grad_(False).eval()
+    model.load_state_dict(file["model"])
+    if not torch.allclose(model(file["inputs"]), file["outputs"], rtol=0, atol=1e-4):
+        raise ValueError("not the same model")
+    return model
+
+
+def with_testing(path, make_model):
+    with open(path, "rb") as opened:
+        file = collections.OrderedDict(torch.load(opened, weights_only=True))
+    model = make_model(**dict(file["settings"]))
+    model.load_state_dict(file["model"], strict=True)
+    model = model.train(False)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    with torch.inference_mode():
+        outputs = model(file["inputs"])
+    try:
+        torch.testing.assert_close(outputs, file["outputs"], rtol=0.0, atol=1e-4)
+    except AssertionError as error:
+        raise ValueError(str(error)) from None
+    return model
+
+
+def own_error(path, make_model):
+    class NotTheSameError(ValueError):
+        pass
+
+    try:
+        return but(error=NotTheSameError)(path, make_model)
+    except NotTheSameError as fault:
+        raise ValueError(*fault.args) from fault
+
+
+EXERCISE = Exercise(
+    id="03g.load",
+    title="load a model for use, and believe nothing",
+    source='Engineering module, §4; Lecture 3, "Save / load correctly"',
+    ledger=("C35", "B28", "B29", "F106", "F107"),
+    minutes=12,
+    difficulty=2,
+    read=("F107", "B29", "course.engine.load_weights"),
+    hints=(
+        "Four things can be wrong with a file from elsewhere. Which of them raise by themselves?",
+        "A model for use is in eval mode, builds no graph, and gives the outputs that came along.",
+        "weights_only=True, make_model(**settings), load_state_dict, eval(), requires_grad_(False);"
+        " then raise ValueError unless every difference is at most 1e-4.",
+    ),
+    signature="load_for_use(path, make_model)",
+    parts=(
+        Part("outputs", "the original's outputs on new inputs", points=1, cases=3,
+             fields=("outputs", "built")),
+        Part("frozen", "eval mode in every module, and no graph", points=1,
+             fields=("modes", "graph", "disturbed", "outputs")),
+        Part("checked", "other outputs are refused, roundings are not", points=1,
+             fields=("said", "outputs")),
+        Part("safe", "a file with code in it", points=1, fields=("called", "said", "outputs")),
+        Part("strict", "weights that are missing, or too many", points=1, hidden=True,
+             fields=("said", "outputs")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "outputs": "the model's outputs on new inputs",
+        "built": "whether make_model got the settings of the file",
+        "modes": "train mode of each module",
+        "graph": "outputs have",
+        "said": "for files that are not as they should be:",
+        "called": "what was called while loading",
+    },
+    by_hand=(checkpoint.load, checkpoint.load_weights),
+    wrong=(
+        Wrong("train-mode", but(eval_mode=False, check="never"),
+              "The model is in train mode: dropout drops, and BatchNorm takes the batch's mean. "
+              "Call eval() on it."),
+        Wrong("train-mode", lambda path, make_model: train_mode_afterwards(path, make_model)),
+        Wrong("inner-modules", but(top_only=True, check="never"),
+              "The model itself says eval, modules inside it are in train mode. eval() switches "
+              "all of them."),
+        Wrong("keeps-a-graph", but(frozen=False),
+              "Outputs hold a graph, and the memory of it. Switch requires_grad off for every "
+              "parameter."),
+        Wrong("not-checked", but(check="never"),
+              "Outputs that differ by 0.01 were accepted, and nan. Compute them again from the "
+              "file's inputs: each may differ by 1e-4 at most."),
+        Wrong("nan-accepted", but(check="not greater"),
+              "Outputs of nan were accepted. Every comparison with nan is False: raise unless the "
+              "difference is at most the limit."),
+        Wrong("first-row", but(check="first row"),
+              "A last output that is off was accepted, a first one was not. Compare all of them."),
+        Wrong("not-checked", but(check="mean")),
+        Wrong("one-sided", but(check="signed"),
+              "An output that is off to one side was accepted. Compare the absolute difference."),
+        Wrong("equal-only", but(check="equal"),
+              "A file was refused whose outputs differ by roundings alone. Another machine adds "
+              "up in another order: allow 1e-4."),
+        Wrong("another-exception", with_assert,
+              "Other outputs were refused by another exception than the ValueError asked for."),
+        Wrong("unsafe", but(safe=False),
+              "Loading called a function that the file names. Read it with weights_only=True.",
+              sure=True),
+        Wrong("not-strict", but(strict=False),
+              "A file that lacks weights, or has too many, was accepted. load_state_dict raises "
+              "for it, if strict is left alone."),
+        Wrong("fixed-settings", fixed_settings),
+        Wrong("not-loaded", not_loaded),
+        Wrong("grad-switched-off", grad_switched_off),
+        Wrong("sound-or-none", sound_or_none),
+        Wrong("function-only", function_only),
+    ),
+    right=(but(), with_allclose, with_testing, own_error),
+    tolerance={torch.float32: (1e-4, 1e-5)},
+)  # fmt: skip

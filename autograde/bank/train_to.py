@@ -1,0 +1,388 @@
+"""03g.resume: training that goes on from its checkpoint as if it had never been killed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
+from torch.utils.data import DataLoader
+
+from autograde.bank.common_wrong import common
+from autograde.bank.harness import (
+    build_criterion,
+    build_model,
+    build_optimizer,
+    draw_state,
+    draw_training,
+)
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_numbers,
+    kept,
+)
+from course.engine import checkpoint
+
+EPOCHS = 3
+ALL = ("model", "optimizer", "scheduler", "torch", "loader", "epoch", "losses")
+
+
+def draw(source: Draw, part: str) -> Case:
+    """A run in which only what the part asks about carries anything from epoch to epoch."""
+    whole = part in ("run", "twice")
+    dropout = whole or (part == "random" and source.index == 0)
+    case = draw_training(source, [3, 3, 2], vary=part in ("run", "optimizer"), dropout=dropout)
+    if part in ("run", "twice"):
+        case["optimizer"] = source.choice(["momentum", "adam"])
+    case["shuffle"] = whole or (part == "random" and source.index == 1)
+    case["schedule"] = "cosine" if whole or part == "schedule" else "constant"
+    case["other"] = draw_state(source, build_model(case))
+    first = source.integer(4, 6) + (
+        3 * source.index if part != "twice" else 0
+    )  # calls of the criterion: three make an epoch
+    case["kills"] = {"run": [], "twice": [first, source.integer(4, 6)]}.get(part, [first])
+    case["seeds"] = [source.integer(1, 10**6) for _ in range(3)]
+    return case
+
+
+class Killed(BaseException):
+    """The process ends here: nothing that a program catches."""
+
+
+class Process:
+    """A new process: everything is built again, and nothing of the last one is known."""
+
+    def __init__(self, case: Case, number: int, device: torch.device) -> None:
+        dtype = getattr(torch, case["dtype"])
+        torch.manual_seed(case["seeds"][number])
+        self.model = build_model(case).to(device, dtype)
+        state = case["other"] if number else case["state"]
+        self.model.load_state_dict({k: v.to(device) for k, v in state.items()})
+        self.optimizer = build_optimizer(case["optimizer"], self.model, case["lr"])
+        shape = CosineAnnealingLR(self.optimizer, EPOCHS)
+        self.scheduler = shape
+        if case["schedule"] == "constant":
+            self.scheduler = LambdaLR(self.optimizer, lambda _: 1.0)
+        rows = [(x.to(device, dtype), y.to(device)) for batch in case["batches"]
+                for x, y in zip(batch["inputs"], batch["targets"], strict=True)]  # fmt: skip
+        own = torch.Generator().manual_seed(case["seeds"][number] + 1)
+        self.loader = DataLoader(rows, batch_size=3, shuffle=case["shuffle"], generator=own)
+        self.criterion = build_criterion(case, device, dtype)
+
+    def run(self, function: Callable[..., Any], path: Path, kill_at: int | None) -> Any:
+        """The function's own losses; None if the process was killed in the middle."""
+        calls = 0
+
+        def criterion(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            if calls == kill_at:
+                raise Killed
+            return self.criterion(logits, targets)
+
+        parts = self.model, self.optimizer, self.scheduler, self.loader
+        try:
+            return function(*parts, criterion, EPOCHS, path)
+        except Killed:
+            return None
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """An uninterrupted run, and one that is killed; both with files of their own.
+
+    On the CPU always: elsewhere dropout draws from a generator of the device, which is not asked.
+    """
+    device = torch.device("cpu")
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:
+        whole = Process(case, 0, device)
+        path = Path(folder) / "whole.pt"
+        losses = whole.run(function, path, None)
+        last = whole
+        for number, kill_at in enumerate([*case["kills"], None] if case["kills"] else []):
+            path, last = Path(folder) / "killed.pt", Process(case, number, device)
+            losses = last.run(function, path, kill_at)
+        pairs = zip(_weights(whole.model), _weights(last.model), strict=True)
+        return {
+            "weights": torch.cat([value.flatten() for value in _weights(last.model)]),
+            "equal": all(torch.equal(one, other) for one, other in pairs),
+            "losses": kept(as_numbers, losses, "losses", "the mean loss of each epoch"),
+            "lr": last.optimizer.param_groups[0]["lr"],
+            "file": kept(_content, path),
+        }
+
+
+def _weights(model: nn.Module) -> list[torch.Tensor]:
+    return [value.detach().cpu().clone() for value in model.parameters()]
+
+
+def _content(path: Path) -> str:
+    if not path.exists():
+        raise AnswerError("After the last epoch there is no file under the path.")
+    try:
+        torch.load(path, weights_only=True)
+    except Exception as error:
+        kind = type(error).__name__
+        raise AnswerError(
+            f"torch.load(path, weights_only=True) raises {kind}: put only tensors, numbers and "
+            "plain containers into the file."
+        ) from None
+    return "loads safely"
+
+
+def trained(
+    parts=ALL, start=1, extra=0, saved="end", early=False, resumes=True, per="epoch", mean=True
+):
+    """A right answer; other arguments leave something out, or put it in another place."""
+
+    def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
+        losses, first, things = [], 0, {"model": model, "optimizer": optimizer,
+                                        "scheduler": scheduler}  # fmt: skip
+        if resumes and path.exists():
+            state = torch.load(path, weights_only=True)
+            for name, thing in things.items():
+                if name in parts:
+                    thing.load_state_dict(state[name])
+            if "torch" in parts:
+                torch.set_rng_state(state["torch"])
+            if "loader" in parts:
+                loader.generator.set_state(state["loader"])
+            losses = state["losses"] if "losses" in parts else []
+            first = state["epoch"] + start if "epoch" in parts else 0
+
+        def save(epoch, random):
+            states = {name: thing.state_dict() for name, thing in things.items()}
+            torch.save({**states, **random, "epoch": epoch, "losses": losses}, path)
+
+        for epoch in range(first, first + epochs if extra else epochs):
+            random = {"torch": torch.get_rng_state(), "loader": loader.generator.get_state()}
+            total = 0.0
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                loss = criterion(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                if per == "update":
+                    scheduler.step()
+                total = total + loss.item() if mean else loss.item() * len(loader)
+            losses.append(total / len(loader))
+            if not early:
+                random = {"torch": torch.get_rng_state(), "loader": loader.generator.get_state()}
+            if saved == "before schedule":
+                save(epoch, random)
+            if per == "epoch":
+                scheduler.step()
+            if saved == "end":
+                save(epoch, random)
+        if saved == "once":
+            save(epochs - 1, random)
+        return losses
+
+    return train_to
+
+
+def lacking(*names: str) -> Callable[..., Any]:
+    """Without some parts of the state."""
+    return trained(parts=[name for name in ALL if name not in names])
+
+
+def reference(model, optimizer, scheduler, loader, criterion, epochs, path):
+    """The same with the course's own reader and writer."""
+    losses = []
+    if path.exists():
+        state = checkpoint.load(path)
+        for thing, part in zip((model, optimizer, scheduler), state["parts"], strict=True):
+            thing.load_state_dict(part)
+        losses = state["losses"]
+        torch.set_rng_state(state["torch"])
+        loader.generator.set_state(state["loader"])
+    while len(losses) < epochs:
+        sums = 0.0
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            sums += loss.item()
+        scheduler.step()
+        losses.append(sums / len(loader))
+        state = {"parts": [t.state_dict() for t in (model, optimizer, scheduler)]}
+        state |= {"torch": torch.get_rng_state(), "loader": loader.generator.get_state()}
+        checkpoint.save({**state, "losses": losses}, path)
+    return losses
+
+
+def with_whole_objects(model, optimizer, scheduler, loader, criterion, epochs, path):
+    losses = []
+    if path.exists():
+        kept_model, losses, first, random = torch.load(path, weights_only=False)
+        model.load_state_dict(kept_model.state_dict())
+        optimizer.load_state_dict(first[0])
+        scheduler.load_state_dict(first[1])
+        torch.set_rng_state(random[0])
+        loader.generator.set_state(random[1])
+    for _ in range(len(losses), epochs):
+        total = 0.0
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        scheduler.step()
+        losses.append(total / len(loader))
+        random = torch.get_rng_state(), loader.generator.get_state()
+        states = optimizer.state_dict(), scheduler.state_dict()
+        torch.save((model, losses, states, random), path)
+    return losses
+
+
+def by_the_count(model, optimizer, scheduler, loader, criterion, epochs, path):
+    """The losses say which epoch is next; the state is a list."""
+    things = [model, optimizer, scheduler]
+    saved = torch.load(path, weights_only=True) if path.is_file() else None
+    losses = saved[3] if saved else []
+    if saved:
+        for thing, state in zip(things, saved[:3], strict=True):
+            thing.load_state_dict(state)
+        torch.random.set_rng_state(saved[4])
+        loader.generator.set_state(saved[5])
+    model.train()
+    while len(losses) < epochs:
+        each = []
+        for inputs, targets in loader:
+            model.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            each.append(loss.detach())
+        scheduler.step()
+        losses.append(float(torch.stack(each).double().mean()))
+        states = [thing.state_dict() for thing in things]
+        random = [torch.get_rng_state(), loader.generator.get_state()]
+        torch.save([*states, losses, *random], path)
+    return losses
+
+
+def in_memory_then_renamed(model, optimizer, scheduler, loader, criterion, epochs, path):
+    state = {"epoch": -1, "losses": []}
+    if path.exists():
+        state = torch.load(path)
+        loader.generator.set_state(state["order"])
+        for name, thing in (("m", model), ("o", optimizer), ("s", scheduler)):
+            thing.load_state_dict(state[name])
+        torch.set_rng_state(state["cpu"])
+    losses = list(state["losses"])
+    for epoch in range(state["epoch"] + 1, epochs):
+        total, count = torch.zeros(()), 0
+        for inputs, targets in loader:
+            loss = criterion(model(inputs), targets)
+            optimizer.zero_grad(set_to_none=False)
+            loss.backward()
+            optimizer.step()
+            total, count = total + loss.detach().cpu(), count + 1
+        scheduler.step()
+        losses.append((total / count).item())
+        new = path.with_suffix(".new")
+        torch.save({"m": model.state_dict(), "o": optimizer.state_dict(), "epoch": epoch,
+                    "s": scheduler.state_dict(), "cpu": torch.get_rng_state(), "losses": losses,
+                    "order": loader.generator.get_state()}, new)  # fmt: skip
+        new.replace(path)
+    return losses
+
+
+EXERCISE = Exercise(
+    id="03g.resume",
+    title="killed, and still the same run",
+    source="Training-loop chapter, c7, component 1; engineering module, quiz 6",
+    ledger=("X20", "X35", "T34", "B27", "C12", "F108", "F110"),
+    minutes=20,
+    difficulty=3,
+    read=("F108", "F110", "course.engine.resume"),
+    hints=(
+        "List what changes while an epoch runs. Which of it does the next epoch read?",
+        "Seven things go into the file: three state_dicts, two states of generators, the losses, "
+        "and how many epochs are done (their number says it).",
+        "torch.get_rng_state() and loader.generator.get_state() at the end of the epoch, after "
+        "scheduler.step(); set both back last, after everything else is loaded.",
+    ),
+    signature="train_to(model, optimizer, scheduler, loader, criterion, epochs, path)",
+    parts=(
+        Part("run", "a run that nobody kills", points=1, cases=1,
+             fields=("weights", "losses", "lr", "file")),
+        Part("optimizer", "killed: what the optimizer remembers", points=1,
+             fields=("weights", "equal", "losses"), cases=2),
+        Part("schedule", "killed: schedule, epochs and losses", points=1,
+             fields=("weights", "equal", "losses", "lr")),
+        Part("random", "killed: dropout, and the order of the examples", points=1,
+             fields=("weights", "equal", "losses")),
+        Part("twice", "everything at once, killed twice", points=1, hidden=True, cases=1,
+             fields=("weights", "equal", "losses", "lr", "file")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "weights": "at the end of the last process, the weights",
+        "equal": "the same bits as without a kill",
+        "losses": "the losses returned by the last process",
+        "lr": "the rate after the last epoch",
+        "file": "the file",
+    },
+    by_hand=(checkpoint.save, checkpoint.load),
+    wrong=(
+        Wrong("no-optimizer", lacking("optimizer"),
+              "After the kill the optimizer began from scratch: its averages or velocity are not "
+              "those of the uninterrupted run. Save and load optimizer.state_dict()."),
+        Wrong("no-schedule", lacking("scheduler"),
+              "After the kill the schedule began again. Save and load scheduler.state_dict()."),
+        Wrong("no-optimizer-no-schedule", lacking("optimizer", "scheduler"),
+              "After the kill both optimizer and schedule began from scratch. Each has a "
+              "state_dict() of its own."),
+        Wrong("no-torch-generator", lacking("torch"),
+              "Dropout drew other numbers after the kill: torch's generator was not where it had "
+              "been. Save torch.get_rng_state() at the end of the epoch."),
+        Wrong("no-loader-generator", lacking("loader"),
+              "The order of the examples is another one after the kill. It is drawn from "
+              "loader.generator: save its get_state()."),
+        Wrong("no-generators", lacking("torch", "loader"),
+              "Neither dropout nor the order of the examples went on where it was. Save the state "
+              "of torch's generator and of loader.generator."),
+        Wrong("weights-alone", lacking("optimizer", "scheduler", "torch", "loader"),
+              "After the kill only weights, epoch and losses are those of the uninterrupted run. "
+              "What else does the next update read?"),
+        Wrong("epoch-again", trained(start=0),
+              "The last epoch that was finished was trained again. Go on at the next one."),
+        Wrong("epochs-more", trained(extra=1),
+              "After the kill `epochs` more were trained. It is the number of the whole run."),
+        Wrong("losses-since", lacking("losses"),
+              "The losses of the epochs before the kill are missing in what was returned. Save "
+              "them, too."),
+        Wrong("from-scratch", trained(resumes=False),
+              "The last process began from scratch, with a file there. Look whether path exists."),
+        Wrong("from-scratch", trained(saved="once")),
+        Wrong("saved-too-early", trained(saved="before schedule"),
+              "The schedule is one step behind after the kill: the file was written before "
+              "scheduler.step(). Save at the very end of the epoch."),
+        Wrong("drawn-again", trained(early=True),
+              "What was drawn in the epoch before the kill is drawn again after it: the states of "
+              "the generators are those from before that epoch. Take them at its end."),
+        Wrong("whole-objects", with_whole_objects),
+        Wrong("per-update", trained(per="update"),
+              "The schedule moved after every update. It counts epochs: one step at the end of "
+              "each."),
+        Wrong("last-batch-loss", trained(mean=False),
+              "The loss of an epoch is that of its last batch. Take the mean over its batches."),
+        *common(by_the_count, "own-criterion", "own-optimizer", "returns-none", "global-model"),
+    ),
+    right=(trained(), by_the_count, in_memory_then_renamed),
+)  # fmt: skip
