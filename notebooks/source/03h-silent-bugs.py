@@ -329,8 +329,6 @@ PROBES
 # programs, and what they leave in `.grad`:
 
 # %%
-import torch
-
 from course.debug.twins import program
 
 torch.manual_seed(0)
