@@ -21,12 +21,22 @@ TO_REVISIT = 6
 """So many lines of what to revisit are shown; the rest is counted."""
 
 
-def progress() -> Progress:
+@dataclass(frozen=True)
+class NotShown:
+    """What stands in a graded copy: the record is the student's own, and no grader reads it."""
+
+    def __repr__(self) -> str:
+        return "Guesses, hints and progress are shown where you work; no grader reads them."
+
+
+def progress() -> Progress | NotShown:
     """How far you are: a line per notebook, then what to revisit and what is next."""
+    if record.is_graded():
+        return NotShown()
     return Progress(tuple(all_standings()), record.here().trouble)
 
 
-def scorecard(name: str) -> Scorecard:
+def scorecard(name: str) -> Scorecard | NotShown:
     """What one notebook gave you: points, guesses, what to revisit, what is next.
 
     Args:
@@ -36,6 +46,8 @@ def scorecard(name: str) -> Scorecard:
         UnknownIdError: No such notebook; the message names the nearest.
     """
     name = chapter_named(name).name
+    if record.is_graded():
+        return NotShown()
     return Scorecard(notebook_standing(outlines()[name]), record.here().trouble)
 
 

@@ -104,5 +104,7 @@ def test_an_unknown_notebook_names_the_nearest(kept):
 def test_under_grading_the_scorecard_knows_nothing_and_raises_nothing(kept, monkeypatch):
     check("03a.clip", EXERCISE.right[0])
     monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
-    assert row(scorecard("03a-training-recipe"), "03a.clip")[2] == f"0 of {SHOWN}"
+    monkeypatch.setattr("course.released.FOLDERS", ())  # a sandbox has no notebooks
+    for shown in (scorecard("03a-training-recipe"), progress()):
+        assert "no grader reads them" in repr(shown)
     assert record.here().events() == []
