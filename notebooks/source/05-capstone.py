@@ -57,6 +57,7 @@ student("")
 # | `make_data` | two sides without a leak | by behaviour |
 # | `baselines` | the bar | by behaviour |
 # | `make_setup` | model, loss, optimizer, loaders | by contract, ladder, doctor |
+# | `train` | a run with its record, which survives a kill | by behaviour |
 # | the ablation | what one change brings | facts at once, text by a person |
 # | the readiness note | what it may be used for | facts at once, text by a person |
 #
@@ -275,19 +276,59 @@ curve.plot()
 # of the data, versions, commit, and a line per epoch. And it writes checkpoints, from which a killed run
 # goes on.
 
+# %% exercise 05.run
+# The engine may do all of it; a loop of your own may as well.
+def train(make_setup, data, folder, seed, epochs, after_epoch):
+    """Train, keep everything in the folder, and go on from it where it holds a run.
+
+    Args:
+        make_setup: A function like yours: make_setup(data, seed, epochs). Call it once. Here it
+            always gives "scheduler" and "schedule_per"; where yours gives none, none steps.
+        data: As make_data gives it.
+        folder: A path. Empty or missing for a new run; else as a call left it that was killed.
+        seed: Of the set-up, and of what else is drawn, such as dropout.
+        epochs: Of the whole run, also where it was killed in between.
+        after_epoch: Call it with the epoch, counted from 0, once its checkpoint is written.
+
+    Returns:
+        The validation accuracies of all epochs, one each, as a list of numbers from 0 to 1.
+
+    The model of the set-up ends with the weights of the last epoch, to the bit those of a run
+    that was not killed; a call on a finished run makes no update. In the folder: best.pt, a
+    dictionary whose "model" has the weights of the epoch with the lowest validation loss; and
+    run.json as the engine writes it, with "seed", "settings" (of them "epochs", "mean" and
+    "std", those of data), "data" (something that identifies "train"), "versions" ("torch")
+    and "status", in the end "finished".
+    """
+    ### BEGIN SOLUTION
+    class Tell(Callback):
+        def on_checkpoint(self, trainer):
+            after_epoch(len(trainer.history) - 1)
+
+    setup = make_setup(data, seed, epochs)
+    trainer = Trainer(
+        setup["model"], setup["loss_fn"], setup["optimizer"], scheduler=setup.get("scheduler"),
+        schedule_per=setup.get("schedule_per", "epoch"), device="cpu", callbacks=[Tell()],
+        seed=seed, run_dir=folder)
+    history = trainer.fit(
+        setup["train_loader"], setup["val_loader"], epochs=epochs, resume="auto",
+        progress=False, config={name: data[name] for name in ("mean", "std")})
+    return [line["val_accuracy"] for line in history]
+    ### END SOLUTION
+
+# %% [markdown]
+# Your run on the project. The set-up is kept here, since the cells below want its model:
+
 # %%
-def trained(folder, epochs=10, callbacks=(), **more):
-    setup = make_setup(data, seed=0, epochs=epochs)
-    trainer = Trainer(setup["model"], setup["loss_fn"], setup["optimizer"], device="cpu",
-                      callbacks=callbacks, seed=0, run_dir=folder)
-    history = trainer.fit(setup["train_loader"], setup["val_loader"], epochs=epochs,
-                          progress=False, **more)
-    return setup["model"], history
+def kept_setup(data, seed, epochs):
+    made.append(make_setup(data, seed, epochs))
+    return made[-1]
 
 
-work = Path(tempfile.mkdtemp())
-model, history = trained(work / "unbroken")
-history
+work, made = Path(tempfile.mkdtemp()), []
+accuracies = train(kept_setup, data, work / "unbroken", 0, 10, lambda epoch: None)
+model, setup = made[-1]["model"], made[-1]
+print([round(value, 3) for value in accuracies])
 
 # %%
 record = read_run(work / "unbroken")
@@ -301,17 +342,17 @@ print({name: kept[name] for name in ("optimizer", "optimizer.lr", "epochs")})
 # same bits are the only answer that proves that nothing was forgotten.
 
 # %%
-class Kill(Callback):
-    def on_checkpoint(self, trainer):
-        if trainer.progress.epoch == 3:
-            raise KeyboardInterrupt
+def kill(epoch):
+    if epoch == 2:
+        raise KeyboardInterrupt
 
 
 try:
-    trained(work / "killed", callbacks=[Kill()])
+    train(kept_setup, data, work / "killed", 0, 10, kill)
 except KeyboardInterrupt:
     print("killed")
-resumed, _ = trained(work / "killed", resume="auto")
+train(kept_setup, data, work / "killed", 0, 10, print)
+resumed = made[-1]["model"]
 
 # %%
 weights = zip(model.parameters(), resumed.parameters(), strict=True)

@@ -1,0 +1,442 @@
+"""05.run: a run with its record, which goes on after a kill as if it had not been killed."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from autograde.bank.harness import Focal, build_optimizer
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers, kept
+from autograde.kinds.fix import variant
+from course.engine import Callback, Trainer
+
+EPOCHS = 3
+LOSSES = ("plain", "smoothing", "focal")
+OPTIMIZERS = ("momentum", "adam", "groups")
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Small images in clusters; loss, optimizer and schedule vary from case to case.
+
+    Dropout only where two runs of the same function are compared: its draws are an answer's own.
+    """
+    classes, wide = source.integer(3, 4) + 8 * (source.index % 2), source.integer(3, 4)
+    means = 1.5 * source.normal(classes, 1, 3, wide)
+    sides = {}
+    for side, count in (("train", source.integer(20, 23)), ("val", source.integer(11, 14))):
+        targets = source.integers(classes, count)
+        sides[side] = [means[targets] + source.normal(count, 1, 3, wide), targets]
+    if part == "record":  # labels of another class: the lowest loss is not the last one
+        sides["val"][1] = (sides["val"][1] + 1) % classes
+    begin = source.integer(0, 2)
+    batches = -(-len(sides["train"][1]) // 6)
+    return {
+        **sides,
+        "part": part,
+        "classes": classes,
+        "loss": LOSSES[(begin + source.index) % 3],
+        "optimizer": OPTIMIZERS[source.index % 3],
+        "per": ("update", "epoch")[source.index % 2],
+        "dropout": part in ("resumed", "inside"),
+        "seed": source.integer(1, 10_000),
+        "after": source.integer(0, 1),
+        # inside the first epoch, before anything is kept, and inside a later one
+        "at": batches * source.choice((0, 1)) + source.integer(1, batches - 1),
+    }  # fmt: skip
+
+
+class KilledError(Exception):
+    """What a kill is made of here."""
+
+
+class Rows(Dataset):
+    """Images by position; one that is asked for too often kills the run."""
+
+    def __init__(self, kit: Kit, inputs: Tensor, targets: Tensor) -> None:
+        self.kit, self.inputs, self.targets = kit, inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if self.kit.updates == self.kit.dies_at:
+            self.kit.dies_at, self.kit.killed = None, True
+            raise KilledError
+        return self.inputs[index], self.targets[index]
+
+
+class Kit:
+    """The `make_setup` and `after_epoch` that a function is handed, and what they saw."""
+
+    def __init__(self, case: Case, folder: str) -> None:
+        self.case, self.folder = case, Path(folder) / "run"
+        self.data = {side: tuple(case[side]) for side in ("train", "val")}
+        self.data |= {"mean": 91.5, "std": 62.25, "num_classes": case["classes"]}
+        self.asked: list[list[int]] = []
+        self.told: list[int] = []
+        self.losses: dict[int, float] = {}
+        self.states: dict[int, dict[str, Tensor]] = {}
+        self.updates, self.killed = 0, False
+        self.dies_at: int | None = None
+        self.dies_after: int | None = None
+
+    def make_setup(self, data: Any, seed: int, epochs: int) -> dict[str, Any]:
+        """A set-up of the case, from scratch."""
+        case = self.case
+        self.asked.append([int(seed), int(epochs)])
+        torch.manual_seed(seed)
+        inputs, targets = data["train"]
+        size = inputs[0].numel()
+        layers = [nn.Dropout(0.3)] if case["dropout"] else []
+        self.model = nn.Sequential(
+            nn.Flatten(), nn.Linear(size, 6), nn.Tanh(), *layers, nn.Linear(6, case["classes"])
+        )
+        self.optimizer = build_optimizer(case["optimizer"], self.model, 0.2)
+        self.optimizer.register_step_post_hook(lambda *_: self._stepped())
+        loss_fn = Focal() if case["loss"] == "focal" else nn.CrossEntropyLoss(
+            label_smoothing=0.2 * (case["loss"] == "smoothing"))  # fmt: skip
+        own = torch.Generator().manual_seed(seed)
+        self.loss_fn = loss_fn
+        return {
+            "model": self.model, "loss_fn": loss_fn, "optimizer": self.optimizer,
+            "train_loader": DataLoader(Rows(self, inputs, targets), 6, shuffle=True, generator=own),
+            "val_loader": DataLoader(list(zip(*data["val"], strict=True)), 5),
+            "scheduler": torch.optim.lr_scheduler.StepLR(
+                self.optimizer, {"update": 3, "epoch": 1}[case["per"]], 0.8),
+            "schedule_per": case["per"],
+        }  # fmt: skip
+
+    def _stepped(self) -> None:
+        self.updates += 1
+
+    def after_epoch(self, epoch: int) -> None:
+        """Note where the run is; die where the case says so."""
+        self.told.append(int(epoch))
+        inputs, targets = self.data["val"]
+        mode = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            self.losses[int(epoch)] = self.loss_fn(self.model(inputs), targets).item()
+        self.model.train(mode)
+        self.states[int(epoch)] = self.state()
+        if self.dies_after == epoch:
+            self.dies_after, self.killed = None, True
+            raise KilledError
+
+    def state(self) -> dict[str, Tensor]:
+        """The weights now."""
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def call(self, function: Any, seed: int) -> Any:
+        """One call of the function, with the global generator in an own state; None if killed."""
+        torch.manual_seed(seed)
+        self.updates, self.killed = 0, False
+        try:
+            return function(self.make_setup, self.data, self.folder, self.case["seed"], EPOCHS,
+                            self.after_epoch)  # fmt: skip
+        except Exception:
+            if not self.killed:
+                raise
+            return None
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """One run; where the part asks for it, another that is killed on the way and called again."""
+    with tempfile.TemporaryDirectory() as folder:
+        kit = Kit(case, folder)
+        returned = kit.call(function, 71)
+        whole = {
+            "asked": kit.asked,
+            "state": kit.state() if kit.asked else {},
+            "accuracies": kept(_accuracies, returned),
+            "told": kit.told,
+        }
+        if case["part"] == "record":
+            return {"lacks": _lacks(kit), "best": _best(kit)}
+    if case["part"] == "trained":
+        return whole
+    with tempfile.TemporaryDirectory() as folder:
+        return _killed(function, case, folder, whole)
+
+
+def _killed(function, case: Case, folder: str, whole: Answer) -> Answer:
+    """The same run, killed once, called again, and called once more when it is finished."""
+    kit = Kit(case, folder)
+    kit.dies_after = case["after"] if case["part"] == "resumed" else None
+    kit.dies_at = case["at"] if case["part"] == "inside" else None
+    kit.call(function, 72)
+    died, first = kit.killed, list(kit.told)
+    returned = kit.call(function, 73)
+    state, made = kit.state(), kit.updates
+    again = kit.call(function, 74)
+    apart = max(((state[name] - value).abs().max().item() for name, value in
+                 whole["state"].items()), default=float("inf"))  # fmt: skip
+    return {
+        "died": died,
+        "apart": "nothing" if apart == 0 else f"{apart:.2g}",
+        "made": made,
+        "told": [first, kit.told[len(first):]],
+        "as_whole": kept(_accuracies, returned) == whole["accuracies"],
+        "more": kit.updates,
+        "repeats": kept(_accuracies, again) == kept(_accuracies, returned),
+    }  # fmt: skip
+
+
+def _accuracies(returned: Any) -> list[float]:
+    return as_numbers(returned, "the list", "validation accuracies, one per epoch")
+
+
+def _lacks(kit: Kit) -> list[str]:
+    """What run.json does not say of the run."""
+    path = kit.folder / "run.json"
+    if not path.is_file():
+        return ["run.json"]
+    content = json.loads(path.read_text())
+    settings = content.get("settings") or {}
+    right = {
+        "seed": content.get("seed") == kit.case["seed"],
+        "status": content.get("status") == "finished",
+        "settings.epochs": settings.get("epochs") == EPOCHS,
+        "settings.mean": settings.get("mean") == kit.data["mean"],
+        "settings.std": settings.get("std") == kit.data["std"],
+        "data.train": bool((content.get("data") or {}).get("train")),
+        "versions.torch": (content.get("versions") or {}).get("torch") is not None,
+    }
+    return [name for name, fine in right.items() if not fine]
+
+
+def _best(kit: Kit) -> str:
+    """Whose weights best.pt holds."""
+    path = kit.folder / "best.pt"
+    if not path.is_file() or not kit.losses:
+        return "there is no best.pt"
+    held = torch.load(path, map_location="cpu", weights_only=True)
+    weights = held.get("model") if isinstance(held, dict) else None
+    lowest = min(kit.losses, key=kit.losses.get)
+    for epoch in (lowest, *kit.states):
+        state = kit.states[epoch]
+        if isinstance(weights, dict) and set(weights) == set(state) and all(
+            torch.equal(weights[name], value) for name, value in state.items()
+        ):  # fmt: skip
+            return "those of the lowest loss" if epoch == lowest else f"those of epoch {epoch}"
+    return "those of none of the epochs"
+
+
+class Tell(Callback):
+    """Says when an epoch's checkpoint is written."""
+
+    def __init__(self, after_epoch: Any) -> None:
+        self.after_epoch = after_epoch
+
+    def on_checkpoint(self, trainer: Trainer) -> None:
+        self.after_epoch(len(trainer.history) - 1)
+
+
+def with_the_engine(make_setup, data, folder, seed, epochs, after_epoch):
+    setup = make_setup(data, seed, epochs)
+    trainer = Trainer(
+        setup["model"], setup["loss_fn"], setup["optimizer"], scheduler=setup.get("scheduler"),
+        schedule_per=setup.get("schedule_per", "epoch"), device="cpu", seed=seed, run_dir=folder,
+        callbacks=[Tell(after_epoch)],
+    )  # fmt: skip
+    history = trainer.fit(
+        setup["train_loader"], setup["val_loader"], epochs=epochs, resume="auto", progress=False,
+        config={"mean": data["mean"], "std": data["std"]},
+    )  # fmt: skip
+    return [line["val_accuracy"] for line in history]
+
+
+SCRIPT = '''
+def train(make_setup, data, folder, seed, epochs, after_epoch):
+    import json
+    from pathlib import Path
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    setup = make_setup(data, seed, epochs)
+    model, loss_fn, optimizer = setup["model"], setup["loss_fn"], setup["optimizer"]
+    scheduler, per = setup["scheduler"], setup["schedule_per"]
+    own, start, best, accuracies = setup["train_loader"].generator, 0, float("inf"), []
+    torch.manual_seed(seed)
+    record = {"seed": seed, "status": "running", "data": {"train": len(data["train"][1])},
+              "settings": {"epochs": epochs, "mean": data["mean"], "std": data["std"]},
+              "versions": {"torch": str(torch.__version__)}}
+    if (folder / "last.pt").exists():
+        kept = torch.load(folder / "last.pt", weights_only=True)
+        model.load_state_dict(kept["model"])
+        optimizer.load_state_dict(kept["optimizer"])
+        scheduler.load_state_dict(kept["scheduler"])
+        own.set_state(kept["own"])
+        torch.set_rng_state(kept["rng"])
+        start = kept["epoch"] + 1
+        best = kept["best"]
+        accuracies = kept["accuracies"]
+    for epoch in range(start, epochs):
+        model.train()
+        for inputs, targets in setup["train_loader"]:
+            optimizer.zero_grad()
+            loss_fn(model(inputs), targets).backward()
+            optimizer.step()
+            if per == "update":
+                scheduler.step()
+        if per == "epoch":
+            scheduler.step()
+        model.eval()
+        with torch.no_grad():
+            pairs = [(model(x), y) for x, y in setup["val_loader"]]
+        logits, targets = (torch.cat(part) for part in zip(*pairs))
+        loss = sum(loss_fn(out, y).item() * len(y) for out, y in pairs) / len(targets)
+        accuracies.append((logits.argmax(dim=1) == targets).double().mean().item())
+        if loss < best:
+            best = loss
+            torch.save({"model": model.state_dict()}, folder / "best.pt")
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),
+                 "scheduler": scheduler.state_dict(), "own": own.get_state(),
+                 "rng": torch.get_rng_state(), "epoch": epoch, "best": best,
+                 "accuracies": accuracies}
+        torch.save(state, folder / "last.pt")
+        after_epoch(epoch)
+    record["status"] = "finished"
+    (folder / "run.json").write_text(json.dumps(record))
+    return accuracies
+'''  # fmt: skip
+script = partial(variant, SCRIPT, __file__)
+by_hand = script()
+
+
+def reference(make_setup, data, folder, seed, epochs, after_epoch) -> list[float]:
+    """The loop that the wrong ones spoil; the engine gives the same."""
+    return by_hand(make_setup, data, folder, seed, epochs, after_epoch)
+
+
+LAST_PT = '        torch.save(state, folder / "last.pt")\n'
+BEST_PT = '            torch.save({"model": model.state_dict()}, folder / "best.pt")\n'
+TOLD = "        after_epoch(epoch)\n"
+
+
+def with_explicit_resume(make_setup, data, folder, seed, epochs, after_epoch):
+    setup = make_setup(data, seed, epochs)
+    last = Path(folder) / "last.pt"
+    keys = ("model", "loss_fn", "optimizer")
+    trainer = Trainer(
+        *(setup[key] for key in keys), scheduler=setup["scheduler"], seed=seed,
+        schedule_per=setup["schedule_per"], run_dir=folder, callbacks=(Tell(after_epoch),),
+    )  # fmt: skip
+    history = trainer.fit(
+        setup["train_loader"], setup["val_loader"], epochs=epochs, monitor="val_loss",
+        resume=last if last.exists() else None, progress=False,
+        config={name: data[name] for name in ("mean", "std")},
+    )  # fmt: skip
+    return tuple(line["val_accuracy"] for line in history)
+
+
+WRONG = (
+    ("starts-again", script(('if (folder / "last.pt").exists():', "if False:")),
+     "A run that was killed began again from its first epoch. Go on from the folder's checkpoint "
+     "where there is one."),
+    ("optimizer-forgotten", script(('        optimizer.load_state_dict(kept["optimizer"])\n', "")),
+     ""),
+    ("schedule-forgotten", script(('        scheduler.load_state_dict(kept["scheduler"])\n', "")),
+     ""),
+    ("order-forgotten", script(('        own.set_state(kept["own"])\n', "")), ""),
+    ("draws-forgotten", script(('        torch.set_rng_state(kept["rng"])\n', "")), ""),
+    ("epoch-forgotten", script(('        start = kept["epoch"] + 1\n', "")), ""),
+    ("epoch-repeated", script(('kept["epoch"] + 1', 'kept["epoch"]')),
+     "After the kill, an epoch that was in the checkpoint was trained again. Go on with the one "
+     "after it."),
+    ("list-forgotten", script(('        accuracies = kept["accuracies"]\n', "")),
+     "The list begins after the kill. Keep the accuracies of earlier epochs in the checkpoint."),
+    ("told-too-early", script((LAST_PT + TOLD, TOLD + LAST_PT)),
+     "after_epoch was called for an epoch whose checkpoint was not there yet: killed at that "
+     "moment, the epoch was trained again. Save first."),
+    ("never-told", script((TOLD, "")), "after_epoch was never called."),
+    ("told-from-one", script(("after_epoch(epoch)", "after_epoch(epoch + 1)")), ""),
+    ("schedule-per-epoch", script(('if per == "update"', 'if per == "never"'),
+                                  ('if per == "epoch"', "if True")), ""),
+    ("no-schedule", script(('if per == "update"', 'if per == "never"'),
+                           ('if per == "epoch"', 'if per == "never"')),
+     "The weights are those of a rate that never changes: the scheduler of the set-up did not "
+     "step. schedule_per says when it does."),
+    ("own-loss", script(("loss_fn(model(inputs), targets).backward()",
+                         "nn.functional.cross_entropy(model(inputs), targets).backward()")), ""),
+    ("never-cleared", script(("            optimizer.zero_grad()\n", "")), ""),
+    ("another-seed", script(("make_setup(data, seed, epochs)", "make_setup(data, 0, epochs)")),
+     "make_setup was called with another seed than the one handed over."),
+    ("another-length", script(("make_setup(data, seed, epochs)", "make_setup(data, seed, 10)")),
+     ""),
+    ("batch-means", script(("accuracies.append((logits.argmax(dim=1) == targets).double().mean()",
+                            "accuracies.append(torch.stack([(out.argmax(1) == y).double().mean() "
+                            "for out, y in pairs]).mean()")),
+     ""),
+    ("best-is-last", script(("if loss < best:", "if True:")),
+     "best.pt holds the last epoch's weights. Write it where the validation loss is the lowest so "
+     "far."),
+    ("no-best", script((BEST_PT, "")),
+     "There is no best.pt in the folder."),
+    ("no-record", script(('    (folder / "run.json").write_text(json.dumps(record))\n', "")),
+     "There is no run.json in the folder."),
+    ("seed-not-noted", script(('"seed": seed, ', "")), ""),
+    ("still-running", script(('    record["status"] = "finished"\n', "")),
+     "run.json says that the run is still running. Write its end, too."),
+    ("scale-not-noted", script((', "mean": data["mean"], "std": data["std"]}', "}")),
+     "run.json does not say by which mean and std the inputs were normalised: without them the "
+     "checkpoint cannot be used."),
+    ("one-epoch", script(("range(start, epochs)", "range(start, 1)")), ""),
+)  # fmt: skip
+SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",
+        "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last")  # fmt: skip
+"""Their traces are counts, names of epochs and of files: no accident gives the same."""
+
+
+EXERCISE = Exercise(
+    id="05.run",
+    title="a run that survives a kill",
+    source='Lecture 3, "Saving and loading"; "Reproducibility in five layers"',
+    ledger=("X09", "X11", "T25", "C37", "F110"),
+    minutes=30,
+    difficulty=3,
+    read=("course.engine.Trainer", "course.engine.read_run", "T25"),
+    hints=(
+        "The engine does all of it: run_dir, seed, resume, config, and a callback. What is left is "
+        "to connect them.",
+        'resume="auto" goes on where a checkpoint is, and begins where none is. A Callback\'s '
+        "on_checkpoint comes right after the checkpoint is written.",
+        "there len(trainer.history) - 1 is the epoch that has ended; "
+        'config={"mean": data["mean"], ...}; return [line["val_accuracy"] for line in history].',
+    ),
+    signature="train(make_setup, data, folder, seed, epochs, after_epoch)",
+    parts=(
+        Part("trained", "the weights and accuracies of a run", points=1, cases=2,
+             fields=("asked", "state", "accuracies", "told")),
+        Part("resumed", "killed after an epoch, and called again", points=2, cases=1),
+        Part("record", "the record, and the best weights", points=1, cases=1),
+        Part("inside", "killed inside an epoch", points=1, cases=1, hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "asked": "the seed and the epochs that make_setup was called with",
+        "state": "after the last epoch,",
+        "accuracies": "the accuracies",
+        "told": "the epochs that after_epoch was called with",
+        "died": "whether the kill ended the first call",
+        "apart": "the largest difference of a weight from the run that was not killed",
+        "made": "the number of updates of the second call",
+        "as_whole": "whether the accuracies are those of the run that was not killed",
+        "more": "the number of updates of a call when the run is finished",
+        "repeats": "whether that call gives the same list",
+        "lacks": "what run.json lacks",
+        "best": "the weights in best.pt:",
+    },
+    wrong=tuple(
+        Wrong(name, function, message, sure=name in SURE) for name, function, message in WRONG
+    ),
+    right=(with_the_engine, by_hand, with_explicit_resume),
+)  # fmt: skip
