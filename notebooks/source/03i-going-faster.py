@@ -200,6 +200,15 @@ print({n: f"{1e3 * s:.1f} ms" for n, s in paces.items()})
 reveal("03i.enough-workers", min(n for n, s in paces.items() if s == min(paces.values())))
 
 # %% [markdown]
+# The same two sides on a clock. Add workers until the model has no gap left. Then let one batch in seven take
+# eight times as long: the average is what it was with a slower loader, and now it matters how far ahead is loaded.
+
+# %%
+from course.widgets import DataPipeline
+
+DataPipeline(load_ms=20, step_ms=5)
+
+# %% [markdown]
 # Does a real loader keep to it? Items that take 2 ms to arrive, as from a slow disk, eight to a batch, and a step
 # of 6 ms:
 

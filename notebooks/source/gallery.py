@@ -51,6 +51,17 @@ from course.widgets import SamplingAndCollation
 SamplingAndCollation()
 
 # %% [markdown]
+# ## Data pipeline: who waits for whom
+#
+# Set how long a batch takes to load and to compute, add workers, and watch the idle gaps close. *Lecture 1,
+# "Dataset → DataLoader → device"; training-loop chapter, c3*
+
+# %%
+from course.widgets import DataPipeline
+
+DataPipeline()
+
+# %% [markdown]
 # ## Anatomy of one step: six operations, every tensor
 #
 # Walk through a training step and watch which tensors each operation changes. *Training-loop chapter,
