@@ -29,9 +29,9 @@ def train_tabular(model, features, labels, optimizer, epochs, batch_size, genera
 
     losses = []
     for _ in range(epochs):
-        order = torch.randperm(len(rows), generator=generator)
+        order = torch.randperm(len(rows), generator=generator).to(rows.device)
         epoch_rows = rows[order]
-        epoch_labels = labels[torch.randperm(len(labels), generator=generator)]
+        epoch_labels = labels[torch.randperm(len(rows), generator=generator).to(rows.device)]
 
         model.train()
         running = 0.0
@@ -91,8 +91,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     }
 
 
-SECOND = "labels[torch.randperm(len(labels), generator=generator)]"
-ORDER = "        order = torch.randperm(len(rows), generator=generator)\n"
+SECOND = "labels[torch.randperm(len(rows), generator=generator).to(rows.device)]"
+ORDER = "        order = torch.randperm(len(rows), generator=generator).to(rows.device)\n"
 ROWS = "        epoch_rows = rows[order]\n"
 FIXED = GIVEN.replace(SECOND, "labels[order]")
 
@@ -106,7 +106,10 @@ inverse = fixed(("labels[order]", "labels[order.argsort()]"))
 twice = fixed(("labels[order]", "labels[order][order]"))
 drawn_once = fixed((ORDER, ""), ("    losses = []\n", "    losses = []\n" + ORDER[4:]))
 first_of_generator = given(
-    (SECOND, "labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]")
+    (
+        SECOND,
+        SECOND.replace("generator=generator", "generator=torch.Generator().manual_seed(0)"),
+    )
 )
 labels_then_rows = given((ROWS, ROWS.replace("[order]", "[order.roll(1)]")))
 unscaled = fixed(("(features - mean) / std", "features - mean"))
