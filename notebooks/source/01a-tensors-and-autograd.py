@@ -29,7 +29,7 @@ from autograde import ask, check, guess, reveal, scorecard, student
 from course import worked
 from course.data import load
 from course.plots.style import BLUE, GREEN, GREY, ORANGE, RED
-from course.widgets import StepAnatomy
+from course.widgets import GraphExplorer, StepAnatomy
 
 # %%
 student("")
@@ -332,6 +332,17 @@ four_gradients = {"square": 2 * q.a, "mean": 1 / q.n, "max": 1 / q.k, "twice": 1
 
 # %%
 worked.compute("N18")
+
+# %% [markdown]
+# Now torch's own backward, node by node. Step through it twice: which tensors get a `.grad` at all, and
+# what does the second pass add? Then send the second pass through the *same* graph, and try a·x + b.
+
+# %%
+GraphExplorer()
+
+# %% [markdown]
+# Leaves alone keep a gradient. In a·x + b the product saved x and lost it when it had run, so the second
+# pass raises there; by then the sum, which saves nothing, has already added to `b.grad`.
 
 # %% [markdown]
 # ## 1a.9 What `backward()` leaves alone

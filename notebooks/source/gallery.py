@@ -29,6 +29,17 @@ from course.widgets import TrainingArithmetic
 TrainingArithmetic()
 
 # %% [markdown]
+# ## The graph of autograd, node by node
+#
+# Run a real backward pass node by node, and see what is saved, what flows and what stays. *Lecture 3,
+# "Autograd · the dynamic tape"; engineering module, §2*
+
+# %%
+from course.widgets import GraphExplorer
+
+GraphExplorer()
+
+# %% [markdown]
 # ## What a module registers: trained, moved, saved
 #
 # Keep a tensor and two layers in different ways, and see what then reaches them. *Lecture 3,

@@ -1,0 +1,1 @@
+"""S25: backward through a graph of torch, node by node."""
