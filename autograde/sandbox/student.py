@@ -141,10 +141,16 @@ def _share_gpu(device: str) -> None:
 
 
 def _close_inherited(pipe: int) -> None:
-    """Close every descriptor but the pipe: through the others one could reach the warm parent."""
-    highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    os.closerange(3, pipe)
-    os.closerange(pipe + 1, highest)
+    """Close every descriptor but the pipe: through the others one could reach the warm parent.
+
+    Objects of the parent (matplotlib keeps its font files open) still hold the numbers and close
+    them some day, which would hit whatever has the number by then. So /dev/null takes their place.
+    """
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    for inherited in _open_descriptors():
+        if inherited > 2 and inherited not in (pipe, nowhere):
+            os.dup2(nowhere, inherited, inheritable=False)
+    os.close(nowhere)
     resource_tracker._resource_tracker._fd = None  # a worker process starts one of its own
     resource_tracker._resource_tracker._pid = None
     own = multiprocessing.current_process()._config
@@ -153,6 +159,20 @@ def _close_inherited(pipe: int) -> None:
     own.pop("tempdir", None)
     if sys.platform.startswith("linux"):  # warm, like everything here
         multiprocessing.set_start_method("fork", force=True)
+
+
+def _open_descriptors() -> list[int]:
+    """All numbers that are open now, the one that the listing itself needs left out."""
+    listed = map(int, os.listdir("/dev/fd"))
+    return [number for number in listed if _is_open(number)]
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def _reseed() -> None:

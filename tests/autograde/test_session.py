@@ -10,6 +10,7 @@ import pytest
 from autograde import bank
 from autograde.referee import Raised
 from autograde.sandbox import session as sessions
+from autograde.sandbox import student
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
@@ -153,8 +154,36 @@ def test_a_forged_reply_does_not_stand_for_an_answer(session):
 
 
 def test_the_process_holds_no_descriptor_but_its_pipe(session):
-    (output,) = session.run("import os; print(len(os.listdir('/proc/self/fd')))")
-    assert int(output["text"]) == 5  # 0 to 2, the pipe, the listing itself
+    """All others are /dev/null: objects of the warm parent may close their numbers at any time."""
+    (output,) = session.run(
+        "import os\n"
+        "links = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')\n"
+        "         if os.path.lexists(f'/proc/self/fd/{n}')]\n"
+        "print(sorted(link.partition(':')[0] for link in links if link != '/dev/null'))"
+    )
+    assert output["text"] == "['socket']\n"
+
+
+def test_an_object_of_the_parent_that_closes_late_hits_nothing_of_the_child(tmp_path):
+    """Fonts of the warm parent did, and figures of graded copies lost their letters."""
+    (tmp_path / "own").write_text("letters")
+    read, write = os.pipe()
+    inherited = (tmp_path / "own").open()
+    if (child := os.fork()) == 0:
+        said = b"raised"
+        try:
+            student._close_inherited(write)
+            files = [(tmp_path / "own").open() for _ in range(40)]
+            inherited.close()
+            said = b" ".join({file.read().encode() for file in files})
+        finally:
+            os.write(write, said)
+            os._exit(0)
+    inherited.close()
+    os.close(write)
+    os.waitpid(child, 0)
+    assert os.read(read, 100) == b"letters"
+    os.close(read)
 
 
 def test_data_loader_workers_run_inside(session):
