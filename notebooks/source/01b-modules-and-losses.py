@@ -75,6 +75,19 @@ worked.compute("N43")
 # are worth the minute: a wrong one is often the first sign of a layer that is not where you think it is.
 
 # %% [markdown]
+# Walk the same batch through the lecture's classifier. What grows with the batch size, what with the width?
+# Then go down the ranks, and read what torch says to each one's usual mistake.
+
+# %%
+from course.widgets.shapes.widget import ShapesAndRanks
+
+ShapesAndRanks()
+
+# %% [markdown]
+# More examples cost tensors and not one parameter. Five of the mistakes raise for any batch; a loss that was
+# not averaged raises too, unless the batch holds a single example.
+
+# %% [markdown]
 # ## 1b.2 What a module knows about
 #
 # How does `model.parameters()` find the layers? A module watches its attributes: a `Parameter` goes into

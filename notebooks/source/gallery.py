@@ -40,6 +40,17 @@ from course.widgets import GraphExplorer
 GraphExplorer()
 
 # %% [markdown]
+# ## Shapes: from a batch of images to a loss without dimensions
+#
+# Follow a batch through a classifier, and see what each rank means and how it is mistaken.
+# *Engineering module, §1 and §3*
+
+# %%
+from course.widgets import ShapesAndRanks
+
+ShapesAndRanks()
+
+# %% [markdown]
 # ## What a module registers: trained, moved, saved
 #
 # Keep a tensor and two layers in different ways, and see what then reaches them. *Lecture 3,
