@@ -572,6 +572,18 @@ losses = train(model, lambda z, y: cross_entropy(z, y, None, 0.1, -100))
 hits = model(data.val_inputs).argmax(dim=1) == data.val_targets
 print(f"accuracy {hits.float().mean():.1%}, loss {losses[-1]:.3f} (the floor is 0.500)")
 
+# %% [markdown]
+# It does. Why then use the framework's? Both ways have a price (S29):
+#
+# | | written yourself | the framework's |
+# | --- | --- | --- |
+# | derivatives | yours to get wrong | autograd's |
+# | speed, other devices | long work | one line |
+# | loaders, checkpoints | yours | ready |
+# | what happens inside | in sight | out of sight: check shapes, modes, what is registered |
+#
+# Write it once to understand it, then use theirs and keep the checks.
+
 # %%
 scorecard("01b-modules-and-losses")
 
