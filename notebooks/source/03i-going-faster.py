@@ -445,6 +445,13 @@ plots.plot_costs(costs)
 # | clipping | one batch that throws the weights away |
 #
 # A switch is worth its place if you can name what it prevents in *your* run.
+#
+# Where does each stand in the loop? Try clipping before `unscale_()`.
+
+# %%
+from course.widgets import ProductionLoop
+
+ProductionLoop()
 
 # %% [markdown]
 # ## 3i.7 Two processes

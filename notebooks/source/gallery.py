@@ -161,6 +161,17 @@ from course.widgets import TwoSchedules
 TwoSchedules()
 
 # %% [markdown]
+# ## The production loop: its parts and their order
+#
+# Switch the parts of a training loop on and off; the code shown is the code that runs. *Training-loop
+# chapter, c7; essay "Where the order really matters"*
+
+# %%
+from course.widgets import ProductionLoop
+
+ProductionLoop()
+
+# %% [markdown]
 # ## What does this curve say?
 #
 # Read recorded runs epoch by epoch, alone or two on the same axes. *Lecture 3, "Training curves · the
