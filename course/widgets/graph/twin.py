@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from course.plots.style import BLUE, GREY, RED, axes
+from course.widgets.graph.state import says, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,8 +18,6 @@ CLEAR = 20
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
     """Leaves are squares, operations circles; the node that has just run is red."""
-    from course.widgets.graph.state import says
-
     figure, ax = axes(10.0, 3.6)
     ax.set_axis_off()
     at = {box["name"]: box["at"] for box in frame["boxes"]}
@@ -41,8 +40,6 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
 
 
 def _draw_box(ax: Any, box: dict[str, Any]) -> None:
-    from course.widgets.graph.state import text
-
     rim = BLUE if box["reached"] else GREY
     fill = RED if box["running"] else "lightgrey" if box["ran"] else "white"
     ax.plot(*box["at"], "s" if box["leaf"] else "o", markersize=30, markerfacecolor=fill,

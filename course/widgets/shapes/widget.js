@@ -25,8 +25,8 @@ export default mount((ui) => {
     const station = stations[now], rung = rungs[settings.rank];
     numbers([
       [`after ${station.name}`, `[${station.shape.join(", ")}]`], ["rank", station.shape.length],
-      ["parameters here", station.parameters], ["parameters in all", frame.parameters, bytes(frame.parameter_bytes)],
-      ["tensors of the batch", bytes(frame.tensor_bytes)],
+      ["parameters here", station.parameters], ["parameters in all", frame.parameters],
+      ["parameters take", bytes(frame.parameter_bytes)], ["the batch's tensors", bytes(frame.tensor_bytes)],
     ]);
     path.draw((g) => {
       const narrow = g.width < 420, short = { flatten: "flat", dropout: "drop" };
@@ -41,7 +41,7 @@ export default mount((ui) => {
         if (one.view) g.text(i, one.bytes, "a view", { dy: -9 });
         if (two) g.rect(i, 1, i + 0.38, one.parameter_bytes, { color: "orange", name: i === 2 ? "parameters" : undefined });
       });
-      g.text(now, top * 12, narrow ? bytes(station.bytes) : named(station.shape, station.names), { bold: true });
+      g.text(now, top * 12, narrow ? bytes(station.bytes) : named(station.shape, station.names), { bold: true, ...(now ? {} : { align: "left", dx: -0.45 * (g.width - 80) / stations.length }) });
     });
     ladder.draw((g) => {
       g.axes({ x: [-0.5, 6.4], y: [-0.6, 5.6], noGrid: true, xTicks: [0, 1, 2, 3, 4],
