@@ -28,7 +28,7 @@ SLOW_EVERY = 7
 """Every so many batches one is slow: no multiple of 2, 3 or 4, so every worker has its turn."""
 WORKERS = (0, 1, 2, 3, 4)
 WAITS = 0.02
-"""Who stands still for less of an epoch than this does not count as waiting."""
+"""A loader or model idle for a smaller share of the epoch than this does not count as waiting."""
 BATCH_SIZE = 4
 
 
