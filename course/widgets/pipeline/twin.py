@@ -27,7 +27,7 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
     left.set(xlabel="milliseconds", xlim=(0, frame["steps"][-1][1]), ylim=(-0.6, len(names) - 0.4))
     left.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     rows = frame["rows"]
-    colours = [GREEN if row is frame["now"] else GREY for row in rows]
+    colours = [GREEN if row == frame["now"] else GREY for row in rows]
     bars = right.bar(range(len(rows)), [row["epoch_s"] for row in rows], color=colours)
     right.bar_label(bars, [f"{row['epoch_s']:.3g}" for row in rows], padding=2, fontsize=8)
     right.axhline(frame["floor_s"], color="black", linestyle="--", linewidth=1,
