@@ -26,7 +26,9 @@ def draw(source: Draw, part: str) -> Case:
 
     best = low - 4 * step
     losses = [low + 6 * step, low + 3 * step, low, *worse(patience - 1), best]
-    losses += [math.nan, math.nan, low, best - fall, *worse(patience), math.nan, math.nan]
+    losses += [math.nan, math.nan, low, best - fall]
+    losses.append(best - 3 * step)  # improves, after a True, on the best and not on best - fall
+    losses += [*worse(patience), math.nan, math.nan]
     case = {"losses": losses, "patience": patience, "min_delta": 2 * step if small else 0.0}
     cuts = {"whole": [], "file": [2]}.get(part, range(len(losses)))
     return {**case, "cuts": list(cuts), "longer": 2 * (part == "longer"), "numpy": part == "file",
@@ -256,6 +258,15 @@ class Frozen(Stopper):
         return self.over
 
 
+class Creeping(Stopper):
+    """The best follows every lower loss."""
+
+    def update(self, val_loss):
+        stop = super().update(val_loss)
+        self.best = min(self.best, float(val_loss))
+        return stop
+
+
 class AsText(Stopper):
     def state_dict(self):
         return f"{self.best} {self.waited}"
@@ -390,6 +401,12 @@ EXERCISE = Exercise(
               "An improvement did not start the count again."),
         Wrong("only-once", OnlyOnce,
               "It said True, and False an epoch later, which was no better."),
+        Wrong("stays-stopped", Frozen,
+              "It said True once, and then for ever, also where the loss had improved. Answer for "
+              "the count as it is now: an improvement starts it again."),
+        Wrong("best-creeps", Creeping,
+              "A loss that was lower by min_delta or less became the best one. A slow fall is "
+              "then never an improvement: set the best only where the epoch improves."),
         Wrong("as-text", AsText),
     ),
     right=(Stopper, AllLosses, InTensors, ByEpoch),

@@ -416,6 +416,7 @@ class Stopper:
     Args:
         patience: 1 or more.
         min_delta: An epoch improves if its loss is lower than the best by more than this.
+            The best is the loss of the last epoch that improved.
 
     A loss of nan is no improvement; an improvement after True starts the count again.
     """
