@@ -59,6 +59,18 @@ FLIPPED = 4
 """One of so many validation labels is wrong: being too sure costs, so an early epoch is best."""
 
 
+class Counting(nn.Module):
+    """Counts the batches that it was trained on, as BatchNorm does, in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.batches += int(self.training)
+        return inputs
+
+
 def draw(source: Draw, part: str) -> Case:
     """Two classes apart along one direction, which training grows surer of in every epoch."""
     features = source.integer(2, 4)
@@ -76,7 +88,8 @@ def draw(source: Draw, part: str) -> Case:
         "weight": source.normal(2, features, scale=0.02),
         "train": [batch(4 + 2 * source.integer(0, 1), False) for _ in range(3)],
         "val": [batch(8, True), batch(4, True)],
-        "lr": source.uniform(0.2, 0.25),
+        # at a rate of 0 all epochs validate alike: the first of them is the best
+        "lr": source.uniform(0.2, 0.25) * (part != "whole" or source.index == 0),
         "decay": source.choice([0.0, 0.02]),
         "momentum": 0.1 * source.index,
     }
@@ -84,7 +97,8 @@ def draw(source: Draw, part: str) -> Case:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Weights that are left, and the report."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(*case["weight"].T.shape, device=device))
+    linear = nn.Linear(*case["weight"].T.shape)
+    model = nn.Sequential(nn.Flatten(), linear, Counting()).to(device)
     model[1].weight.data.copy_(case["weight"])
     model[1].bias.data.zero_()
     train, val = sent(case["train"], device), sent(case["val"], device)
@@ -122,6 +136,11 @@ detached = given((STATE, STATE.replace("model.state_dict()", CLONED.replace("clo
 in_every_epoch = fixed((KEPT, ""), ("        history.append(val_loss)\n",
                        "        history.append(val_loss)\n" + KEPT[4:]))  # fmt: skip
 not_loaded = fixed((LOAD, ""))
+parameters_alone = fixed(
+    ("model.state_dict().items()", "model.named_parameters()"),
+    ("load_state_dict(best_state)", "load_state_dict(best_state, strict=False)"),
+)
+later_of_equals = fixed((LOWER, "if val_loss <= best_loss:"))
 before_training = fixed((KEPT, ""), ("    history = []\n", "    history = []\n" + KEPT[8:]))
 first_epoch = fixed((KEPT, "            best_state = best_state or " + CLONED + "\n"))
 worst = fixed((LOWER, "if val_loss > best_loss:"), ('float("inf")', '-float("inf")'))
@@ -190,6 +209,12 @@ EXERCISE = Exercise(
         Wrong("stops", stops,
               "The history ends with the first epoch that is no better. The script runs all of "
               "its epochs."),
+        Wrong("parameters-alone", parameters_alone,
+              "The parameters that are left are the best ones, a buffer is the last epoch's: here "
+              "a count of batches, in BatchNorm its means. Copy all that state_dict() has."),
+        Wrong("later-of-equals", later_of_equals,
+              "Epochs validated alike, and a later one was kept. The script asks for a lower loss: "
+              "the first of equals stays the best.", sure=True),
         Wrong("counted-from-one", counted_from_one,
               "The weights are right. best_epoch is one more than it was: epochs count from 0."),
         Wrong("uncleared", uncleared),

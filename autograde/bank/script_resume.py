@@ -72,19 +72,28 @@ def draw(source: Draw, part: str) -> Case:
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
-    """The model that comes back, and the losses; what is saved goes through a file in memory."""
+    """The model that comes back, and the losses; what is saved goes through a file in memory.
+
+    A new process has nothing of the old one: with load() what was made before save() turns to 0.
+    """
     saved: list[bytes] = []
+    built: list[tuple] = []
+    monday: list[tuple] = []
 
     def make():
         model = build_net(case["net"], device)
-        return model, build_optimizer(case["kind"], model, case["lr"])
+        built.append((model, build_optimizer(case["kind"], model, case["lr"])))
+        return built[-1]
 
     def save(checkpoint) -> None:
         file = BytesIO()
         torch.save(checkpoint, file)
         saved.append(file.getvalue())
+        monday[:] = built
 
     def load():
+        for one in monday:
+            _emptied(*one)
         return torch.load(BytesIO(saved[-1]), weights_only=True)
 
     batches = sent(case["batches"], device)
@@ -99,6 +108,17 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "disturbed": watch.changed(frozenset({"random"})),  # make() draws weights
         "changed": change_size(GIVEN, function, most=MOST),
     }
+
+
+def _emptied(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Weights, and what the optimizer remembers."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        for state in optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, torch.Tensor):
+                    value.zero_()
 
 
 CHECKPOINT = '    checkpoint = {"model": model.state_dict(), "losses": losses}\n'
@@ -126,6 +146,12 @@ losses_forgotten = fixed(('checkpoint["losses"] + ', ""))
 all_epochs = fixed(("optimizer, second)", "optimizer, first + second)"))
 uncleared = fixed(("                optimizer.zero_grad()\n", ""))
 epoch_more = fixed(("optimizer, second)", "optimizer, second + 1)"))
+
+still_monday = given((AGAIN, "    checkpoint"), (LOAD, ""))
+in_a_variable = fixed(
+    (WITH, CHECKPOINT + "    kept = optimizer.state_dict()\n"),
+    (MORE, "    optimizer.load_state_dict(kept)\n"),
+)
 
 by_state = given(
     (CHECKPOINT, CHECKPOINT.replace('"losses"', '"state": optimizer.state_dict(), "losses"')),
@@ -173,9 +199,13 @@ EXERCISE = Exercise(
               "remembered has to be saved, and loaded, too."),
         Wrong("nothing-remembered", settings_alone),
         Wrong("nothing-remembered", saved_at_first),
+        Wrong("nothing-remembered", in_a_variable),
         Wrong("old-optimizer", old_optimizer,
               "On Tuesday the model does not move: the optimizer holds Monday's weights. After a "
               "night there is no old one: make it, and load its state."),
+        Wrong("still-monday", still_monday,
+              "On Tuesday Monday's model went on, and a new process does not have it: here it is "
+              "set to 0 at load(). Call make() again, and fill what it gives from the file."),
         Wrong("begun-again", begun_again,
               "Tuesday begins with the first weights, as if Monday had not been."),
         Wrong("weights-forgotten", weights_forgotten,
