@@ -45,7 +45,7 @@ def draw(source: Draw, part: str) -> Case:
     if part in ("missing", "hidden"):
         held = [report for report in reports if report["count"]]
         held[source.index % len(held)]["grads"][names[0]] = None
-        for report in reports:
+        for report in held:  # a rank without examples has a tensor of nan there
             report["grads"][names[1]] = None
     return {"ranks": reports, "dtype": ("float32", "float64")[source.index % 2]}
 
@@ -211,6 +211,17 @@ def nan_as_zero(ranks):
             "grads": grads}  # fmt: skip
 
 
+def nan_counts_as_there(ranks):
+    """An empty rank's nan becomes 0, and a gradient that no example gave a tensor of zeros."""
+    full = [
+        one if one["count"] else {**one, "loss": 0.0, "grads": {
+            name: None if grad is None else torch.zeros_like(grad)
+            for name, grad in one["grads"].items()}}
+        for one in ranks
+    ]  # fmt: skip
+    return _weighed(keep_empty=True)(full)
+
+
 def all_plain(ranks):
     return _weighed(
         _even, loss=lambda r: _mean(one["loss"] for one in r),
@@ -255,6 +266,19 @@ def adding_up(ranks):
                 grads[name] = n * grad if grads[name] is None else grads[name] + n * grad
     grads = {name: None if grad is None else grad / examples for name, grad in grads.items()}
     return {"loss": loss / examples, "accuracy": correct / examples, "grads": grads}
+
+
+def in_single_precision(ranks):
+    """Shares in float32, also where gradients are in float64."""
+    ranks = [one for one in ranks if one["count"]]
+    counts = torch.tensor([float(one["count"]) for one in ranks])
+    share = counts / counts.sum()
+    return {**adding_up(ranks), "grads": {
+        name: None if all(one["grads"][name] is None for one in ranks) else sum(
+            part * one["grads"][name] for part, one in zip(share, ranks, strict=True)
+            if one["grads"][name] is not None)
+        for name in ranks[0]["grads"]
+    }}  # fmt: skip
 
 
 def stacked(ranks):
@@ -400,9 +424,17 @@ EXERCISE = Exercise(
         Wrong("empties-removed", empties_removed),
         Wrong("all-plain", all_plain),
         Wrong("even-over-all", even_over_all),
+        Wrong(
+            "empty-counts-as-there",
+            nan_counts_as_there,
+            "A gradient came back as a tensor though no rank with examples has one: the empty "
+            "rank's tensor of nan stood for it. Look for None among ranks with examples.",
+            sure=True,
+        ),
         Wrong("in-place", in_place),
         Wrong("nothing-averaged", nothing_averaged),
         *common(by_share, "returns-none", "returns-text"),
     ),
-    right=(by_share, adding_up, stacked, nan_as_zero),
+    right=(by_share, adding_up, stacked, nan_as_zero, in_single_precision),
+    tolerance={torch.float64: (1e-5, 1e-7)},  # shares in float32 are as good an answer
 )

@@ -37,6 +37,10 @@ def whole_setup(facts: Mapping[str, Any]) -> str:
 def measured_probes(facts: Mapping[str, Any]) -> str:
     """A finite number by the name of each probe."""
     given = facts["probes"]
+    if isinstance(given, (list, tuple)) and all(
+        isinstance(one, (list, tuple)) and len(one) == 2 for one in given
+    ):
+        given = {str(name): value for name, value in given}
     if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
         return "A dictionary is asked for: the name of each probe, and the number it gave."
     for name, value in given.items():
@@ -116,10 +120,10 @@ EXERCISE = Write(
     "at that scale.",
     facts=(
         Fact("setup", "model, loss, optimizer, device: a dictionary of texts", 0.5, whole_setup),
-        Fact("probes", "at least three probes: name and measured number", 1, measured_probes),
+        Fact("probes", "at least three probes: {name: measured number}", 1, measured_probes),
         Fact("scores", "accuracies, 0 to 1, as {'train': ..., 'val': ...}", 0.5, both_scores),
         Fact("resume", "what the checkpoint has to hold, in these words", 1, resumes),
-        Fact("risks", "at least two pairs [risk, sign by which it is noticed]", 1,
+        Fact("risks", f"at least two pairs [risk, sign], {SHORTEST} words or more each", 1,
              risks_with_signs),
     ),
     example={
