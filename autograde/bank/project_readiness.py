@@ -42,8 +42,11 @@ def texts(value, least):
 
 
 def with_evidence(facts):
-    """Probes that were run, each with a number that was seen."""
-    found = texts(facts["probes"], PROBES)
+    """Probes that were run, each with a number that was seen; numbers by name will do."""
+    given = facts["probes"]
+    if isinstance(given, dict):
+        return by_name(given)
+    found = texts(given, PROBES)
     if found is None:
         return (
             f"A list of at least {PROBES} different texts of {WORDS} words or more is asked for: "
@@ -51,6 +54,14 @@ def with_evidence(facts):
         )
     bare = [text for text in found if not any(letter.isdigit() for letter in text)]
     return f"Without a number, '{bare[0][:30]}' shows no evidence." if bare else ""
+
+
+def by_name(probes):
+    """A finite number for each of enough names."""
+    if len(probes) < PROBES:
+        return f"{len(probes)} probes came; at least {PROBES} are asked for."
+    bare = [name for name, value in probes.items() if numbers([value], 1) is None]
+    return f"The probe '{bare[0]!s:.30}' has no number that was measured." if bare else ""
 
 
 def accuracies(facts):
@@ -139,14 +150,14 @@ EXERCISE = Write(
     "questions with what you have measured.",
     facts=(
         Fact("setup", "model, loss, optimizer, device: a dictionary of texts", 0.5, all_parts),
-        Fact("probes", "at least three probes that you ran, each with a number", 0.5,
+        Fact("probes", "at least three probes, as texts with a number or by name", 0.5,
              with_evidence),
         Fact("train_val", "accuracy on training and on validation, 0 to 1", 0.5, accuracies),
         Fact("held_back", "hits and images of the held-back data", 0.5, hits_of),
         Fact("baseline", "the nearest mean's accuracy there, 0 to 1", 0.5, a_bar),
         Fact("interval", "Wilson's 95 % interval of your accuracy there", 0.5, wilson),
         Fact("resumed", "largest difference of a weight, resumed less unbroken", 0.5, resumes),
-        Fact("risks", "at least two risks in use", 0.5, at_scale),
+        Fact("risks", f"at least two risks in use, {WORDS} words or more each", 0.5, at_scale),
     ),
     example={
         "setup": {"model": "a convolution and two linear layers", "loss": "cross entropy",
