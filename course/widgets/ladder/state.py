@@ -3,7 +3,7 @@
 What every rung said comes from `course.debug.climb`, recorded in `climbs.json`. The one-batch
 curves are the set-up's own training step on one batch, whether or not its climb reached that rung.
 
-Source: Lecture 1, "The debug ladder"; ledger S16, S17, T21.
+Source: Lecture 3, "The debug ladder"; ledger S16, S17, T21.
 """
 
 from __future__ import annotations

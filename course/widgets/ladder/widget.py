@@ -10,7 +10,7 @@ from course.widgets.ladder.twin import draw
 @widget(
     "ladder",
     title="The debug ladder: where does the climb stop?",
-    source='Lecture 1, "The ladder" and "Rung 3 · overfit one batch"',
+    source='Lecture 3, "The ladder" and "Rung 3 · overfit one batch"',
     ledger=("S16", "S17"),
     order=315,
 )

@@ -4,7 +4,7 @@ The timeline is played by `course.analysis.timeline` with the rules of torch's D
 epoch's time is compared with a closed form where all batches take equally long. What the
 stages hand on comes from a real loader over the digits.
 
-Source: Lecture 1, "Dataset → DataLoader → device" and "CPU loads while the GPU computes"; ledger
+Source: Lecture 3, "Dataset → DataLoader → device" and "CPU loads while the GPU computes"; ledger
 S13, S30, T08.
 """
 

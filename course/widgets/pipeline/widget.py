@@ -12,7 +12,7 @@ from course.widgets.pipeline.twin import draw
 @widget(
     "pipeline",
     title="Data pipeline: who waits for whom",
-    source='Lecture 1, "Dataset → DataLoader → device"; training-loop chapter, c3',
+    source='Lecture 3, "Dataset → DataLoader → device"; training-loop chapter, c3',
     ledger=("S13", "S30"),
     order=35,
 )
