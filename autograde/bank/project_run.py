@@ -159,7 +159,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
             "told": kit.told,
         }
         if case["part"] == "record":
-            return {"lacks": _lacks(kit), "best": _best(kit)}
+            return {"lacks": _lacks(kit), "best": _best(kit), "ends": _ends(kit)}
     if case["part"] == "trained":
         return whole
     with tempfile.TemporaryDirectory() as folder:
@@ -227,6 +227,15 @@ def _best(kit: Kit) -> str:
         ):  # fmt: skip
             return "those of the lowest loss" if epoch == lowest else f"those of epoch {epoch}"
     return "those of none of the epochs"
+
+
+def _ends(kit: Kit) -> str:
+    """Whose weights the model has when the call returns; the last epoch is not the best here."""
+    final = kit.state() if kit.states else {}
+    for epoch, state in sorted(kit.states.items(), reverse=True):
+        if all(torch.equal(state[name], value) for name, value in final.items()):
+            return "the last epoch" if epoch == EPOCHS - 1 else f"epoch {epoch}"
+    return "none of the epochs"
 
 
 class Tell(Callback):
@@ -315,6 +324,7 @@ def reference(make_setup, data, folder, seed, epochs, after_epoch) -> list[float
     return by_hand(make_setup, data, folder, seed, epochs, after_epoch)
 
 
+END = "    return accuracies\n"
 LAST_PT = '        torch.save(state, folder / "last.pt")\n'
 BEST_PT = '            torch.save({"model": model.state_dict()}, folder / "best.pt")\n'
 TOLD = "        after_epoch(epoch)\n"
@@ -377,6 +387,10 @@ WRONG = (
     ("best-is-last", script(("if loss < best:", "if True:")),
      "best.pt holds the last epoch's weights. Write it where the validation loss is the lowest so "
      "far."),
+    ("best-is-loaded", script((END, "    best_state = torch.load(folder / 'best.pt')\n"
+                                    "    model.load_state_dict(best_state['model'])\n" + END)),
+     "The model ends with the weights of an earlier epoch. best.pt keeps those; the model itself "
+     "is asked for as the last epoch left it."),
     ("no-best", script((BEST_PT, "")),
      "There is no best.pt in the folder."),
     ("no-record", script(('    (folder / "run.json").write_text(json.dumps(record))\n', "")),
@@ -390,7 +404,8 @@ WRONG = (
     ("one-epoch", script(("range(start, epochs)", "range(start, 1)")), ""),
 )  # fmt: skip
 SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",
-        "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last")  # fmt: skip
+        "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last",
+        "best-is-loaded")  # fmt: skip
 """Their traces are counts, names of epochs and of files: no accident gives the same."""
 
 
@@ -434,6 +449,7 @@ EXERCISE = Exercise(
         "repeats": "whether that call gives the same list",
         "lacks": "what run.json lacks",
         "best": "the weights in best.pt:",
+        "ends": "the weights that the model ends with are those of",
     },
     wrong=tuple(
         Wrong(name, function, message, sure=name in SURE) for name, function, message in WRONG
