@@ -119,7 +119,8 @@ class Kit:
     def after_epoch(self, epoch: int) -> None:
         """Note where the run is; die where the case says so."""
         self.told.append(int(epoch))
-        inputs, targets = self.data["val"]
+        device = next(self.model.parameters()).device  # a trainer may have moved the model
+        inputs, targets = (part.to(device) for part in self.data["val"])
         mode = self.model.training
         self.model.eval()
         with torch.no_grad():
@@ -132,7 +133,7 @@ class Kit:
 
     def state(self) -> dict[str, Tensor]:
         """The weights now."""
-        return {name: value.clone() for name, value in self.model.state_dict().items()}
+        return {name: value.cpu().clone() for name, value in self.model.state_dict().items()}
 
     def call(self, function: Any, seed: int) -> Any:
         """One call of the function, with the global generator in an own state; None if killed."""
