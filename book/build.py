@@ -28,6 +28,7 @@ from book.pages.lists import list_pages
 from book.pages.notebooks import Shown
 from book.pages.parts import part_index, part_pages
 from book.widget_pages import framed
+from course.ledger import missing
 from course.released import released
 
 WORK = ROOT / "build" / "book-work"
@@ -58,11 +59,14 @@ def build(
 
     Raises:
         EvidenceError: A cell, a number, a claim or a widget failed.
-        BookError: Sphinx warned, a link is broken, or `target` holds something else than a book.
+        BookError: An id has no home, Sphinx warned, or `target` holds something else than a book.
+        LinkError: A link leads nowhere.
     """
     target = target.absolute()
     check_target(target)
     only = None if only is None else check_names(only)
+    if homeless := missing():
+        raise BookError(f"Ids without a home: {', '.join(homeless)}. See course ledger --missing.")
     stamp = digest((*RESTS_ON,)) + ("" if only is None else "-" + "-".join(sorted(only)))
     marker = target / ".made-from"
     if marker.exists() and marker.read_text("utf-8") == stamp:

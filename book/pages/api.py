@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from book.evidence import ROOT
 
@@ -54,8 +56,30 @@ def _page(name: str, path: Path, *, members: bool) -> str:
     elif path.stem == "__init__":
         inside = sorted(other.stem for other in path.parent.iterdir() if other != path)
         lines += ["   :ignore-module-all:", f"   :exclude-members: {', '.join(inside)}"]
+        lines += _handed_on(name)
     file = path.relative_to(ROOT).as_posix()
     return "\n".join([":orphan:", "", name, "=" * len(name), "", f"``{file}``", "", *lines, ""])
+
+
+def _handed_on(package: str) -> list[str]:
+    """What a package gives that is written elsewhere, as links."""
+    module = importlib.import_module(package)
+    names = [name for name in getattr(module, "__all__", ()) if written_in(module, name)]
+    if not names:
+        return []
+    links = [f"* :py:obj:`{name} <{written_in(module, name)}>`" for name in names]
+    return ["", "Gives", "", *links]
+
+
+def written_in(module: Any, name: str) -> str:
+    """The dotted name of what a module gives as `name`; empty where that is written elsewhere.
+
+    Only functions and classes of ours have one.
+    """
+    found = getattr(module, name, None)
+    home = getattr(found, "__module__", "") or ""
+    own = home.partition(".")[0] in PACKAGES and home != module.__name__
+    return f"{home}.{found.__qualname__}" if own and hasattr(found, "__qualname__") else ""
 
 
 def _index(listed: dict[str, list[tuple[str, str]]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from book.pages.api import written_in
 from book.pages.text import frame, linked, raw, spaced
 from book.slugs import slug
 from course.released import released
 from course.widgets import catalogue
 
 LIVE = "application/vnd.jupyter.widget-view+json"
+FROM = re.compile(r"^from ((?:course|autograde)[\w.]*) import (\([^)]*\)|[^\n(]*)", re.MULTILINE)
 CODE_LINK = re.compile(r"\]\(\.\./((?:course|autograde)/[\w/]+)\.py\)")
 """A link to a file of code, as a notebook in a clone has it."""
 
@@ -39,6 +42,7 @@ class Shown:
             cell.metadata.pop("execution", None)
         if ran is None:
             notebook.cells.insert(1, note_not_run(name))
+        notebook.cells += _reference(notebook)
         return cls(name, notebook)
 
     def cells_of(self, id_: str) -> list[NotebookNode]:
@@ -123,6 +127,31 @@ def _for_a_page(output: NotebookNode) -> NotebookNode:
             if said.startswith(f"{entry.title}:"):
                 data["text/html"] = frame(entry.id, entry.title)
     return output
+
+
+def _reference(notebook: NotebookNode) -> list[NotebookNode]:
+    """A cell with links to all that the notebook imports of ours."""
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    links = [f"{{py:obj}}`{name} <{there}>`" for name, there in sorted(imported(code).items())]
+    if not links:
+        return []
+    text = "## The functions of this notebook\n\nIn the reference: " + ", ".join(links) + "."
+    return [nbformat.v4.new_markdown_cell(text, id="reference")]
+
+
+def imported(code: str) -> dict[str, str]:
+    """Names that a notebook's code imports from our packages, with their dotted names.
+
+    Lines that are not Python, e.g. of an answer that is still to be written, are passed over.
+    """
+    found: dict[str, str] = {}
+    for line in FROM.finditer(code):
+        module = importlib.import_module(line[1])
+        for name in re.findall(r"\w+", re.sub(r"\bas \w+|#.*", "", line[2])):
+            there = written_in(module, name) or f"{module.__name__}.{name}"
+            if callable(getattr(module, name, None)):
+                found[name] = there
+    return found
 
 
 def note_not_run(name: str) -> NotebookNode:

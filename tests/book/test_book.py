@@ -8,6 +8,7 @@ from book.build import BookError, build, check_names, check_target, put_in_place
 from book.evidence import EvidenceError, Job, _run, digest
 from book.links import LinkError, check_links
 from book.pages.api import modules
+from book.pages.notebooks import imported
 from book.pages.text import linked
 from book.parts import parts, parts_of
 from course.ledger import rows
@@ -126,6 +127,23 @@ def test_a_key_changes_with_what_the_result_rests_on(tmp_path, monkeypatch):
     digest.cache_clear()
     assert digest(("a.py",)) != first
     digest.cache_clear()
+
+
+def test_an_id_without_a_home_fails_the_build(tmp_path, monkeypatch):
+    monkeypatch.setattr("book.build.missing", lambda: ["N99"])
+    with pytest.raises(BookError, match="N99"):
+        build(tmp_path / "book")
+    assert not (tmp_path / "book").exists()
+
+
+def test_what_a_notebook_imports_leads_to_where_it_is_written():
+    code = (
+        "from course.engine import Trainer\nfrom course.data import (\n    load,  # digits\n)\n"
+        "from autograde import check\nimport torch\nfrom torch import nn\n"
+    )
+    found = imported(code)
+    assert found["Trainer"] == "course.engine.trainer.Trainer"
+    assert set(found) == {"Trainer", "load", "check"}
 
 
 def test_answers_of_exercises_are_not_in_the_reference():
