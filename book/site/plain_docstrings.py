@@ -4,11 +4,14 @@ import re
 
 MARKUP = re.compile(r"(?<!\\)(\*|\||_(?!\w))")
 NAME = re.compile(r"[\w.]+")
+OURS = ("course", "autograde")
 SECTIONS = ("Args:", "Returns:", "Raises:", "Yields:", "Attributes:", "Example:", "Examples:")
 
 
 def plain(app, what, name, obj, options, lines):
     """Escape what would be markup, and make of an indented block the code that it is."""
+    if what in ("attribute", "data", "class") and lines and lines[0] in _of_the_value(obj):
+        lines.clear()  # torch says so of its class; nothing is written of this attribute
     out, code = [], False
     for place, line in enumerate(lines):
         indented = line.startswith("    ")
@@ -20,6 +23,17 @@ def plain(app, what, name, obj, options, lines):
         literal = code or line.lstrip().startswith((">>>", "..."))
         out.append(line if literal else _escaped(line))
     lines[:] = out
+
+
+def _of_the_value(obj):
+    """First lines of what others wrote about a value: its class's docstring, or its own."""
+    others = (one for one in (obj, type(obj)) if not _module_of(one).startswith(OURS))
+    texts = [one.__doc__ for one in others if isinstance(one.__doc__, str)]
+    return [text.strip().split("\n")[0] for text in texts]
+
+
+def _module_of(one):
+    return str(getattr(one, "__module__", ""))
 
 
 def _after_prose(out):
