@@ -10,7 +10,8 @@ SECTIONS = ("Args:", "Returns:", "Raises:", "Yields:", "Attributes:", "Example:"
 
 def plain(app, what, name, obj, options, lines):
     """Escape what would be markup, and make of an indented block the code that it is."""
-    if what in ("attribute", "data", "class") and lines and lines[0] in _of_the_value(obj):
+    markup = any(">`_" in line for line in lines)  # a link of reStructuredText: none of ours
+    if markup or (lines and what in ("attribute", "data") and lines[0] in _of_the_value(obj)):
         lines.clear()  # torch says so of its class; nothing is written of this attribute
     out, code = [], False
     for place, line in enumerate(lines):
