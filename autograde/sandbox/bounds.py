@@ -66,14 +66,19 @@ def _memory_bounded(grow_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def limit_growth(grow_bytes: int) -> None:
-    """Let this process's data memory grow by so much and no more; on Linux only."""
+def limit_growth(grow_bytes: int, *, for_good: bool = False) -> None:
+    """Let this process's data memory grow by so much and no more; on Linux only.
+
+    Args:
+        grow_bytes: What may come on top of what the process has now, or has inherited.
+        for_good: The process cannot raise the limit again.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text().split()[5])
         wanted = pages * resource.getpagesize() + grow_bytes
         if soft == resource.RLIM_INFINITY or wanted < soft:
-            resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_DATA, (wanted, wanted if for_good else hard))
 
 
 def cpu_seconds(pid: int) -> float:

@@ -18,7 +18,7 @@ class Limits:
     cores: float = 1.0
     """Cores' worth of processor time that its processes get together."""
     memory_bytes: int = 4 * 2**30
-    """Data memory of the process."""
+    """Data memory of its processes, without what they share with the warm parent."""
     file_bytes: int = 256 * 2**20
     """Largest file it may write."""
     disk_bytes: int = 512 * 2**20

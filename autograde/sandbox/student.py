@@ -29,6 +29,7 @@ from autograde.kit.student import current
 from autograde.quiet import quiet
 from autograde.referee import Raised, answer_of, written_by_hand
 from autograde.sandbox import stubs
+from autograde.sandbox.bounds import limit_growth
 from autograde.sandbox.isolation import Isolation, lock_away
 from autograde.sandbox.limits import Limits
 
@@ -122,11 +123,11 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
     os.chdir(folder)
     for kind, value in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_DATA, limits.memory_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_CPU, int(limits.notebook_s) + 10),
     ):
         resource.setrlimit(kind, (value, value))
+    limit_growth(limits.memory_bytes, for_good=True)
     _reseed()
 
 
@@ -147,7 +148,7 @@ def _close_inherited(pipe: int) -> None:
     them some day, which would hit whatever has the number by then. So /dev/null takes their place.
     """
     nowhere = os.open(os.devnull, os.O_RDONLY)
-    for inherited in _open_descriptors():
+    for inherited in map(int, os.listdir("/dev/fd")):  # one is the listing's own, closed by now
         if inherited > 2 and inherited not in (pipe, nowhere):
             os.dup2(nowhere, inherited, inheritable=False)
     os.close(nowhere)
@@ -159,20 +160,6 @@ def _close_inherited(pipe: int) -> None:
     own.pop("tempdir", None)
     if sys.platform.startswith("linux"):  # warm, like everything here
         multiprocessing.set_start_method("fork", force=True)
-
-
-def _open_descriptors() -> list[int]:
-    """All numbers that are open now, the one that the listing itself needs left out."""
-    listed = map(int, os.listdir("/dev/fd"))
-    return [number for number in listed if _is_open(number)]
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
 
 
 def _reseed() -> None:

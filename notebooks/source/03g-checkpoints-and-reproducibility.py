@@ -664,6 +664,8 @@ print("epochs in the history:", [line["epoch"] for line in history])
 
 # %%
 work.cleanup()
+
+# %%
 scorecard("03g-checkpoints-and-reproducibility")
 
 # %% [markdown]
