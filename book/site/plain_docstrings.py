@@ -1,18 +1,30 @@
-"""Docstrings are plain prose with `code` in it: nothing else of theirs is markup."""
+"""The reference shows what our files say: docstrings as plain prose, signatures, values.
+
+Of docstrings only `code` is markup. What tells of the machine that made the book, an address in
+memory or a folder, is left out.
+"""
 
 import re
+
+from sphinx.addnodes import desc_annotation
 
 MARKUP = re.compile(r"(?<!\\)(\*|\||_(?!\w))")
 NAME = re.compile(r"[\w.]+")
 OURS = ("course", "autograde")
+SHOWN = (
+    (re.compile(r"(?:~?\w+\.)?Annotated\[(.*?), <typer\.[^>]*>\]"), r"\1"),
+    (re.compile(r"PosixPath\('(?:/[^']*/)?([^']*)'\)"), r"Path('\1')"),
+)
+PLACE = re.compile(r" at 0x[0-9a-f]+|'/")
+OWN = ("module", "property")
+"""Written where they are shown; everything else may be another's under a name of ours."""
 SECTIONS = ("Args:", "Returns:", "Raises:", "Yields:", "Attributes:", "Example:", "Examples:")
 
 
 def plain(app, what, name, obj, options, lines):
     """Escape what would be markup, and make of an indented block the code that it is."""
-    markup = any(">`_" in line for line in lines)  # a link of reStructuredText: none of ours
-    if markup or (lines and what in ("attribute", "data") and lines[0] in _of_the_value(obj)):
-        lines.clear()  # torch says so of its class; nothing is written of this attribute
+    if lines and what not in OWN and lines[0] in _of_others(obj):
+        lines.clear()  # what torch says of `F.cross_entropy` stands on torch's pages
     out, code = [], False
     for place, line in enumerate(lines):
         indented = line.startswith("    ")
@@ -26,8 +38,8 @@ def plain(app, what, name, obj, options, lines):
     lines[:] = out
 
 
-def _of_the_value(obj):
-    """First lines of what others wrote about a value: its class's docstring, or its own."""
+def _of_others(obj):
+    """First lines of what others wrote about a function, class or value that has a name of ours."""
     others = (one for one in (obj, type(obj)) if not _module_of(one).startswith(OURS))
     texts = [one.__doc__ for one in others if isinstance(one.__doc__, str)]
     return [text.strip().split("\n")[0] for text in texts]
@@ -35,6 +47,20 @@ def _of_the_value(obj):
 
 def _module_of(one):
     return str(getattr(one, "__module__", ""))
+
+
+def signed_plainly(app, what, name, obj, options, signature, returns):
+    """A signature without what only typer needs to know, and without folders of this machine."""
+    for written, shown in SHOWN:
+        signature = signature and written.sub(shown, signature)
+    return signature, returns
+
+
+def without_places(app, doctree):
+    """No value that shows where it lies: an address in memory, or a folder of this machine."""
+    for value in list(doctree.findall(desc_annotation)):
+        if PLACE.search(value.astext()):
+            value.parent.remove(value)
 
 
 def _after_prose(out):
@@ -54,4 +80,6 @@ def _escaped(line):
 
 def setup(app):
     app.connect("autodoc-process-docstring", plain, priority=400)  # napoleon reads it after this
+    app.connect("autodoc-process-signature", signed_plainly)
+    app.connect("doctree-read", without_places)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
