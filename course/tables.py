@@ -6,6 +6,7 @@ hold sentences. Styles stand in each tag, since a page may strip <style>.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -33,7 +34,16 @@ def code(text: str) -> Markup:
 def listing(text: str) -> Markup:
     """Lines of code, wrapped between words; nothing for an empty text."""
     style = "white-space:pre-wrap;word-break:normal"
-    return Markup(f'<pre style="{style}">{escape(text)}</pre>' if text else "")
+    return Markup(f'<pre style="{style}">{as_markup(text)}</pre>' if text else "")
+
+
+def breakable(text: str) -> Markup:
+    """Code that a narrow page may also break after an opening parenthesis.
+
+    >>> breakable("SGD(model.parameters(), 0.1)")
+    'SGD(<wbr>model.parameters(), 0.1)'
+    """
+    return Markup(re.sub(r"\((?!\))", "(<wbr>", escape(text)))
 
 
 def folded(summary: str, text: str) -> Markup:

@@ -92,15 +92,7 @@ def theme(request, home) -> str:
     return request.param
 
 
-TOO_WIDE = {"03h-silent-bugs": "at 480 px something of 3h is wider than its cell"}
-"""Known, and to be fixed: which, and what is seen."""
-SHOWN = [
-    pytest.param(name, marks=pytest.mark.xfail(reason=TOO_WIDE[name])) if name in TOO_WIDE else name
-    for name in NAMES
-]
-
-
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_worked_through_notebook_looks_right(browser, lab, theme, name):
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
     page = context.new_page()

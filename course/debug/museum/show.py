@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from course.debug.museum.switch import broken_and_fixed
 from course.debug.probes.report import short
+from course.tables import breakable, html_table, listing
 
 if TYPE_CHECKING:
     from course.debug.museum.exhibit import Exhibit
@@ -112,11 +113,9 @@ def as_html(exhibit: Exhibit) -> str:
 
     said = rows(exhibit)
     fix = "\n".join(text for name, text in said if name == "fix")
-    body = "".join(
-        f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in said if name != "fix"
-    )
+    shown = [(name, breakable(text)) for name, text in said if name != "fix"]
+    shown.append(("fix", listing(breakable(fix))))
     return (
-        f"<h4>{exhibit.id} &nbsp; {escape(exhibit.title)}</h4><table>{body}"
-        f"<tr><th>fix</th><td><pre>{escape(fix)}</pre></td></tr></table>"
+        f"<h4>{exhibit.id} &nbsp; {escape(exhibit.title)}</h4>{html_table((), shown)}"
         f"{embedded(as_figure(exhibit), symptom(exhibit))}"
     )
