@@ -47,11 +47,21 @@ def draw(source: Draw, part: str) -> Case:
         held[source.index % len(held)]["grads"][names[0]] = None
         for report in held:  # a rank without examples has a tensor of nan there
             report["grads"][names[1]] = None
+    if part == "empty":
+        _spoil(reports[-1], "loss" if source.index % 2 else names[0])
     return {"ranks": reports, "dtype": ("float32", "float64")[source.index % 2]}
 
 
+def _spoil(report: dict[str, Any], what: str) -> None:
+    """A nan of a rank that has examples: its loss, or one number of a gradient."""
+    if what == "loss":
+        report["loss"] = math.nan
+    else:
+        report["grads"][what].view(-1)[0] = math.nan
+
+
 def _report(source: Draw, count: int, shapes: dict[str, list[int]]) -> dict[str, Any]:
-    """What a rank with so many examples reports; a mean over none is nan."""
+    """What a rank with so many examples reports; a mean over none is nan, here None."""
     grads = {name: source.normal(*shape) for name, shape in shapes.items()}
     loss, correct = source.uniform(0.2, 3.0), int(source.integers(count + 1)) if count else 0
     if not count:
@@ -197,18 +207,42 @@ def empties_removed(ranks):
     return by_share(ranks)
 
 
-def nan_as_zero(ranks):
-    """nan becomes 0 before it is multiplied by no examples."""
-    total = sum(one["count"] for one in ranks)
-    grads = {}
-    for name in ranks[0]["grads"]:
-        given = [one for one in ranks if one["grads"][name] is not None]
-        parts = [one["grads"][name].nan_to_num() * (one["count"] / total) for one in given]
-        grads[name] = sum(parts) if sum(one["count"] for one in given) else None
-    losses = [0.0 if math.isnan(one["loss"]) else one["loss"] for one in ranks]
-    loss = sum(one["count"] * mean for one, mean in zip(ranks, losses, strict=True)) / total
-    return {"loss": loss, "accuracy": sum(one["correct"] for one in ranks) / total,
-            "grads": grads}  # fmt: skip
+def _with_zeros(everywhere: bool) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+    """nan becomes 0 before it is multiplied: of ranks without examples, or of all."""
+
+    def join(ranks):
+        total, loss, grads = sum(one["count"] for one in ranks), 0.0, {}
+        for one in ranks:
+            broken = math.isnan(one["loss"]) and (everywhere or not one["count"])
+            loss += one["count"] / total * (0.0 if broken else one["loss"])
+        for name in ranks[0]["grads"]:
+            given = [one for one in ranks if one["grads"][name] is not None]
+            parts = [
+                one["grads"][name] * (one["count"] / total)
+                if one["count"] and not everywhere
+                else one["grads"][name].nan_to_num() * (one["count"] / total)
+                for one in given
+            ]
+            grads[name] = sum(parts) if any(one["count"] for one in given) else None
+        return {"loss": loss, "accuracy": sum(one["correct"] for one in ranks) / total,
+                "grads": grads}  # fmt: skip
+
+    return join
+
+
+nan_as_zero = _with_zeros(True)
+nan_of_none_as_zero = _with_zeros(False)
+
+
+def nan_skipped(ranks):
+    """Whatever is nan takes no part, and the rest is divided by all examples."""
+    clean = [
+        {**one, "loss": one["loss"] if one["loss"] == one["loss"] else 0.0, "grads": {
+            name: grad if grad is None or not grad.isnan().any() else torch.zeros_like(grad)
+            for name, grad in one["grads"].items()}}
+        for one in ranks if one["count"]
+    ]  # fmt: skip
+    return by_share(clean)
 
 
 def nan_counts_as_there(ranks):
@@ -331,7 +365,12 @@ EXERCISE = Exercise(
             cases=3,
             fields=("grads", "disturbed"),
         ),
-        Part("empty", "a rank without examples", points=1, fields=("loss", "accuracy", "grads")),
+        Part(
+            "empty",
+            "a rank without examples, another with a nan",
+            points=1,
+            fields=("loss", "accuracy", "grads"),
+        ),
         Part(
             "missing",
             "gradients that are None on one rank, and on all",
@@ -431,10 +470,18 @@ EXERCISE = Exercise(
             "rank's tensor of nan stood for it. Look for None among ranks with examples.",
             sure=True,
         ),
+        Wrong(
+            "nan-as-zero",
+            nan_as_zero,
+            "A rank with examples reported nan, and a number came back in its place: a loss or "
+            "gradient that is broken has to show. Leave ranks out by their count, not by nan.",
+            sure=True,
+        ),
+        Wrong("nan-skipped", nan_skipped),
         Wrong("in-place", in_place),
         Wrong("nothing-averaged", nothing_averaged),
         *common(by_share, "returns-none", "returns-text"),
     ),
-    right=(by_share, adding_up, stacked, nan_as_zero, in_single_precision),
+    right=(by_share, adding_up, stacked, nan_of_none_as_zero, in_single_precision),
     tolerance={torch.float64: (1e-5, 1e-7)},  # shares in float32 are as good an answer
 )

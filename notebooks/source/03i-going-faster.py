@@ -547,7 +547,7 @@ def join_ranks(ranks):
     Returns:
         {"loss": mean loss over all examples, "accuracy": share of right ones,
          "grads": by name, the gradient of that mean loss}. A gradient is None where it is None on
-        every rank that had examples.
+        every rank that had examples. A nan that examples gave is not hidden: it stays nan.
     """
     ### BEGIN SOLUTION
     ranks = [rank for rank in ranks if rank["count"] > 0]
