@@ -50,8 +50,9 @@ def train_tabular(model, features, labels, optimizer, epochs, batch_size, genera
         right = (model(rows).argmax(dim=1) == labels).float().mean().item()
     return {"losses": losses, "accuracy": right}
 """
-MOST = 5
-"""Lines that may differ: one has to; who indexes rows and labels per batch changes four."""
+MOST = 6
+"""Lines that may differ: one has to. Indexing per batch changes four, cutting the order itself into
+batches five, and six if the order is drawn in that line."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -126,6 +127,20 @@ by_batch = fixed(
     ("epoch_rows[start : start + batch_size]", "rows[order[start : start + batch_size]]"),
     ("epoch_labels[start : start + batch_size]", "labels[order[start : start + batch_size]]"),
 )
+LOOP = """        for start in range(0, len(rows), batch_size):
+            inputs = epoch_rows[start : start + batch_size]
+            targets = epoch_labels[start : start + batch_size]
+"""
+PIECES = """        for picked in order.split(batch_size):
+            inputs, targets = rows[picked], labels[picked]
+"""
+NO_EPOCH_ROWS = ((ROWS, ""), ("        epoch_labels = labels[order]\n", ""))
+in_pieces = fixed(*NO_EPOCH_ROWS, (LOOP, PIECES))
+drawn_in_pieces = fixed(
+    *NO_EPOCH_ROWS,
+    (ORDER, ""),
+    (LOOP, PIECES.replace("order", ORDER.strip().removeprefix("order = "))),
+)
 
 
 EXERCISE = Exercise(
@@ -179,5 +194,5 @@ EXERCISE = Exercise(
               "The weights are right. The accuracy compares shuffled rows with labels in their "
               "place."),
     ),
-    right=(gathered, taken, by_batch),
+    right=(gathered, taken, by_batch, in_pieces, drawn_in_pieces),
 )  # fmt: skip

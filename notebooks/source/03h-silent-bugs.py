@@ -263,8 +263,8 @@ MISTAKES
 
 # %% [markdown]
 # Now the code, and only now. Each script below runs without an error and has *one* bug. Begin with its symptom,
-# say which column of a log would show it, then read. Change as few lines as you can, three to five at most: a rewritten
-# script swaps a known bug for unknown ones, and one of its three points is for few changes.
+# say which column of a log would show it, then read. Change as few lines as you can; the check says how many at most:
+# a rewritten script swaps a known bug for unknown ones, and one of its three points is for few changes.
 
 # %% exercise 03h.regressor
 # *Symptom:* the training loss falls to about 1, the variance of the scaled prices, and stays. The net predicts nearly the
