@@ -68,8 +68,8 @@ def weight_memory(
         as_printed="14 GB",
         formula="no_grad changes no weight",
         correction=(
-            "28 and 14 GB are the weights in FP32 and in 16 bits, not with and without a graph. "
-            "The graph comes on top and grows with the batch (F58)."
+            "In FP32 the weights alone take 28 GB, without a graph; 14 GB is what they take in 16 "
+            "bits. The graph comes on top and grows with the batch (F58)."
         ),
     )
     yield Step(f"{name} in 16 bits, GB", half / GB, formula="2 bytes each")
@@ -121,7 +121,7 @@ def checkpoint_size(width: int = 400) -> Iterator[Step]:
         ratio - 1,
         2.0,
         0.05,
-        formula="m and v",
+        formula="m and v, if x2 is what comes on top of the weights; the whole file is x3 (F56)",
         as_printed="x2",
     )
 
