@@ -28,7 +28,7 @@ def mini_batches(seed: int) -> Measured:
             loss = full.full_loss(full.train(100 * seed).model, 100 * seed)
             losses[f"all at once, rate × {factor}"] = loss
         found[one.data] = losses
-        held[one.but(steps=small.steps)] = losses["batches of 32"] < 0.9 * min(
+        held[small] = losses["batches of 32"] < 0.9 * min(
             loss for name, loss in losses.items() if name != "batches of 32"
         )
     evidence = {
