@@ -75,22 +75,29 @@ def what_eval_changes() -> Measured:
 
 @claim(
     "F134",
-    title="LayerNorm and its kin do not depend on the mode",
+    title="LayerNorm, GELU, ReLU and others do not depend on the mode",
     expected="holds",
-    says="LayerNorm, GroupNorm and RMSNorm give the same output in train and eval mode.",
+    says="LayerNorm, GELU, ReLU and most other layers give the same output in train and eval mode.",
 )
 def layer_norm_and_mode() -> Measured:
     x, image = torch.randn(8, 4), torch.randn(2, 4, 6, 6)
-    changing = {
+    named = {
         "LayerNorm": _changes(nn.LayerNorm(4), x),
+        "GELU": _changes(nn.GELU(), x),
+        "ReLU": _changes(nn.ReLU(), x),
         "GroupNorm": _changes(nn.GroupNorm(2, 4), image),
         "RMSNorm": _changes(nn.RMSNorm(4), x),
-        "BatchNorm1d, for comparison": _changes(nn.BatchNorm1d(4), x),
+        "Conv2d": _changes(nn.Conv2d(4, 4, 3), image),
+        "LSTM": _changes(nn.LSTM(4, 4), x),
     }
-    norms = sum(changing[name] for name in ("LayerNorm", "GroupNorm", "RMSNorm"))
-    evidence = {"norms that change with the mode, of 3": norms, "changes": changing}
-    stated = norms == 0 and changing["BatchNorm1d, for comparison"]
-    return weigh("norms that change with the mode, of 3", evidence, stated=stated)
+    batch_norm = _changes(nn.BatchNorm1d(4), x)
+    evidence = {
+        "layers that change with the mode, of 7": sum(named.values()),
+        "changes": named,
+        "BatchNorm1d, for comparison": batch_norm,
+    }
+    stated = not any(named.values()) and batch_norm
+    return weigh("layers that change with the mode, of 7", evidence, stated=stated)
 
 
 @claim(
@@ -382,15 +389,16 @@ def training_in_eval_mode(seed: int) -> Measured:
     condition="if every module came in train mode; else it wakes what was frozen in eval mode",
 )
 def ends_in_train_mode() -> Measured:
-    def modes_kept(*, frozen: bool, training: bool) -> int:
-        """Modules whose mode an evaluate() ending in train() leaves as it was."""
+    def modes_kept(*, frozen: bool, training: bool, ends_in_train: bool = True) -> int:
+        """Modules whose mode an evaluate() leaves as it was."""
         model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)).train(training)
         if frozen:
             model[1].eval()
         before = [module.training for module in model.modules()]
         model.eval()
         F.cross_entropy(model(torch.randn(4, 2)), torch.zeros(4, dtype=torch.long))
-        model.train()
+        if ends_in_train:
+            model.train()
         after = [module.training for module in model.modules()]
         return sum(a == b for a, b in zip(before, after, strict=True))
 
@@ -399,12 +407,14 @@ def ends_in_train_mode() -> Measured:
         "BatchNorm frozen": modes_kept(frozen=True, training=True),
         "all in eval mode": modes_kept(frozen=False, training=False),
     }
+    without = modes_kept(frozen=False, training=True, ends_in_train=False)
     evidence = {"modes kept with a frozen BatchNorm, of 4": kept["BatchNorm frozen"], "kept": kept}
+    evidence["kept without the call, all in train mode"] = without
     return weigh(
         "modes kept with a frozen BatchNorm, of 4",
         evidence,
-        stated=all(count == 4 for count in kept.values()),
-        conditioned=kept["all in train mode"] == 4,
+        stated=without == 0 and all(count == 4 for count in kept.values()),
+        conditioned=without == 0 and kept["all in train mode"] == 4,
     )
 
 

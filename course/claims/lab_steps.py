@@ -13,9 +13,9 @@ from course.claims.trial import Measured, weigh
 
 @claim(
     "F130",
-    title="The lab's first command works",
+    title="The lab's first Python command works",
     expected="does not hold",
-    says="The first command of the lab runs the virtual environment's python in a new folder.",
+    says="In a new folder the lab makes its virtual environment by that environment's own python.",
 )
 def lab_first_command() -> Measured:
     def exit_code(command: str, folder: str) -> int:

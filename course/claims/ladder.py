@@ -68,7 +68,7 @@ def _recovered(one: Setting, layer: str, seed: int) -> tuple[int, int, float]:
     "F84",
     title="The arena's baseline can be beaten, 90 % in under 50 steps",
     expected="holds",
-    says="The arena's baseline can be beaten, and 90 % accuracy within 50 steps is possible.",
+    says="The arena's baseline is easily beaten, and 90 % in under 50 steps is asked for.",
 )
 def arena(seed: int) -> Measured:
     inputs, targets, _, _ = spirals(seed)

@@ -294,9 +294,9 @@ def scaler_with_bf16(seed: int) -> Measured:
 
 @claim(
     "F116",
-    title="After inf the step is skipped and the scale halved",
+    title="After inf the step is skipped and the scale reduced",
     expected="holds",
-    says="When a gradient is inf the GradScaler skips the step and halves the scale.",
+    says="When a gradient is inf or nan the GradScaler skips the step and reduces the scale.",
 )
 def scaler_skips() -> Measured:
     weight = nn.Parameter(torch.ones(2))

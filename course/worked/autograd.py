@@ -18,8 +18,8 @@ def _leaf(value: float | tuple[float, ...]) -> Tensor:
     title="A graph by hand: L = a·x + b",
     perturb={"x": 4.0},
     reconstructed=(
-        "All numbers of the slide are lost; a = 2, x = 3, b = 1 stand in an earlier public revision"
-        " of it. Any other triple would fit the words that are left."
+        "The slide's formula and all its numbers are lost; L = a·x + b with a = 2, x = 3, b = 1 "
+        "stand in an earlier public revision. Any other numbers would fit the words that are left."
     ),
 )
 def graph_by_hand(a: float = 2.0, x: float = 3.0, b: float = 1.0) -> Iterator[Step]:

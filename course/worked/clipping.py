@@ -15,8 +15,8 @@ from course.worked.step import Step
     title="Clipping a 3-4-5 gradient",
     perturb={"max_norm": 2.0},
     reconstructed=(
-        "All numbers of the slide are lost; these stand in an earlier public revision of it."
-        " Any multiple of 3-4-5 fits the words that are left."
+        "Of the slide's numbers only max_norm = 1.0 is left; the others stand in an earlier public "
+        "revision of it. Any two numbers with a norm above 1 would fit the words that are left."
     ),
 )
 def gradient_clipping(g: tuple[float, ...] = (3.0, 4.0), max_norm: float = 1.0) -> Iterator[Step]:
