@@ -56,9 +56,8 @@ def check(
     Raises:
         UnknownIdError: No exercise has this id; the message names the nearest.
         TypeError: `function` is a result or a class instead of a function.
+        DeviceError: torch cannot compute on `device` here.
     """
-    import torch
-
     from autograde import bank
     from autograde.devices import of_notebook
     from autograde.kinds import ValueExercise
@@ -66,6 +65,7 @@ def check(
     from autograde.kit.record import keep_verdict
     from autograde.referee import answer_of, judge, written_by_hand
     from autograde.seeds import new_seed
+    from course.engine import choose_device
 
     exercise = bank.load(id)
     if isinstance(exercise, ValueExercise):
@@ -82,7 +82,7 @@ def check(
             f"check('{id}', ...) was given the class {function.__name__}; it needs a function: "
             f"def {exercise.signature}."
         )
-    where = of_notebook() if device == "auto" else torch.device(device)
+    where = of_notebook() if device == "auto" else choose_device(device)
 
     def ask(case: Any) -> Any:
         with written_by_hand(exercise), quiet():

@@ -311,9 +311,9 @@ def _chosen(device: str) -> str:
     """The device's name, looked for on this machine; the CPU needs no torch to be found."""
     if device == "cpu":
         return device
-    from autograde.devices import chosen
+    from course.engine import choose_device
 
-    return str(chosen(device))
+    return str(choose_device(device))
 
 
 def _unprotected(folder: Path) -> Iterator[str]:

@@ -20,49 +20,15 @@ LOST = ("CUDA error", "HIP error", "device-side assert")
 """In the text of an exception after which a process cannot use its GPU any more."""
 
 
-class DeviceError(ValueError):
-    """There is no such device; the message says what there is."""
-
-
-def chosen(name: str) -> torch.device:
-    """The device of `--device`.
-
-    Args:
-        name: `cpu`, `cuda`, `cuda:1`, any other that torch knows, or `auto`: an accelerator where
-            there is one, else the CPU.
-
-    Raises:
-        DeviceError: torch does not know it, or this machine has none.
-    """
-    import torch
-
-    if name == "cpu":
-        return torch.device("cpu")
-    here = torch.accelerator.current_accelerator(check_available=True)
-    if name == "auto":
-        return here or torch.device("cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise DeviceError(f"'{name}' is not a device. Use auto, cpu, cuda, or cuda:1.") from None
-    if here is None or here.type != device.type:
-        has = f"{here.type} and the CPU" if here else "the CPU alone"
-        raise DeviceError(
-            f"there is no {device.type} on this machine, which has {has}. Use --device auto, or "
-            "leave it out."
-        )
-    if (count := torch.accelerator.device_count()) <= (device.index or 0):
-        raise DeviceError(f"'{name}': this machine has {count}, counted from {device.type}:0.")
-    return device
-
-
 def of_notebook() -> torch.device:
     """The notebook's own choice: its variable `device`, where that names one that is here."""
     import torch
 
+    from course.engine import DeviceError, choose_device
+
     said = _variable("device")
     try:
-        return chosen(str(said) if isinstance(said, (str, torch.device)) else "cpu")
+        return choose_device(said if isinstance(said, (str, torch.device)) else "cpu")
     except DeviceError:
         return torch.device("cpu")
 

@@ -276,7 +276,7 @@ def use_device(device: str) -> None:
         return
     import torch
 
-    from course.claims.registry import choose_device
+    from course.engine import choose_device
 
     torch.set_default_device(choose_device(device))
 

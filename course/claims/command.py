@@ -8,7 +8,7 @@ from typing import IO
 
 from course.claims.contradictions import Contradiction, find_contradiction
 from course.claims.page import document, page, summary
-from course.claims.registry import catalogue, check_seed, choose_device, compute, compute_all
+from course.claims.registry import catalogue, check_seed, compute, compute_all, place_of
 from course.claims.show import line
 from course.claims.trial import VERDICTS
 from course.ledger import rows
@@ -58,7 +58,7 @@ def run_command(
         return 0
     check_seed(seed)
     if device is not None:
-        choose_device(device)
+        place_of(device)
     if html is not None:
         check_page(Path(html))
     if id is not None and id.strip().upper().startswith("K"):

@@ -72,8 +72,8 @@ def claim(
             from course.state.fresh import fresh_settings  # torch: not for a mere list
 
             check_seed(seed)
-            asked = choose_device(device, gpu=gpu)  # also where the experiment takes none
-            place = asked if "device" in words else choose_device("cpu")
+            asked = place_of(device, gpu=gpu)  # also where the experiment takes none
+            place = asked if "device" in words else place_of("cpu")
             arguments = {"seed": seed, "device": place}
             start = time.perf_counter()
             with fresh_settings(), _quiet_and_seeded(seed):
@@ -181,7 +181,7 @@ def check_seed(seed: Any) -> None:
         )
 
 
-def choose_device(device: Any = None, *, gpu: bool = False) -> Any:
+def place_of(device: Any = None, *, gpu: bool = False) -> Any:
     """`device`, or for None the GPU where the claim asks for one and there is one.
 
     Raises:
@@ -189,16 +189,11 @@ def choose_device(device: Any = None, *, gpu: bool = False) -> Any:
     """
     import torch
 
+    from course.engine.placement import choose_device
+
     if device is None:
-        return torch.device("cuda" if gpu and torch.cuda.is_available() else "cpu")
-    try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as fault:
-        raise ValueError(
-            f"device '{device}': this torch ({torch.__version__}) cannot compute there "
-            f"({str(fault).splitlines()[0]}). Use cpu."
-        ) from fault
-    return torch.device(device)
+        device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
+    return choose_device(device)
 
 
 @contextmanager

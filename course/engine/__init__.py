@@ -10,10 +10,11 @@ from course.engine.callbacks import Callback, ProgressBar, TensorBoard
 from course.engine.checkpoint import load_weights
 from course.engine.clipping import clip_by_global_norm, clip_by_value, clip_per_layer, grad_norm
 from course.engine.distributed import num_ranks, process_group, rank
-from course.engine.errors import CheckpointError, EngineError, NonFiniteError
+from course.engine.errors import CheckpointError, DeviceError, EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.history import History
 from course.engine.loss_of import Loss, LossOf
+from course.engine.placement import choose_device
 from course.engine.progress import StepReport
 from course.engine.runs import Run, compare, read_run, read_runs
 from course.engine.schedules import one_cycle, plateau, step_decay, warmup_cosine
@@ -35,6 +36,7 @@ __all__ = [
     "SWA",
     "Callback",
     "CheckpointError",
+    "DeviceError",
     "EarlyStopping",
     "EngineError",
     "History",
@@ -50,6 +52,7 @@ __all__ = [
     "Trainer",
     "WeightAverage",
     "Window",
+    "choose_device",
     "clip_by_global_norm",
     "clip_by_value",
     "clip_per_layer",

@@ -5,6 +5,10 @@ class EngineError(ValueError):
     """What was handed in cannot be trained; nothing has been changed."""
 
 
+class DeviceError(ValueError):
+    """torch cannot compute on this device here; the message says what there is."""
+
+
 class NonFiniteError(FloatingPointError):
     """A loss or a gradient is inf or nan. The step was not taken: the weights are untouched."""
 

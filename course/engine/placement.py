@@ -9,16 +9,56 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from course.engine.errors import EngineError
+from course.engine.errors import DeviceError, EngineError
 from course.engine.window import Batch, as_pair
 from course.state import moved
 
 
-def choose_device(device: torch.device | str) -> torch.device:
-    """`"auto"` is the accelerator where there is one, else the CPU."""
-    if device != "auto":
-        return torch.device(device)
-    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+def choose_device(device: torch.device | str = "auto") -> torch.device:
+    """A device that torch can compute on here.
+
+    An accelerator is looked for without being started, so that processes forked later can use it.
+
+    Args:
+        device: `cpu`, `cuda`, `cuda:1`, any other that torch knows, or `auto`: the accelerator
+            where there is one, else the CPU.
+
+    Raises:
+        DeviceError: torch does not know it, or cannot compute there on this machine.
+    """
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if device == "auto":
+        return accelerator or torch.device("cpu")
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise DeviceError(f"'{device}' is not a device. Use auto, cpu, cuda, or cuda:1.") from None
+    if accelerator is not None and device.type == accelerator.type:
+        if (count := torch.accelerator.device_count()) <= (device.index or 0):
+            raise DeviceError(
+                f"device '{device}': this machine has {count}, counted from {device.type}:0. "
+                "Use one of them, or auto."
+            )
+    elif device.type != "cpu":
+        _try(device, accelerator)
+    return device
+
+
+def _try(device: torch.device, accelerator: torch.device | None) -> None:
+    """Compute on a device that `torch.accelerator` does not count, e.g. XLA, or that is not there.
+
+    Raises:
+        DeviceError: torch refuses.
+    """
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as fault:
+        why = str(fault).splitlines()[0].partition(". ")[0].rstrip(".")
+        has = f"{accelerator.type} and the CPU" if accelerator else "the CPU alone"
+        raise DeviceError(
+            f"device '{device}': this torch ({torch.__version__}) cannot compute there ({why}). "
+            f"This machine has {has}. Use auto or cpu."
+        ) from fault
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -76,7 +76,7 @@ def test_the_seed_decides_every_draw():
 
 def test_a_device_that_torch_cannot_use_is_named():
     for device in ("xpu:7", "meta"):
-        with pytest.raises(ValueError, match=rf"device '{device}'.*Use cpu"):
+        with pytest.raises(ValueError, match=rf"device '{device}'.*Use auto or cpu"):
             compute("F15", device=device)
 
 
@@ -154,7 +154,7 @@ def test_all_claims_come_in_the_order_of_their_ids(monkeypatch):
 
 def test_a_device_is_tried_also_for_a_claim_that_needs_none():
     for device in ("mars", [], 1.5):
-        with pytest.raises(ValueError, match="cannot compute there"):
+        with pytest.raises(ValueError, match="is not a device"):
             compute("F26", device=device)
 
 
