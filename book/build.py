@@ -73,15 +73,14 @@ def build(
         say("nothing has changed since this book was made")
         return target / "index.html"
     found = gather(all_jobs(only), say)
-    work = WORK / ("whole" if only is None else "part")
-    about = about_now()
-    write_all(work / "source", Evidence.read(found), about)
+    shutil.rmtree(WORK, ignore_errors=True)  # what an earlier book left would be linked to
+    write_all(WORK / "source", Evidence.read(found), about_now())
     say("making pages")
-    sphinx(work)
-    count = check_links(work / "html")
+    sphinx(WORK)
+    count = check_links(WORK / "html")
     say(f"{count} links lead somewhere")
-    (work / "html" / ".made-from").write_text(stamp, "utf-8")
-    put_in_place(work / "html", target)
+    (WORK / "html" / ".made-from").write_text(stamp, "utf-8")
+    put_in_place(WORK / "html", target)
     return target / "index.html"
 
 
@@ -130,24 +129,19 @@ def write_all(
     """Write everything that Sphinx reads.
 
     Args:
-        source: The folder to write to; files that are there from before and not wanted go.
+        source: The folder to make.
         evidence: What was found out.
         about: Versions, date and commit.
         reference: How the names begin of modules that the reference documents.
     """
-    wanted = {"about.json": json.dumps(about)}
-    for path in SITE.rglob("*"):
-        if path.is_file() and "__pycache__" not in path.parts:
-            wanted[path.relative_to(SITE).as_posix()] = path.read_text("utf-8")
+    shutil.copytree(SITE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    files = {"about.json": json.dumps(about)}
     for name, path in evidence.widgets.items():
-        wanted[f"_static/widgets/{name}.html"] = framed(path.read_text("utf-8"))
-    wanted |= dict(pages(evidence, about))
-    wanted |= dict(api_pages(reference))
-    for file, text in wanted.items():
-        write_if_new(source / file, text)
-    for path in source.rglob("*"):
-        if path.is_file() and path.relative_to(source).as_posix() not in wanted:
-            path.unlink()
+        files[f"_static/widgets/{name}.html"] = framed(path.read_text("utf-8"))
+    files |= dict(pages(evidence, about)) | dict(api_pages(reference))
+    for file, text in files.items():
+        (source / file).parent.mkdir(parents=True, exist_ok=True)
+        (source / file).write_text(text, "utf-8")
 
 
 def pages(evidence: Evidence, about: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -169,21 +163,12 @@ def pages(evidence: Evidence, about: dict[str, str]) -> Iterator[tuple[str, str]
         yield f"notebooks/{name}.ipynb", nbformat.writes(one.notebook)
 
 
-def write_if_new(path: Path, text: str) -> None:
-    """Write a file unless it says so already."""
-    if not path.exists() or path.read_text("utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-
-
 def sphinx(work: Path) -> None:
-    """Make HTML of the sources, from scratch; any warning fails.
+    """Make HTML of the sources in a folder that holds nothing else; any warning fails.
 
     Raises:
         BookError: What Sphinx said.
     """
-    for folder in ("html", "doctrees"):  # what an earlier book left would be linked to
-        shutil.rmtree(work / folder, ignore_errors=True)
     words = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
     words += ["-j", str(os.cpu_count() or 1), "-d", str(work / "doctrees")]
     words += [str(work / "source"), str(work / "html")]

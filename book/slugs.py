@@ -1,4 +1,11 @@
-"""Addresses of headings: the same in notebooks, on parts' pages and on exercises' pages."""
+"""Headings and their addresses: the same in notebooks, on parts' pages and on exercises' pages."""
+
+import re
+
+
+def headings(markdown: str) -> list[str]:
+    """The headings of a Markdown text down to the third level, in order."""
+    return re.findall(r"^#{1,3} (.+)$", markdown, re.MULTILINE)
 
 
 def slug(heading: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from book.evidence import ROOT
+from course.ledger.homes import module_at
 
 PACKAGES = ("course", "autograde")
 LEFT_OUT = ("autograde/bank/", "autograde/skeletons/", "autograde/classroom/example/")
@@ -24,7 +25,7 @@ def modules() -> Iterator[tuple[str, Path]]:
                 continue
             if path.stem == "__main__":
                 continue
-            yield shown.removesuffix(".py").removesuffix("/__init__").replace("/", "."), path
+            yield module_at(shown), path
 
 
 def api_pages(whole: tuple[str, ...] = PACKAGES) -> Iterator[tuple[str, str]]:

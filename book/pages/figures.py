@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from html import escape
 
 from nbformat import NotebookNode
 
-from book.slugs import slug
+from book.slugs import headings, slug
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,7 @@ def figures_of(name: str, notebook: NotebookNode) -> list[Figure]:
     heading = name
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            heads = re.findall(r"^#{1,3} (.+)$", cell.source, re.MULTILINE)
-            heading = heads[-1] if heads else heading
+            heading = [heading, *headings(cell.source)][-1]
             continue
         for output in cell.get("outputs", ()):
             html = output.get("data", {}).get("text/html", "")

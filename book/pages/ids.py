@@ -122,8 +122,7 @@ def home_link(home: Home, evidence: Evidence) -> str:
             return f'<a href="../widgets/{home.name}.html">{shown}</a>'
         case "notebook":
             return f'<a href="../notebooks/{home.name}.html">{shown}</a>'
-    module = home.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return f'<a href="../api/{module}.html">{shown}</a> <span class="path">{home.path}</span>'
+    return f'<a href="../api/{home.module}.html">{shown}</a> <span class="path">{home.path}</span>'
 
 
 def id_index() -> str:

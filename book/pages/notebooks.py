@@ -13,7 +13,8 @@ from nbformat import NotebookNode
 
 from book.pages.api import written_in
 from book.pages.text import frame, linked, raw, spaced
-from book.slugs import slug
+from book.slugs import headings, slug
+from course.ledger.homes import module_at
 from course.released import released
 from course.widgets import catalogue
 
@@ -69,8 +70,8 @@ class Shown:
     def section_of(self, id_: str) -> str:
         """The address of the heading above an exercise."""
         above = self.notebook.cells[: (self.place_of(id_) or 0) + 1]
-        heads = [head for cell in above if cell.cell_type == "markdown" for head in _heads(cell)]
-        return slug(heads[-1]) if heads else ""
+        texts = "\n".join(cell.source for cell in above if cell.cell_type == "markdown")
+        return slug(headings(texts)[-1]) if headings(texts) else ""
 
     def statement(self, id_: str) -> str:
         """What the exercise asks, as Markdown: its cells, and what `ask` showed."""
@@ -94,12 +95,8 @@ def _below_head(source: str) -> str:
     return "\n".join(lines[2:] if lines[0].startswith("**Exercise") else lines)
 
 
-def _heads(cell: NotebookNode) -> list[str]:
-    return re.findall(r"^#{1,3} (.+)$", cell.source, re.MULTILINE)
-
-
 def _is_heading(cell: NotebookNode) -> bool:
-    return cell.cell_type == "markdown" and bool(_heads(cell))
+    return cell.cell_type == "markdown" and bool(headings(cell.source))
 
 
 def _is_check(cell: NotebookNode) -> bool:
@@ -108,8 +105,7 @@ def _is_check(cell: NotebookNode) -> bool:
 
 def _to_reference(found: re.Match[str]) -> str:
     """The same link, to the module's page."""
-    module = found[1].removesuffix("/__init__").replace("/", ".")
-    return f"](/api/{module}.rst)"
+    return f"](/api/{module_at(found[1])}.rst)"
 
 
 def _for_a_page(output: NotebookNode) -> NotebookNode:

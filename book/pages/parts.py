@@ -120,11 +120,10 @@ def _code(ids: list[str]) -> str:
     for id_ in ids:
         for home in homes()[id_]:
             if home.kind in ("code", "figure", "worked number", "claim"):
-                modules.setdefault(home.path, set()).add(id_)
+                modules.setdefault(home.module, set()).add(id_)
     body = []
-    for path in sorted(modules):
-        name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        links = ", ".join(id_link(id_) for id_ in ids if id_ in modules[path])
+    for name in sorted(modules):
+        links = ", ".join(id_link(id_) for id_ in ids if id_ in modules[name])
         body.append((f'<a href="../api/{name}.html"><code>{name}</code></a>', links))
     return table(("module", "what it holds"), body, "Modules of this part")
 

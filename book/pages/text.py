@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 
@@ -51,14 +51,28 @@ def linked_words(text: str, up: str = "../", itself: str = "") -> str:
     'see <a class="ledger-id" href="../id/N19.html">'
     """
 
-    def link(found: re.Match[str]) -> str:
+    return "".join(
+        piece if isinstance(piece, str) else "–".join(id_link(id_, up) for id_ in piece)
+        for piece in pieces(text, itself)
+    )
+
+
+def pieces(text: str, itself: str = "") -> Iterator[str | list[str]]:
+    """A text cut where an id with a page stands: words as they are, a list with one id or, of a
+    range, its two ends.
+
+    >>> list(pieces("see N19 & F27-F28"))
+    ['see ', ['N19'], ' & ', ['F27', 'F28'], '']
+    """
+    last = 0
+    for found in ID.finditer(text):
         ids = named(found[0])
         ends = [ids[0], ids[-1]] if len(ids) > 1 else ids
-        if not set(ends) <= known() or itself in ends:
-            return found[0]
-        return "–".join(id_link(id_, up) for id_ in ends)
-
-    return ID.sub(link, text)
+        if set(ends) <= known() and itself not in ends:
+            yield text[last : found.start()]
+            yield ends
+            last = found.end()
+    yield text[last:]
 
 
 def linked(html: str, up: str = "../", itself: str = "") -> str:

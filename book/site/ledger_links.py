@@ -3,8 +3,7 @@
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-from book.pages.text import known
-from course.ledger.homes import ID, named
+from book.pages.text import pieces
 
 PLAIN = (nodes.reference, nodes.literal, nodes.literal_block, nodes.title, nodes.raw)
 """Inside these an id stays text."""
@@ -14,29 +13,20 @@ class LedgerLinks(SphinxPostTransform):
     default_priority = 700
 
     def run(self, **_):
-        here = self.env.docname
         for text in list(self.document.findall(nodes.Text)):
-            if _inside(text) or not ID.search(text):
-                continue
-            pieces = list(self._pieces(str(text), here))
-            if any(isinstance(piece, nodes.reference) for piece in pieces):
-                text.parent.replace(text, pieces)
+            found = [] if _inside(text) else list(pieces(str(text)))
+            if len(found) > 1:
+                text.parent.replace(text, [node for piece in found for node in self._nodes(piece)])
 
-    def _pieces(self, text, here):
-        last = 0
-        for found in ID.finditer(text):
-            ids = named(found[0])
-            ends = [ids[0], ids[-1]] if len(ids) > 1 else ids
-            if not set(ends) <= known():
-                continue
-            yield nodes.Text(text[last : found.start()])
-            for place, id_ in enumerate(ends):
-                if place:
-                    yield nodes.Text("–")
-                uri = self.app.builder.get_relative_uri(here, f"id/{id_}")
-                yield nodes.reference("", id_, internal=True, refuri=uri, classes=["ledger-id"])
-            last = found.end()
-        yield nodes.Text(text[last:])
+    def _nodes(self, piece):
+        if isinstance(piece, str):
+            yield nodes.Text(piece)
+            return
+        for place, id_ in enumerate(piece):
+            if place:
+                yield nodes.Text("–")
+            uri = self.app.builder.get_relative_uri(self.env.docname, f"id/{id_}")
+            yield nodes.reference("", id_, internal=True, refuri=uri, classes=["ledger-id"])
 
 
 def _inside(node):

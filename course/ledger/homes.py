@@ -43,6 +43,20 @@ class Home:
     path: str
     """Its file, from the root of the repository."""
 
+    @property
+    def module(self) -> str:
+        """The file's dotted name."""
+        return module_at(self.path)
+
+
+def module_at(path: str) -> str:
+    """The dotted name of a file of ours, given from the root of the repository.
+
+    >>> module_at("course/engine/step.py"), module_at("course/engine/__init__.py")
+    ('course.engine.step', 'course.engine')
+    """
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
 
 @lru_cache
 def homes() -> Mapping[str, tuple[Home, ...]]:
@@ -114,7 +128,7 @@ def _docstrings() -> Iterator[tuple[str, Home]]:
         tree = ast.parse(text)
         for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-                name = _shown(path)[: -len(".py")].replace("/", ".").removesuffix(".__init__")
+                name = module_at(_shown(path))
                 name += "" if node is tree else f".{node.name}"
                 home = Home(kind=_ROOMS.get(room, "code"), name=name, path=_shown(path))
                 yield from ((id_, home) for id_ in cited(ast.get_docstring(node) or ""))
