@@ -13,8 +13,8 @@ from autograde.classroom.clean import clean_data
 from autograde.classroom.feedback import write_feedback
 from autograde.classroom.safe_html import sanitize
 from tests.autograde.paper_class import ASSIGNMENT, MAX, Paper, make
+from tests.browser.chromium import NONE_HERE, chromium, found
 
-CHROMIUM = "/usr/bin/chromium"
 EVIL = "http://evil.invalid"
 HTML = [
     "<script>window.ran = 1; fetch('{evil}/script')</script>",
@@ -116,10 +116,8 @@ def pages(hostile_class, stock_page) -> dict[str, Path]:
 
 def visit(page: Path) -> tuple[object, list[str]]:
     """Open a page in Chromium and click its links; what ran, and what was asked for."""
-    if not Path(CHROMIUM).exists():
-        pytest.skip(f"no Chromium at {CHROMIUM}: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
+    if found() is None:
+        pytest.skip(NONE_HERE)
     requests = []
 
     def answer(route):
@@ -130,11 +128,7 @@ def visit(page: Path) -> tuple[object, list[str]]:
             requests.append(url)
             route.abort()
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
-        )
+    with chromium() as browser:
         tab = browser.new_page()
         tab.route("**/*", answer)
         tab.goto(page.as_uri(), wait_until="load")
@@ -143,7 +137,6 @@ def visit(page: Path) -> tuple[object, list[str]]:
             link.evaluate("element => element.click()")
         tab.wait_for_timeout(200)
         ran = tab.evaluate("window.ran")
-        browser.close()
     return ran, [url for url in requests if not url.startswith("data:")]
 
 

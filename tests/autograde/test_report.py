@@ -27,6 +27,7 @@ from autograde.classroom.statistics import (
 from tests.autograde.paper_class import ASSIGNMENT, DUE, Paper, make
 from tests.autograde.test_feedback_pages import EVIL, HTML, visit
 from tests.autograde.test_similarity import disguised, rights
+from tests.browser.chromium import NONE_HERE, chromium, found
 
 POINTS = st.integers(0, 4).map(float)
 CLASS = st.lists(st.tuples(POINTS, st.integers(0, 40).map(float)), min_size=4, max_size=60)
@@ -316,17 +317,10 @@ def test_the_page_holds_no_script_handler_or_outside_address(hostile_page):
 @pytest.mark.parametrize("width", [380, 1200])
 def test_the_page_fits_and_can_be_read_in_light_and_dark(big_class, tmp_path, scheme, width):
     """Contrast by WCAG's formula, of what the browser computed, not of what the style says."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    from tests.autograde.test_feedback_pages import CHROMIUM
-
-    if not page.Path(CHROMIUM).exists():
-        pytest.skip(f"no Chromium at {CHROMIUM}: apt-get install chromium")
+    if found() is None:
+        pytest.skip(NONE_HERE)
     path = page.write_page(big_class, ASSIGNMENT, tmp_path / "page.html")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
-        )
+    with chromium() as browser:
         tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         tab.goto(path.as_uri())
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -340,7 +334,6 @@ def test_the_page_fits_and_can_be_read_in_light_and_dark(big_class, tmp_path, sc
                 e => getComputedStyle(e).color).concat(
                 [...document.querySelectorAll('svg text')].map(e => getComputedStyle(e).fill))"""
         )
-        browser.close()
     assert len(colours) > 100
     assert (luminance(paper) > 0.5) == (scheme == "light")
     for colour in set(colours):

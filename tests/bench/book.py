@@ -18,6 +18,7 @@ from pathlib import Path
 from book import evidence
 from book.build import build
 from tests.bench.harness import FOLDER
+from tests.browser.chromium import chromium
 
 GOALS = {"fresh_s": 600.0, "again_s": 20.0, "megabytes": 60.0, "first_paint_ms": 1000.0}
 PAGES = (
@@ -59,24 +60,17 @@ def _seconds(target: Path) -> float:
 
 def first_paints(target: Path) -> dict[str, float]:
     """The median of several first paints of each page, milliseconds."""
-    from playwright.sync_api import sync_playwright
-
-    options = ["--no-proxy-server", "--disable-dev-shm-usage", "--disable-gpu"]
-    options += ["--no-sandbox"] if os.geteuid() == 0 else []
     found = {}
-    with sync_playwright() as playwright:
-        path = shutil.which("chromium") or shutil.which("chromium-browser")
-        chromium = playwright.chromium.launch(executable_path=path, args=options)
+    with chromium() as browser:
         for name in PAGES:
             seen = []
             for _ in range(TIMES):
-                page = chromium.new_page()
+                page = browser.new_page()
                 page.goto((target / name).absolute().as_uri())
                 page.wait_for_function(f"{PAINTED} !== undefined")
                 seen.append(page.evaluate(PAINTED))
                 page.close()
             found[name] = round(statistics.median(seen), 1)
-        chromium.close()
     return found
 
 

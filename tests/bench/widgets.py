@@ -30,6 +30,7 @@ import course.widgets as widgets
 from course.widgets.base.bundle import module
 from course.widgets.base.page import page_of
 from tests.bench.harness import FOLDER
+from tests.browser.chromium import chromium
 from tests.browser.lab import ROOT, jupyter_lab
 
 OURS, PNG, BARE = "canvas", "PNG in widgets.Image", "no page"
@@ -127,8 +128,6 @@ async ([selector, watched]) => {
 
 def measured(rounds: int, seconds: float) -> dict[str, Any]:
     """Figures of both views, from one JupyterLab."""
-    from playwright.sync_api import sync_playwright
-
     folder, home = (Path(tempfile.mkdtemp()) for _ in range(2))
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     start = f"threading.Thread(target=measure, args=({rounds}, {seconds})).start()"
@@ -136,12 +135,9 @@ def measured(rounds: int, seconds: float) -> dict[str, Any]:
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
     notebook.cells.append(nbformat.v4.new_code_cell(start))
     nbformat.write(notebook, folder / "bench.ipynb")
-    with jupyter_lab(folder, home) as address, sync_playwright() as playwright:
+    with jupyter_lab(folder, home) as address, chromium() as browser:
         from tests.browser.test_widgets import _menu
 
-        browser = playwright.chromium.launch(
-            executable_path=_chromium(), args=["--no-sandbox", "--disable-gpu"]
-        )
         page = browser.new_page(viewport={"width": 1300, "height": 2400})
         page.set_default_timeout(120_000)
         page.goto(f"{address}/lab/tree/bench.ipynb")
@@ -163,17 +159,8 @@ def measured(rounds: int, seconds: float) -> dict[str, Any]:
         page.wait_for_timeout(700)
         playing = page.evaluate(KEY_TO_PIXELS, ask)
         page.locator(".course-widget [data-do=play]").click()
-        browser.close()
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     return {"lines": lines, "paused_ms": paused, "playing_ms": playing}
-
-
-def _chromium() -> str:
-    import shutil
-
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert found, "no Chromium: apt-get install chromium"
-    return found
 
 
 def seconds_to_import() -> float:

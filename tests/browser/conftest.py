@@ -7,34 +7,22 @@ in CI they fail: there nobody would notice that nothing was tried.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
-NONE_HERE = (
-    "no Chromium is installed, so nothing was tried in a browser. On Debian: "
-    "apt-get install chromium; or put a `chromium` on the PATH"
-)
+from tests.browser.chromium import NONE_HERE, chromium, found
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[object]:
     """Chromium, driven by playwright."""
-    from playwright.sync_api import sync_playwright
-
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None and os.environ.get("CI"):
+    if found() is None and os.environ.get("CI"):
         pytest.fail(NONE_HERE)
-    if found is None:
+    if found() is None:
         pytest.skip(NONE_HERE)
-    options = ["--no-proxy-server", "--disable-dev-shm-usage", "--disable-gpu"]
-    if os.geteuid() == 0:  # its own sandbox refuses root
-        options.append("--no-sandbox")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=options)
-        yield chromium
-        chromium.close()
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture
