@@ -97,6 +97,9 @@ class SecondTensor(Tensor):
     def __array__(self, *_args: object, **_kwargs: object):
         return self.numpy()
 
+    def __format__(self, spec: str) -> str:
+        return self.item().__format__(spec) if self.dim() == 0 else super().__format__(spec)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if id(self) in memo:
             return memo[id(self)]

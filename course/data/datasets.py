@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ class DataNotFoundError(FileNotFoundError):
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """A data set after the split: normalised inputs and class indices, on the CPU."""
+    """A data set after the split: normalised inputs and class indices, on the CPU until moved."""
 
     name: str
     train_inputs: Tensor
@@ -76,13 +76,18 @@ class Data:
         )
         return shuffled, DataLoader(self.val_dataset, batch_size=batch_size)
 
+    def to(self, device: torch.device | str) -> Data:
+        """The same data with inputs and targets on `device`, and so the loaders' batches."""
+        parts = ("train_inputs", "train_targets", "val_inputs", "val_targets")
+        return replace(self, **{part: getattr(self, part).to(device) for part in parts})
+
     @property
     def identity(self) -> str:
         """Hash of every example, in order, of both parts: runs that share it are comparable."""
         digest = hashlib.sha256()
         for tensor in (self.train_inputs, self.train_targets, self.val_inputs, self.val_targets):
             digest.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
-            digest.update(tensor.contiguous().numpy().tobytes())
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
 
     def __repr__(self) -> str:

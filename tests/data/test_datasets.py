@@ -134,3 +134,11 @@ def test_a_truncated_file_is_named(tiny_fashion):
 def test_bad_input_says_what_was_seen(words, message):
     with pytest.raises(ValueError, match=message):
         load(**words)
+
+
+def test_data_that_is_moved_gives_batches_there_and_is_the_same_data(device):
+    here = load("spirals", num_examples=30)
+    there = here.to(device)
+    for loader in there.loaders(batch_size=8):
+        assert {part.device for batch in loader for part in batch} == {device}
+    assert there.identity == here.identity and here.train_inputs.device.type == "cpu"
