@@ -16,7 +16,7 @@ import nbformat
 from autograde.class_dir import init
 from autograde.classroom.release import release
 from autograde.prose_lint import lint
-from autograde.sources import NOTEBOOKS, read_source, source_paths, tour_paths
+from autograde.sources import NOTEBOOKS, all_paths, read_source, tour_paths
 
 
 def student_notebook(name: str) -> str:
@@ -35,7 +35,7 @@ def tour_notebook(name: str) -> str:
 def main() -> int:
     """Write every student notebook; prints what changed, and what prose breaks a rule."""
     faults: list[str] = []
-    for name, path in {**source_paths(), **tour_paths()}.items():
+    for name, path in all_paths().items():
         target = NOTEBOOKS / f"{name}.ipynb"
         text = tour_notebook(name) if name in tour_paths() else student_notebook(name)
         changed = not target.exists() or target.read_text("utf-8") != text

@@ -22,7 +22,7 @@ from nbformat import NotebookNode
 from nbgrader import utils
 
 from autograde.kit.chapters import chapter_named
-from autograde.sources import read_source, source_paths, tour_paths
+from autograde.sources import all_paths, read_source, source_paths
 
 NAME = "ada"
 """Whose numbers the questions draw: the solutions are written for any name."""
@@ -61,7 +61,7 @@ def run_through(name: str, folder: Path | None = None) -> RunThrough:
         name: Of a source in notebooks/source/, a chapter or a tour.
         folder: Where its kernel works, and its progress file is written; a new one otherwise.
     """
-    notebook = read_source({**source_paths(), **tour_paths()}[name])
+    notebook = read_source(all_paths()[name])
     for cell in notebook.cells:
         cell.source = cell.source.replace('student("")', f'student("{NAME}")')
         for id, value in GUESSES.items():

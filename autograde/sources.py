@@ -49,6 +49,11 @@ def tour_paths() -> dict[str, Path]:
     return {path.stem: path for path in sorted(SOURCES.glob("*.py")) if not is_chapter(path.stem)}
 
 
+def all_paths() -> dict[str, Path]:
+    """Chapters' and tours' sources by name."""
+    return source_paths() | tour_paths()
+
+
 def read_source(path: Path) -> NotebookNode:
     """A source as a notebook with exercises written out and stable cell ids, held to the bank.
 
