@@ -1,26 +1,33 @@
 """Try a whole bank on some seeds, and no function twice on the same case."""
 
-import copy
 import dataclasses
 import functools
+from unittest.mock import patch
 
 import torch
 
-from autograde import bank, plain
+from autograde import bank, referee
 from autograde.exercise import Exercise
-from autograde.referee import Verdict, answer_of, copy_of, judge
+from autograde.referee import Verdict, answer_of, judge
 
 CPU = torch.device("cpu")
+
+DRAWN: dict[tuple, list] = {}
+"""Cases by exercise, part and seed: some are drawn a hundred times until they tell rules apart."""
+ANSWERED: dict[tuple, object] = {}
+"""Answers by case, function and device: the bank's wrong functions are asked for every answer."""
+
+
+def forget() -> None:
+    """Begin again: cases and answers take room."""
+    DRAWN.clear()
+    ANSWERED.clear()
 
 
 @functools.cache
 def remembered(id: str) -> Exercise:
-    """An exercise of the bank that remembers over all tests of a process."""
+    """An exercise of the bank that draws the cases of a seed once."""
     return remembering(bank.load(id))
-
-
-DRAWN: dict[tuple, list] = {}
-"""Cases by exercise, part and seed: some are drawn a hundred times until they tell rules apart."""
 
 
 class Remembering(Exercise):
@@ -30,33 +37,28 @@ class Remembering(Exercise):
         key = self.id, part, seed, slack
         if key not in DRAWN:
             DRAWN[key] = super().cases(part, seed, slack=slack)
-        return copy.deepcopy(DRAWN[key])
+        return DRAWN[key]
 
 
 def remembering(exercise: Exercise) -> Exercise:
-    """The exercise, which runs each function once per case and knows the answer from then on."""
-    known = {}
-
-    @functools.wraps(exercise.run)
-    def run(function, case, device):
-        key = function, plain.to_bytes(case), device
-        if key not in known:
-            try:
-                known[key] = exercise.run(function, case, device)
-            except Exception as fault:
-                known[key] = fault
-        if isinstance(known[key], Exception):
-            raise known[key]
-        return copy_of(known[key])
-
+    """The exercise, drawing the cases of a seed once."""
     fields = {field.name: getattr(exercise, field.name) for field in dataclasses.fields(exercise)}
-    return Remembering(**fields | {"run": run})
+    return Remembering(**fields)
+
+
+def answer_once(exercise: Exercise, function, case, *, device=CPU):
+    """`answer_of`, which knows an answer from then on; each call hands over a copy of the case."""
+    key = exercise.id, id(case), function, device
+    if key not in ANSWERED:
+        ANSWERED[key] = answer_of(exercise, function, case, device=device)
+    return ANSWERED[key]
 
 
 def put_to(exercise: Exercise, function, seed: int, device: torch.device = CPU) -> Verdict:
     """The verdict on a function, all parts asked; what may not be called is not looked at."""
 
     def ask(case):
-        return answer_of(exercise, function, case, device=device)
+        return answer_once(exercise, function, case, device=device)
 
-    return judge(exercise, ask, seed=seed, parts="all", device=device)
+    with patch.object(referee, "answer_of", answer_once):
+        return judge(exercise, ask, seed=seed, parts="all", device=device)

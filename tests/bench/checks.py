@@ -35,7 +35,7 @@ from autograde.by_hand import reached_by
 from autograde.exercise import Exercise
 from autograde.quiet import quiet
 from autograde.referee import answer_of, difference_in
-from tests.autograde.remembering import put_to, remembering
+from tests.autograde.remembering import forget, put_to, remembering
 from tests.bench.equivalent import is_equivalent
 
 FOLDER = Path("build/bench")
@@ -110,8 +110,9 @@ def measure(exercise: Exercise, seeds: int, mutant_seeds: int) -> Row:
     module = sys.modules[exercise.run.__module__]
     row = Row(exercise.id, len(inspect.getsource(module).splitlines()), len(exercise.wrong))
     known = {wrong.name for wrong in exercise.wrong if wrong.message}
+    remembered = remembering(exercise)
     for seed in range(seeds):
-        remembered = remembering(exercise)  # of one seed at a time: cases are not kept for ever
+        forget()  # cases of one seed at a time take room enough
         for function in exercise.right:
             if not put_to(remembered, function, seed).passed:
                 _note(row.refused, _name(function), seed)
