@@ -128,10 +128,10 @@ def measure(exercise: Exercise, seeds: int, mutant_seeds: int) -> Row:
         answer_of(exercise, exercise.reference, exercise.cases(part, 0)[0])
     rights = exercise.right if exercise.kind == "function" else ()  # others are no plain text
     for right in filter(_has_source, rights):
-        assert survives(exercise, right, 1), right
+        assert survives(remembered, right, 1), right
         for what, mutant in mutants_of(right):
             row.mutants += 1
-            if survives(exercise, mutant, mutant_seeds):
+            if survives(remembered, mutant, mutant_seeds):
                 text = f"{_name(right)}: {what}"
                 same = is_equivalent(exercise.id, text)
                 row.equivalent += same
