@@ -28,7 +28,9 @@ from torch import nn
 from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
 from course import worked
 from course.data import InMemoryLoader, load
-from course.engine import Trainer, seed_everything
+from course.engine import Trainer, choose_device, seed_everything
+
+device = choose_device()  # a GPU where there is one: data and models go there
 
 # %% [markdown]
 # Your name, as your instructor knows it, draws the numbers of some exercises for you alone. Type it once:
@@ -43,10 +45,10 @@ student("")
 # pixels are normalised by the training part alone: validation must not leak into anything that is fitted.
 
 # %%
-data = load("digits")
+data = load("digits").to(device)
 images = [data.train_inputs[data.train_targets == digit][0, 0] for digit in range(10)]
 figure, axis = plt.subplots(figsize=(9, 1.2))
-axis.imshow(torch.cat(images, dim=1), cmap="gray_r")
+axis.imshow(torch.cat(images, dim=1).cpu(), cmap="gray_r")
 axis.set_xticks([8 * digit + 3.5 for digit in range(10)], range(10))
 axis.set_yticks([])
 print(data)
@@ -197,9 +199,14 @@ def evaluate(model, loader, criterion):
 guess("03a.first-loss", ...)
 
 # %%
+def network():
+    layers = nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)
+    return nn.Sequential(nn.Flatten(), *layers).to(device)
+
+
 def make_model():
     seed_everything(3)
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    return network()
 
 
 model, criterion = make_model(), nn.CrossEntropyLoss()
@@ -213,8 +220,7 @@ reveal("03a.first-loss", before["loss"])
 
 # %%
 torch.manual_seed(0)
-fresh = [nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-         for _ in range(200)]
+fresh = [network() for _ in range(200)]
 chances = [evaluate(other, val_loader, criterion)["accuracy"] for other in fresh]
 figure, axis = plt.subplots(figsize=(5, 2.5))
 axis.hist(chances, bins=20, color="#0072b2")
@@ -260,7 +266,7 @@ with torch.no_grad():
 wrong = (said != data.val_targets).nonzero().flatten()
 figure, axes = plt.subplots(1, 8, figsize=(9, 1.6))
 for axis, row in zip(axes, wrong.tolist(), strict=False):
-    axis.imshow(data.val_inputs[row, 0], cmap="gray_r")
+    axis.imshow(data.val_inputs[row, 0].cpu(), cmap="gray_r")
     axis.set(title=f"{data.val_targets[row]} read {said[row]}", xticks=[], yticks=[])
 reveal("03a.missed", len(wrong))
 
@@ -442,7 +448,7 @@ def train_for(lr, epochs, *, rows=None, schedule=None, **options):
     loader = InMemoryLoader(data.train_inputs[:rows], data.train_targets[:rows],
                             batch_size=64, shuffle=True, seed=3)
     options |= {"scheduler": schedule(optimizer)} if schedule else {}
-    trainer = Trainer(model, criterion, optimizer, seed=3, **options)
+    trainer = Trainer(model, criterion, optimizer, seed=3, device=device, **options)
     return trainer.fit(loader, val_loader, epochs=epochs)
 
 # %%
@@ -624,7 +630,7 @@ optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 loader, _ = data.loaders(batch_size=16, seed=3)
 cosine = warmup_cosine(optimizer, warmup=1, total=10)
 trainer = Trainer(model, criterion, optimizer, accum_steps=4, max_norm=1.0, seed=3,
-                  scheduler=cosine, callbacks=[keep])
+                  scheduler=cosine, callbacks=[keep], device=device)
 
 # %%
 history = trainer.fit(loader, val_loader, epochs=10)

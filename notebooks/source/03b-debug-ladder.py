@@ -33,12 +33,13 @@ from course.analysis.curves import read_curves
 from course.data import load
 from course.debug import climb, diagnose
 from course.debug.hunt import FaultHunt
-from course.engine import Trainer, seed_everything
+from course.engine import Trainer, choose_device, seed_everything
 
 # %%
 from course.lr_finder import lr_find
 
-data = load("digits")
+device = choose_device()  # a GPU where there is one: data and models go there
+data = load("digits").to(device)
 train_loader, val_loader = data.loaders(batch_size=64)
 print(data)
 
@@ -55,7 +56,7 @@ student("")
 guess("03b.torn-or-renamed", ...)
 
 # %%
-inputs, targets = next(iter(train_loader))
+inputs, targets = (part.cpu() for part in next(iter(train_loader)))
 torn, renamed = inputs.clone(), targets.clone()
 torn[17, 0, 3, 3] = float("inf")
 renamed[5] = 10
@@ -213,7 +214,8 @@ def overfit_one_batch(model, batches, criterion, optimizer, steps):
 # %%
 def make_model():
     seed_everything(3)
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    return model.to(device)
 
 
 model, batches = make_model(), list(train_loader)
@@ -431,7 +433,7 @@ def fixed_fit(model, loader, criterion, optimizer, scheduler, epochs):
 # %%
 model = make_model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
-trainer = Trainer(model, nn.CrossEntropyLoss(), optimizer, seed=3)
+trainer = Trainer(model, nn.CrossEntropyLoss(), optimizer, seed=3, device=device)
 history = trainer.fit(train_loader, val_loader, epochs=12)
 accuracy = history.best["val_accuracy"]
 print(f"validation accuracy {accuracy:.1%}, baseline {bar:.1%}")
@@ -454,7 +456,7 @@ with torch.no_grad():
 misread = (read != data.val_targets).nonzero().flatten().tolist()
 figure, axes = plt.subplots(1, 8, figsize=(9, 1.6))
 for axis, row in zip(axes, misread, strict=False):
-    axis.imshow(data.val_inputs[row, 0], cmap="gray_r")
+    axis.imshow(data.val_inputs[row, 0].cpu(), cmap="gray_r")
     axis.set_title(f"{data.val_targets[row]} read {read[row]}")
 for axis in axes:
     axis.set_axis_off()
