@@ -122,9 +122,9 @@ def updates_an_epoch() -> Measured:
 
 @claim(
     "F45",
-    title="Forgetting to divide by K breaks training",
+    title="Without / K the update is not the big batch's",
     expected="holds if",
-    says="Without dividing each loss by K training goes wrong.",
+    says="Unless each loss is divided by K, training is not that of the big batch.",
     condition="if the optimizer is SGD; Adam does not see the gradient's scale",
 )
 def forgetting_to_divide(seed: int) -> Measured:

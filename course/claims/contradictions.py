@@ -140,7 +140,7 @@ _ROWS = (
         "What a missing zero_grad() does",
         f"{_MODULE}: NaN",
         f"{_CHAPTER}: subtle, and also explodes",
-        f"{_LECTURE}: a random direction",
+        f"{_LECTURE}: updates in nonsense directions",
         by="F32 F74 F145 N58",
         uses="All of it, by setting: squared error ends in NaN, momentum explodes, and "
         "cross-entropy with plain SGD or Adam stalls in silence, its direction lost.",

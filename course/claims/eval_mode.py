@@ -157,12 +157,12 @@ def inference_mode_speed(device: torch.device) -> Measured:
         "time, inference_mode / no_grad, small operators": times["small operators"].median,
         "quartiles": {name: ratio.as_list() for name, ratio in times.items()},
     }
-    small_faster = times["small operators"].median < 0.97
-    return weigh(
+    return weigh_settings(
         "time, inference_mode / no_grad, small operators",
         evidence,
-        stated=small_faster and times["large operators"].high < 0.95,
-        conditioned=small_faster,
+        {name: ratio.high < 0.95 for name, ratio in times.items()},
+        criterion="the upper quartile of its time is below 0.95 of no_grad's",
+        note="About 10 % lies between the two; the share of the work decides.",
     )
 
 
@@ -372,12 +372,18 @@ def training_in_eval_mode(seed: int) -> Measured:
         worse = forgotten[1] < right[1] - 0.01 and forgotten[2] > right[2]
         return forgotten[0] < right[0] and worse
 
-    noisy_claim, clean_claim = as_claimed(right, forgotten), as_claimed(*clean)
-    return weigh(
+    held = {
+        "MLP 64-128-10, dropout 0.5, on 400 digits with 20 % wrong labels, Adam 0.003": (
+            as_claimed(right, forgotten)
+        ),
+        "MLP 2-128-128-3, dropout 0.5, on clean spirals, Adam 0.01": as_claimed(*clean),
+    }
+    return weigh_settings(
         "validation accuracy lost, 400 digits with 20 % wrong labels",
         evidence,
-        stated=noisy_claim and clean_claim,
-        conditioned=noisy_claim,
+        held,
+        criterion="without train() the training loss ends lower, and validation is worse by a "
+        "point of accuracy and in loss",
     )
 
 

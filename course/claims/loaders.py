@@ -143,20 +143,37 @@ def workers_do_not_always_help() -> Measured:
     says="persistent_workers=True removes the wait at the start of every epoch but the first.",
 )
 def persistent_workers() -> Measured:
-    times = {}
-    for persistent in (False, True):
-        loader = DataLoader(Numbers(64), 16, num_workers=2, persistent_workers=persistent)
-        epochs = [seconds(lambda loader=loader: list(loader)) for _ in range(4)]
-        times[persistent] = statistics.median(epochs[1:])
-        del loader
-    ratio = times[False] / times[True]
+    first, whole = {}, {}
+    for num_batches in (4, 128):
+        for persistent in (False, True):
+            dataset = Numbers(16 * num_batches)
+            loader = DataLoader(dataset, 16, num_workers=2, persistent_workers=persistent)
+            epochs = [_first_and_whole(loader) for _ in range(4)][1:]
+            first[num_batches, persistent] = statistics.median(start for start, _ in epochs)
+            whole[num_batches, persistent] = statistics.median(end for _, end in epochs)
+            del loader
+    ratio = first[4, False] / first[4, True]
     error = error_of(DataLoader, Numbers(4), persistent_workers=True)
+    name = "wait for the first batch of epochs 2-4, respawned / persistent"
     evidence = {
-        "time of epochs 2-4, respawned / persistent": ratio,
+        name: ratio,
+        "time of the epoch, respawned / persistent, by its batches": {
+            num: whole[num, False] / whole[num, True] for num in (4, 128)
+        },
         "without workers it raises": error or "nothing",
     }
-    stated = ratio > 1.2 and bool(error)
-    return weigh("time of epochs 2-4, respawned / persistent", evidence, stated=stated)
+    return weigh(name, evidence, stated=ratio > 1.2 and bool(error))
+
+
+def _first_and_whole(loader: DataLoader) -> tuple[float, float]:
+    """Seconds until the first batch of an epoch is there, and until the last is."""
+    start = time.perf_counter()
+    batches = iter(loader)
+    next(batches)
+    first = time.perf_counter() - start
+    for _batch in batches:
+        pass
+    return first, time.perf_counter() - start
 
 
 class _Pinnable:
@@ -312,16 +329,16 @@ def reseeding_with_42(seed: int) -> Measured:
     title="The loader benchmark prints batches a second",
     expected="holds if",
     says="Timing the first 100 batches and dividing 100 by it gives batches a second.",
-    condition="if the loader has 100 batches; with fewer it still divides 100",
+    condition="if the loader has 100 batches or more; with fewer it still divides 100",
 )
 def loader_benchmark() -> Measured:
     def overstated(num_batches: int) -> float:
-        """Printed over true rate: the lecture's loop breaks at 100, and divides 100."""
+        """Printed over true rate: the lecture's loop breaks at i == 100, and divides 100."""
         read = 0
         start = time.perf_counter()
         for i, _batch in enumerate(DataLoader(Numbers(num_batches * 4), 4)):
             read += 1
-            if i == 99:
+            if i == 100:
                 break
         elapsed = time.perf_counter() - start
         return (100 / elapsed) / (read / elapsed)
@@ -331,13 +348,13 @@ def loader_benchmark() -> Measured:
         "printed / true rate, loader of 10 batches": ratios[10],
         "printed / true rate, by batches": ratios,
     }
-    right = {num: abs(ratio - 1) < 1e-9 for num, ratio in ratios.items()}
+    right = {num: abs(ratio - 1) < 0.02 for num, ratio in ratios.items()}
     return weigh(
         "printed / true rate, loader of 10 batches",
         evidence,
         stated=all(right.values()),
         conditioned=right[100] and right[150],
-        note="The start of the workers is in the time as well.",
+        note="It breaks once it has the 101st batch: 1 % too low. The workers' start is timed too.",
     )
 
 

@@ -454,9 +454,7 @@ def outliers(seed: int) -> Measured:
     ):
         x, y, *rest = one.make_data(seed)
         wrong = y.clone()
-        wrong[: len(y) // 17] += (
-            30  # in standard deviations, as a slipped decimal point may make them
-        )
+        wrong[: len(y) // 17] += 30  # standard deviations, as by a slipped decimal point
         errors = {}
         for name, loss_fn in (("squared", F.mse_loss), ("absolute", F.l1_loss)):
             kind = one.but(loss_fn=loss_fn)

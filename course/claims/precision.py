@@ -203,7 +203,8 @@ def _small_product(scale: float, dtype: torch.dtype = torch.float16) -> float:
     "F114",
     title="FP16 underflows and overflows; scaling helps",
     expected="holds",
-    says="In FP16 small gradients become 0 and large ones inf; scaling the loss brings them back.",
+    says="In FP16 small gradients become 0 and large numbers inf; scaling the loss brings small "
+    "gradients back.",
 )
 def fp16_and_scaling(seed: int) -> Measured:
     lost, held = {}, {}
@@ -315,20 +316,24 @@ def scaler_skips() -> Measured:
 
     step([0.3, 0.4])  # a healthy step first: the scale is set by then
     before, scale = weight.detach().clone(), scaler.get_scale()
-    step([math.inf, 1.0])
+    shrunk = []
+    for bad in (math.inf, math.nan):
+        step([bad, 1.0])
+        shrunk.append(scaler.get_scale() / scale)
+        scale = scaler.get_scale()
     moved = (weight.detach() - before).norm().item()
-    halved = scaler.get_scale() / scale
     clipped_too_early = step([0.3, 0.4], clip_first=True)
     optimizer.zero_grad()
     scaler.scale(weight.sum()).backward()
     scaler.unscale_(optimizer)
     evidence = {
-        "scale after inf / before": halved,
+        "scale after inf / before": shrunk[0],
+        "scale after nan / before": shrunk[1],
         "weights moved by": moved,
         "norm of [.3, .4] when clipped to 1 before unscale_": clipped_too_early,
         "second unscale_ raises": error_of(scaler.unscale_, optimizer) or "nothing",
     }
-    return weigh("scale after inf / before", evidence, stated=halved == 0.5 and moved == 0)
+    return weigh("scale after inf / before", evidence, stated=max(shrunk) < 1 and moved == 0)
 
 
 _SINCE = {"autocast": (1, 10), "GradScaler": (2, 3)}
