@@ -22,41 +22,45 @@ PROGRAMS = {
 """Of each part: programs, a bug and a twin at least, and what all of them have."""
 
 
-def draw(source: Draw, part: str) -> Case:
-    """Programs in a drawn order; optimizer, size, rate and number of batches differ by case.
+KINDS = (("momentum", "adam"), ("sgd", "adamw"))
+"""Optimizers of a part's first and second round of programs."""
 
-    `third` does not clear for its third batch. Where that is the last one, what it spoils is to be
-    seen in the weights alone; where a fourth one comes, in a loss, too.
+
+def draw(source: Draw, part: str) -> Case:
+    """One program; a part goes twice through its own, in an order that its seed decides.
+
+    `third` does not clear for its third batch. Where that is the last one, as in the first round,
+    what it spoils is to be seen in the weights alone; where a fourth one comes, in a loss, too.
     """
     names, shared = PROGRAMS[part]
+    lap, position = divmod(source.index, len(names))
+    order = torch.Generator().manual_seed(source.generator.initial_seed())
     features, classes = source.integer(2, 4), source.integer(2, 5)
-    kinds = ("momentum", "adam") if source.index == 0 else ("sgd", "adamw")
     return {
-        "programs": [
-            {"cleared": name, "kind": kinds[i % 2], "seed": source.integer(0, 1000),
-             "lr": source.uniform(0.2, 0.4), "norm": part == "unseen" and i % 2 == 0,
-             "halves": part == "unseen" and i % 3 == 0, **shared}
-            for i, name in enumerate(source.shuffled(names))
-        ],
+        "program": {
+            "cleared": names[torch.randperm(len(names), generator=order)[position]],
+            "kind": KINDS[lap][position % 2], "seed": source.integer(0, 1000),
+            "lr": source.uniform(0.2, 0.4), "norm": part == "unseen" and position % 2 == 0,
+            "halves": part == "unseen" and position % 3 == 0, **shared,
+        },
         "widths": [features, source.integer(4, 7), classes],
         "batches": [
             [source.normal(size, features), source.integers(classes, size)]
-            for size in (source.integer(6, 8), 6, 8, source.integer(6, 8))[: 3 + source.index % 2]
+            for size in (source.integer(6, 8), 6, 8, source.integer(6, 8))[: 3 + lap]
         ],
     }  # fmt: skip
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
-    """What the probe says of each program."""
+    """What the probe says of the program, by how that clears."""
     batches = [(x.to(device), y.to(device)) for x, y in case["batches"]]
     watch = Watch(data=[tensor for pair in batches for tensor in pair])
-    said = []
-    for about in case["programs"]:
-        make = program(**about, widths=tuple(case["widths"]), device=device)
-        said.append(kept(as_flag, function(make, list(batches))))
-    unfit = [one for one in said if isinstance(one, dict)]
+    about = case["program"]
+    make = program(**about, widths=tuple(case["widths"]), device=device)
+    said = kept(as_flag, function(make, list(batches)))
+    clears = {**HEALTHY, **BUGGY}[about["cleared"]]
     return {
-        "said": unfit[0] if unfit else said,
+        "said": said if isinstance(said, dict) else {f'"{clears}" ({about["kind"]})': said},
         "disturbed": watch.changed(frozenset({"random"})),
     }
 
@@ -148,6 +152,19 @@ def poisoned_at_first(make, batches):
     return not torch.equal(after(0.0), after(100.0))
 
 
+def poisoned_each_step(make, batches):
+    def after(poison):
+        torch.manual_seed(0)
+        step, model, _ = make()
+        for batch in batches:
+            for parameter in model.parameters() if poison else ():
+                parameter.grad = torch.full_like(parameter, 100.0)
+            step(batch)
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    return not torch.equal(after(False), after(True))
+
+
 def one_program_for_both(make, batches):
     torch.manual_seed(0)
     step, model, _ = make()
@@ -172,6 +189,25 @@ def repeats_a_batch(make, batches):
         step(batches[0])
         moves.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     return not torch.allclose(*moves)
+
+
+def each_step_in_a_fresh_program(make, batches):
+    """The same weights and batch in a program just made: but its optimizer remembers nothing."""
+    step, model, _ = make()
+    for batch in batches:
+        fresh_step, fresh, _ = make()
+        fresh.load_state_dict(model.state_dict())
+        for one in (step, fresh_step):
+            torch.manual_seed(0)
+            one(batch)
+        ours, theirs = (torch.nn.utils.parameters_to_vector(m.parameters()) for m in (model, fresh))
+        if not torch.allclose(ours, theirs):
+            return True
+    return False
+
+
+def all_but_the_last_step(make, batches):
+    return reference(make, batches[:-1])
 
 
 def the_other_way_round(make, batches):
@@ -250,16 +286,16 @@ EXERCISE = Exercise(
     ),
     signature="uses_old_gradients(make, batches)",
     parts=(
-        Part("never", "never cleared, against cleared at the start", points=1),
-        Part("places", "cleared at the end, to zeros, to None, or once", points=1),
-        Part("partly", "cleared in some steps, or in some layers", points=2),
-        Part("chance", "with dropout in the model", points=1),
-        Part("unseen", "programs of another make", points=1, hidden=True),
+        Part("never", "never cleared, against cleared at the start", points=1, cases=4),
+        Part("places", "cleared at the end, to zeros, to None, or once", points=1, cases=10),
+        Part("partly", "cleared in some steps, or in some layers", points=2, cases=10),
+        Part("chance", "with dropout in the model", points=1, cases=6),
+        Part("unseen", "programs of another make", points=1, cases=12, hidden=True),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"said": "what your probe says of program (counted from 0)"},
+    says={"said": "what your probe says of the program"},
     wrong=(
         Wrong("gradient-left", gradient_left,
               "Healthy programs were called buggy that clear at the start: they leave .grad "
@@ -275,20 +311,30 @@ EXERCISE = Exercise(
               "Every program was called healthy. In its first step a program has nothing old to "
               "use, and its source need not show what it clears: watch what later steps do."),
         Wrong("all-healthy", reads_the_source),
-        Wrong("by-losses", by_losses,
-              "A program whose last step alone uses old gradients was called healthy: no loss "
-              "is computed after it. Compare the weights."),
+        Wrong("last-step-missed", by_losses,
+              "A program whose last step alone uses old gradients was called healthy. Run all the "
+              "steps, and compare the weights after them: no loss is computed after the last.",
+              sure=True),
+        Wrong("last-step-missed", all_but_the_last_step),
         Wrong("poisoned-at-first", poisoned_at_first,
               "Healthy programs that clear at the end were called buggy: what you put into .grad "
               "before the first step is not theirs."),
+        Wrong("poisoned-each-step", poisoned_each_step,
+              "A program that clears at the end was called buggy: what you put into .grad before "
+              "its step is used, and no earlier step has left it there. Change only what is left."),
         Wrong("one-program-for-both", one_program_for_both),
         Wrong("repeats-a-batch", repeats_a_batch,
               "A healthy program with momentum or Adam was called buggy: what its optimizer "
               "remembers may change its steps. Compare two runs that remember the same."),
+        Wrong("repeats-a-batch", each_step_in_a_fresh_program),
         Wrong("the-other-way-round", the_other_way_round,
               "Every program got the other's verdict: True is for those that use old gradients."),
     ),
     right=(step_by_step, at_the_step, poisoned_each_time),
 )  # fmt: skip
 
-assert all(name in {**HEALTHY, **BUGGY} for names, _ in PROGRAMS.values() for name in names)
+assert all(
+    part.cases == len(KINDS) * len(PROGRAMS[part.key][0])
+    and {**HEALTHY, **BUGGY}.keys() >= set(PROGRAMS[part.key][0])
+    for part in EXERCISE.parts
+)

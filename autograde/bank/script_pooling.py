@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from autograde.bank.harness import TRAINED, Watch
 from autograde.bank.scripts import draw_optimizer, made, paid, sent, state_of
 from autograde.exercise import (
+    UNFIT,
     Answer,
     Case,
     Draw,
@@ -97,16 +99,54 @@ def run(function, case: Case, device: torch.device) -> Answer:
     optimizer = made(case["optimizer"], model)
     watch = Watch(model, optimizer, [tensor for batch in (*train, *val) for tensor in batch])
     report = function(model, train, val, optimizer, case["epochs"])
+    changed = watch.changed(TRAINED - {"random"})
     entries = {
         "losses": (lambda v, what: as_numbers(v, "losses", what), "the losses, one per epoch"),
         "val_loss": (as_number, "the validation loss"),
     }
     return {
         "weights": state_of(model),
+        "alone": alone(partial(function, model), train[0]),
         **kept_entries(report, entries),
-        "disturbed": watch.changed(TRAINED - {"random"}),
+        "disturbed": changed,
         "changed": change_size(GIVEN, function, most=MOST),
     }
+
+
+PADDING = 2
+"""Columns put behind a sentence: more than the one that an off-by-one mask lets in."""
+SEEN = 1e-3
+"""Relative difference of two losses that shows in three digits, and is no rounding."""
+
+
+def alone(train_reader, batch) -> list | dict[str, str]:
+    """What else than itself a sentence's loss depends on, seen at a rate of 0; empty if nothing."""
+    tokens, lengths, targets = batch
+    short = int(lengths.min())
+    equal = tokens[:, :short], lengths.clamp(max=short), targets
+    one = tuple(tensor[:1] for tensor in equal)
+    wider = nn.functional.pad(one[0], (0, PADDING)), *one[1:]
+    each = list(zip(*(tensor.split(1) for tensor in equal), strict=True))
+    with suppress(ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        for stage in ("training", "validation"):
+            losses = (loss_of(train_reader, b, stage) for b in ([equal], each, [one], [wider]))
+            together, apart, unpadded, padded = losses
+            if abs(together - apart) > SEEN * apart:
+                return {UNFIT: f"In {stage}, {len(targets)} sentences of equal length have "
+                        f"the mean loss {together:.3f} in one batch, and {apart:.3f} each in a "
+                        "batch of its own: a neighbour changes an answer."}  # fmt: skip
+            if not abs(padded - unpadded) <= SEEN * unpadded:
+                return {UNFIT: f"In {stage}, a sentence has the loss {unpadded:.3f}, and "
+                        f"{padded:.3f} with {PADDING} columns of padding behind it: padding "
+                        "changes an answer."}  # fmt: skip
+    return []
+
+
+def loss_of(train_reader, batches: list, stage: str) -> float:
+    """The mean loss in training or in validation, with weights that a rate of 0 leaves alone."""
+    model = train_reader.args[0]
+    report = train_reader(batches, batches, torch.optim.SGD(model.parameters(), 0.0), 1)
+    return float(report["losses"][0] if stage == "training" else report["val_loss"])
 
 
 WEIGHTS = "        weights = scores.softmax(dim=0)\n"
@@ -137,6 +177,11 @@ uncleared = fixed(("            optimizer.zero_grad()\n", ""))
 hardest = given((WEIGHTS, "        weights = nn.functional.one_hot(scores.argmax(dim=1), "
                  "scores.shape[1]).float()\n"))  # fmt: skip
 
+SHARED_OUT_AGAIN = "        weights = weights / weights.sum(dim=1, keepdim=True)\n"
+renormalised = given((WEIGHTS, WEIGHTS + SHARED_OUT_AGAIN))
+right_in_validation = given(("softmax(dim=0)", "softmax(dim=0 if model.training else 1)"))
+one_longer = fixed(("positions >= lengths", "positions > lengths"))
+
 last_axis = given((WEIGHTS, WEIGHTS.replace("dim=0", "dim=-1")))
 as_a_function = given((WEIGHTS, "        weights = torch.softmax(scores, 1)\n"))
 transposed = given((WEIGHTS, "        weights = scores.T.softmax(dim=0).T\n"))
@@ -159,7 +204,8 @@ EXERCISE = Exercise(
         "Scores are [B, T]; the weights of one sentence add up to 1 along T: softmax(dim=1).",
     ),
     signature="train_reader(model, train_batches, val_batches, optimizer, epochs)",
-    parts=paid("the weights after the run", ("weights",), ("weights", "losses", "val_loss"), MOST),
+    parts=paid("the weights after the run", ("alone", "weights"),
+               ("weights", "losses", "val_loss"), MOST),
     reference=reference,
     draw=draw,
     run=run,
@@ -193,6 +239,9 @@ EXERCISE = Exercise(
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("hardest", hardest),
+        Wrong("renormalised", renormalised),
+        Wrong("right-in-validation", right_in_validation),
+        Wrong("one-longer", one_longer),
     ),
     right=(last_axis, as_a_function, transposed, written_out),
 )  # fmt: skip

@@ -24,8 +24,8 @@ Program = tuple[Callable[[Batch], float], nn.Module, Optimizer]
 
 HEALTHY = {
     "start": "optimizer.zero_grad() before forward",
-    "zeros": "the same with set_to_none=False",
-    "model": "model.zero_grad() before backward",
+    "zeros": "optimizer.zero_grad(set_to_none=False)",
+    "model": "model.zero_grad() before forward",
     "end": "optimizer.zero_grad() after the step",
     "none": "p.grad = None for every parameter",
 }
