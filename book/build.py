@@ -28,7 +28,7 @@ from book.pages.lists import list_pages
 from book.pages.notebooks import Shown
 from book.pages.parts import part_index, part_pages
 from book.widget_pages import framed
-from course.ledger import missing
+from course.ledger import missing, rows
 from course.released import released
 
 WORK = ROOT / "build" / "book-work"
@@ -139,9 +139,18 @@ def write_all(
     for name, path in evidence.widgets.items():
         files[f"_static/widgets/{name}.html"] = framed(path.read_text("utf-8"))
     files |= dict(pages(evidence, about)) | dict(api_pages(reference))
+    files |= {f"extra/id/{id_}/index.html": leads_to(f"../{id_}.html") for id_ in rows()}
     for file, text in files.items():
         (source / file).parent.mkdir(parents=True, exist_ok=True)
         (source / file).write_text(text, "utf-8")
+
+
+def leads_to(page: str) -> str:
+    """A page that leads on: any web server then knows `/id/N19` as `/id/N19.html`."""
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Leads on</title>'
+        f'<meta http-equiv="refresh" content="0; url={page}"><a href="{page}">{page}</a></html>\n'
+    )
 
 
 def pages(evidence: Evidence, about: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ extensions = [
     "ledger_links",
     "mathml",
 ]
-exclude_patterns = ["_static", "_templates"]
+exclude_patterns = ["_static", "_templates", "extra"]
 default_role = "py:obj"  # a docstring's `name` leads to its reference where there is one
 nitpicky = False
 
@@ -51,6 +51,7 @@ html_theme = "pydata_sphinx_theme"
 html_math_renderer = "mathml"
 html_static_path = ["_static"]
 templates_path = ["_templates"]
+html_extra_path = ["extra"]  # copied as it is
 html_css_files = ["book.css"]
 html_js_files = [("book.js", {"defer": "defer"})]
 html_show_sourcelink = False

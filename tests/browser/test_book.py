@@ -137,7 +137,7 @@ def test_search_finds_gradient_accumulation_without_a_server(offline, site):
     assert not wrong
 
 
-def test_search_works_over_loopback_too(browser, site):
+def test_search_and_short_addresses_work_over_loopback_too(browser, site):
     handler = functools.partial(Quiet, directory=str(site))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -146,7 +146,8 @@ def test_search_works_over_loopback_too(browser, site):
         address = f"http://127.0.0.1:{server.server_port}"
         page.goto(f"{address}/search.html?q=double+softmax")
         page.wait_for_selector("#search-results li a[href*='id/B08']")
-        page.goto(f"{address}/id/N19.html")
+        page.goto(f"{address}/id/N19")
+        page.wait_for_url(f"{address}/id/N19.html")
         assert "N19" in page.locator("h1").inner_text()
         page.close()
     finally:
