@@ -22,8 +22,8 @@ def draw(source: Draw, part: str) -> Case:
         "after": [warmup, total + 1, total + warmup, 2 * total, 3 * total - warmup],
         "none": [],
     }[part]
-    if part == "none":  # 0 and 1 steps of it; in the third case a rise that the floor leaves alone
-        warmup, floor = (0, 1, 5)[source.index], 0.1 * source.index
+    if part == "none":  # 0 and 1 steps of it; then a rise that begins below the floor
+        warmup, floor = ((0, 0.0), (1, 0.1), (5, 0.5))[source.index]
         steps = [0, 1, total // 2, total, total + 3]
     return {"steps": steps, "warmup": warmup, "total": total, "floor": floor}
 
@@ -31,8 +31,8 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """The factor at each step."""
     about = case["warmup"], case["total"], case["floor"]
-    factors = [kept(as_number, function(step, *about), "the factor") for step in case["steps"]]
-    return {"factors": factors}
+    steps = case["steps"]
+    return {"factors": {str(t): kept(as_number, function(t, *about), "the factor") for t in steps}}
 
 
 def reference(step, warmup, total, floor):
@@ -66,6 +66,12 @@ def no_rise_at_all(step, warmup, total, floor):
 def floor_under_the_rise(step, warmup, total, floor):
     if step < warmup:
         return floor + (1 - floor) * (step + 1) / warmup
+    return _cosine(_done(step, warmup, total), floor)
+
+
+def not_below_the_floor(step, warmup, total, floor):
+    if step < warmup:
+        return max(floor, (step + 1) / warmup)
     return _cosine(_done(step, warmup, total), floor)
 
 
@@ -125,7 +131,7 @@ EXERCISE = Exercise(
     reference=reference,
     draw=draw,
     run=run,
-    says={"factors": "the factor (places counted from 0)"},
+    says={"factors": "the factor at step"},
     wrong=(
         Wrong(
             "begins-at-0",
@@ -145,6 +151,13 @@ EXERCISE = Exercise(
             _factor("from_the_start", done=lambda step, warmup, total: min(step / total, 1.0)),
             "The cosine counted from step 0, so after the warm-up it had already begun. Count "
             "from warmup: (step - warmup) / (total - warmup).",
+        ),
+        Wrong(
+            "cosine-a-step-early",
+            _factor("a_step_early", done=lambda step, warmup, total: min(
+                (step + 1 - warmup) / (total - warmup), 1.0)),
+            "At step = warmup the cosine had already begun; the factor is 1 there. It is the rise "
+            "that has + 1: the fall is (step - warmup) / (total - warmup).",
         ),
         Wrong(
             "ends-too-late",
@@ -216,6 +229,13 @@ EXERCISE = Exercise(
             "rise-from-the-floor",
             floor_under_the_rise,
             "The warm-up began above 1 / warmup: the floor belongs to the fall alone.",
+            sure=True,
+        ),
+        Wrong(
+            "not-below-the-floor",
+            not_below_the_floor,
+            "The warm-up stayed at the floor until it was above it. The floor concerns the fall "
+            "alone: below warmup the factor is (step + 1) / warmup.",
             sure=True,
         ),
         Wrong(
