@@ -54,7 +54,20 @@ def run(function, case: Case, device: torch.device) -> Answer:
         new, states[at] = pair(returned, "the new theta and the state")
         thetas[at] = _read(new, thetas[at])
         path.append(torch.from_numpy(thetas[at].copy()))
-    return {"path": path, "disturbed": watch.changed()}
+    disturbed = watch.changed()
+    return {"path": path, "disturbed": disturbed, "again": _again(function, case, path[0])}
+
+
+def _again(function, case: Case, once: Tensor) -> bool:
+    """Whether the first step gives the same a second time: all that it knows is in the state."""
+    at = case["turns"][0]
+    theta, grad = (
+        one.numpy().astype(case["dtype"]) for one in (case["thetas"][at], case["grads"][0])
+    )
+    with np.errstate(all="ignore"):
+        returned = function(theta, grad, {}, case["lrs"][0], tuple(case["betas"]), case["eps"])
+    new, _ = pair(returned, "the new theta and the state")
+    return torch.equal(torch.from_numpy(_read(new, theta).copy()).nan_to_num(), once.nan_to_num())
 
 
 def _read(new: object, old: np.ndarray) -> np.ndarray:
@@ -80,8 +93,12 @@ def _mean(beta, old, new):
     return beta * old + (1 - beta) * new
 
 
+def _shares(beta1, beta2, t):
+    return 1 - beta1**t, 1 - beta2**t
+
+
 def _adam(name="", *, mean=_mean, square=lambda b, v, g: _mean(b, v, g * g), move=_move,
-          swap=False, keeps=lambda state: state, lost=()):  # fmt: skip
+          shares=_shares, squares_of_m=False, swap=False, keeps=dict, lost=()):  # fmt: skip
     """Adam with one thing of it exchanged; the shares are 1 - beta to the power of the step."""
 
     def adam_step(theta, grad, state, lr, betas, eps):
@@ -89,8 +106,9 @@ def _adam(name="", *, mean=_mean, square=lambda b, v, g: _mean(b, v, g * g), mov
         beta1, beta2 = betas[::-1] if swap else betas
         t = state.get("t", 0) + 1
         m = mean(beta1, state.get("m", np.zeros_like(theta)), grad)
-        v = square(beta2, state.get("v", np.zeros_like(theta)), grad)
-        moved = theta - lr * move(m, v, 1 - beta1**t, 1 - beta2**t, eps, grad)
+        squared = m if squares_of_m else grad
+        v = square(beta2, state.get("v", np.zeros_like(theta)), squared)
+        moved = theta - lr * move(m, v, *shares(beta1, beta2, t), eps, grad)
         new = {"t": t, "m": m, "v": v}
         return moved, {key: value for key, value in new.items() if key not in lost}
 
@@ -131,6 +149,38 @@ def a_step_behind(theta, grad, state, lr, betas, eps):
     v = _mean(betas[1], state.get("v", 0.0), grad**2)
     m_hat, v_hat = m / (1 - betas[0] ** max(t, 1)), v / (1 - betas[1] ** max(t, 1))
     return theta - lr * m_hat / (np.sqrt(v_hat) + eps), {"t": t + 1, "m": m, "v": v}
+
+
+def counted_from_zero(theta, grad, state, lr, betas, eps):
+    t = state.get("t", 0)
+    m = _mean(betas[0], state.get("m", 0.0), grad)
+    v = _mean(betas[1], state.get("v", 0.0), grad**2)
+    below = np.sqrt(v / np.float64(1 - betas[1] ** t)) + eps
+    return theta - lr * m / np.float64(1 - betas[0] ** t) / below, {"t": t + 1, "m": m, "v": v}
+
+
+def divided_by_python_zero(theta, grad, state, lr, betas, eps):
+    """The same, where what is divided is a number of Python's."""
+    t = state.get("t", 0)
+    m_share, v_share = 1 / (1 - betas[0] ** t), 1 / (1 - betas[1] ** t)
+    m = _mean(betas[0], state.get("m", 0.0), grad)
+    v = _mean(betas[1], state.get("v", 0.0), grad**2)
+    moved = theta - lr * m * m_share / (np.sqrt(v * v_share) + eps)
+    return moved, {"t": t + 1, "m": m, "v": v}
+
+
+class CountedForAll:
+    """One t for every parameter that ever came, kept outside of the state."""
+
+    __name__ = "counted_for_all"
+
+    def __init__(self):
+        self.t = 0
+
+    def __call__(self, theta, grad, state, lr, betas, eps):
+        moved, state = plain(theta, grad, {**state, "t": self.t}, lr, betas, eps)
+        self.t += 1
+        return moved, state
 
 
 def plain(theta, grad, state, lr, betas, eps):
@@ -192,7 +242,7 @@ EXERCISE = Exercise(
             cases=3,
             fields=("path",),
         ),
-        Part("own", "two parameters in turn, each with its own state", 1, fields=("path",)),
+        Part("own", "two parameters in turn, each with its own state", 1, fields=("again", "path")),
         Part("kept", "what was handed over is as it was", 0.5, fields=("disturbed", "path")),
         Part(
             "zeros",
@@ -207,7 +257,10 @@ EXERCISE = Exercise(
     reference=reference,
     draw=lambda source, part: draw(source, "first" if part == "kept" else part),
     run=run,
-    says={"path": "theta after step (counted from 0)"},
+    says={
+        "path": "theta after step (counted from 0)",
+        "again": "whether a first step, asked again with an empty state, gives the same:",
+    },
     wrong=(
         Wrong(
             "no-correction",
@@ -290,6 +343,25 @@ EXERCISE = Exercise(
             "t goes on, but m and v start from 0 in every step: keep them in the state.",
         ),
         Wrong("one-state-for-all", one_state_for_all),
+        Wrong("one-state-for-all", CountedForAll()),
+        Wrong(
+            "counted-from-zero",
+            counted_from_zero,
+            "The first step divided by 0: 1 - beta**t is 0 for t = 0. t is 1 in the first step: "
+            "count it up before you correct.",
+            sure=True,
+        ),
+        Wrong("counted-from-zero", divided_by_python_zero, raises="ZeroDivisionError"),
+        Wrong(
+            "beta1-for-both",
+            _adam("beta1_for_both", shares=lambda b1, b2, t: (1 - b1**t, 1 - b1**t)),
+            "v was corrected with beta1. Each average has its own: divide v by 1 - beta2**t.",
+        ),
+        Wrong(
+            "squares-of-m",
+            _adam("squares_of_m", squares_of_m=True),
+            "v averaged the squares of m. It averages those of the gradient, grad**2.",
+        ),
         Wrong(
             "in-place",
             in_place,
