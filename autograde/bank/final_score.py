@@ -8,8 +8,8 @@ EXERCISE = Order(
     ledger=("B41", "K38", "T24"),
     minutes=5, difficulty=2, worth=2, read=("B41", "course.analysis.choosing"),
     hints=("What has a step seen once it is done? Order them by that.",
-           "Copies go before the split, statistics after it; nothing chooses after the test part "
-           "was read.",
+           "Copies go before anything is fitted, statistics after the split; nothing chooses after "
+           "the test part was read.",
            "Copies, split, statistics, candidates, choose, threshold, test."),
     question="From a table of raw rows, with several rows per patient, to the one number of the "
     "report. Put the steps in order; every order that lets nothing leak is accepted.",
@@ -23,8 +23,8 @@ EXERCISE = Order(
         Step("test", "Score that model at that threshold on the test part, for the report."),
     ),
     rules=(
-        Rule("copies", "split", "Copies that are left when the rows are split can land on both "
-             "sides."),
+        Rule("copies", "statistics", "A copy that is left counts twice in whatever is fitted, and "
+             "one that is left in another part has been trained on."),
         Rule("split", "statistics", "Before the split there is no training part, and a mean over "
              "all rows has seen validation and test."),
         Rule("statistics", "candidates", "The candidates are trained on normalised rows, which "
