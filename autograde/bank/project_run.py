@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from autograde.bank.harness import Focal, build_optimizer
+from autograde.bank.harness import Focal, build_optimizer, scratch
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers, kept
 from autograde.kinds.fix import variant
 from course.engine import Callback, Trainer
 
 EPOCHS = 3
+TRIED = 2_000
+"""Label vectors among which `record` looks for one that tells loss from accuracy."""
+CLEAR = 0.01
+"""How far the lowest loss is below the others: rounding on another device moves it by 1e-6."""
 LOSSES = ("plain", "smoothing", "focal")
 OPTIMIZERS = ("momentum", "adam", "groups")
 
@@ -33,11 +36,9 @@ def draw(source: Draw, part: str) -> Case:
     for side, count in (("train", source.integer(20, 23)), ("val", source.integer(11, 14))):
         targets = source.integers(classes, count)
         sides[side] = [means[targets] + source.normal(count, 1, 3, wide), targets]
-    if part == "record":  # labels of another class: the lowest loss is not the last one
-        sides["val"][1] = (sides["val"][1] + 1) % classes
     begin = source.integer(0, 2)
     batches = -(-len(sides["train"][1]) // 6)
-    return {
+    case = {
         **sides,
         "part": part,
         "classes": classes,
@@ -50,6 +51,47 @@ def draw(source: Draw, part: str) -> Case:
         # inside the first epoch, before anything is kept, and inside a later one
         "at": batches * source.choice((0, 1)) + source.integer(1, batches - 1),
     }  # fmt: skip
+    if part == "record":
+        case["val"] = _telling_validation(source, case)
+    return case
+
+
+def _telling_validation(source: Draw, case: Case) -> list[Tensor]:
+    """Validation on which three epochs differ: the lowest loss, the highest accuracy, the last.
+
+    The training does not see it, so the epochs' models are known before it is drawn.
+    """
+    with scratch() as folder, torch.random.fork_rng(devices=[]):
+        kit = Kit(case, folder)
+        kit.call(reference, 71)
+    shape, classes = case["val"][0].shape, case["classes"]
+    rows, best = torch.arange(shape[0]), -torch.inf
+    while best < CLEAR:
+        inputs = source.normal(*shape)  # between the classes, where the epochs disagree
+        found = [_by_label(kit, kit.states[epoch], inputs, classes) for epoch in range(EPOCHS)]
+        labels = torch.where(
+            source.integers(2, TRIED, len(rows)).bool(),
+            found[0][1].argmax(dim=1),
+            source.integers(classes, TRIED, len(rows)),
+        )
+        first, middle, last = (costs[rows, labels].mean(dim=1) for costs, _ in found)
+        most, fewer, fewest = (hits[rows, labels].sum(dim=1) for _, hits in found)
+        apart = torch.minimum(first, last) - middle  # the lowest loss is the second epoch's
+        apart[
+            (most <= fewer) | (most <= fewest)
+        ] = -torch.inf  # the highest accuracy is the first's
+        best = apart.max()
+    return [inputs, labels[apart.argmax()]]
+
+
+def _by_label(kit: Kit, state: Any, inputs: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Loss and hit of each input, were its label each of the classes; both [N, C]."""
+    kit.model.load_state_dict(state)
+    kit.model.eval()
+    with torch.no_grad():
+        logits = kit.model(inputs)
+    costs = [[kit.loss_fn(row[None], torch.tensor([c])) for c in range(classes)] for row in logits]
+    return torch.tensor(costs), nn.functional.one_hot(logits.argmax(dim=1), classes)
 
 
 class KilledError(Exception):
@@ -137,7 +179,7 @@ class Kit:
 
     def call(self, function: Any, seed: int) -> Any:
         """One call of the function, with the global generator in an own state; None if killed."""
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         self.updates, self.killed = 0, False
         try:
             return function(self.make_setup, self.data, self.folder, self.case["seed"], EPOCHS,
@@ -150,7 +192,7 @@ class Kit:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """One run; where the part asks for it, another that is killed on the way and called again."""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         kit = Kit(case, folder)
         returned = kit.call(function, 71)
         whole = {
@@ -163,7 +205,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
             return {"lacks": _lacks(kit), "best": _best(kit), "ends": _ends(kit)}
     if case["part"] == "trained":
         return whole
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         return _killed(function, case, folder, whole)
 
 
@@ -176,7 +218,7 @@ def _killed(function, case: Case, folder: str, whole: Answer) -> Answer:
     died, first = kit.killed, list(kit.told)
     returned = kit.call(function, 73)
     state, made = kit.state(), kit.updates
-    again = kit.call(function, 74)
+    more = _finished(function, kit, returned) if case["part"] == "resumed" else {}
     apart = max(((state[name] - value).abs().max().item() for name, value in
                  whole["state"].items()), default=float("inf"))  # fmt: skip
     return {
@@ -185,9 +227,17 @@ def _killed(function, case: Case, folder: str, whole: Answer) -> Answer:
         "made": made,
         "told": [first, kit.told[len(first):]],
         "as_whole": kept(_accuracies, returned) == whole["accuracies"],
+        **more,
+    }  # fmt: skip
+
+
+def _finished(function, kit: Kit, returned: Any) -> Answer:
+    """What one more call makes of a run that is finished."""
+    again = kit.call(function, 74)
+    return {
         "more": kit.updates,
         "repeats": kept(_accuracies, again) == kept(_accuracies, returned),
-    }  # fmt: skip
+    }
 
 
 def _accuracies(returned: Any) -> list[float]:
@@ -249,7 +299,7 @@ class Tell(Callback):
         self.after_epoch(len(trainer.history) - 1)
 
 
-def with_the_engine(make_setup, data, folder, seed, epochs, after_epoch):
+def with_the_engine(make_setup, data, folder, seed, epochs, after_epoch, **chosen_by):
     setup = make_setup(data, seed, epochs)
     trainer = Trainer(
         setup["model"], setup["loss_fn"], setup["optimizer"], scheduler=setup.get("scheduler"),
@@ -258,9 +308,14 @@ def with_the_engine(make_setup, data, folder, seed, epochs, after_epoch):
     )  # fmt: skip
     history = trainer.fit(
         setup["train_loader"], setup["val_loader"], epochs=epochs, resume="auto", progress=False,
-        config={"mean": data["mean"], "std": data["std"]},
+        config={"mean": data["mean"], "std": data["std"]}, **chosen_by,
     )  # fmt: skip
     return [line["val_accuracy"] for line in history]
+
+
+def best_by_accuracy(make_setup, data, folder, seed, epochs, after_epoch):
+    given = make_setup, data, folder, seed, epochs, after_epoch
+    return with_the_engine(*given, monitor="val_accuracy")
 
 
 SCRIPT = '''
@@ -388,6 +443,11 @@ WRONG = (
     ("best-is-last", script(("if loss < best:", "if True:")),
      "best.pt holds the last epoch's weights. Write it where the validation loss is the lowest so "
      "far."),
+    ("best-by-accuracy", script(("if loss < best:",
+                                 "if accuracies[-1] > max(accuracies[:-1], default=-1):")),
+     "best.pt holds the weights of the epoch with the highest validation accuracy. Asked are those "
+     "of the lowest validation loss, which another epoch has here."),
+    ("best-by-accuracy", best_by_accuracy, ""),
     ("best-is-loaded", script((END, "    best_state = torch.load(folder / 'best.pt')\n"
                                     "    model.load_state_dict(best_state['model'])\n" + END)),
      "The model ends with the weights of an earlier epoch. best.pt keeps those; the model itself "
@@ -406,7 +466,7 @@ WRONG = (
 )  # fmt: skip
 SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",
         "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last",
-        "best-is-loaded")  # fmt: skip
+        "best-is-loaded", "best-by-accuracy")  # fmt: skip
 """Their traces are counts, names of epochs and of files: no accident gives the same."""
 
 
