@@ -5,7 +5,9 @@ How they are made is the student's choice. What is asked is what any sound set-u
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,10 +19,15 @@ from autograde.kinds.fix import variant
 from course.data import check_batch
 from course.data.datasets import raw_images
 from course.debug import climb, diagnose
+from course.engine.schedules import schedule_length
 
 KEYS = ("model", "loss_fn", "optimizer", "train_loader", "val_loader")
 MORE = ("scheduler", "schedule_per")
 """What a set-up may have besides."""
+UNITS = {"epoch": "epoch", "update": "batch"}
+"""What a schedule may count, and how the doctor calls it."""
+OUT = 0.01
+"""Share of its peak at which a rate has run out: a cosine over n steps ends below it."""
 EPOCHS = 8
 """For which a schedule is made; nothing here trains that long."""
 SUBSET = 0.6
@@ -29,12 +36,16 @@ PASSES = 24
 """Which images never come: one that drop_last leaves out by halves is missed in 1e-7 of cases."""
 
 
+RUNS_WITH = "none, or as long as the run"
+
+
 def draw(source: Draw, part: str) -> Case:
     """Which digits, how many, and how they are cut; a contract is looked at with any sizes."""
+    sizes = (60, 60, 520)  # several batches for a batch size of up to 256
     return {
         "part": part,
         "classes": source.integer(4, 9),
-        "num": source.integer(130, 150) if part in ("ladder", "doctor") else 60,
+        "num": source.integer(130, 150) if part in ("ladder", "doctor") else sizes[source.index],
         "cut": [source.integer(0, 2) * (source.index > 0 or part == "contract"),
                 source.integer(1, 2)],
         "seed": source.integer(1, 10_000),
@@ -84,16 +95,29 @@ def _made(function, data: dict[str, Any], seed: int, *, epochs: int) -> dict[str
         if not isinstance(setup[key], kind):
             got = type(setup[key]).__name__
             raise AnswerError(f"'{key}' is a torch {kind.__name__}, and a {got} came.")
+    if not callable(setup["loss_fn"]):
+        raise AnswerError(f"'loss_fn' is called with logits and targets; {seen(setup['loss_fn'])}")
+    if isinstance(setup.get("scheduler"), torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise AnswerError(
+            "ReduceLROnPlateau wants a number at each step, and 'schedule_per' hands none over. "
+            "Take a schedule that counts updates or epochs."
+        )
+    if (per := setup.get("schedule_per", "epoch")) not in UNITS:
+        raise AnswerError(f"'schedule_per' is 'epoch' or 'update', and {per!r:.30} came.")
     for key in KEYS[3:]:
         if not isinstance(setup[key], DataLoader):
             got = type(setup[key]).__name__
             raise AnswerError(f"'{key}' is a DataLoader, and a {got} came.")
+        batch = next(iter(setup[key]), None)
+        if not isinstance(batch, (list, tuple)) or len(batch) != 2:
+            what = f"{len(batch)} things" if isinstance(batch, (list, tuple)) else "something else"
+            raise AnswerError(f"'{key}' gives pairs of inputs and targets; {what} came in a batch.")
     return setup
 
 
 def _known(setup: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """The set-up as ladder and doctor take it."""
-    unit = {"epoch": "epoch", "update": "batch"}[setup.get("schedule_per", "epoch")]
+    unit = UNITS[setup.get("schedule_per", "epoch")]
     known = {key: setup[key] for key in (*KEYS, "scheduler") if setup.get(key) is not None}
     return known | {"num_classes": data["num_classes"], "declared": {"scheduler_unit": unit}}
 
@@ -126,7 +150,48 @@ def _contract(setup: dict[str, Any], data: dict[str, Any]) -> Answer:
         "val_missing": missing["val_loader"],
         "shuffled": not torch.equal(_joined(passes["train_loader"]), data["train"][0][
             : len(_joined(passes["train_loader"]))]),
+        "schedule": _schedule(setup),
     }  # fmt: skip
+
+
+def _schedule(setup: dict[str, Any]) -> str:
+    """Whether a schedule that has an end ends with the run, in the unit in which it steps.
+
+    One whose length torch does not tell is walked: its rate must not run out before half the run.
+    """
+    scheduler, per = setup.get("scheduler"), setup.get("schedule_per", "epoch")
+    if scheduler is None:
+        return RUNS_WITH
+    planned = EPOCHS * (len(setup["train_loader"]) if per == "update" else 1)
+    length = schedule_length(scheduler)
+    if length is not None and abs(length - planned) > 1:  # n rates are n - 1 steps apart
+        units = {"update": EPOCHS, "epoch": EPOCHS * len(setup["train_loader"])}
+        other = {"update": "epoch", "epoch": "update"}[per]
+        if length == units[per]:
+            return f"a step for each {other}, but it steps per {per}"
+        return f"{length} steps, of {planned} that the run has"
+    if length is None and _runs_out(_rates(setup["optimizer"], scheduler, planned)):
+        return "a rate that has run out before half of the run"
+    return RUNS_WITH
+
+
+def _runs_out(rates: list[float]) -> bool:
+    """Whether a rate is next to nothing before half of the run, and does not start again."""
+    peak = max(rates)
+    low = [at for at, rate in enumerate(rates) if at > rates.index(peak) and rate < OUT * peak]
+    again = any(before < OUT * peak and after > peak / 2 for before, after in pairwise(rates))
+    return bool(low) and 2 * low[0] <= len(rates) and not again
+
+
+def _rates(optimizer: torch.optim.Optimizer, scheduler: Any, steps: int) -> list[float]:
+    """The largest rate of each step; the schedule alone is stepped."""
+    rates = []
+    with warnings.catch_warnings():  # torch misses the optimizer's steps
+        warnings.simplefilter("ignore")
+        for _ in range(steps):
+            rates.append(max(group["lr"] for group in optimizer.param_groups))
+            scheduler.step()
+    return rates
 
 
 def _joined(batches: list[Any]) -> Tensor:
@@ -275,6 +340,29 @@ trains_on_validation = sound(
 )
 validates_on_training = sound(("DataLoader(val_set, 64)", "DataLoader(train_set, 64)"))
 likelihood_of_logits = sound((LOSS, "nn.NLLLoss()"))
+END = "        train_loader=train_loader, val_loader=val_loader,\n"
+cosine_of_epochs = sound((END, END + """
+        scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs),
+        schedule_per="update",
+"""))  # fmt: skip
+one_cycle_of_epochs = sound((END, END + """
+        scheduler=torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=epochs),
+        schedule_per="update",
+"""))  # fmt: skip
+cosine_of_updates = sound((END, END + """
+        scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(
+            optimizer, T_max=epochs * len(train_loader)),
+        schedule_per="epoch",
+"""))  # fmt: skip
+lambda_of_epochs = sound((END, END + """
+        scheduler=torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: max(0.0, 1 - step / epochs)),
+        schedule_per="update",
+"""))  # fmt: skip
+fixed_length = sound((END, END + """
+        scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=100),
+        schedule_per="epoch",
+"""))  # fmt: skip
 frozen_layer = sound(
     ("    optimizer =", "    model[1].weight.requires_grad_(False)\n    optimizer =")
 )
@@ -326,6 +414,17 @@ WRONG = (
      "Parameters of the model do not require a gradient and would stay as they were drawn. All of "
      "them train: leave requires_grad as it is."),
     ("half-of-training", half_of_training, ""),
+    ("length-in-epochs", cosine_of_epochs,
+     "The schedule is as long as the run in epochs, and steps per update: it is through in a part "
+     "of the run. Its length is epochs * len(train_loader), or schedule_per is 'epoch'."),
+    ("length-in-epochs", one_cycle_of_epochs, ""),
+    ("length-in-updates", cosine_of_updates,
+     "The schedule is as long as the run in updates, and steps per epoch: it has hardly begun when "
+     "the run ends. Its length is epochs, or schedule_per is 'update'."),
+    ("runs-out", lambda_of_epochs,
+     "The schedule's rate is next to nothing before half of the run is over. In which unit does "
+     "its formula count, and in which does it step?"),
+    ("fixed-length", fixed_length, ""),
     ("not-normalised", doubled, ""),
     ("kept-from-before", kept_from_before,
      "Two calls gave the same model. Build everything inside make_setup, at each call."),
@@ -363,19 +462,20 @@ EXERCISE = Exercise(
     run=run,
     says={
         "untrained": "the list of parameters that would not train",
-        "breaches": "what breaks the contract of a batch",
+        "breaches": "what breaks the contract of a batch (check_batch says how)",
         "outputs": "the shape of the model's outputs",
         "train_missing": "the number of training images that no batch holds",
         "val_missing": "the number of validation images that no batch holds",
         "shuffled": "whether a training epoch has another order than the data",
+        "schedule": "the length of the schedule:",
         "same_weights": "whether two set-ups of one seed have the same weights",
         "same_order": "whether they have the same order of the images",
         "other_weights": "whether another seed gives other weights",
         "other_order": "whether another seed gives another order",
         "another_order": "whether two epochs have other orders",
         "fresh": "whether each call builds a model of its own",
-        "rungs": "the ladder:",
-        "findings": "the doctor's list of findings",
+        "rungs": "the ladder (climb(setup, top=4) says why):",
+        "findings": "the doctor's list of findings (diagnose(setup) explains each)",
     },
     wrong=tuple(
         Wrong(name, function, message, sure=name in SURE) for name, function, message in WRONG
