@@ -1,8 +1,8 @@
-"""Figures of the project: takes of the same object, and a score next to the bars it has to take."""
+"""Figures of the project: takes of an object, the mistakes by pairs, a score next to its bars."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from course.plots.style import BLUE, GREY, ORANGE, axes
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+MOST_PAIRS = 10
+"""Bars of a figure: the pairs below hold a mistake or two each."""
 MOST_COLUMNS = 8
 """Objects in a figure: more, and an image is too small to be told from its neighbour."""
 
@@ -62,4 +64,35 @@ def plot_bars(scores: Mapping[str, Any], *, model: str) -> Figure:
                     color="white", va="center", fontsize=8)  # fmt: skip
     ax.set_yticks(range(len(scores), 0, -1), list(scores))
     ax.set(xlim=(0, 1), xlabel="accuracy (orange: 95 % interval)")
+    return figure
+
+
+def plot_headroom(
+    pairs: Sequence[tuple[int, int, int]],
+    people: Mapping[tuple[int, int], float],
+    num_examples: int,
+) -> Figure:
+    """What each pair of classes costs, and which part of it is to be won.
+
+    Args:
+        pairs: Two classes and the count of their mistakes, the largest first.
+        people: By pair, the share of its mistakes that people make as well; none where it lacks.
+        num_examples: All that were evaluated: points count these.
+
+    Source: Lecture 3, "Error analysis"; ledger N24, S19.
+    """
+    shown = [(low, high, count) for low, high, count in pairs[:MOST_PAIRS]]
+    figure, ax = axes(6.4, 1.2 + 0.32 * max(2, len(shown)))
+    for height, (low, high, count) in zip(range(len(shown), 0, -1), shown, strict=True):
+        points = 100 * count / num_examples
+        won = points * (1 - people.get((low, high), 0.0))
+        ax.barh(height, won, color=BLUE, height=0.6)
+        ax.barh(height, points - won, left=won, color=GREY, height=0.6)
+        ax.annotate(f"{won:.2f}", (points, height), xytext=(5, 0), textcoords="offset points",
+                    va="center", fontsize=8)  # fmt: skip
+    names = [f"{low} and {high}" for low, high, _ in shown]
+    ax.set_yticks(range(len(shown), 0, -1), names)
+    ax.set(xlabel="points of accuracy (blue: to be won, grey: misread by people, too)")
+    ax.margins(x=0.15)
+    ax.set_xlim(left=0)
     return figure

@@ -5,7 +5,7 @@ import torch
 from scipy.stats import binomtest
 
 from course.analysis.scores.intervals import wilson_interval
-from course.plots.project import plot_bars, plot_takes
+from course.plots.project import plot_bars, plot_headroom, plot_takes
 
 
 def test_a_column_holds_the_takes_of_one_object():
@@ -26,3 +26,22 @@ def test_the_bars_are_the_shares_and_the_lines_scipys_intervals():
     for line, count in zip(ax.lines, hits.values(), strict=True):
         wilson = binomtest(count, 100).proportion_ci(0.95, method="wilson")
         assert list(line.get_xdata()) == pytest.approx([wilson.low, wilson.high], abs=1e-6)
+
+
+def test_a_pair_costs_its_share_of_all_examples_and_blue_is_what_people_leave():
+    (ax,) = plot_headroom([(3, 5, 8), (1, 7, 4)], {(3, 5): 0.25}, 200).axes
+    assert [(bar.get_x(), bar.get_width()) for bar in ax.patches] == [
+        (0, 3),
+        (3, 1),
+        (0, 2),
+        (2, 0),
+    ]
+    assert ax.patches[0].get_facecolor() == ax.patches[2].get_facecolor()
+    assert ax.patches[0].get_facecolor() != ax.patches[1].get_facecolor()
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["3 and 5", "1 and 7"]
+    assert [text.get_text() for text in ax.texts] == ["3.00", "2.00"]
+
+
+def test_without_a_mistake_the_pairs_are_an_empty_figure():
+    (ax,) = plot_headroom([], {}, 200).axes
+    assert not ax.patches
