@@ -373,4 +373,12 @@ _ROWS = (
         by="F99",
         uses="Three parts; the test set is looked at once.",
     ),
+    _row(
+        "K39",
+        "What one batch that is not learnt tells",
+        f"{_LECTURE}, quiz: the wiring is wrong, and not the learning rate",
+        f"{_LECTURE}, checklist: the rate may be too large or too small, among others",
+        by="F156 F157 F31 F78",
+        uses="A known good rate for the probe; then another, before the wiring is searched.",
+    ),
 )

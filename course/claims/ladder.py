@@ -145,3 +145,48 @@ def overfit_one_batch(seed: int) -> Measured:
         held,
         criterion="a healthy loop ends below 0.02 on the batch, and a broken one above 0.1",
     )
+
+
+@claim(
+    "F156",
+    title="What cannot learn four examples has a bug in its wiring",
+    expected="holds if",
+    says="If a model cannot drive the loss to 0 on 4 examples, the bug is in the wiring, and not "
+    "the learning rate, the optimizer or the depth.",
+    condition="if the rate is within three times of a good one and the network not deep; a rate a "
+    "thousand times too small, or 24 plain layers, fail with sound wiring",
+)
+def only_the_wiring(seed: int) -> Measured:
+    ends, held = {}, {}
+    adam, sgd = {"optimizer": "Adam", "rate": 0.01}, {"optimizer": "SGD", "rate": 0.05}
+    for one, other, sizes in (
+        (DIGITS.but(options=(), **adam), sgd, (64, *[32] * 23, 10)),
+        (DIABETES.but(**sgd), adam, (10, *[32] * 23, 1)),
+    ):
+        one = one.but(batch_size=4, steps=120)
+        x, y, *rest = one.make_data(seed)
+        for name, changed in {
+            "as it is": one,
+            "a third of the rate": one.but(rate=one.rate / 3),
+            "a thousandth of the rate": one.but(rate=one.rate / 1000, steps=60),
+            f"{other['optimizer']} instead": one.but(**other),
+            "24 plain layers": one.but(
+                steps=40, make_model=lambda seed, sizes=sizes: mlp(*sizes, seed=seed)
+            ),
+        }.items():
+            losses = changed.train(100 * seed, data=(x[:4], y[:4], *rest)).run.losses
+            where = f"{one.model}, {one.optimizer}, 4 of {one.data}, {one.loss}: {name}"
+            ends[where] = losses[-1] / losses[0]
+            held[where] = ends[where] < 0.05
+    evidence = {
+        "sound loops that do not learn 4 examples, of 10": list(held.values()).count(False),
+        "last loss / first": ends,
+    }
+    return weigh_settings(
+        "sound loops that do not learn 4 examples, of 10",
+        evidence,
+        held,
+        criterion="with sound wiring the loss on the four ends below 0.05 of the first, whatever "
+        "the rate, the optimizer and the depth",
+        note="The lecture's own checklist for a batch that is not learnt begins with the rate.",
+    )

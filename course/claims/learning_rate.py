@@ -238,6 +238,37 @@ def too_large_lr(seed: int) -> Measured:
 
 
 @claim(
+    "F157",
+    title="Too small a learning rate barely moves the loss: multiply it by 10",
+    expected="holds",
+    says="With too small a learning rate the loss barely moves; multiply it by 10.",
+)
+def too_small_lr(seed: int) -> Measured:
+    found, held = {}, {}
+    for one in (SPIRAL, PLAIN_DIGITS, CONV, DIABETES):
+        fell = {}
+        for share in (0.01, 0.1):
+            there = one.but(rate=share * one.rate, steps=100)
+            model = there.make_model(100 * seed)
+            first = there.full_loss(model, 100 * seed)
+            model = there.train(100 * seed, model=model).model
+            fell[share] = 1 - there.full_loss(model, 100 * seed) / first
+        found[f"{one.data}, {one.optimizer} {one.rate:g}"] = fell
+        held[one.but(steps=100)] = fell[0.01] < 0.05 and fell[0.1] > 3 * max(fell[0.01], 0)
+    evidence = {
+        "largest fall at a hundredth of a good rate": max(f[0.01] for f in found.values()),
+        "fall of the loss over all data, at a hundredth and at a tenth": found,
+    }
+    return weigh_settings(
+        "largest fall at a hundredth of a good rate",
+        evidence,
+        held,
+        criterion="100 steps at a hundredth of the setting's rate lower the loss by less than 5 %, "
+        "and at ten times that rate by more than three times as much",
+    )
+
+
+@claim(
     "F72",
     title="Adam at learning rate 1.0 gives NaN at once",
     expected="does not hold",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from course.claims.lab import accuracy, error_of, fit, flat, interleaved, mlp, spirals
+from course.claims.lab import accuracy, error_of, fit, flat, interleaved, mlp, relative, spirals
 from course.claims.registry import claim
 from course.claims.settings import CONV, DIABETES, DIGITS, SPIRAL, Setting
 from course.claims.trial import Measured, weigh, weigh_settings
@@ -89,6 +89,62 @@ def bias_correction() -> Measured:
     return weigh("first step without correction / lr", evidence, stated=stated)
 
 
+@claim(
+    "F158",
+    title="Adam with an L2 term is not AdamW",
+    expected="holds",
+    says="Adam scales an L2 term by its adaptive step, AdamW takes the decay from the weights; the "
+    "two are not equivalent, and AdamW's is the more predictable.",
+)
+def l2_is_not_decay(seed: int) -> Measured:
+    apart, held = {}, {}
+    for one in (CONV.but(steps=50), DIABETES.but(rate=0.003, options=(), steps=50)):
+        ends = {
+            (kind, decay): flat(
+                one.but(optimizer=kind, options=(("weight_decay", decay),)).train(100 * seed).model
+            )
+            for kind in ("Adam", "AdamW")
+            for decay in (0.0, 0.1)
+        }
+        apart[one.data] = gaps = [
+            relative(ends["Adam", decay], ends["AdamW", decay]) for decay in (0.0, 0.1)
+        ]
+        held[one.but(optimizer="Adam and AdamW")] = gaps[0] == 0 and gaps[1] > 0.01
+    shrunk = {kind.__name__: [_shrunk(kind, grad) for grad in (1e-2, 1.0, 1e2)] for kind in _TWO}
+    spread = {name: max(values) - min(values) for name, values in shrunk.items()}
+    held["one weight under alternating gradients of 0.01 to 100"] = (
+        spread["AdamW"] < 0.01 < spread["Adam"]
+    )
+    evidence = {
+        "digits: weights apart after 50 steps with decay 0.1": apart["digits"][1],
+        "weights apart, without decay and with 0.1": apart,
+        "share of a weight that decay takes in 50 steps, gradients of 0.01, 1 and 100": shrunk,
+    }
+    return weigh_settings(
+        "digits: weights apart after 50 steps with decay 0.1",
+        evidence,
+        held,
+        criterion="the two end more than 1 % apart with decay and not at all without; or what "
+        "decay takes depends on the gradient's size in Adam and not in AdamW",
+    )
+
+
+_TWO = (torch.optim.Adam, torch.optim.AdamW)
+
+
+def _shrunk(kind: type[torch.optim.Optimizer], size: float) -> float:
+    """How much smaller 50 steps with decay 0.1 leave a weight than 50 without."""
+    ends = []
+    for decay in (0.0, 0.1):
+        weight = nn.Parameter(torch.ones((), dtype=torch.float64))
+        optimizer = kind([weight], lr=0.01, weight_decay=decay)
+        for step in range(50):
+            weight.grad = torch.tensor(size * (-1) ** step, dtype=torch.float64)
+            optimizer.step()
+        ends.append(weight.item())
+    return ends[0] - ends[1]
+
+
 def _steps_on(optimizer_type, device: torch.device, **options) -> Tensor:
     """Weights after three steps of a small model."""
     torch.manual_seed(0)
@@ -103,6 +159,15 @@ def _steps_on(optimizer_type, device: torch.device, **options) -> Tensor:
 
 
 _FOUR = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
+_WAYS = ("", "foreach", "fused")
+
+
+def _adam_of_30(options: dict[str, bool]) -> torch.optim.Optimizer:
+    """Adam over 30 matrices of 64 by 64 with gradients."""
+    weights = [nn.Parameter(torch.zeros(64, 64)) for _ in range(30)]
+    for weight in weights:
+        weight.grad = torch.randn(64, 64)
+    return torch.optim.Adam(weights, **options)
 
 
 @claim(
@@ -116,20 +181,16 @@ def fused_on_cpu() -> Measured:
     errors = {one.__name__: error_of(_steps_on, one, cpu, fused=True) for one in _FOUR}
     running = [one for one in _FOUR if not errors[one.__name__]]
     gaps = [(_steps_on(one, cpu, fused=True) - _steps_on(one, cpu)).abs().max() for one in running]
-    grads = [torch.randn(64, 64) for _ in range(30)]
-
-    def adam(fused: bool) -> torch.optim.Optimizer:
-        weights = [nn.Parameter(torch.zeros_like(grad)) for grad in grads]
-        for weight, grad in zip(weights, grads, strict=True):
-            weight.grad = grad
-        return torch.optim.Adam(weights, fused=fused, foreach=False)
-
     evidence = {
         "optimizers that run fused on the CPU, of 4": len(running),
         "raises": {name: error or "nothing" for name, error in errors.items()},
         "weights differ from the plain loop's by": float(max(gaps, default=math.nan)),
         "time of Adam, fused / plain loop": (
-            interleaved(adam(True).step, adam(False).step).as_list() if running else []
+            interleaved(
+                _adam_of_30({"fused": True}).step, _adam_of_30({"foreach": False}).step
+            ).as_list()
+            if running
+            else []
         ),
     }
     return weigh("optimizers that run fused on the CPU, of 4", evidence, stated=not running)
@@ -150,9 +211,12 @@ def foreach_on_cpu() -> Measured:
         if not errors[one.__name__]
     ]
     running = len(gaps)
+    loop = {name: _adam_of_30({name: True} if name else {"foreach": False}).step for name in _WAYS}
     evidence = {
         "optimizers that run with foreach on the CPU, of 4": running,
         "weights differ from the plain loop's by": max(gaps, default=math.nan),
+        "time of Adam, foreach / plain loop": interleaved(loop["foreach"], loop[""]).as_list(),
+        "time of Adam, fused / plain loop": interleaved(loop["fused"], loop[""]).as_list(),
     }
     return weigh(
         "optimizers that run with foreach on the CPU, of 4",

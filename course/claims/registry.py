@@ -128,7 +128,9 @@ def compute(id: str, *, seed: int = 0, device: Any = None) -> Trial:
     if not isinstance(id, str):
         raise UnknownIdError(f"{id!r} is not the id of a claim: expected a text, as 'F26'.")
     if elsewhere := _ELSEWHERE.get(id.strip()[:1].upper()):
-        raise UnknownIdError(f"'{id}' is not the id of a claim (F01 to F155); {elsewhere}.")
+        raise UnknownIdError(
+            f"'{id}' is not the id of a claim (F01 to {[*catalogue()][-1]}); {elsewhere}."
+        )
     return find_entry(catalogue(), id, kind="a claim").load()(seed=seed, device=device)
 
 

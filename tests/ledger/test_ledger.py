@@ -16,7 +16,7 @@ from course.ledger.show import answer
 from tests.sources import source_text
 
 KNOWN_AS_MISSING = (Path(__file__).parent / "missing.txt").read_text().split()
-UNKNOWN_ON_PURPOSE = {"B00", "B99", "F999", "K39", "N99", "N119", "N999", "Q07", "S98", "S99"}
+UNKNOWN_ON_PURPOSE = {"B00", "B99", "F999", "K99", "N99", "N119", "N999", "Q07", "S98", "S99"}
 """Typed by tests that ask for an id that does not exist."""
 
 
