@@ -52,6 +52,8 @@ def _reason(result: PartResult, exercise: Exercise) -> str:
     if result.raised:
         if result.raised.kind in OUR_OWN:
             return result.raised.text
+        if result.raised.kind == "NotImplementedError" and not result.raised.text:
+            return "Nothing is changed or filled in here yet."
         return f"Your function raised {result.raised.kind}: {result.raised.text}"
     return difference_in_words(result.difference, exercise) if result.difference else ""
 

@@ -340,9 +340,11 @@ EXERCISE = Exercise(
               "A unit counted that gives 0 throughout one batch and fires in another. Dead means "
               "0 for every example of all batches."),
         Wrong("in-the-last-batch", in_the_last_batch,
-              "Those are the counts of the last batch. Carry along over batches who has fired."),
+              "Those are the counts of the last batch. Remember over all batches "
+              "which units have fired."),
         Wrong("in-the-first-batch", in_the_first_batch,
-              "Those are the counts of the first batch. Carry along over batches who has fired."),
+              "Those are the counts of the first batch. Remember over all batches "
+              "which units have fired."),
         Wrong("per-batch-added", per_batch_added,
               "The counts of the batches were added up: a dead unit counted once per batch."),
         Wrong("alive-counted", alive_counted, "Those are the units that fire. The others are "

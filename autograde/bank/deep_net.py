@@ -41,9 +41,9 @@ EXERCISE = Tune(
         "With shortcuts, what does each block add to the mean square? Make its weights smaller.",
         "kind residual, a scale of about 0.1; then the largest rate that does not explode.",
     ),
-    question="Digits, 30 layers of 32 units with relu, drawn as He does; the weights of the 30 are "
-    "then multiplied by `scale`. SGD with momentum 0.9, batches of 64. `norm` stands before each "
-    "relu, a residual one adds each layer's input to its output.",
+    question="Digits, 30 layers of 32 units with relu, drawn by He's rule; the weights of the 30 "
+    "are then multiplied by `scale`. SGD with momentum 0.9, batches of 64. `norm` stands before "
+    "each relu, a residual one adds each layer's input to its output.",
     settings={"kind": ["plain", "residual"], "norm": ["none", "batch", "layer"],
               "scale": (0.05, 3.0), "lr": (1e-5, 1.0)},
     train=train, quality=0.9, unit="validation accuracy of 90 %", most=100,

@@ -13,7 +13,8 @@ EXERCISE = Number(
            "independent signals: the sum of their mean squares.",
            "(n·v)^L; (n·v/2)^L; the variance 2/n makes n·v/2 = 1; each block doubles."),
     question="A network of {d} layers, {n} inputs and {n} outputs each, no biases. Weights are "
-    "independent, with mean 0 and variance {v}; what comes in has mean square 1.",
+    "independent, with mean 0 and variance {v}; what comes in has mean square 1. A block "
+    "x + f(x) adds to x an f(x) that is independent of it, of mean 0 and the same mean square.",
     inputs={"n": (120, 260), "v": [0.008, 0.009, 0.012, 0.013, 0.014, 0.016], "d": (4, 7)},
     answer=lambda n, v, d: {"linear": after(d, n, v), "relu": after(d, n, v, activation="relu"),
                             "std": (2 / n) ** 0.5, "residual": after(d, n, 1 / n, residual=True)},
@@ -21,7 +22,7 @@ EXERCISE = Number(
     parts=(Part("linear", "the mean square after all layers, without activation", points=1),
            Part("relu", "the same, with a relu after each layer, the last one too", points=1),
            Part("std", "the weights' standard deviation that keeps it at 1 with relus", points=1),
-           Part("residual", "after as many blocks x + f(x), f(x) independent and as large", 1)),
+           Part("residual", "the mean square after as many blocks x + f(x), see above", 1)),
     wrong=tuple(Wrong(name, answer, message) for name, answer, message in (
         ("one-layer", lambda n, v, d: {"linear": n * v, "relu": n * v / 2, "residual": 2},
          "That is one layer. Each of the {d} multiplies what the one before has left."),

@@ -322,7 +322,7 @@ EXERCISE = Exercise(
     signature="initialise(model, activation)",
     parts=(
         Part("linear", "linear layers, no activation", points=1, fields=("std", "drawn")),
-        Part("gain", "behind relu, and behind tanh", points=1, fields=("std", "drawn")),
+        Part("gain", "after relu, and after tanh", points=1, fields=("std", "drawn")),
         Part("conv", "convolutions", points=1, fields=("std", "drawn")),
         Part("biases", "biases 0, all else as it was", 1, fields=("biases", "others", "disturbed")),
         Part("same", "the same parameters as before", 1, hidden=True, fields=("drawn", "replaced")),
@@ -350,7 +350,7 @@ EXERCISE = Exercise(
         Wrong("root-forgotten", root_forgotten,
               "The standard deviation is gain/inputs: divide by the root of the inputs."),
         Wrong("gain-missing", gain_missing,
-              "Behind relu and tanh the weights are as wide as without: multiply by the gain."),
+              "With relu and tanh the weights are as wide as without: multiply by the gain."),
         Wrong("always-relu", always_relu,
               "The spread is relu's, whatever the activation: look the gain up by its name."),
         Wrong("gain-twice", gain_twice,
@@ -361,7 +361,7 @@ EXERCISE = Exercise(
               "That is Xavier's rule, with inputs and outputs. Here the inputs alone count."),
         Wrong("xavier-halved", xavier_halved),
         Wrong("field-forgotten", channels_only,
-              "A unit of a convolution adds up channels times field: 3 x 3 has nine per channel. "
+              "A unit of a convolution adds up channels times kernel: 3 x 3 has nine per channel. "
               "Divide by √ of all of them."),
         Wrong("field-halved", one_side_of_the_field),
         Wrong("by-the-count", by_the_count,

@@ -17,7 +17,7 @@ EXERCISE = Choice(
     options=(
         Option("slower", "After as many epochs it is higher: training is slower.", right=True),
         Option("diverges", "It diverges: the gradient is eight times as long.",
-               "That is so for a criterion that sums. A mean over 256 examples is no longer than "
+               "That is so for a criterion that sums. A mean over 256 examples is no larger than "
                "one over 32, only less noisy."),
         Option("same", "It is the same: as many epochs show as many examples.",
                "As many examples, but an eighth of the updates, each about as long as before."),

@@ -10,15 +10,16 @@ EXERCISE = Choices(
         "Mode, gradient and freezing are three switches. Which of them does a BatchNorm ask?",
         "BatchNorm asks its own mode alone: in train mode it looks at the batch, whatever happens "
         "to gradients; LayerNorm and GroupNorm stay within an example in either mode."),
-    question="The same batch goes through a layer twice, but for example 7, which is another one "
-    "the second time. For which of these layers is the output for example 0 another one, too?",
+    question="A batch goes through a layer twice. The second time, example 7 has been replaced by "
+    "another one. For which of these layers does the output for example 0 change?",
     options=(
         Option("bn-train", "BatchNorm in train mode.",
                "Its mean and variance are the batch's, of which example 7 is a part.", right=True),
         Option("bn-no-grad", "BatchNorm in train mode, under `torch.no_grad()`.",
-               "no_grad() records no graph; the statistics are the mode's affair.", right=True),
+               "no_grad() records no graph; the mode decides which statistics "
+               "are used.", right=True),
         Option("bn-frozen", "BatchNorm in train mode, weight and bias frozen by requires_grad.",
-               "Freezing stops the optimizer. The statistics are no parameters, and the mode is "
+               "Freezing stops the optimizer. The statistics are not parameters, and the mode is "
                "as it was.", right=True),
         Option("bn-eval", "BatchNorm in eval mode.",
                "It uses what it remembers, which this batch does not change."),

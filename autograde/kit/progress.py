@@ -116,7 +116,8 @@ class Scorecard:
     def notes(self) -> Iterator[str]:
         """What to revisit, what is next, and what was wrong with the file."""
         if by_hand := self.notebook.outline.points_by_hand:
-            yield f"{by_hand:g} more points are for answers that a person reads."
+            more = "point is" if by_hand == 1 else "points are"
+            yield f"{by_hand:g} more {more} for answers that a person reads."
         yield from _notes(self.notebook.revisit, (self.notebook,), self.trouble)
 
     def __repr__(self) -> str:

@@ -18,14 +18,15 @@
 # that torch keeps: a class of forty lines that gives torch's own gradients. At the end you ask a
 # trained network which pixels its answer depends on.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
+# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
+# `hint("01a.tape")` gives three hints, `failing("01a.tape")` the smallest failing case.*
 
 # %%
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from autograde import ask, check, guess, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
 from course import worked
 from course.data import load
 from course.plots.style import BLUE, GREEN, GREY, ORANGE, RED
@@ -66,6 +67,10 @@ print("flat:", list(flat.shape))
 # %% [markdown]
 # Dimension 0 is still the batch: row 3 is image 3. `flatten()` without the 1 would join the batch as
 # well, into one row of 512, and no layer could tell the images apart any more.
+#
+# A letter with a number is something to look up. *read N42* below is a worked example:
+# `worked.compute("N42")` shows it. F20, further down, is a claim of the lecture that was tried:
+# `course claims F20` in a terminal prints how.
 
 # %% exercise 01a.flat-shape
 ### BEGIN SOLUTION
@@ -179,7 +184,7 @@ worked.compute("N15").plot()
 
 # %% [markdown]
 # Blue runs forward, orange comes back. At every node the incoming slope is multiplied by the local one:
-# the square passes on 2h = 14, the sum 1 to either side, the product the *other* factor. In torch the
+# the square passes on 2h = 14, the sum 1 to both sides, the product the *other* factor. In torch the
 # record hangs on the result; a tensor that you made yourself is a **leaf** and has no `grad_fn`.
 
 # %%
@@ -234,7 +239,7 @@ class Value:
         """Add the slope of this value with respect to each leaf to that leaf's grad.
 
         A leaf's own slope is 1. A second call, also on another value, adds again. What grad holds in values that
-        are no leaves is up to you.
+        are not leaves is up to you.
         """
         ### BEGIN SOLUTION
         order, seen = [], set()
@@ -297,8 +302,8 @@ losses = (torch.relu(w2 * torch.relu(w1 * 2)) - 1) ** 2
 losses.sum().backward()  # 301 networks at once, none of them shares a weight
 figure, axis = plt.subplots(figsize=(6, 3), layout="constrained")
 axis.plot(w1.detach(), losses.detach(), color=GREY, label="loss")
-axis.plot(w1.detach(), w1.grad, color=BLUE, label="slope to w₁")
-axis.plot(w1.detach(), w2.grad, "--", color=RED, label="slope to w₂")
+axis.plot(w1.detach(), w1.grad, color=BLUE, label="slope, by w₁")
+axis.plot(w1.detach(), w2.grad, "--", color=RED, label="slope, by w₂")
 axis.set(xlabel="w₁ (w₂ = 0.5)")
 axis.legend();
 
@@ -379,8 +384,8 @@ print("y:", y.tolist(), "   needs a gradient:", y.requires_grad, copy.requires_g
 reveal("01a.detached", y[0].item())
 
 # %% [markdown]
-# `detach()` leaves the graph and keeps the memory, as a target network must not: write
-# `detach().clone()` for numbers of your own. Now the two modes. Which results can take part in a later
+# `detach()` leaves the graph and shares the memory: write `detach().clone()` for numbers that
+# nobody else changes. Now the two modes. Which results can take part in a later
 # product with a weight?
 
 # %%

@@ -17,7 +17,8 @@
 # layer that nobody trains, a loss that cannot fall. You will see where such mistakes hide, and write a
 # linear layer and a cross-entropy yourself. At the end they learn to read handwritten digits.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
+# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
+# `hint("01b.linear")` gives three hints, `failing("01b.linear")` the smallest failing case.*
 
 # %%
 import numpy as np
@@ -25,7 +26,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from autograde import ask, check, guess, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
 from course import worked
 from course.analysis.reach import reach
 from course.data import load

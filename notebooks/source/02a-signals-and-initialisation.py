@@ -18,7 +18,8 @@
 # draw weights that keep them alive, and write the layers that repair them: BatchNorm and dropout, each
 # with its two modes.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
+# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
+# `hint("02a.initialise")` gives three hints, `failing("02a.initialise")` the smallest failing case.*
 
 # %%
 import torch
@@ -64,7 +65,7 @@ for number in (0, 1, 2, 3):
 
 # %% [markdown]
 # Every layer makes it smaller, by about the same factor. **Guess:** what is the standard deviation
-# behind layer 30? Continue the row above; within a power of ten is close.
+# after layer 30? Continue the row above; within a power of ten is close.
 
 # %%
 guess("02a.default", ...)
@@ -160,7 +161,7 @@ plot_depth({name: [layer.grad_std for layer in found] for name, found in read.it
 # %% exercise 02a.initialise
 # Draw the weights of a whole model. In every `nn.Linear` and `nn.Conv2d`, at any depth, the weights
 # become independent random numbers around 0 with the standard deviation gain/√inputs, and the biases 0.
-# *Inputs* are the numbers that one unit adds up: of a convolution, channels times the field's height
+# *Inputs* are the numbers that one unit adds up: of a convolution, channels times the kernel's height
 # and width. The gain makes up for the activation: 1 for "linear", √2 for "relu", 5/3 for "tanh".
 # Normal or uniform, as you like, but without torch's kaiming and xavier functions.
 def initialise(model, activation):
@@ -436,7 +437,7 @@ normed = {name: signals(drawn(0.1 / 64, norm=norm)) for name, norm in norms.item
 plot_depth({name: [layer.std for layer in found] for name, found in normed.items()})
 
 # %% [markdown]
-# The weights are far too small, and behind a norm that does not matter: whatever comes in goes out with
+# The weights are far too small, and after a norm that does not matter: whatever comes in goes out with
 # size 1, before relu. A norm is no cure for everything: it makes each example's output depend on its
 # neighbours.
 
@@ -521,9 +522,9 @@ print(f"mean square times {factor:.3f}")
 reveal("02a.dropout-square", 2.0)
 
 # %% [markdown]
-# Half of the squares vanish, the others count four times: 1/(1 − p). A BatchNorm behind a dropout
+# Half of the squares vanish, the others count four times: 1/(1 − p). A BatchNorm after a dropout
 # therefore remembers a variance that eval mode never sees: the two modes disagree, and validation suffers.
-# Put dropout behind the last norm.
+# Put dropout after the last norm.
 
 # %% [markdown]
 # Now both layers in one network, in two copies: one in train mode, one in eval mode, asked the same thing

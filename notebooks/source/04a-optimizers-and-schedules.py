@@ -18,7 +18,8 @@
 # unit, and race optimizers against each other in a way that says something. At the end: three spirals in
 # as few updates as you can.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
+# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
+# `hint("04a.adam")` gives three hints, `failing("04a.adam")` the smallest failing case.*
 
 # %%
 from itertools import islice
@@ -27,7 +28,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from autograde import ask, check, guess, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
 from course import worked
 from course.analysis.race import losses_of, updates_to
 from course.data import load
