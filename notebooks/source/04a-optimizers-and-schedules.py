@@ -183,6 +183,14 @@ plot_paths(ways, (1.0, 10.0))
 # Adam sets out diagonally, as many steps across as along: to it the ravine is round. It moves by about lr
 # per entry while signs agree, however steep the loss is. That is its strength, and its weakness: far
 # away and close by it steps equally far, unless the rate falls.
+#
+# The ravine lies along a weight's own axis, which suits Adam. Turn it by 45 degrees in the widget, and
+# multiply the loss by 100: which racers change their path?
+
+# %%
+from course.widgets import OptimizerRace
+
+OptimizerRace(surface="turned valley", first="momentum", second="Adam", second_lr=0.1)
 
 # %% [markdown]
 # ## 4a.4 Weight decay

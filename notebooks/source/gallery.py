@@ -150,6 +150,17 @@ from course.widgets import ClippingPlane
 ClippingPlane()
 
 # %% [markdown]
+# ## Two optimizers race down a loss surface
+#
+# Choose a surface, two optimizers and their rates; play the race. *training-loop essay, "The weight
+# update"*
+
+# %%
+from course.widgets import OptimizerRace
+
+OptimizerRace()
+
+# %% [markdown]
 # ## Two learning-rate schedules, update by update
 #
 # Compare two schedules and the runs they make; step one of them in the wrong unit. *Lecture 3,

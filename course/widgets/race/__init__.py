@@ -1,0 +1,1 @@
+"""Two optimizers race down the same surface."""
