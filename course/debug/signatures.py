@@ -17,11 +17,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, fields
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from course.data.datasets import load
+from course.debug.switched import SwitchedLoop
 from course.tables import code, html_table
 
 BATCH = 24
@@ -209,7 +212,7 @@ def case_log(case: int) -> RunLog:
 
 
 class _Run:
-    """The run itself: a loop such as everybody writes, with six places to go wrong."""
+    """The run itself: six places to go wrong, of which the loop has three."""
 
     def __init__(self, bugs: frozenset[str], seed: int) -> None:
         self.bugs = bugs
@@ -218,11 +221,14 @@ class _Run:
         self.model = nn.Sequential(
             nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Dropout(0.2), nn.Linear(96, 10)
         )
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.model[-1] = nn.Linear(96, 10)  # the head for this data
-        if "stale-head" not in bugs:
-            optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.optimizer, self.criterion = optimizer, nn.CrossEntropyLoss()
+        self.loop = SwitchedLoop(
+            self.model,
+            nn.Linear(96, 10),  # the head for this data
+            partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+            stale="stale-head" in bugs,
+            uncleared="no-clear" in bugs,
+            elsewhere="wrong-device" in bugs,
+        )
         self.held = HeldBytes(self.model)
         self.kept: list[Tensor] = []
 
@@ -230,8 +236,8 @@ class _Run:
         """Train over all batches, validate, and write a row."""
         before = [p.detach().clone() for p in self.model.parameters()]
         with self.held.counting():
-            steps = [self._step(rows) for rows in
-                     torch.randperm(PART, generator=self.order).split(BATCH)]  # fmt: skip
+            order = torch.randperm(PART, generator=self.order).split(BATCH)
+            steps = [self._step(rows) for rows in order]
             val_loss, accuracy = self._validate()
             held = self.held.bytes
             again, _ = self._validate(keep=False)
@@ -245,24 +251,16 @@ class _Run:
         )  # fmt: skip
 
     def _step(self, rows: Tensor) -> tuple[float, float]:
-        inputs, targets = (part[rows] for part in self.train)
-        if "wrong-device" in self.bugs:
-            inputs, targets = inputs.to("meta"), targets.to("meta")
         self.model.train()
-        if "no-clear" not in self.bugs:
-            self.optimizer.zero_grad()
-        loss = self.criterion(self.model(inputs), targets)
-        loss.backward()
-        norm = nn.utils.get_total_norm(p.grad for p in self.model.parameters())
-        self.optimizer.step()
-        return loss.item(), norm.item()
+        loss, norm = self.loop.update(*(part[rows] for part in self.train))
+        return loss.item(), norm
 
     def _validate(self, *, keep: bool = True) -> tuple[float, float]:
         inputs, targets = self.val
         self.model.train("train-mode" in self.bugs)
         with torch.set_grad_enabled("kept-graphs" in self.bugs):
             logits = self.model(inputs)
-            loss = self.criterion(logits, targets)
+            loss = F.cross_entropy(logits, targets)
         if "kept-graphs" in self.bugs and keep:
             self.kept.append(loss)
         return loss.item(), (logits.argmax(1) == targets).float().mean().item()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from course.claims.lab import saved_bytes
-from course.widgets.detector.runs import BUGS, NUM_VAL, UPDATES, _made, images, run
+from course.widgets.detector.runs import BUGS, NUM_VAL, UPDATES, _loop, images, run
 from course.widgets.detector.state import CODE, MYSTERIES, Settings, frame, looks_fine, says
 
 SEEDS = (0, 1, 2)
@@ -33,7 +33,7 @@ def test_kept_graphs_change_memory_alone_and_hold_what_autograd_saves():
     assert (kept.losses, kept.norms, kept.accuracies) == (
         healthy.losses, healthy.norms, healthy.accuracies,
     )  # fmt: skip
-    model, _ = _made(stale=False)
+    model = _loop(frozenset()).model
     inputs, targets = images(False).val
     model.eval()
     each = saved_bytes(
@@ -45,9 +45,9 @@ def test_kept_graphs_change_memory_alone_and_hold_what_autograd_saves():
 
 
 def test_a_stale_optimizer_does_not_hold_the_head_whose_gradient_grows():
-    model, optimizer = _made(stale=True)
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    assert not held & {id(p) for p in model[-1].parameters()}
+    loop = _loop(frozenset({"stale"}))
+    held = {id(p) for group in loop.optimizer.param_groups for p in group["params"]}
+    assert not held & {id(p) for p in loop.model[-1].parameters()}
     assert log("stale").norms[-1] > 10 * log().norms[-1]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import torch
@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from course.claims.lab import saved_bytes
 from course.data import load
-from course.engine import evaluation_mode, grad_norm
+from course.debug.switched import SwitchedLoop
+from course.engine import evaluation_mode
 from course.worked.seeded import seeded
 
 BUGS = {
@@ -33,8 +34,6 @@ UPDATES, EVERY = 64, 8
 NUM_TRAIN, NUM_VAL, NUM_UNSEEN = 160, 80, 400
 """Training images; validation images; images that no run ever sees before the end."""
 BATCH_SIZE, LR = 16, 0.1
-OTHER_DEVICE = "meta"
-"""It holds no numbers, and torch refuses to mix it with the CPU as it does a GPU."""
 
 
 @dataclass
@@ -87,23 +86,18 @@ def run(bugs: frozenset[str], seed: int) -> Log:
     """Train with these of `BUGS` switched on; an error that a bug raises ends up in the log."""
     log, parts = Log(), images("leaked" in bugs)
     with seeded(seed):
-        model, optimizer = _made("stale" in bugs)
+        loop = _loop(bugs)
+        model = loop.model
         graphs: list[Tensor] = []
         held = 0
         model.train()
         for update, (inputs, targets) in enumerate(_batches(parts.train), start=1):
-            if "elsewhere" in bugs:
-                inputs = inputs.to(OTHER_DEVICE)
-            if "uncleared" not in bugs:
-                optimizer.zero_grad()
             try:
-                loss = F.cross_entropy(model(inputs), targets)
+                loss, norm = loop.update(inputs, targets)
             except RuntimeError as error:
                 log.error = f"update {update}: {type(error).__name__}: {str(error).split('!')[0]}"
                 return log
-            loss.backward()
-            log.norms.append(float(grad_norm(model.parameters())))
-            optimizer.step()
+            log.norms.append(norm)
             log.losses.append(loss.item())
             graphs += [loss] if "kept" in bugs else []
             if update % EVERY == 0:
@@ -115,15 +109,15 @@ def run(bugs: frozenset[str], seed: int) -> Log:
     return log
 
 
-def _made(stale: bool) -> tuple[nn.Sequential, torch.optim.Optimizer]:
-    """A network with dropout and batch norm, and its optimizer, built before or after its head."""
+def _loop(bugs: frozenset[str]) -> SwitchedLoop:
+    """A network with dropout and batch norm, and its updates."""
     body = [nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.5)]
-    model = nn.Sequential(*body, nn.Linear(64, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    model[-1] = nn.Linear(64, 10)
-    if not stale:
-        optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    return model, optimizer
+    return SwitchedLoop(
+        nn.Sequential(*body, nn.Linear(64, 10)),
+        nn.Linear(64, 10),
+        partial(torch.optim.SGD, lr=LR),
+        **{switch: switch in bugs for switch in ("stale", "uncleared", "elsewhere")},
+    )
 
 
 def _batches(train: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
