@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from course.data.throughput import WAITING
+
 LAUNCH_BOUND_MS = 1.0
 """Below it a step is mostly launches: each of some hundred operators costs about 10 µs of Python
 and driver, which no accelerator makes faster."""
-WAITING = 0.1
-"""Share of the loop without a step above which the loader is what is short, as
-`course.data.throughput` has it."""
 
 
 @dataclass(frozen=True, kw_only=True)

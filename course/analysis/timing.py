@@ -15,11 +15,10 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
-import torch
+from course.data.stopwatch import Work, seconds, waiter
 
-Work = Callable[[], object]
+__all__ = ["Timing", "median_time", "time_in_turn", "waiter"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +50,6 @@ class Timing:
         return f"{_ms(self.median)} ms ({rest}; the first {_ms(self.first)} ms)"
 
 
-def waiter(device: torch.device | str) -> Work:
-    """What waits until the device has done its work; on the CPU there is nothing to wait for."""
-    device = torch.device(device)
-    if device.type in ("cpu", "meta"):
-        return lambda: None
-    return partial(torch.accelerator.synchronize, device)
-
-
 def time_in_turn(
     works: Mapping[str, Work],
     *,
@@ -87,11 +78,7 @@ def time_in_turn(
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(warmup + repeats):
         for name, work in works.items():
-            synchronize()
-            start = clock()
-            work()
-            synchronize()
-            times[name].append(clock() - start)
+            times[name].append(seconds(work, synchronize=synchronize, clock=clock))
     return {name: Timing(times=tuple(each[warmup:]), first=each[0]) for name, each in times.items()}
 
 

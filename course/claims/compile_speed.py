@@ -7,9 +7,10 @@ import statistics
 import torch
 from torch import nn
 
-from course.claims.lab import interleaved, mlp, seconds
+from course.claims.lab import interleaved, mlp
 from course.claims.registry import claim
 from course.claims.trial import Measured, needs_gpu, weigh
+from course.data.stopwatch import seconds, waiter
 
 
 @claim(
@@ -31,12 +32,12 @@ def compile_gain(seed: int, device: torch.device) -> Measured:
 
     with torch.no_grad():
         try:
-            first = seconds(lambda: compiled(inputs), device=device)
+            first = seconds(lambda: compiled(inputs), synchronize=waiter(device))
         except Exception as fault:  # no compiler available: any of several errors
             evidence = {"first calls that worked": 0, "raises": type(fault).__name__}
             return needs_gpu("first calls that worked", evidence, "torch.compile fails here.")
         steady = statistics.median(
-            seconds(lambda: compiled(inputs), device=device) for _ in range(20)
+            seconds(lambda: compiled(inputs), synchronize=waiter(device)) for _ in range(20)
         )
         ratio = interleaved(lambda: compiled(inputs), lambda: model(inputs), device=device)
     in_place = mlp(seed=seed)
@@ -88,8 +89,8 @@ def small_matmul(device: torch.device) -> Measured:
     def gain(n: int) -> float:
         on_cpu, on_gpu = product(n, "cpu"), product(n, device)
         for _ in range(3):
-            on_cpu(), seconds(on_gpu, device=device)
-        times = [(seconds(on_cpu), seconds(on_gpu, device=device)) for _ in range(9)]
+            on_cpu(), seconds(on_gpu, synchronize=waiter(device))
+        times = [(seconds(on_cpu), seconds(on_gpu, synchronize=waiter(device))) for _ in range(9)]
         return statistics.median(cpu / gpu for cpu, gpu in times)
 
     gains = {n: gain(n) for n in (32, 128, 512, 2048)}

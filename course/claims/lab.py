@@ -24,6 +24,8 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from course.analysis.timing import time_in_turn, waiter
+
 CPU = torch.device("cpu")
 
 
@@ -207,31 +209,17 @@ def interleaved(
 
     On the CPU it is this process's own processor time, which neighbours disturb less.
     """
-    for _ in range(warmup):
-        first(), second()
-    clock = time.process_time if device.type == "cpu" else time.perf_counter
-    ratios = []
-    for _ in range(rounds):
-        times = [seconds(call, device=device, clock=clock) for call in (first, second)]
-        ratios.append(times[0] / max(times[1], 1e-9))
+    timed = time_in_turn(
+        {"first": first, "second": second},
+        warmup=warmup,
+        repeats=rounds,
+        synchronize=waiter(device),
+        clock=time.process_time if device.type == "cpu" else time.perf_counter,
+    )
+    pairs = zip(timed["first"].times, timed["second"].times, strict=True)
+    ratios = [one / max(other, 1e-9) for one, other in pairs]
     low, median, high = statistics.quantiles(ratios, n=4)
     return Ratio(median, low, high)
-
-
-def seconds(
-    call: Callable[[], Any],
-    *,
-    device: torch.device = CPU,
-    clock: Callable[[], float] = time.perf_counter,
-) -> float:
-    """Time of one call by `clock` (the wall's by default), the GPU's work included."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    start = clock()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return clock() - start
 
 
 class LiveBytes(TorchDispatchMode):

@@ -15,9 +15,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from course.claims.lab import error_of, seconds, warnings_of
+from course.claims.lab import error_of, warnings_of
 from course.claims.registry import claim
 from course.claims.trial import Measured, weigh
+from course.data.stopwatch import seconds
 
 
 class Numbers(Dataset):

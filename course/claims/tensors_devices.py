@@ -234,7 +234,7 @@ def non_blocking_needs_pinning(device: torch.device) -> Measured:
         moved = torch.ones(3).to(device, non_blocking=True)
         evidence = {"CUDA devices here": 0, "result is right": bool((moved == 1).all())}
         return needs_gpu("CUDA devices here", evidence)
-    from course.claims.lab import seconds
+    from course.data.stopwatch import seconds, waiter
 
     pageable = torch.randn(2**24)  # 64 MiB
     pinned = pageable.pin_memory()
@@ -253,7 +253,8 @@ def non_blocking_needs_pinning(device: torch.device) -> Measured:
     for source in (pageable, pinned):
         returns_after(source)
     share = {
-        name: returns_after(source) / seconds(lambda s=source: s.to(device), device=device)
+        name: returns_after(source)
+        / seconds(lambda s=source: s.to(device), synchronize=waiter(device))
         for name, source in (("pageable", pageable), ("pinned", pinned))
     }
     evidence = {

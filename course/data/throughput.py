@@ -20,12 +20,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.data import TensorDataset, default_collate
 
 from course.data.loading import length_of
+from course.data.stopwatch import Work, seconds, waiter
 from course.state import kept, left_as_found, moved, num_examples
 
 WAITING = 0.1
@@ -204,12 +206,13 @@ def measure_step(
         limit_s: No step starts after so many seconds, but the first always does.
     """
     device = torch.device(device)
-    copies = [_timed(device, lambda: moved(batch, device)) for _ in range(3)]
+    timed = partial(seconds, synchronize=waiter(device))
+    copies = [timed(lambda: moved(batch, device)) for _ in range(3)]
     ready, times, started = moved(batch, device), [], time.perf_counter()
     for _ in range(3):  # allocators, lazy initialisation, algorithm search
         step(ready)
     while len(times) < num_steps and (not times or time.perf_counter() - started < limit_s):
-        times.append(_timed(device, lambda: step(ready)))
+        times.append(timed(lambda: step(ready)))
     return StepSpeed(
         seconds_per_step=statistics.median(times),
         copy_s=0.0 if device.type == "cpu" else statistics.median(copies),
@@ -258,7 +261,7 @@ def is_waiting(
         loops, started = [], time.perf_counter()
         while len(loops) < repeats and (not loops or time.perf_counter() - started < limit_s):
             with left_as_found(loader, device):
-                loops.append(_one_pass(loader, num_batches, step, device).steady_s)
+                loops.append(_one_pass(loader, num_batches, step, waiter(device)).steady_s)
     return verdict(loader, alone, ready, statistics.median(loops), device)
 
 
@@ -338,7 +341,7 @@ class _Pass:
 
 
 def _one_pass(
-    loader: Any, num_batches: int, step: Step | None = None, device: torch.device | None = None
+    loader: Any, num_batches: int, step: Step | None = None, synchronize: Work = lambda: None
 ) -> _Pass:
     """Read (and train on) up to so many batches; steady time begins when the queue has emptied."""
     ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
@@ -355,7 +358,7 @@ def _one_pass(
         if step is not None:
             step(batch)
         if num in (left_out, most):
-            _finish(device)
+            synchronize()
         ended = time.perf_counter()
         if num == left_out:
             steady_from = ended
@@ -365,20 +368,6 @@ def _one_pass(
         raise ValueError("the loader gives no batch: there is nothing to measure. See its length.")
     steady = (ended - steady_from) / (num - left_out) if num > left_out else ended - started
     return _Pass(first_s, steady, ended - started, examples / num, num)
-
-
-def _timed(device: torch.device, work: Callable[[], object]) -> float:
-    _finish(device)
-    started = time.perf_counter()
-    work()
-    _finish(device)
-    return time.perf_counter() - started
-
-
-def _finish(device: torch.device | None) -> None:
-    """Wait until the device has done what it was given."""
-    if device is not None and device.type not in ("cpu", "meta"):
-        torch.accelerator.synchronize(device)
 
 
 def _num_cores() -> int:
