@@ -6,11 +6,15 @@ Source: Lecture 3, "nn.Module · the container"; ledger S11, T07, F01, F02, F03.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+DEEP = 3
+"""How many plain lists, tuples and dicts inside each other are searched for tensors."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,24 @@ def attributes(module: nn.Module) -> dict[str, Any]:
 
 def tensors_of(value: Any) -> list[Tensor]:
     """The tensors in an attribute, also inside modules, lists, tuples and dictionaries."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, nn.Module):
-        return [*value.parameters(), *value.buffers()]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in tensors_of(item)]
-    return []
+    found: list[Tensor] = []
+    for _, held in held_in(value):
+        found += [held] if isinstance(held, Tensor) else [*held.parameters(), *held.buffers()]
+    return found
+
+
+def held_in(
+    value: Any, where: str = "", deep: int = DEEP
+) -> Iterator[tuple[str, Tensor | nn.Module]]:
+    """The tensors and modules in an attribute, each with the way to it, e.g. `blocks[1]`.
+
+    Args:
+        value: A tensor or a module; lists, tuples and dictionaries of such.
+        where: The attribute's name.
+        deep: How many lists, tuples and dictionaries inside each other are opened.
+    """
+    if isinstance(value, (Tensor, nn.Module)):
+        yield where, value
+    elif deep and isinstance(value, (list, tuple, dict)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from held_in(item, f"{where}[{key!r}]", deep - 1)

@@ -14,15 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from course.analysis.reach import held_in
 from course.tables import html_table
-
-DEEP = 3
-"""How many plain lists, tuples and dicts inside each other are searched for lost tensors."""
 
 
 @dataclass(frozen=True)
@@ -173,24 +170,17 @@ def _lost(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         for name, value in vars(module).items():
             if name.startswith("_") or name == "training":
                 continue
-            where = f"{path}.{name}".strip(".")
-            yield from (
-                (way, tensor) for way, tensor in _tensors_in(where, value, modules, DEEP)
-                if id(tensor) not in known
-            )  # fmt: skip
+            for where, held in held_in(value, f"{path}.{name}".strip(".")):
+                yield from (
+                    (way, tensor) for way, tensor in _named(where, held, modules)
+                    if id(tensor) not in known
+                )  # fmt: skip
 
 
-def _tensors_in(
-    where: str, value: Any, modules: set[int], deep: int
-) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield where, value
-    elif isinstance(value, nn.Module) and id(value) not in modules:
-        for name, tensor in (*value.named_parameters(), *value.named_buffers()):
+def _named(where: str, held: Tensor | nn.Module, modules: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """A tensor, or those of a module that is not registered."""
+    if isinstance(held, Tensor):
+        yield where, held
+    elif id(held) not in modules:
+        for name, tensor in (*held.named_parameters(), *held.named_buffers()):
             yield f"{where}.{name}", tensor
-    elif deep and isinstance(value, (list, tuple)):
-        for place, item in enumerate(value):
-            yield from _tensors_in(f"{where}[{place}]", item, modules, deep - 1)
-    elif deep and isinstance(value, dict):
-        for key, item in value.items():
-            yield from _tensors_in(f"{where}[{key!r}]", item, modules, deep - 1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from course.analysis.reach import held_in
 from course.debug.probes.frozen import gets_gradient, is_declared_frozen
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, same
@@ -76,8 +76,8 @@ def hidden_modules(session: Session) -> Iterator[Finding]:
         for name, value in vars(module).items():
             if name.startswith("_") and name in TORCHS_OWN:
                 continue
-            for part in _modules_in(value):
-                if id(part) in registered:
+            for _, part in held_in(value, deep=2):
+                if isinstance(part, Tensor) or id(part) in registered:
                     continue
                 found = [p for p in part.parameters() if id(p) not in own and p.requires_grad]
                 hidden += [(name, p) for p in found]
@@ -110,14 +110,6 @@ TORCHS_OWN = {
     "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_backward_hooks",
     "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks", "_state_dict_hooks",
 }  # fmt: skip
-
-
-def _modules_in(value: Any, depth: int = 2) -> Iterator[nn.Module]:
-    if isinstance(value, nn.Module):
-        yield value
-    elif depth and isinstance(value, (list, tuple, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _modules_in(item, depth - 1)
 
 
 def _receives(session: Session, leaves: list[Tensor]) -> bool:
