@@ -42,6 +42,10 @@ WRITE_CPU_S = 60.0
 """Processor time that writing one submission may take; an ordinary one takes 0.2 s."""
 LOOK_S = 0.5
 """How often to look for processes that are stuck."""
+UNWRITTEN = 64
+"""Results that may wait for the writer before no more submissions are handed out."""
+END = object()
+"""No more jobs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +189,12 @@ class ClassRun:
                 yield Outcome(student=submission.student, notes=known.last["notes"], unchanged=True)
             else:
                 to_do.append(submission)
-        yield from self._grade(iter(to_do), graders, force)
+        jobs = (self._start(submission, force) for submission in to_do)
+        for done in rounds(jobs, graders, self.writer):
+            for job, result in done:
+                self._keep(job, result)
+            for job, reply in self.writer.collect():
+                yield self._written(job, reply)
 
     def _is_done(self, submission: Submission, known: Known) -> bool:
         last = known.last
@@ -205,37 +214,23 @@ class ClassRun:
         before, now = last.get("ran_out_of"), asdict(self.limits)
         return bool(before) and any(now[name] > before[name] for name in before)
 
-    def _grade(
-        self, to_do: Iterator[Submission], graders: Workers, force: bool
-    ) -> Iterator[Outcome]:
-        more = True
-        while more or graders.pending or self.writer.pending:
-            while more and graders.has_room and self.writer.pending < 64:
-                submission = next(to_do, None)
-                more = submission is not None
-                if submission:
-                    self._start(submission, graders, force)
-            wait([*graders.handles(), *self.writer.handles()], timeout=LOOK_S)
-            for job, result in graders.collect():
-                self._keep(job, result)
-            for job, reply in self.writer.collect():
-                yield self._written(job, reply)
-
-    def _start(self, submission: Submission, graders: Workers, force: bool) -> None:
-        """Hand a submission to a grader, or its kept result straight to the writer."""
+    def _start(self, submission: Submission, force: bool) -> dict[str, Any] | None:
+        """A job for a grader; None where the result is known: then the writer has it."""
         known = self.known.setdefault(submission.student, Known())
         seed = known.seeds.get(submission.sha) or new_seed()
         job = job_for(submission, self.plain, self.limits, self.isolation, seed, self.device)
         kept = None if force else self._kept(job, known)
         if kept is not None:
             self._write(job, kept)
-        elif submission.fault:
-            self._keep(job, {"graded": False, "reason": submission.fault, "notes": []})
-        else:
+            return None
+        fault = submission.fault
+        if not fault:
             try:
-                graders.give({**job, "text": read_text(submission.path)})
-            except SubmissionFault as fault:
-                self._keep(job, {"graded": False, "reason": str(fault), "notes": []})
+                return {**job, "text": read_text(submission.path)}
+            except SubmissionFault as unreadable:
+                fault = str(unreadable)
+        self._keep(job, {"graded": False, "reason": fault, "notes": []})
+        return None
 
     def _kept(self, job: dict[str, Any], known: Known) -> dict[str, Any] | None:
         """A result that was noted as graded, and not yet as written, by a run that was killed."""
@@ -320,6 +315,28 @@ class ClassRun:
     def __exit__(self, *_exc: object) -> None:
         self.writer.close()
         self.journal.close()
+
+
+def rounds(
+    jobs: Iterator[dict[str, Any] | None], graders: Workers, writer: Workers | None = None
+) -> Iterator[list[tuple[dict[str, Any], dict[str, Any]]]]:
+    """Hand out jobs while there is room, and give what came back, round by round, to the last.
+
+    Args:
+        jobs: Each is made when there is room for it; None needs no grader.
+        graders: Who does the work.
+        writer: Who takes the results, where somebody does: it is waited for as well.
+    """
+    more = True
+    crews = [crew for crew in (graders, writer) if crew is not None]
+    while more or any(crew.pending for crew in crews):
+        while more and graders.has_room and (writer is None or writer.pending < UNWRITTEN):
+            job = next(jobs, END)
+            more = job is not END
+            if more and job is not None:
+                graders.give(job)
+        wait([handle for crew in crews for handle in crew.handles()], timeout=LOOK_S)
+        yield list(graders.collect())
 
 
 def isolation_for(folder: Path, *, trusted: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from multiprocessing.connection import wait
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ from autograde.classroom.assignment import Assignment
 from autograde.classroom.crew import Crew
 from autograde.classroom.grading import (
     GRADERS,
-    LOOK_S,
     Workers,
     isolation_for,
     job_for,
+    rounds,
     usable_cores,
 )
 from autograde.classroom.journal import Known, journal_path, read_known, read_lines
@@ -174,7 +174,7 @@ def preview(
             | _text(one)
             for one in submissions
         )
-        for job, result in _results(jobs_to_do, workers):
+        for job, result in chain.from_iterable(rounds(jobs_to_do, workers)):
             student = job["student"]
             yield compare(student, verdicts[student], result, by_hand.get(student, set()))
 
@@ -184,20 +184,6 @@ def _text(submission: Submission) -> dict[str, str]:
         return {"text": read_text(submission.path)}
     except SubmissionFault:  # it was read when it was graded, and its hash is the same
         return {"text": ""}
-
-
-def _results(
-    to_do: Iterator[dict[str, Any]], workers: Workers
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    more = True
-    while more or workers.pending:
-        while more and workers.has_room:
-            job = next(to_do, None)
-            more = job is not None
-            if job:
-                workers.give(job)
-        wait(workers.handles(), timeout=LOOK_S)
-        yield from workers.collect()
 
 
 def compare(
