@@ -29,8 +29,16 @@ def short_class(folder: Path, assignment: str = ASSIGNMENT) -> Path:
     return folder
 
 
-def hand_in(folder: Path, student: str, assignment: str, notebook: nbformat.NotebookNode) -> None:
-    """Put a notebook where a student's submission goes; there is none of hers yet."""
-    path = folder / "submitted" / student / assignment / f"{assignment}.ipynb"
-    path.parent.mkdir(parents=True)
-    nbformat.write(notebook, path)
+def submission(folder: Path, student: str, assignment: str = ASSIGNMENT) -> Path:
+    """Where a student's notebook goes."""
+    return folder / "submitted" / student / assignment / f"{assignment}.ipynb"
+
+
+def hand_in(
+    folder: Path, student: str, assignment: str, notebook: nbformat.NotebookNode | str
+) -> Path:
+    """Put a notebook, or a file's text, where a student's submission goes."""
+    path = submission(folder, student, assignment)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(notebook if isinstance(notebook, str) else nbformat.writes(notebook), "utf-8")
+    return path

@@ -21,6 +21,7 @@ import nbformat
 from autograde import class_dir
 from autograde.classroom.release import release
 from autograde.sources import read_source, source_paths
+from tests import short_class
 from tests.attacks.submissions import HONEST
 
 ASSIGNMENT = "a"
@@ -74,11 +75,7 @@ def answered(folder: Path) -> str:
 
 def hand_in(folder: Path, student: str | bytes, make: Make = lambda _path: None) -> None:
     """Put the right notebook into a student's folder, then do to it what is to be done."""
-    name = os.fsdecode(student)
-    path = folder / "submitted" / name / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
-    path.parent.mkdir(parents=True)
-    path.write_text(answered(folder), "utf-8")
-    make(path)
+    make(short_class.hand_in(folder, os.fsdecode(student), ASSIGNMENT, answered(folder)))
 
 
 def cell_of(notebook: dict[str, Any], grade_id: str) -> dict[str, Any]:

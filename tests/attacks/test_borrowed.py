@@ -15,6 +15,7 @@ from autograde.sandbox import stubs
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import OURS, StudentSession
 from tests.attacks.further import FURTHER, STILL_EARN
+from tests.short_class import hand_in
 
 CLIP = bank.load("03a.clip")
 CASE = CLIP.cases(CLIP.parts[0], seed=1)[0]
@@ -68,10 +69,7 @@ def test_what_an_earlier_cell_started_stands_still_only_while_a_function_is_aske
 
 
 def handed_in(folder, student, text="{}"):
-    path = folder / "submitted" / student / "a" / "a.ipynb"
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    return path
+    return hand_in(folder, student, "a", text)
 
 
 def test_a_hard_link_to_a_neighbours_work_is_refused(tmp_path):

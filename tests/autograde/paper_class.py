@@ -14,6 +14,7 @@ from typing import Any
 import nbformat
 
 from autograde.class_dir import CONFIG
+from tests.short_class import hand_in
 
 ASSIGNMENT = "99-paper"
 EXERCISES = {"clip-check": "03a.clip", "accumulate-check": "03a.accumulate"}
@@ -53,8 +54,7 @@ def make(folder: Path, papers: dict[str, Paper]) -> Path:
         _write(folder / "verdicts" / ASSIGNMENT / f"{student}.json", json.dumps(_verdict(paper)))
         (folder / "submitted" / student / ASSIGNMENT).mkdir(parents=True, exist_ok=True)
         if paper.cells:
-            path = folder / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
-            _write(path, nbformat.writes(notebook(paper.cells)))
+            hand_in(folder, student, ASSIGNMENT, notebook(paper.cells))
     lines = [line for student, paper in papers.items() for line in _journal(student, paper)]
     _write(folder / "journal" / f"{ASSIGNMENT}.jsonl", "".join(f"{line}\n" for line in lines))
     return folder

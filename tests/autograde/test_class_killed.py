@@ -26,7 +26,7 @@ from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 from autograde.demo import compare
 from autograde.sandbox.limits import Limits
-from tests.short_class import short_class
+from tests.short_class import short_class, submission
 
 LIMITS = Limits(cell_s=20.0, answer_s=2.0)
 STUDENTS = ["ada", "ben", "cleo"]
@@ -83,7 +83,7 @@ def test_a_killed_run_of_real_submissions_goes_on_and_repeats_exactly(
     for path in (tmp_path / "submitted").iterdir():
         if path.name not in STUDENTS:
             path.rename(tmp_path / path.name)
-    notebook_path = tmp_path / "submitted" / "ben" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    notebook_path = submission(tmp_path, "ben", ASSIGNMENT)
     notebook = nbformat.read(notebook_path, 4)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(DRAWS))
     nbformat.write(notebook, notebook_path)

@@ -28,6 +28,7 @@ from autograde.classroom.journal import JournalBusyError, read_known, read_lines
 from autograde.classroom.submissions import Submission
 from autograde.sandbox import parent
 from autograde.sandbox.limits import Limits
+from tests import short_class
 
 WORK = "tests.autograde.simulated"
 ROOMY = Limits()
@@ -36,9 +37,7 @@ PLAIN = Assignment(name="a", cells=[], released={}, given=[], calls={}, exercise
 
 def hand_in(folder: Path, wishes: dict[str, dict]) -> None:
     for student, wish in wishes.items():
-        path = folder / "submitted" / student / "a" / "a.ipynb"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(wish))
+        short_class.hand_in(folder, student, "a", json.dumps(wish))
     with sqlite3.connect(folder / "scores.db") as db:
         db.execute("create table if not exists scores (student primary key, points)")
 

@@ -19,7 +19,7 @@ from autograde.classroom.report import read_rows
 from autograde.demo import compare
 from autograde.sandbox.limits import Limits
 from autograde.sources import source_paths
-from tests.short_class import short_class
+from tests.short_class import hand_in, short_class, submission
 
 LIMITS = Limits(cell_s=20.0, answer_s=2.0)
 
@@ -33,10 +33,6 @@ def new_class(folder: Path) -> Path:
     short_class(folder)
     release(folder, ASSIGNMENT)
     return folder
-
-
-def submitted(folder: Path, student: str) -> Path:
-    return folder / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +71,7 @@ def test_a_notebooks_own_solutions_earn_every_point_where_they_are_locked_away(
     class_dir.init(folder, [name])
     notebook = nbformat.read(release(folder, name), as_version=4)
     example.answered(notebook, "ada", example.solutions(folder, name))
-    target = folder / "submitted" / "ada" / name / f"{name}.ipynb"
-    target.parent.mkdir(parents=True)
-    nbformat.write(notebook, target)
+    hand_in(folder, "ada", name, notebook)
     list(grading.grade(folder, name, trusted=isolation.trusted))
     (row,) = read_rows(folder, name)
     waiting = {*row.to_grade_by_hand}
@@ -146,9 +140,9 @@ def test_stock_nbgrader_works_in_a_class_directory_and_gives_the_same_points(
 
     nbgrader("generate_assignment", ASSIGNMENT)
     for student in ("ben", "cleo"):
-        target = submitted(folder, student)
+        target = submission(folder, student)
         target.parent.mkdir(parents=True)
-        shutil.copy(submitted(example_class, student), target)
+        shutil.copy(submission(example_class, student), target)
     nbgrader("autograde", ASSIGNMENT)
     nbgrader("generate_feedback", ASSIGNMENT)
 
@@ -246,15 +240,15 @@ def bad_class(tmp_path_factory, isolation):
     """All right answers, handed in in every wrong way, and a well-behaved Zoe after them all."""
     folder = new_class(tmp_path_factory.mktemp("bad") / "class")
     example.hand_in(folder)
-    right = submitted(folder, "ada").read_text("utf-8")
+    right = submission(folder, "ada").read_text("utf-8")
     shutil.rmtree(folder / "submitted")
     for student in [*BAD, "points", "zoe"]:
-        path = submitted(folder, student)
+        path = submission(folder, student)
         path.parent.mkdir(parents=True)
         path.write_text(right, "utf-8")
         if student in BAD:
             BAD[student][0](path)
-    inflated_points(submitted(folder, "points"))
+    inflated_points(submission(folder, "points"))
     trust = ["--trust-submissions"] if isolation.trusted else []
     return folder, autograde("grade", "--dir", folder, *trust)
 

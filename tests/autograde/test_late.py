@@ -15,6 +15,7 @@ from autograde.class_dir import CONFIG, nbgrader_config
 from autograde.classroom import gradebook
 from autograde.classroom.release import ask_nbgrader, release
 from autograde.classroom.submissions import find_submissions
+from tests.short_class import hand_in, submission
 
 NAME = "late"
 DUE = "2026-03-01 12:00:00 UTC"
@@ -64,9 +65,7 @@ def course(folder: Path, config: str) -> Path:
     with gradebook.open_gradebook(folder) as book:
         book.update_or_create_assignment(NAME, duedate=DUE)
     for student, timestamp in STUDENTS.items():
-        path = folder / "submitted" / student / NAME / f"{NAME}.ipynb"
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
+        path = hand_in(folder, student, NAME, text)
         if timestamp:
             (path.parent / "timestamp.txt").write_text(timestamp)
     return folder
@@ -83,7 +82,7 @@ def by_us(folder: Path, student: str) -> str:
     shown = new_output("execute_result", data={"text/plain": "1.5"}, execution_count=None)
     cells = [{"source": "(lambda: 1.5)()", "outputs": [shown]}]
     result = {"graded": True, "cells": cells, "checks": [], "notes": [], "ended": "", "seconds": 0}
-    path = str(folder / "submitted" / student / NAME / f"{NAME}.ipynb")
+    path = str(submission(folder, student, NAME))
     job = {
         "folder": str(folder),
         "student": student,
@@ -185,9 +184,7 @@ def test_a_timestamp_that_cannot_be_read_is_not_graded_with_the_reason(tmp_path)
 
 
 def test_a_new_timestamp_makes_a_new_submission(tmp_path):
-    path = tmp_path / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
-    path.parent.mkdir(parents=True)
-    path.write_text("{}")
+    path = hand_in(tmp_path, "ada", NAME, "{}")
     (before,) = find_submissions(tmp_path, NAME)
     (path.parent / "timestamp.txt").write_text(HOUR_LATE)
     (after,) = find_submissions(tmp_path, NAME)

@@ -11,6 +11,7 @@ from autograde.classroom.assignment import Assignment
 from autograde.classroom.release import last_words
 from autograde.classroom.submissions import find_submissions
 from tests.autograde.paper_class import ASSIGNMENT, Paper, make
+from tests.short_class import submission
 
 NOW = Assignment(
     name=ASSIGNMENT, cells=[], released={}, given=[], calls={}, exercises="", version="now"
@@ -130,7 +131,7 @@ def test_the_versions_are_listed_with_what_is_graded_by_each(folder):
 
 
 def test_work_that_was_changed_since_is_left_to_grade(folder):
-    path = folder / "submitted" / "ada" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    path = submission(folder, "ada", ASSIGNMENT)
     path.write_text(path.read_text() + "\n")
     workers = Inline({"ben": checks(4.0), "cem": checks(4.0)})
     assert [one.student for one in regrade.preview(folder, NOW, graders=workers)] == ["ben", "cem"]

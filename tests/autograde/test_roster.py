@@ -14,13 +14,14 @@ from autograde.classroom.gradebook import off_roster, open_gradebook
 from autograde.classroom.page import class_page
 from autograde.classroom.report import as_table, read_rows
 from tests.autograde.paper_class import ASSIGNMENT, Paper, make
+from tests.short_class import submission
 
 WRONG_NAME = "is not there (found my notebook.ipynb: rename it)."
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    path = tmp_path / "class" / "submitted" / "hana" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    path = submission(tmp_path / "class", "hana", ASSIGNMENT)
     papers = {
         "ada": Paper(names={"first_name": "Ada"}),
         "ben": Paper(names={"lms_user_id": "17"}),

@@ -22,6 +22,7 @@ from autograde.classroom.example import ASSIGNMENT
 from autograde.classroom.release import ask_nbgrader, release
 from autograde.classroom.settled import looked_at
 from autograde.classroom.verdicts import verdict_path
+from tests import short_class
 
 WRITTEN = "who-counts-more"
 CHECK = "clip-check"
@@ -39,15 +40,13 @@ def hand_in(folder: Path, student: str, **sources: str) -> None:
     notebook = nbformat.read(folder / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", 4)
     for cell in notebook.cells:
         cell.source = sources.get((grade_id(cell) or "").replace("-", "_"), cell.source)
-    path = folder / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, path)
+    short_class.hand_in(folder, student, ASSIGNMENT, notebook)
 
 
 def write(folder: Path, student: str, *, points: float = 1.0, graded: bool = True) -> dict:
     """Write a grading of what lies in submitted/: each check gets as many points."""
     about = read_assignment(folder, ASSIGNMENT).to_json()
-    path = folder / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    path = short_class.submission(folder, student, ASSIGNMENT)
     cells = nbformat.read(path, 4).cells
     restore(cells, about["cells"])
     data = {"text/plain": str(points)}

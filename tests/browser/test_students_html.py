@@ -24,7 +24,7 @@ from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
 from tests.attacks import vectors
 from tests.browser.server import FORMGRADER, GUARD, serving
-from tests.short_class import short_class
+from tests.short_class import short_class, submission
 
 ASSIGNMENT, STUDENT, ANSWER = example.ASSIGNMENT, "mallory", "who-counts-more"
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def hostile_class(tmp_path_factory) -> Path:
     short_class(folder)
     release(folder, ASSIGNMENT)
     example.hand_in(folder)
-    path = folder / "submitted" / STUDENT / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    path = submission(folder, STUDENT, ASSIGNMENT)
     (folder / "submitted" / "ben").rename(folder / "submitted" / STUDENT)
     notebook = nbformat.read(path, as_version=4)
     vectors.fill(notebook, ANSWER)
