@@ -33,6 +33,11 @@ from course.data import load
 from course.plots import modules as plots
 
 # %%
+from course.engine import choose_device
+
+device = choose_device()  # a GPU where there is one: data and models go there
+
+# %%
 student("")
 
 # %% [markdown]
@@ -54,6 +59,7 @@ worked.compute("N42")
 
 # %%
 data = load("digits")
+there = data.to(device)  # for training; all else here stays on the CPU
 torch.manual_seed(0)
 model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 values = data.train_inputs[:32]
@@ -539,7 +545,7 @@ def train(model, loss, updates=150):
     losses = []
     for _ in range(updates):
         optimizer.zero_grad()
-        value = loss(model(data.train_inputs), data.train_targets)
+        value = loss(model(there.train_inputs), there.train_targets)
         value.backward()
         optimizer.step()
         losses.append(value.item())
@@ -550,9 +556,9 @@ curves = {}
 for name, last in (("logits", nn.Identity()), ("softmax first", nn.Softmax(dim=1))):
     torch.manual_seed(0)
     layers = nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10), last
-    model = nn.Sequential(nn.Flatten(), *layers)
+    model = nn.Sequential(nn.Flatten(), *layers).to(device)
     curves[name] = train(model, F.cross_entropy)
-    hits = model(data.val_inputs).argmax(dim=1) == data.val_targets
+    hits = model(there.val_inputs).argmax(dim=1) == there.val_targets
     print(f"{name:14} loss {curves[name][-1]:.3f}, accuracy {hits.float().mean():.1%}")
 plots.plot_floors(curves, {"chance": float(np.log(10)), "floor": floor})
 
@@ -568,9 +574,9 @@ plots.plot_floors(curves, {"chance": float(np.log(10)), "floor": floor})
 # %%
 torch.manual_seed(0)
 layers = Linear(64, 64, True), nn.ReLU(), Linear(64, 10, True)
-model = nn.Sequential(nn.Flatten(), *layers)
+model = nn.Sequential(nn.Flatten(), *layers).to(device)
 losses = train(model, lambda z, y: cross_entropy(z, y, None, 0.1, -100))
-hits = model(data.val_inputs).argmax(dim=1) == data.val_targets
+hits = model(there.val_inputs).argmax(dim=1) == there.val_targets
 print(f"accuracy {hits.float().mean():.1%}, loss {losses[-1]:.3f} (the floor is 0.500)")
 
 # %% [markdown]

@@ -37,6 +37,11 @@ from course.widgets import StepAnatomy
 # Your name, as your instructor knows it, draws the numbers of some exercises for you alone.
 
 # %%
+from course.engine import choose_device
+
+device = choose_device()  # a GPU where there is one: data and models go there
+
+# %%
 student("")
 
 # %% [markdown]
@@ -174,10 +179,10 @@ def step_by_hand(weight, bias, inputs, targets, lr):
 # 0 for the others. Your function, three hundred times on the whole training set:
 
 # %%
-data = load("digits")
+data = load("digits").to(device)
 inputs, labels = data.train_inputs.flatten(1), data.train_targets
 targets = nn.functional.one_hot(labels, 10).float()
-weight, bias = torch.zeros(10, 64), torch.zeros(10)
+weight, bias = torch.zeros(10, 64, device=device), torch.zeros(10, device=device)
 losses = [step_by_hand(weight, bias, inputs, targets, 0.2) for _ in range(300)]
 said = (data.val_inputs.flatten(1) @ weight.T + bias).argmax(dim=1)
 print(f"validation accuracy {(said == data.val_targets).float().mean():.1%}")
@@ -236,7 +241,7 @@ def one_update(model, inputs, targets, criterion, optimizer, scheduler):
 
 # %%
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 rule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=150)
 rows = [slice(64 * (i % 22), 64 * (i % 22) + 64) for i in range(150)]
@@ -465,9 +470,10 @@ guess("01c.first-symptom", ...)
 # %%
 def observe(lr, epochs=3):
     torch.manual_seed(0)
-    layers, norms = [nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 10)], []
+    first, last, norms = nn.Linear(64, 32).to(device), nn.Linear(32, 10).to(device), []
+    layers = [first, nn.ReLU(), nn.Dropout(0.5), last]
     note = lambda p: norms.append(p.grad.norm().item())  # noqa: E731
-    layers[3].weight.register_post_accumulate_grad_hook(note)
+    last.weight.register_post_accumulate_grad_hook(note)
     batches = [(inputs[i:][:32], labels[i:][:32]) for i in range(0, 640, 32)]
     held_out = [(data.val_inputs.flatten(1), data.val_targets)]
     return debug_script(layers, batches, held_out, lr, epochs), norms

@@ -29,8 +29,11 @@ from autograde import ask, check, failing, guess, hint, reveal, scorecard, stude
 from course import worked
 from course.data import load
 from course.debug.signals import read_signals
+from course.engine import choose_device
 from course.from_scratch.deep import DeepNet, Layer
 from course.plots.signals import plot_depth, plot_histograms
+
+device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
 student("")
@@ -42,7 +45,7 @@ student("")
 # them, the biases 0. `read_signals` runs one batch forward and backward and looks at every layer.
 
 # %%
-data, criterion = load("digits"), nn.CrossEntropyLoss()
+data, criterion = load("digits").to(device), nn.CrossEntropyLoss()
 inputs, targets = data.train_inputs[:256], data.train_targets[:256]
 
 
@@ -56,7 +59,7 @@ def deep(depth=30, **about):
 
 # %%
 def signals(model):
-    return read_signals(model, inputs, targets, criterion, kinds=(Layer,))
+    return read_signals(model.to(device), inputs, targets, criterion, kinds=(Layer,))
 
 
 layers = signals(deep())
@@ -294,7 +297,7 @@ def network():
 def trained(lr):
     model = network()
     initialise(model, "relu")
-    optimizer = torch.optim.SGD(model.parameters(), lr)
+    optimizer = torch.optim.SGD(model.to(device).parameters(), lr)
     for _ in range(100):
         optimizer.zero_grad()
         criterion(model(inputs), targets).backward()

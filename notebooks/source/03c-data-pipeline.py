@@ -34,6 +34,11 @@ from course.data import count_draws, load, make_loader, time_stages
 from course.plots.loaders import plot_compositions, plot_draws, plot_padding, plot_stages
 
 # %%
+from course.engine import choose_device
+
+device = choose_device()  # a GPU where there is one: data and models go there
+
+# %%
 student("")
 
 # %% [markdown]
@@ -680,12 +685,14 @@ class Turned(Dataset):
 torch.manual_seed(3)
 model = nn.Sequential(nn.Flatten(), nn.LazyLinear(64), nn.ReLU(), nn.Linear(64, 10))
 model(pictures.train_inputs[:2])
+model.to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def train_step(batch):
+    inputs, targets = (part.to(device) for part in batch)
     optimizer.zero_grad()
-    nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+    nn.functional.cross_entropy(model(inputs), targets).backward()
     optimizer.step()
 
 # %% [markdown]

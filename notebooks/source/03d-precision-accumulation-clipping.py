@@ -29,15 +29,17 @@ from autograde import ask, check, failing, guess, hint, reveal, scorecard, stude
 from course import worked
 from course.claims.lab import saved_bytes
 from course.data import InMemoryLoader, load
-from course.engine import Trainer, seed_everything
+from course.engine import Trainer, choose_device, seed_everything
 from course.from_scratch.deep import DeepNet
 from course.plots import precision as plots
+
+device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
 student("")
 
 # %%
-data, criterion = load("digits"), nn.CrossEntropyLoss()
+data, criterion = load("digits").to(device), nn.CrossEntropyLoss()
 inputs, targets = data.train_inputs[:64], data.train_targets[:64]
 print(data)
 
@@ -88,12 +90,13 @@ guess("03d.grad-dtype", ...)
 
 # %%
 def make_model():
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    return model.to(device)
 
 
 seed_everything(3)
 model = make_model()
-with torch.autocast("cpu", torch.bfloat16):
+with torch.autocast(device.type, torch.bfloat16):
     logits = model(inputs)
     loss = criterion(logits, targets)
 loss.backward()
@@ -131,7 +134,8 @@ def accuracy(how, seed):
     model = make_model().to(dtype)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     precision = "bf16" if how == "BF16 autocast" else "fp32"
-    trainer = Trainer(model, criterion, optimizer, precision=precision, seed=seed)
+    trainer = Trainer(model, criterion, optimizer, precision=precision, seed=seed,
+                      device=device)
     return 100 * trainer.fit(*loaders(dtype, seed), epochs=8)[-1]["val_accuracy"]
 
 
@@ -179,8 +183,8 @@ guess("03d.lost", ...)
 # %%
 def gradients(scale=1.0, dtype=torch.float16):
     seed_everything(3)
-    model = DeepNet(64, 10, depth=8, activation="sigmoid")
-    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+    model = DeepNet(64, 10, depth=8, activation="sigmoid").to(device)
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         loss = criterion(model(inputs), targets)
     (scale * loss).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
@@ -291,14 +295,14 @@ class LossScaler:
 
 # %%
 seed_everything(3)
-model = DeepNet(64, 10, depth=4, activation="tanh")
+model = DeepNet(64, 10, depth=4, activation="tanh").to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 scaler, scales, skipped = LossScaler(2.0**24, 2.0, 0.5, 25), [], []
 train_loader, _ = loaders(torch.float32, seed=3)
 
 
 def update(batch):
-    with torch.autocast("cpu", torch.float16):
+    with torch.autocast(device.type, torch.float16):
         loss = criterion(model(batch[0]), batch[1])
     scaler.scaled(loss).backward()
 
@@ -388,9 +392,10 @@ worked.compute("N13")
 
 # %%
 def kept(batch, dtype):
-    model, batch = DeepNet(64, 10, width=256, depth=8), torch.randn(batch, 64)
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "BF16 autocast"):
-        return saved_bytes(lambda: model(batch), without=model.parameters()) / 1e6
+    model = DeepNet(64, 10, width=256, depth=8).to(device)
+    rows, half = torch.randn(batch, 64, device=device), dtype == "BF16 autocast"
+    with torch.autocast(device.type, torch.bfloat16, enabled=half):
+        return saved_bytes(lambda: model(rows), without=model.parameters()) / 1e6
 
 
 for batch in (128, 256, 512):
@@ -504,7 +509,7 @@ from course.analysis.window_gap import window_gap
 def net(*middle):
     seed_everything(3)
     layers = nn.Flatten(), nn.Linear(64, 32), *middle, nn.ReLU(), nn.Linear(32, 10)
-    return nn.Sequential(*layers).double()
+    return nn.Sequential(*layers).double().to(device)
 
 
 def window(*sizes):
@@ -608,7 +613,7 @@ def loud(seed=3):
     with torch.no_grad():
         for p in model.parameters():
             p *= 6 if p.shape == (64, 64) else 1
-    return model
+    return model.to(device)
 
 # %%
 from course.engine import clip_by_global_norm, clip_by_value, clip_per_layer
@@ -641,7 +646,8 @@ plots.plot_layer_norms(norms, [str(number) for number in range(1, 13)])
 def val_loss(max_norm, seed):
     model = loud(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    trainer = Trainer(model, criterion, optimizer, max_norm=max_norm, seed=seed)
+    trainer = Trainer(model, criterion, optimizer, max_norm=max_norm, seed=seed,
+                      device=device)
     return trainer.fit(*loaders(torch.float32, seed), epochs=4)[-1]["val_loss"]
 
 # %%
@@ -669,7 +675,7 @@ seed_everything(3)
 model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 options = dict(precision="bf16", accum_steps=4, max_norm=1.0)
-trainer = Trainer(model, criterion, optimizer, seed=3, **options)
+trainer = Trainer(model, criterion, optimizer, seed=3, device=device, **options)
 small, val_loader = data.loaders(batch_size=16, seed=3)
 history = trainer.fit(small, val_loader, epochs=6)
 print(f"{history[-1]['val_accuracy']:.1%} on validation, from micro-batches of 16")

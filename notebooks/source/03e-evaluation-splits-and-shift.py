@@ -29,7 +29,9 @@ from torch.nn import functional as F
 from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
 from course import worked
 from course.data import check_split, load
-from course.engine import seed_everything
+from course.engine import choose_device, seed_everything
+
+device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
 student("")
@@ -38,15 +40,15 @@ student("")
 # The network of this chapter: digits, few of them for training, so that it makes mistakes worth looking at.
 
 # %%
-data = load("digits", val_share=0.6)
+data = load("digits", val_share=0.6).to(device)
 few = data.train_inputs[:200], data.train_targets[:200]
 print(data)
 
 
 def make_model():
     seed_everything(3)
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.BatchNorm1d(128), nn.ReLU(),
-                         nn.Dropout(0.3), nn.Linear(128, 10))
+    layers = nn.Linear(64, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Dropout(0.3)
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(128, 10)).to(device)
 
 
 # %%
@@ -398,13 +400,13 @@ from sklearn.datasets import load_digits
 from course.data import group_split
 
 table = load_digits()
-pictures = torch.tensor(table.images, dtype=torch.float32)[:, None] / 16
-labels = torch.tensor(table.target)
+pictures = torch.tensor(table.images, dtype=torch.float32)[:, None].to(device) / 16
+labels = torch.tensor(table.target).to(device)
 stretch = np.arange(len(labels)) * 13 // len(labels)
 old, new = group_split(stretch, 0.6, seed=1)
 reader = train(make_model(), pictures[old], labels[old])
 with torch.no_grad():
-    right = (reader(pictures[new]).argmax(1) == labels[new]).numpy()
+    right = (reader(pictures[new]).argmax(1) == labels[new]).cpu().numpy()
 
 # %%
 from course.analysis.scores import by_group
@@ -556,7 +558,7 @@ from course.analysis.shift import KINDS, shifted_digits, tell_shift
 told = {}
 for kind in KINDS:
     parts = shifted_digits(kind)
-    reader = train(make_model(), *parts.train)
+    reader = train(make_model(), *(part.to(device) for part in parts.train)).cpu()
     with torch.no_grad():
         right = [reader(x).argmax(1) == y for x, y in (parts.val, parts.production)]
     told[kind] = tell_shift(parts.val, parts.production, right=right)

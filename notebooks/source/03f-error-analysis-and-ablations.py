@@ -36,8 +36,10 @@ from course.analysis import ablate, collect_errors, confusion, predict, read_cur
 from course.analysis.ablation import paired_interval
 from course.analysis.study import CHANGES, points, train
 from course.data import load
-from course.engine import Trainer
+from course.engine import Trainer, choose_device
 from course.plots.seeds import plot_pairs, plot_scores, plot_widths
+
+device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
 student("")
@@ -409,7 +411,7 @@ def build(seed, lr, hidden, smoothing):
     model = nn.Sequential(nn.Flatten(), *layers)
     criterion = nn.CrossEntropyLoss(label_smoothing=smoothing)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
-    return Trainer(model, criterion, optimizer, device="cpu"), train_loader, val_loader
+    return Trainer(model, criterion, optimizer, device=device), train_loader, val_loader
 
 
 # %%

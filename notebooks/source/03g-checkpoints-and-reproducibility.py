@@ -41,9 +41,11 @@ from course import worked
 from course.analysis.instants import instants, killed_while_saving
 from course.analysis.resuming import PARTS, Training, distances_without, repeated
 from course.debug import museum
-from course.engine import Trainer, compare, read_run, seed_everything
+from course.engine import Trainer, choose_device, compare, read_run, seed_everything
 from course.plots.checkpoints import (plot_distances, plot_instants, plot_repeats,
                                       plot_sizes)
+
+device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
 student("")
@@ -623,7 +625,7 @@ def train(folder, lr, seed=3, epochs=2):
     run = Training(seed=seed)
     optimizer = torch.optim.Adam(run.model.parameters(), lr=lr)
     trainer = Trainer(run.model, nn.CrossEntropyLoss(), optimizer, seed=seed,
-                      run_dir=folder)
+                      run_dir=folder, device=device)
     train_loader, val_loader = run.data.loaders(batch_size=128, seed=seed)
     return trainer, trainer.fit(train_loader, val_loader, epochs=epochs, resume="auto")
 

@@ -36,6 +36,11 @@ from course.from_scratch.optimizers import sgd_step
 from course.plots.optimizers import plot_losses, plot_paths, plot_race, plot_rates
 
 # %%
+from course.engine import choose_device
+
+device = choose_device()  # a GPU where there is one: data and models go there
+
+# %%
 student("")
 
 # %% [markdown]
@@ -451,8 +456,8 @@ TwoSchedules()
 # update used (of the first group). The loader has a length. Find three bugs, change as little as you can.
 
 # %%
-model, criterion = nn.Linear(2, 3), nn.CrossEntropyLoss()
-data = load("spirals")
+model, criterion = nn.Linear(2, 3).to(device), nn.CrossEntropyLoss()
+data = load("spirals").to(device)
 loader = list(zip(data.train_inputs.split(60), data.train_targets.split(60), strict=True))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 plot_rates({"your loop, 4 epochs": fit(model, loader, criterion, optimizer, 4)})
@@ -471,11 +476,12 @@ def sgd(lr, **options):
 
 
 def for_digits():
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    hidden = nn.Linear(64, 64), nn.ReLU()
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(64, 10)).to(device)
 
 
 # %%
-digits, curves = load("digits"), {}
+digits, curves = load("digits").to(device), {}
 for size, lr in ((32, 0.1), (256, 0.1), (256, 0.8)):
     per_epoch = -(-len(digits.train_targets) // size)
     losses = losses_of(digits, for_digits, sgd(lr), seed=0, batch_size=size)
@@ -510,7 +516,7 @@ def adam(lr):
 
 def make_model():
     wide = nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()
-    return nn.Sequential(*wide, nn.Linear(64, 3))
+    return nn.Sequential(*wide, nn.Linear(64, 3)).to(device)
 
 
 def race(make_optimizer, goal=0.5, most=300, **how):

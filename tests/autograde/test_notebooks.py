@@ -22,6 +22,10 @@ from autograde.sources import (
 from tests.worked_through import worked_through
 
 NAMES = list(source_paths())
+ON_THE_CPU = {"01a-tensors-and-autograd", "03h-silent-bugs", "05-capstone"}
+"""1a names devices one by one; the scripts to fix in 3h and the project of 5 are the CPU's."""
+SET_UP = 3
+"""Code cells before the first section, at the most."""
 
 
 @pytest.fixture(params=NAMES)
@@ -88,6 +92,14 @@ def test_cells_are_short_and_no_code_starts_with_the_cell_marker(name):
             assert len(lines) <= 10, cell.source
             assert max(map(len, lines)) <= 90, cell.source
         assert not any(line.startswith("# %%") for line in cell.source.splitlines())
+
+
+@pytest.mark.parametrize("name", sorted(set(source_paths()) - ON_THE_CPU))
+def test_a_notebook_chooses_its_device_once_and_at_the_top(name):
+    code = [c.source for c in read_source(source_paths()[name]).cells if c.cell_type == "code"]
+    chosen = [place for place, text in enumerate(code) if re.search(r"^device = ", text, re.M)]
+    assert len(chosen) == 1 and chosen[0] <= SET_UP, "after the imports: device = choose_device()"
+    assert not any(re.search(r"""device=["']|autocast\(["']""", text) for text in code)
 
 
 def test_guesses_are_answered_symbols_said_and_prose_is_short(name):
