@@ -103,7 +103,7 @@ def dtype_after_optimizer() -> Measured:
     "F17",
     title="The model must move before the optimizer is built",
     expected="holds if",
-    says="Moving the model after building the optimizer breaks training, so the order matters.",
+    says="Build the optimizer after moving the model, since it captures references to parameters.",
     condition="if Adam has already stepped and the dtype changes, or a layer is replaced; moving a "
     "fresh model keeps the same Parameter objects",
     gpu=True,

@@ -50,10 +50,10 @@ def weight_memory(
         as_printed="400 MB",
     )
     yield Step("the same in MiB", weights / MIB, formula="bytes / 2²⁰")
-    with_graph = [times * weights / MB for times in graph]
+    activations = [times * weights / MB for times in graph]
     yield Step(
-        f"with a graph of {'-'.join(map(str, graph))} times, MB",
-        with_graph,
+        f"activations, {'-'.join(map(str, graph))} times the weights, MB",
+        activations,
         [800.0, 1200.0],
         as_printed="800 MB; 1.2 GB",
         formula=f"{' or '.join(map(str, graph))} · {weights / MB:g}",
