@@ -17,6 +17,8 @@ def as_frame(value: Any, digits: int = DIGITS) -> Any:
     JSON has no word for inf and nan; the page turns "Infinity", "-Infinity" and "NaN" back into
     numbers (`num` in base.js).
     """
+    if type(value) is float:  # nearly all that a frame holds: asked first
+        return _short(value, digits)
     if hasattr(value, "tolist"):  # a torch tensor or a NumPy array, neither imported here
         value = value.detach().tolist() if hasattr(value, "detach") else value.tolist()
     if isinstance(value, Mapping):

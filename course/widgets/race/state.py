@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, optim
 
+from course.widgets.base.frames import as_bytes
 from course.widgets.base.settings import Checked, choice, slider, steps
 from course.widgets.race.surfaces import SURFACES
 
@@ -121,17 +122,18 @@ def _standing(path: dict[str, Any], update: int) -> dict[str, Any]:
 
 @lru_cache
 def picture_of(surface: str) -> dict[str, Any]:
-    """The surface's heights on a grid, row by row from the top, as log10 of the loss."""
+    """The surface's heights on a grid, row by row from the top: log10 of the loss as 0 to 255."""
     about = SURFACES[surface]
     left, right, bottom, top = about.box
     columns, rows = GRID
     x = _middles(left, right, columns)[None, :]
     y = _middles(bottom, top, rows).flip(0)[:, None]
     heights = about.loss(x, y).expand(rows, columns).clamp(min=1e-4).log10()
+    low, high = heights.min(), heights.max()
     return {
         "box": list(about.box),
         "minima": [list(one) for one in about.minima],
-        "heights": [round(height, 2) for height in heights.flatten().tolist()],
+        "heights": as_bytes((255 * (heights - low) / (high - low)).to(torch.uint8)),
     }
 
 

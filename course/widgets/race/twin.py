@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +23,10 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
 
     figure, (plane, curves) = axes(9.6, 3.8, columns=2)
     left, right, bottom, top = frame["surface"]["box"]
-    heights = np.array(frame["surface"]["heights"], dtype=float).reshape(GRID[::-1])[::-1]
+    heights = np.frombuffer(base64.b64decode(frame["surface"]["heights"]), np.uint8)
     plane.contour(
-        np.linspace(left, right, GRID[0]), np.linspace(bottom, top, GRID[1]), heights, 12,
+        np.linspace(left, right, GRID[0]), np.linspace(bottom, top, GRID[1]),
+        heights.reshape(GRID[::-1])[::-1], 12,
         colors=GREY, linewidths=0.6, linestyles="solid",
     )  # fmt: skip
     paths = frame["first"], frame["second"]

@@ -1,14 +1,11 @@
 import { fmt } from "../base/plot.js";
-import { mount, num } from "../base/base.js";
+import { bytesOf, mount, num } from "../base/base.js";
 
 const LOOKS = [["blue", [], "o"], ["red", [7, 4], "s"]];
 const COLUMNS = 60, BANDS = 12;
 
-// Heights as bands, every other one darker: a surface seen from above, like a map.
-export function bands(heights) {
-  const low = Math.min(...heights), high = Math.max(...heights);
-  return heights.map((height) => Math.min(BANDS - 1, Math.floor(((height - low) / (high - low)) * BANDS)));
-}
+// Heights from 0 to 255 as bands, every other one darker: a surface seen from above, like a map.
+export const bands = (heights) => Array.from(heights, (height) => Math.floor((height * BANDS) / 256));
 
 // What became of a racer, in a word or two.
 export function fate(path, updates) {
@@ -18,7 +15,7 @@ export function fate(path, updates) {
 
 export default mount((ui) => {
   const standing = ui.table("Where both stand", { wide: true });
-  const plane = ui.plot("The surface from above, lower towards the star", { height: 340 });
+  const plane = ui.plot("The surface from above, and where it is lowest", { height: 340 });
   const losses = ui.plot("Loss of each update", { height: 340 });
   return (frame, { update }) => {
     const { surface, at } = frame, paths = [frame.first, frame.second], [left, right, bottom, top] = surface.box;
@@ -29,7 +26,7 @@ export default mount((ui) => {
         at[i].lost ? "diverged" : `${fmt(num(at[i].x), 3)}, ${fmt(num(at[i].y), 3)}`,
         at[i].lost ? "–" : fmt(num(at[i].step), 2), at[i].lost ? "–" : fmt(num(at[i].loss), 2), fate(path, updates)]),
     });
-    const shades = bands(surface.heights);
+    const shades = bands(bytesOf(surface.heights));
     plane.draw((g) => {
       g.axes({ x: [left, right], y: [bottom, top], xLabel: "weight 1", yLabel: "weight 2", noGrid: true });
       g.image(COLUMNS, shades.length / COLUMNS, (i) => [128, 128, 128, shades[i] * 11 + (shades[i] % 2) * 10]);
