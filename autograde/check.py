@@ -72,16 +72,7 @@ def check(
         verdict = exercise.judge_given(function)
         keep_verdict(verdict)
         return Result(verdict, exercise)
-    if not callable(function):
-        raise TypeError(
-            f"check('{id}', ...) was given a {type(function).__name__}; it needs your function "
-            f"{exercise.name}, without calling it: check('{id}', {exercise.name})."
-        )
-    if isinstance(function, type) and exercise.kind != "class":
-        raise TypeError(
-            f"check('{id}', ...) was given the class {function.__name__}; it needs a function: "
-            f"def {exercise.signature}."
-        )
+    _refuse_what_is_not_asked(exercise, function)
     where = of_notebook() if device == "auto" else choose_device(device)
 
     def ask(case: Any) -> Any:
@@ -94,3 +85,17 @@ def check(
         keep_verdict(verdict)
         remember(exercise, function, verdict)
     return Result(verdict, exercise)
+
+
+def _refuse_what_is_not_asked(exercise: Exercise, function: Any) -> None:
+    """A result or a class handed over instead of a function."""
+    given = f"check('{exercise.id}', ...) was given"
+    if not callable(function):
+        raise TypeError(
+            f"{given} a {type(function).__name__}; it needs your function {exercise.name}, "
+            f"without calling it: check('{exercise.id}', {exercise.name})."
+        )
+    if isinstance(function, type) and exercise.kind != "class":
+        raise TypeError(
+            f"{given} the class {function.__name__}; it needs a function: def {exercise.signature}."
+        )

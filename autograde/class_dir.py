@@ -96,6 +96,25 @@ def init(
         raise ClassDirError(
             f"'{unknown[0]}' is not an assignment of the course. Known: {', '.join(known)}."
         )
+    _configure(folder, say)
+    written = []
+    for name in assignments or known:
+        path = folder / "source" / name / f"{name}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = f"{nbformat.writes(read_source(known[name]))}\n"
+        if path.exists() and path.read_text("utf-8") != text:
+            say(f"{path} was another version, kept as {_keep(folder, path)}")
+        path.write_text(text, "utf-8")
+        written.append(path)
+    return written
+
+
+def _configure(folder: Path, say: Callable[[str], None]) -> None:
+    """Make the folder a class directory: its configuration is written, or what it lacks is added.
+
+    Raises:
+        ClassDirError: The folder is a file, or holds other things.
+    """
     config = folder / "nbgrader_config.py"
     if folder.exists() and not folder.is_dir():
         raise ClassDirError(f"{folder} is a file; name a new folder for the class.")
@@ -109,16 +128,6 @@ def init(
     elif not is_protected(folder):
         config.write_text(f"{config.read_text('utf-8').rstrip()}\n{PROTECTION}", "utf-8")
         say(f"{config}: added the lines that keep students' HTML from running in formgrader")
-    written = []
-    for name in assignments or known:
-        path = folder / "source" / name / f"{name}.ipynb"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = f"{nbformat.writes(read_source(known[name]))}\n"
-        if path.exists() and path.read_text("utf-8") != text:
-            say(f"{path} was another version, kept as {_keep(folder, path)}")
-        path.write_text(text, "utf-8")
-        written.append(path)
-    return written
 
 
 def _keep(folder: Path, path: Path) -> Path:

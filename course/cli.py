@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from course.catalogue import UnknownIdError
+from course.catalogue import Entry, UnknownIdError
+
+if TYPE_CHECKING:
+    from course.worked.step import Worked
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0])
 
@@ -45,11 +49,7 @@ def worked(
 
     one_way_to_show(id, "worked", list_=list_, json=as_json and not list_, markdown=markdown)
     if list_:
-        entries = registry.catalogue().values()
-        if as_json:
-            print(json.dumps([{"id": e.id, "title": e.title, "source": e.source} for e in entries]))
-        else:
-            print("\n".join(f"{entry.id:<4} {entry.title}" for entry in entries))
+        print_titles(registry.catalogue().values(), as_json=as_json)
         return
     use_device(device)
     if html is not None:
@@ -61,17 +61,7 @@ def worked(
 
         check_seed(seed)
     found = [registry.compute(id, seed=seed)] if id else list(registry.compute_all(seed))
-    if as_json:
-        document = [numeric.to_json() for numeric in found]
-        print(json.dumps(document[0] if id else document, indent=2, ensure_ascii=False))
-    elif id:
-        print(found[0])
-    elif markdown:
-        from course.worked.show import as_markdown
-
-        print(as_markdown(found))
-    else:
-        print_overview(found)
+    print_numbers(found, alone=bool(id), as_json=as_json, markdown=markdown)
     if html is not None:
         from course.worked.show import as_page
 
@@ -248,6 +238,29 @@ def one_way_to_show(id: str | None, command: str, *, markdown: bool, **ways: boo
             f"{asked[0]} shows all of them, and {id} is one. For all: course {command} "
             f"{asked[0]}, for the one: course {command} {id}."
         )
+
+
+def print_titles(entries: Iterable[Entry], *, as_json: bool) -> None:
+    """Ids and titles of a catalogue."""
+    if as_json:
+        print(json.dumps([{"id": e.id, "title": e.title, "source": e.source} for e in entries]))
+    else:
+        print("\n".join(f"{entry.id:<4} {entry.title}" for entry in entries))
+
+
+def print_numbers(found: Sequence[Worked], *, alone: bool, as_json: bool, markdown: bool) -> None:
+    """Worked numbers as they were asked for; `alone` if one was."""
+    if as_json:
+        document = [numeric.to_json() for numeric in found]
+        print(json.dumps(document[0] if alone else document, indent=2, ensure_ascii=False))
+    elif alone:
+        print(found[0])
+    elif markdown:
+        from course.worked.show import as_markdown
+
+        print(as_markdown(found))
+    else:
+        print_overview(found)
 
 
 def print_overview(found: list) -> None:

@@ -32,11 +32,6 @@ def membership(session: Session) -> Iterator[Finding]:
     left_out = [(n, p) for n, p in used if id(p) not in held]
     if not left_out:
         return
-    shapes = {tuple(p.shape) for p in stale}
-    moved = bool(stale) and any(
-        tuple(p.shape) in shapes and (p.dtype, p.device) != (stale[0].dtype, stale[0].device)
-        for _, p in left_out
-    )
     evidence = {
         "parameters_left_out": len(left_out),
         "first": left_out[0][0],
@@ -45,8 +40,8 @@ def membership(session: Session) -> Iterator[Finding]:
     fix = (
         "optimizer = torch.optim.Adam(model.parameters(), lr=lr)  # after the last change of model"
     )
-    names = [n for n, _ in left_out]
     if stale:
+        moved = _are_moved(stale, [p for _, p in left_out])
         yield Finding(
             "model-moved-after-optimizer" if moved else "optimizer-stale-params", "error",
             f"{len(left_out)} parameters get gradients but no optimizer holds them, and the "
@@ -55,15 +50,24 @@ def membership(session: Session) -> Iterator[Finding]:
             evidence, fix,
         )  # fmt: skip
         return
-    order = [n for n, _ in used]
-    tail = any(n in names for n in order[-2:]) if order else False
-    prefix = order[: len(names)] == names
+    meant = _is_a_body([n for n, _ in used], [n for n, _ in left_out])
     yield Finding(
-        "optimizer-stale-params", "warning" if tail or not prefix else "note",
-        f"{len(left_out)} parameters get gradients but no optimizer holds them ({names[0]}, ...): "
-        "they never change.",
+        "optimizer-stale-params", "note" if meant else "warning",
+        f"{len(left_out)} parameters get gradients but no optimizer holds them "
+        f"({left_out[0][0]}, ...): they never change.",
         evidence, fix,
     )  # fmt: skip
+
+
+def _are_moved(stale: list[Tensor], left_out: list[Tensor]) -> bool:
+    """Is one the same shape as a tensor that the optimizer holds, on another device or dtype?"""
+    shapes, held = {tuple(p.shape) for p in stale}, (stale[0].dtype, stale[0].device)
+    return any(tuple(p.shape) in shapes and (p.dtype, p.device) != held for p in left_out)
+
+
+def _is_a_body(order: list[str], names: list[str]) -> bool:
+    """Are these the first parameters alone, as when a pretrained body is left as it is?"""
+    return order[: len(names)] == names and not set(order[-2:]) & set(names)
 
 
 def hidden_modules(session: Session) -> Iterator[Finding]:

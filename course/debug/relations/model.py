@@ -181,33 +181,12 @@ def padding(session: Session) -> Iterator[Finding]:
     if any(isinstance(m, nn.modules.batchnorm._NormBase) for m in program.model.modules()):
         raise NotChecked("batch norm reads the padding of a batch too")
     batch = program.batches[0]
-    pads = _padding_of(batch)
-    if pads is None:
-        raise NotChecked("no padding is seen behind the rows")
-    count = pads.sum(1)
-    rows = count.argsort(descending=True)[: max(2, len(pads) // 2)]
-    cut = int(count[rows].min())
-    if cut < 1:
-        raise NotChecked("fewer than two rows of a batch are padded")
-    size, length = pads.shape
-
-    def fewer(t: Tensor, *, shorter: bool) -> Tensor:
-        if not t.dim() or len(t) != size:
-            return t
-        t = t[rows]
-        long = shorter and t.dim() > 1 and t.shape[1] == length
-        return t[:, : length - cut] if long else t
+    long, short, cut = _with_and_without(_padding_of(batch))
 
     def sharpen() -> None:
         for p in program.model.parameters():
             if p.dim() > 1:
                 p.mul_(SHARPER)
-
-    def long(t: Tensor) -> Tensor:
-        return fewer(t, shorter=False)
-
-    def short(t: Tensor) -> Tensor:
-        return fewer(t, shorter=True)
 
     moved = _pooled_change(program, long, short)
     try:
@@ -229,6 +208,34 @@ def padding(session: Session) -> Iterator[Finding]:
             "F.cross_entropy(logits, targets.masked_fill(~mask, -100))  # in the loss\n"
             "h = (h * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)  # in a mean",
         )  # fmt: skip
+
+
+def _with_and_without(pads: Tensor | None) -> tuple[Change, Change, int]:
+    """Two ways to take the most padded rows of a batch, whole and cut, and how much is cut off.
+
+    Args:
+        pads: [B, T], True where a batch is padded.
+
+    Raises:
+        NotChecked: No two rows are.
+    """
+    if pads is None:
+        raise NotChecked("no padding is seen behind the rows")
+    count = pads.sum(1)
+    rows = count.argsort(descending=True)[: max(2, len(pads) // 2)]
+    cut = int(count[rows].min())
+    if cut < 1:
+        raise NotChecked("fewer than two rows of a batch are padded")
+    size, length = pads.shape
+
+    def long(t: Tensor) -> Tensor:
+        return t[rows] if t.dim() and len(t) == size else t
+
+    def short(t: Tensor) -> Tensor:
+        is_long = t.dim() > 1 and t.shape[:2] == pads.shape
+        return t[rows, : length - cut] if is_long else long(t)
+
+    return long, short, cut
 
 
 def _pooled_change(program: Program, whole: Change, short: Change) -> float:

@@ -215,7 +215,7 @@ def _outputs(climb: Climb, inputs: Tensor) -> Tensor:
 
 def _confusions(answers: Tensor, inputs: Tensor, targets: Tensor, outputs: Tensor) -> Outcome:
     """The pairs mixed up most, the class found least, the surest mistakes."""
-    from sklearn.metrics import confusion_matrix, recall_score
+    from sklearn.metrics import recall_score
 
     counted = targets >= 0
     rows = counted.nonzero().flatten()
@@ -240,21 +240,28 @@ def _confusions(answers: Tensor, inputs: Tensor, targets: Tensor, outputs: Tenso
         )
     if not len(wrong):
         return Outcome(f"all {len(targets)} validation examples are right.", numbers)
-    table = confusion_matrix(targets, answers, labels=labels)
-    mixed = [
-        (int(table[i, j]), f"{a} read as {b}")
-        for i, a in enumerate(labels) for j, b in enumerate(labels) if i != j and table[i, j]
-    ]  # fmt: skip
-    mixed.sort(reverse=True)
+    mixed = _mixed_up(answers, targets, labels)[:3]
     errors = _mistakes(answers, inputs, targets, outputs, rows)
-    numbers["most mixed up"] = [f"{text}: {number}" for number, text in mixed[:3]]
+    numbers["most mixed up"] = [f"{text}: {number}" for number, text in mixed]
     numbers["surest mistakes (row)"] = [mistake.index for mistake in errors.mistakes[:5]]
-    most = ", ".join(f"{text} ({number})" for number, text in mixed[:3])
+    most = ", ".join(f"{text} ({number})" for number, text in mixed)
     return Outcome(
         f"{len(wrong)} of {len(targets)} are wrong; most often {most}. Look at the surest first.",
         numbers,
         picture=errors.plot,
     )
+
+
+def _mixed_up(answers: Tensor, targets: Tensor, labels: list[int]) -> list[tuple[int, str]]:
+    """How often each class is read as each other one, the most frequent first."""
+    from sklearn.metrics import confusion_matrix
+
+    table = confusion_matrix(targets, answers, labels=labels)
+    mixed = [
+        (int(table[i, j]), f"{a} read as {b}")
+        for i, a in enumerate(labels) for j, b in enumerate(labels) if i != j and table[i, j]
+    ]  # fmt: skip
+    return sorted(mixed, reverse=True)
 
 
 def _mistakes(
