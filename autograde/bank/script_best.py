@@ -5,22 +5,21 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import nn
 
-from autograde.bank.harness import TRAINED, Watch
-from autograde.bank.scripts import paid, sent, state_of
-from autograde.exercise import (
-    Answer,
-    Case,
-    Draw,
-    Exercise,
-    Wrong,
-    as_index,
-    as_number,
-    as_numbers,
-    kept_entries,
+from autograde.bank.harness import Watch
+from autograde.bank.scripts import (
+    EPOCHS,
+    SAYS,
+    build_counting,
+    draw_early_best,
+    outcome,
+    paid,
+    reported,
+    sent,
+    state_of,
 )
-from autograde.kinds.fix import change_size, variant
+from autograde.exercise import Answer, Case, Draw, Exercise, Wrong
+from autograde.kinds.fix import variant
 
 GIVEN = """
 def train_and_keep_best(model, train_batches, val_batches, optimizer, epochs):
@@ -54,41 +53,12 @@ def train_and_keep_best(model, train_batches, val_batches, optimizer, epochs):
 """
 MOST = 4
 """Lines that may differ: one has to; an import, a loop or a comprehension is welcome."""
-EPOCHS = 6
-FLIPPED = 4
-"""One of so many validation labels is wrong: being too sure costs, so an early epoch is best."""
-
-
-class Counting(nn.Module):
-    """Counts the batches that it was trained on, as BatchNorm does, in a buffer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.batches += int(self.training)
-        return inputs
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Two classes apart along one direction, which training grows surer of in every epoch."""
-    features = source.integer(2, 4)
-    towards = source.normal(features)
-    towards = towards / towards.norm()
-
-    def batch(size: int, flip: bool) -> list:
-        targets = torch.arange(size) % 2
-        inputs = (2 * targets - 1)[:, None] * towards + source.normal(size, features, scale=0.1)
-        if flip:
-            targets = torch.where(torch.arange(size) % FLIPPED == 0, 1 - targets, targets)
-        return [inputs, targets]
-
+    """Two classes; at a rate of 0 all epochs validate alike: the first of them is the best."""
     return {
-        "weight": source.normal(2, features, scale=0.02),
-        "train": [batch(4 + 2 * source.integer(0, 1), False) for _ in range(3)],
-        "val": [batch(8, True), batch(4, True)],
-        # at a rate of 0 all epochs validate alike: the first of them is the best
+        **draw_early_best(source),
         "lr": source.uniform(0.2, 0.25) * (part != "whole" or source.index == 0),
         "decay": source.choice([0.0, 0.02]),
         "momentum": 0.1 * source.index,
@@ -97,27 +67,17 @@ def draw(source: Draw, part: str) -> Case:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Weights that are left, and the report."""
-    linear = nn.Linear(*case["weight"].T.shape)
-    model = nn.Sequential(nn.Flatten(), linear, Counting()).to(device)
-    model[1].weight.data.copy_(case["weight"])
-    model[1].bias.data.zero_()
+    model = build_counting(case["weight"], device)
     train, val = sent(case["train"], device), sent(case["val"], device)
     optimizer = torch.optim.SGD(
         model.parameters(), case["lr"], momentum=case["momentum"], weight_decay=case["decay"]
     )
     watch = Watch(model, optimizer, [tensor for pair in (*train, *val) for tensor in pair])
     report = function(model, train, val, optimizer, EPOCHS)
-    entries = {
-        "history": (lambda v, what: as_numbers(v, "history", what), "the validation losses"),
-        "best_epoch": (as_index, "the best epoch"),
-        "best_loss": (as_number, "the best loss"),
-    }
-    return {
-        "weights": state_of(model),
-        **kept_entries(report, entries),
-        "disturbed": watch.changed(TRAINED - {"random"}),
-        "changed": change_size(GIVEN, function, most=MOST),
-    }
+    entries = reported(report, {"history": "the validation losses",
+                        "best_epoch": "the best epoch", "best_loss": "the best loss"},
+                       lists=("history",), counts=("best_epoch",))  # fmt: skip
+    return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST)
 
 
 STATE = "            best_state = model.state_dict()\n"
@@ -185,11 +145,11 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
+        **SAYS,
         "weights": "the weights that are left:",
         "history": "the validation losses:",
         "best_epoch": "best_epoch",
         "best_loss": "best_loss",
-        "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("last-weights", shallow,

@@ -6,18 +6,21 @@ from functools import partial
 
 import torch
 
-from autograde.bank.harness import TRAINED, Watch
+from autograde.bank.harness import Watch
 from autograde.bank.scripts import (
+    SAYS,
     build_net,
     draw_net,
     draw_optimizer,
     made,
+    outcome,
     paid,
+    reported,
     sent,
     state_of,
 )
-from autograde.exercise import Answer, Case, Draw, Exercise, Wrong, as_numbers, kept_entries
-from autograde.kinds.fix import change_size, variant
+from autograde.exercise import Answer, Case, Draw, Exercise, Wrong
+from autograde.kinds.fix import variant
 
 GIVEN = """
 def train_clipped(model, loader, criterion, optimizer, epochs, max_norm):
@@ -74,17 +77,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
     criterion = torch.nn.CrossEntropyLoss(label_smoothing=case["smoothing"])
     watch = Watch(model, optimizer, [tensor for both in loader for tensor in both])
     log = function(model, loader, criterion, optimizer, case["epochs"], case["max_norm"])
-    entries = {
-        name: (lambda v, what, name=name: as_numbers(v, name, what), what)
-        for name, what in {"loss": "the losses", "largest_norm": "the largest norms",
-                           "accuracy": "the accuracy"}.items()
-    }  # fmt: skip
-    return {
-        "weights": state_of(model),
-        **kept_entries(log, entries),
-        "disturbed": watch.changed(TRAINED - {"random"}),
-        "changed": change_size(GIVEN, function, most=MOST),
-    }
+    entries = reported(log, {"loss": "the losses", "largest_norm": "the largest norms",
+                        "accuracy": "the accuracy"},
+                       lists=("loss", "largest_norm", "accuracy"))  # fmt: skip
+    return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST)
 
 
 CLIP = "            norm = nn.utils.clip_grad_norm_(parameters, max_norm)\n"
@@ -167,11 +163,10 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "weights": "after the run, the weights",
+        **SAYS,
         "loss": "the losses:",
         "largest_norm": "the largest norms:",
         "accuracy": "the accuracy:",
-        "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("not-shortened", after_the_step,

@@ -8,18 +8,20 @@ import torch
 from torch import nn
 
 from autograde.bank.harness import TRAINED, Watch
-from autograde.bank.scripts import build_net, draw_net, draw_optimizer, made, paid, sent, state_of
-from autograde.exercise import (
-    Answer,
-    Case,
-    Draw,
-    Exercise,
-    Wrong,
-    as_number,
-    as_numbers,
-    kept_entries,
+from autograde.bank.scripts import (
+    SAYS,
+    build_net,
+    draw_net,
+    draw_optimizer,
+    made,
+    outcome,
+    paid,
+    reported,
+    sent,
+    state_of,
 )
-from autograde.kinds.fix import change_size, variant
+from autograde.exercise import Answer, Case, Draw, Exercise, Wrong
+from autograde.kinds.fix import variant
 
 GIVEN = """
 def train_with_dropout(body, head, train_batches, val_batches, make_optimizer, epochs, p):
@@ -91,17 +93,11 @@ def run(function, case: Case, device: torch.device) -> Answer:
         body, head, train, val, lambda model: made(case["optimizer"], model), case["epochs"],
         case["p"],
     )  # fmt: skip
-    entries = {
-        "losses": (lambda v, what: as_numbers(v, "losses", what), "the losses, one per epoch"),
-        "val_loss": (as_number, "the validation loss"),
-        "val_accuracy": (as_number, "the validation accuracy"),
-    }
-    return {
-        "weights": state_of(nn.ModuleList([body, head])),
-        **kept_entries(report, entries),
-        "disturbed": watch.changed(TRAINED),
-        "changed": change_size(GIVEN, function, most=MOST),
-    }
+    entries = reported(report, {"losses": "the losses, one per epoch",
+                        "val_loss": "the validation loss",
+                        "val_accuracy": "the validation accuracy"}, lists=("losses",))  # fmt: skip
+    weights = state_of(nn.ModuleList([body, head]))
+    return outcome(function, weights, entries, watch, given=GIVEN, most=MOST, may=TRAINED)
 
 
 DROP = "            hidden = nn.functional.dropout(hidden, p)\n"
@@ -164,11 +160,10 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "weights": "after the run, the weights",
+        **SAYS,
         "losses": "the losses:",
         "val_loss": "the validation loss",
         "val_accuracy": "the validation accuracy",
-        "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("never", never,

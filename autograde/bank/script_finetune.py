@@ -5,22 +5,20 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import nn
 
 from autograde.bank.harness import Watch
-from autograde.bank.scripts import build_net, draw_net, paid, sent, state_of
-from autograde.exercise import (
-    Answer,
-    AnswerError,
-    Case,
-    Draw,
-    Exercise,
-    Wrong,
-    as_numbers,
-    kept,
-    pair,
+from autograde.bank.scripts import (
+    SAYS,
+    build_net,
+    draw_net,
+    model_of,
+    outcome,
+    paid,
+    sent,
+    state_of,
 )
-from autograde.kinds.fix import change_size, variant
+from autograde.exercise import Answer, Case, Draw, Exercise, Wrong, as_numbers, kept
+from autograde.kinds.fix import variant
 
 GIVEN = """
 def finetune(pretrained, make_head, train_batches, make_optimizer, lr, epochs):
@@ -86,15 +84,11 @@ def run(function, case: Case, device: torch.device) -> Answer:
         pretrained, lambda: build_net([case["head"]], device)[0], train, make_optimizer,
         case["lr"], case["epochs"],
     )  # fmt: skip
-    model, losses = pair(returned, "the model and the losses")
-    if not isinstance(model, nn.Module):
-        raise AnswerError(f"The first of the two is a {type(model).__name__}, not the model.")
-    return {
-        "weights": list(state_of(model).values()),
-        "losses": kept(as_numbers, losses, "losses", "the losses, one per epoch"),
-        "disturbed": watch.changed(frozenset({"random"})),  # make_head() draws weights
-        "changed": change_size(GIVEN, function, most=MOST),
-    }
+    model, losses = model_of(returned)
+    entries = {"losses": kept(as_numbers, losses, "losses", "the losses, one per epoch")}
+    may = frozenset({"random"})  # make_head() draws weights
+    weights = list(state_of(model).values())
+    return outcome(function, weights, entries, watch, given=GIVEN, most=MOST, may=may)
 
 
 MODEL = "    model = nn.Sequential(*body, pretrained[-1])\n"
@@ -165,9 +159,9 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
+        **SAYS,
         "weights": "after the run, the tensors, counted from 0,",
         "losses": "the losses:",
-        "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("one-rate", added_at_one_rate,

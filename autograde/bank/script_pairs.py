@@ -6,19 +6,20 @@ from functools import partial
 
 import torch
 
-from autograde.bank.harness import TRAINED, Watch
-from autograde.bank.scripts import build_net, draw_net, draw_optimizer, made, paid, state_of
-from autograde.exercise import (
-    Answer,
-    Case,
-    Draw,
-    Exercise,
-    Wrong,
-    as_number,
-    as_numbers,
-    kept_entries,
+from autograde.bank.harness import Watch
+from autograde.bank.scripts import (
+    SAYS,
+    build_net,
+    draw_net,
+    draw_optimizer,
+    made,
+    outcome,
+    paid,
+    reported,
+    state_of,
 )
-from autograde.kinds.fix import change_size, variant
+from autograde.exercise import Answer, Case, Draw, Exercise, Wrong
+from autograde.kinds.fix import variant
 
 GIVEN = """
 def train_tabular(model, features, labels, optimizer, epochs, batch_size, generator):
@@ -80,16 +81,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
     report = function(
         model, features, labels, optimizer, case["epochs"], case["batch_size"], generator
     )
-    entries = {
-        "losses": (lambda v, what: as_numbers(v, "losses", what), "the losses, one per epoch"),
-        "accuracy": (as_number, "the accuracy"),
-    }
-    return {
-        "weights": state_of(model),
-        **kept_entries(report, entries),
-        "disturbed": watch.changed(TRAINED - {"random"}),
-        "changed": change_size(GIVEN, function, most=MOST),
-    }
+    entries = reported(report, {"losses": "the losses, one per epoch", "accuracy": "the accuracy"},
+                       lists=("losses",))  # fmt: skip
+    return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST)
 
 
 SECOND = "labels[torch.randperm(len(rows), generator=generator).to(rows.device)]"
@@ -163,10 +157,9 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "weights": "after the run, the weights",
+        **SAYS,
         "losses": "the losses:",
         "accuracy": "the accuracy",
-        "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("labels-in-place", in_place,

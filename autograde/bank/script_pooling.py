@@ -8,20 +8,19 @@ from functools import partial
 import torch
 from torch import nn
 
-from autograde.bank.harness import TRAINED, Watch
-from autograde.bank.scripts import draw_optimizer, made, paid, sent, state_of
-from autograde.exercise import (
-    UNFIT,
-    Answer,
-    Case,
-    Draw,
-    Exercise,
-    Wrong,
-    as_number,
-    as_numbers,
-    kept_entries,
+from autograde.bank.harness import Watch
+from autograde.bank.scripts import (
+    SAYS,
+    draw_optimizer,
+    made,
+    outcome,
+    paid,
+    reported,
+    sent,
+    state_of,
 )
-from autograde.kinds.fix import change_size, variant
+from autograde.exercise import UNFIT, Answer, Case, Draw, Exercise, Wrong
+from autograde.kinds.fix import variant
 
 GIVEN = """
 def train_reader(model, train_batches, val_batches, optimizer, epochs):
@@ -99,18 +98,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
     optimizer = made(case["optimizer"], model)
     watch = Watch(model, optimizer, [tensor for batch in (*train, *val) for tensor in batch])
     report = function(model, train, val, optimizer, case["epochs"])
-    changed = watch.changed(TRAINED - {"random"})
-    entries = {
-        "losses": (lambda v, what: as_numbers(v, "losses", what), "the losses, one per epoch"),
-        "val_loss": (as_number, "the validation loss"),
-    }
-    return {
-        "weights": state_of(model),
-        "alone": alone(partial(function, model), train[0]),
-        **kept_entries(report, entries),
-        "disturbed": changed,
-        "changed": change_size(GIVEN, function, most=MOST),
-    }
+    entries = reported(report, {"losses": "the losses, one per epoch",
+                        "val_loss": "the validation loss"}, lists=("losses",))  # fmt: skip
+    left = outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST)
+    return {**left, "alone": alone(partial(function, model), train[0])}
 
 
 PADDING = 2
@@ -210,10 +201,9 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "weights": "after the run, the weights",
+        **SAYS,
         "losses": "the training losses:",
         "val_loss": "the validation loss",
-        "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("over-everything", over_everything,

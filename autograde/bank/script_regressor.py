@@ -6,18 +6,21 @@ from functools import partial
 
 import torch
 
-from autograde.bank.harness import TRAINED, Watch
+from autograde.bank.harness import Watch
 from autograde.bank.scripts import (
+    SAYS,
     build_net,
     draw_net,
     draw_optimizer,
     made,
+    outcome,
     paid,
+    reported,
     sent,
     state_of,
 )
-from autograde.exercise import Answer, Case, Draw, Exercise, Wrong, as_numbers, kept_entries
-from autograde.kinds.fix import change_size, variant
+from autograde.exercise import Answer, Case, Draw, Exercise, Wrong
+from autograde.kinds.fix import variant
 
 GIVEN = """
 def train_regressor(model, train_batches, val_batches, optimizer, epochs):
@@ -81,16 +84,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
     optimizer = made(case["optimizer"], model)
     watch = Watch(model, optimizer, [tensor for pair in (*train, *val) for tensor in pair])
     history = function(model, train, val, optimizer, case["epochs"])
-    entries = {
-        "loss": (lambda v, what: as_numbers(v, "loss", what), "the losses, one per epoch"),
-        "val_error": (lambda v, what: as_numbers(v, "val_error", what), "one error per epoch"),
-    }
-    return {
-        "weights": state_of(model),
-        **kept_entries(history, entries),
-        "disturbed": watch.changed(TRAINED - {"random"}),
-        "changed": change_size(GIVEN, function, most=MOST),
-    }
+    entries = reported(history, {"loss": "the losses, one per epoch",
+                        "val_error": "one error per epoch"},
+                       lists=("loss", "val_error"))  # fmt: skip
+    return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST)
 
 
 OUTPUTS = "            outputs = model(inputs)\n"
@@ -147,10 +144,9 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "weights": "after the run, the weights",
+        **SAYS,
         "loss": "the training losses:",
         "val_error": "the validation errors:",
-        "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("still-pairs", by_row,

@@ -8,19 +8,18 @@ from io import BytesIO
 import torch
 
 from autograde.bank.harness import Watch, build_optimizer
-from autograde.bank.scripts import build_net, draw_net, paid, sent, state_of
-from autograde.exercise import (
-    Answer,
-    AnswerError,
-    Case,
-    Draw,
-    Exercise,
-    Wrong,
-    as_numbers,
-    kept,
-    pair,
+from autograde.bank.scripts import (
+    SAYS,
+    build_net,
+    draw_net,
+    model_of,
+    outcome,
+    paid,
+    sent,
+    state_of,
 )
-from autograde.kinds.fix import change_size, variant
+from autograde.exercise import Answer, Case, Draw, Exercise, Wrong, as_numbers, kept
+from autograde.kinds.fix import variant
 
 GIVEN = """
 def train_in_two_sittings(make, batches, save, load, first, second):
@@ -99,15 +98,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
     batches = sent(case["batches"], device)
     watch = Watch(data=[tensor for both in batches for tensor in both])
     returned = function(make, batches, save, load, case["first"], case["second"])
-    model, losses = pair(returned, "the model and the losses")
-    if not isinstance(model, torch.nn.Module):
-        raise AnswerError(f"The first of the two is a {type(model).__name__}, not the model.")
-    return {
-        "weights": state_of(model),
-        "losses": kept(as_numbers, losses, "losses", "the losses, one per epoch"),
-        "disturbed": watch.changed(frozenset({"random"})),  # make() draws weights
-        "changed": change_size(GIVEN, function, most=MOST),
-    }
+    model, losses = model_of(returned)
+    entries = {"losses": kept(as_numbers, losses, "losses", "the losses, one per epoch")}
+    may = frozenset({"random"})  # make() draws weights
+    return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST, may=may)
 
 
 def _emptied(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -189,9 +183,9 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
+        **SAYS,
         "weights": "after both sittings, the weights",
         "losses": "the losses:",
-        "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("nothing-remembered", saved_alone,

@@ -7,16 +7,32 @@ The bug shows in every case of every part, so a script that still has it earns n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from autograde.bank.harness import build_optimizer
-from autograde.exercise import Draw, Part
+from autograde.bank.harness import TRAINED, Watch, build_optimizer
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Draw,
+    Part,
+    as_index,
+    as_number,
+    as_numbers,
+    kept_entries,
+    pair,
+)
+from autograde.kinds.fix import change_size
 
+SAYS = {"weights": "after the run, the weights", "changed": "the number of lines changed"}
+"""How the fields that every script has are called in a message."""
+BY_TRAINING = TRAINED - {"random"}
+"""What training changes; a script's draws come from a generator of its own, or none is due."""
 OPTIMIZERS = ("momentum", "adam", "groups")
 
 
@@ -68,3 +84,101 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
 def sent(pairs: list, device: torch.device) -> list[tuple[Tensor, ...]]:
     """Batches on the device."""
     return [tuple(tensor.to(device) for tensor in pair) for pair in pairs]
+
+
+EPOCHS = 6
+"""Of a run that is to be best before its last one."""
+FLIPPED = 4
+"""One of so many validation labels is wrong: being too sure costs, so an early epoch is best."""
+
+
+class Counting(nn.Module):
+    """Counts the batches that it was trained on, as BatchNorm does, in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.batches += int(self.training)
+        return inputs
+
+
+def build_counting(weight: Tensor, device: torch.device) -> nn.Sequential:
+    """A linear layer of two classes with this weight, and a count of its batches."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(*weight.T.shape), Counting()).to(device)
+    model[1].weight.data.copy_(weight)
+    model[1].bias.data.zero_()
+    return model
+
+
+def draw_early_best(source: Draw) -> dict[str, Any]:
+    """Two classes apart along one direction, which training grows surer of in every epoch."""
+    features = source.integer(2, 4)
+    towards = source.normal(features)
+    towards = towards / towards.norm()
+
+    def batch(size: int, flip: bool) -> list[Tensor]:
+        targets = torch.arange(size) % 2
+        inputs = (2 * targets - 1)[:, None] * towards + source.normal(size, features, scale=0.1)
+        if flip:
+            targets = torch.where(torch.arange(size) % FLIPPED == 0, 1 - targets, targets)
+        return [inputs, targets]
+
+    return {
+        "weight": source.normal(2, features, scale=0.02),
+        "train": [batch(4 + 2 * source.integer(0, 1), False) for _ in range(3)],
+        "val": [batch(8, True), batch(4, True)],
+    }
+
+
+def outcome(
+    function: Callable[..., Any],
+    weights: Any,
+    entries: dict[str, Any],
+    watch: Watch,
+    *,
+    given: str,
+    most: int,
+    may: frozenset[str] = BY_TRAINING,
+) -> Answer:
+    """What every script is judged by: what it left, what it reports, and how much was changed."""
+    return {
+        "weights": weights,
+        **entries,
+        "disturbed": watch.changed(may),
+        "changed": change_size(given, function, most=most),
+    }
+
+
+def reported(
+    report: Any, what: Mapping[str, str], *, lists: tuple[str, ...], counts: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The entries of a script's report, each a list of numbers, a whole number, or a number.
+
+    Args:
+        report: What the script returned.
+        what: What is in each entry, by its key, in the order in which a message lists them.
+        lists: Keys of lists.
+        counts: Keys of whole numbers.
+    """
+    readers = {name: partial(_listed, name) for name in lists} | dict.fromkeys(counts, as_index)
+    return kept_entries(
+        report, {name: (readers.get(name, as_number), words) for name, words in what.items()}
+    )
+
+
+def _listed(name: str, value: Any, what: str) -> list[float]:
+    return as_numbers(value, name, what)
+
+
+def model_of(returned: Any) -> tuple[nn.Module, Any]:
+    """The model and the losses that a script returned.
+
+    Raises:
+        AnswerError: There are not two things, or the first is not a model.
+    """
+    model, losses = pair(returned, "the model and the losses")
+    if not isinstance(model, nn.Module):
+        raise AnswerError(f"The first of the two is a {type(model).__name__}, not the model.")
+    return model, losses
