@@ -66,8 +66,6 @@ def conv_step():
 alone = time_in_turn({"step": conv_step}, warmup=2, repeats=15, synchronize=wait)["step"]
 reveal("03i.first-call", alone.first / alone.median)
 print(alone)
-
-# %%
 plots.plot_timings({"convolution": alone})
 
 # %% [markdown]
@@ -156,8 +154,6 @@ seconds = {place: products(place) for place in dict.fromkeys(("cpu", device.type
 reveal("03i.doubling", seconds["cpu"][2048] / seconds["cpu"][1024])
 for place, by_size in seconds.items():
     print(place, {n: f"{2 * n**3 / s / 1e9:.3g}" for n, s in by_size.items()}, "GFLOP/s")
-
-# %%
 columns = {place: list(by_size.values()) for place, by_size in seconds.items()}
 plots.plot_products(list(seconds["cpu"]), columns)
 
@@ -277,8 +273,6 @@ ways = {"one by one": adamw(foreach=False), "foreach": adamw(foreach=True),
 works = {name: optimizer.step for name, optimizer in ways.items()}
 steps = time_in_turn(works, repeats=9, synchronize=wait)
 reveal("03i.fused", steps["one by one"].median / steps["fused"].median)
-
-# %%
 plots.plot_timings(steps)
 
 # %%
@@ -495,8 +489,6 @@ found = {"8 + 8": gaps(plain, [8, 8]), "12 + 4": gaps(plain, [12, 4]),
          "8 + 8,\nBatchNorm": gaps(with_norm, [8, 8])}
 far = found["8 + 8,\nBatchNorm"]["plain mean"]
 reveal("03i.batch-norm", "same" if far < 1e-5 else "other")
-
-# %%
 plots.plot_gaps(found)
 
 # %% [markdown]
@@ -733,8 +725,6 @@ def train_step(batch):
 
 print(is_waiting(train_loader, train_step, device=device, restore=[model, optimizer],
                  repeats=2))
-
-# %%
 state = torch.load(run_dir / "last.pt", weights_only=True)
 print(list(state))
 print("per process:", list(state["processes"][0]))
