@@ -7,7 +7,7 @@ from course.data.datasets import Data, DataNotFoundError, find_fashion_mnist, lo
 from course.data.files import FileFault, ImageFileError, ImageFiles, ImageScan, scan_images
 from course.data.lines import LineFile
 from course.data.loading import Augmented, InMemoryLoader, make_loader
-from course.data.noisy import NoisyInputs
+from course.data.noisy import KeyedNoise, NoisyInputs
 from course.data.retakes import Takes, takes
 from course.data.sampling import ResumableBatchSampler, WeightedBatchSampler, class_weights
 from course.data.split_check import SplitFinding, SplitReport, check_split
@@ -37,6 +37,7 @@ __all__ = [
     "ImageFiles",
     "ImageScan",
     "InMemoryLoader",
+    "KeyedNoise",
     "LineFile",
     "LoaderSpeed",
     "NoisyInputs",

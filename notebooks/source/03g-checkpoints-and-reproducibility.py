@@ -21,6 +21,7 @@
 # `hint("03g.missing")` gives three hints.*
 
 # %%
+import copy
 import io
 import itertools
 import os
@@ -84,8 +85,6 @@ for name, distances in without.items():
     print(f"{name:31} {distances[-1]:.4f}")
 ends = {part: without[f"without {PARTS[part]}"][-1] for part in list(PARTS)[1:]}
 reveal("03g.farthest", max(ends, key=ends.get))
-
-# %%
 plot_distances(without)
 
 # %% [markdown]
@@ -405,6 +404,11 @@ reveal("03g.best-is", 4 if torch.equal(best["1.weight"], last) else 2)
 # %%
 museum.exhibit("B39").plot()
 
+# %% exercise 03g.best-file
+# *Symptom:* the run writes two files, and in the end both hold the last epoch. `save(name, checkpoint)` writes a
+# file at once. In `best` all four entries should be as they were at the end of the epoch that validated best;
+# `last`, the history that is returned and the model are right as they are. Change as few lines as you can.
+
 # %% [markdown]
 # The other half of the best is a number: the loss to beat, and how many epochs it has stood. If they are not in
 # the checkpoint, the first epoch after a resume is the best ever, and patience begins again each morning.
@@ -474,11 +478,9 @@ def export(model, settings, inputs, path):
                 "inputs": inputs, "outputs": outputs}, path)
 
 
-# %%
 def build(width):
     body = nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Dropout(0.2)
     return nn.Sequential(*body, nn.Linear(width, 10))
-
 
 # %% exercise 03g.load
 # Believe nothing of such a file: neither that it is harmless, nor that the weights are all there, nor that
@@ -544,14 +546,10 @@ changes = {"nothing": {}, "environment: order of sums": {"halves": True},
            "seed 4": {"seed": 4}, "data: another split": {"split": 1},
            "configuration: lr + 20 %": {"lr": 6e-3},
            "code: GELU": {"activation": nn.GELU}}
-
-# %%
 again = {name: repeated(**change) for name, change in changes.items()}
 for name, (distance, gain) in again.items():
     print(f"{name:27} weights {distance:.1g}, accuracy {100 * gain:+.1f} points")
 reveal("03g.rounding", again["environment: order of sums"][0])
-
-# %%
 plot_repeats({name: distance for name, (distance, _) in again.items()})
 
 # %% [markdown]
@@ -580,10 +578,62 @@ print([round(number, 3) for number in draws()])
 reveal("03g.come-again", sum(a == b for a, b in zip(draws(), draws(), strict=True)))
 
 # %% [markdown]
-# A generator that somebody makes without a seed asks the system for one (F103). In the workers of a loader
-# each process has generators of its own; the course's loaders key every draw by seed, epoch and place, so that
-# their number does not matter (3c).
+# A generator made without a seed asks the system for one (F103). And who seeds what in a loader's workers?
 #
+# | generator | in a worker |
+# | --- | --- |
+# | torch's, NumPy's, Python's own | seeded by torch, other ones per worker and epoch (F94) |
+# | the same, with `np.random.seed(42 + id)` in `worker_init_fn` | alike in every epoch, under every seed (F95) |
+# | one that the data set holds | a copy of it, alike in every worker and epoch (B33) |
+# | one made per example, from seed, epoch and index | the same in whichever worker |
+
+# %% exercise 03g.noise
+# A data set whose noise depends on three numbers. An answer must not touch global generators: neither seed them nor
+# draw from them, unless it puts them back.
+class KeyedNoise:
+    """Inputs with normal noise that is drawn when an example is asked for.
+
+    The noise of an example depends on the seed, the epoch and its index, and on nothing else: not
+    on the order in which examples are asked for, not on workers, which have copies of the data set.
+    Another seed, epoch or index has other noise, all of them from 0 to 1000 at least.
+
+    Args:
+        inputs: [N, ...], floating point. They stay as they are.
+        seed: 0 or more.
+        sd: Standard deviation of the noise; its mean is 0, and each number has its own.
+    """
+
+    def __init__(self, inputs, seed, sd):
+        ### BEGIN SOLUTION
+        self.inputs, self.seed, self.sd, self.epoch = inputs, seed, sd, 0
+        ### END SOLUTION
+
+    def set_epoch(self, epoch):
+        """Give the noise of this epoch from now on; before, it is that of epoch 0."""
+        ### BEGIN SOLUTION
+        self.epoch = epoch
+        ### END SOLUTION
+
+    def __len__(self):
+        ### BEGIN SOLUTION
+        return len(self.inputs)
+        ### END SOLUTION
+
+    def __getitem__(self, index):
+        """inputs[index] with its noise: a tensor of the same shape and dtype."""
+        ### BEGIN SOLUTION
+        clean = self.inputs[index]
+        own = np.random.default_rng([self.seed, self.epoch, index])
+        return clean + self.sd * torch.from_numpy(own.standard_normal(clean.shape)).to(clean)
+        ### END SOLUTION
+
+# %%
+noisy = KeyedNoise(torch.zeros(6, 1), seed=3, sd=1.0)
+workers = [copy.deepcopy(noisy) for _ in range(2)]  # what each worker of a loader gets
+print("alone:    ", [round(noisy[i].item(), 2) for i in range(6)])
+print("2 workers:", [round(workers[i % 2][i].item(), 2) for i in range(6)])
+
+# %% [markdown]
 # On a GPU some kernels add up in whatever order their threads finish. `use_deterministic_algorithms(True)`
 # asks for those that do not, and raises where there is none:
 
@@ -601,8 +651,7 @@ finally:
 # Flags promise the same bits on the *same* hardware with the *same* versions, at a cost on a GPU (F104). On the CPU
 # our run repeats its bits without them. Five layers, then: environment, seed, data, configuration, code. Note
 # down each, or you cannot say later which of them has changed.
-
-# %% [markdown]
+#
 # The widget trains another recipe twice and compares the losses bit by bit. Tick all five layers, then untick
 # one at a time: at which update do the two runs part, and in which bits?
 
@@ -663,8 +712,6 @@ uninterrupted, _ = train(None, lr=1e-3, epochs=4)
 pairs = zip(trainer.model.parameters(), uninterrupted.model.parameters(), strict=True)
 print("same bits:", all(torch.equal(one, other) for one, other in pairs))
 print("epochs in the history:", [line["epoch"] for line in history])
-
-# %%
 work.cleanup()
 
 # %%

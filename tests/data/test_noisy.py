@@ -1,10 +1,11 @@
 """A generator in the data set is copied into every worker; the workers' own generators differ."""
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from course.data.noisy import NoisyInputs
+from course.data.noisy import KeyedNoise, NoisyInputs
 
 
 def batches(own_seed, *, seed=3, epochs=2):
@@ -36,3 +37,30 @@ def test_noise_is_added_to_the_inputs_with_the_spread_asked_for(own_seed):
         0.5, abs=0.02
     )
     assert not torch.equal(noisy[0], noisy[0])
+
+
+def keyed(index, *, seed=3, epoch=0):
+    noisy = KeyedNoise(torch.zeros(4, 2), seed)
+    noisy.set_epoch(epoch)
+    return noisy[index]
+
+
+def test_keyed_noise_is_that_of_the_key_in_whatever_order_it_is_asked_for():
+    expected = torch.from_numpy(np.random.default_rng([3, 1, 2]).standard_normal(2)).float()
+    assert torch.equal(keyed(2, epoch=1), expected)
+    noisy = KeyedNoise(torch.zeros(4, 2), 3)
+    forwards = [noisy[i] for i in range(4)]
+    assert all(torch.equal(noisy[i], forwards[i]) for i in reversed(range(4)))
+
+
+def test_keyed_noise_differs_by_seed_epoch_and_example_and_not_by_their_sum():
+    keys = [(seed, epoch, i) for seed in (0, 1) for epoch in (0, 1) for i in range(3)]
+    drawn = {tuple(keyed(i, seed=seed, epoch=epoch).tolist()) for seed, epoch, i in keys}
+    assert len(drawn) == len(keys)
+
+
+def test_workers_give_each_example_its_keyed_noise():
+    noisy = KeyedNoise(torch.zeros(4, 2), 3)
+    alone = [noisy[i] for i in range(4)]
+    fetched = [batch[0] for batch in DataLoader(noisy, 1, num_workers=2)]
+    assert all(torch.equal(a, b) for a, b in zip(alone, fetched, strict=True))

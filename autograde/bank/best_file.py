@@ -1,0 +1,261 @@
+"""03g.best-file: a run that writes two files, and keeps the best checkpoint by reference."""
+
+from __future__ import annotations
+
+from functools import partial
+from io import BytesIO
+
+import torch
+
+from autograde.bank.harness import Watch
+from autograde.bank.scripts import (
+    EPOCHS,
+    SAYS,
+    build_counting,
+    draw_early_best,
+    outcome,
+    sent,
+    state_of,
+)
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_numbers,
+    kept,
+)
+from autograde.kinds.fix import variant
+
+GIVEN = """
+def train_with_two_files(model, train_batches, val_batches, criterion, optimizer, epochs, save):
+    history, best_loss, best = [], float("inf"), None
+    for epoch in range(epochs):
+        model.train()
+        for inputs, targets in train_batches:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+
+        model.eval()
+        total, seen = 0.0, 0
+        with torch.no_grad():
+            for inputs, targets in val_batches:
+                total += criterion(model(inputs), targets).item() * len(targets)
+                seen += len(targets)
+        history.append(total / seen)
+
+        checkpoint = {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "history": history,
+            "epoch": epoch,
+        }
+        save("last", checkpoint)
+        if history[-1] < best_loss:
+            best_loss, best = history[-1], checkpoint
+    save("best", best)
+    return history
+"""
+MOST = 6
+"""Lines that may differ: one and an import for a deep copy; copies written out in loops, six."""
+FIELDS = ("model", "optimizer", "history", "epoch")
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Data whose best epoch is neither the first nor the last; both optimizers keep averages."""
+    adam = source.index % 2 == 1
+    return {
+        **draw_early_best(source),
+        "lr": source.uniform(0.045, 0.06) if adam else source.uniform(0.06, 0.1),
+        "adam": adam,
+        "smoothing": source.choice([0.0, 0.02]),
+    }
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """Both files as they lie on the disk in the end, the history and the model."""
+    model = build_counting(case["weight"], device)
+    train, val = sent(case["train"], device), sent(case["val"], device)
+    make = torch.optim.Adam if case["adam"] else partial(torch.optim.SGD, momentum=0.6)
+    optimizer = make(model.parameters(), lr=case["lr"])
+    criterion = torch.nn.CrossEntropyLoss(label_smoothing=case["smoothing"])
+    watch = Watch(model, optimizer, [tensor for both in (*train, *val) for tensor in both])
+    files: dict[str, bytes] = {}
+
+    def save(name, checkpoint) -> None:
+        file = BytesIO()
+        torch.save(checkpoint, file)
+        files[name] = file.getvalue()
+
+    history = function(model, train, val, criterion, optimizer, EPOCHS, save)
+    best = kept(_opened, files, "best")
+    whole = "model" in best
+    entries = {
+        "history": kept(as_numbers, history, "history", "the validation losses, one per epoch"),
+        "best_model": best["model"] if whole else best,
+        "best_rest": {k: v for k, v in best.items() if k != "model"} if whole else best,
+        "last": kept(_opened, files, "last"),
+    }
+    return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST)
+
+
+def _opened(files: dict[str, bytes], name: str) -> dict:
+    """What a file holds."""
+    if name not in files:
+        raise AnswerError(f"save({name!r}, ...) was not called.")
+    try:
+        content = torch.load(BytesIO(files[name]), map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise AnswerError(f"The file {name!r} cannot be read with weights_only=True: "
+                          f"{type(error).__name__}.") from None  # fmt: skip
+    if not isinstance(content, dict) or set(content) != set(FIELDS):
+        shown = list(content) if isinstance(content, dict) else type(content).__name__
+        raise AnswerError(f"The file {name!r} holds {shown}; as given it holds {list(FIELDS)}.")
+    return content
+
+
+KEEP = "            best_loss, best = history[-1], checkpoint\n"
+LOWER = "if history[-1] < best_loss:"
+SAVE_LAST = '        save("last", checkpoint)\n'
+SAVE_BEST = '    save("best", best)\n'
+MODEL = '            "model": model.state_dict(),\n'
+OPTIMIZER = '            "optimizer": optimizer.state_dict(),\n'
+HISTORY = '            "history": history,\n'
+DEEP = "            import copy\n" + KEEP.replace("checkpoint", "copy.deepcopy(checkpoint)")
+CLONES = '            "model": {name: t.clone() for name, t in model.state_dict().items()},\n'
+MOMENTS = """            "optimizer": {
+                "state": {
+                    i: {name: t.clone() for name, t in moments.items()}
+                    for i, moments in optimizer.state_dict()["state"].items()
+                },
+                "param_groups": optimizer.state_dict()["param_groups"],
+            },
+"""
+IMPORT = ("    history, best_loss", "    import copy\n    history, best_loss")
+FIXED = GIVEN.replace(KEEP, DEEP)
+
+given = partial(variant, GIVEN, __file__)
+fixed = partial(variant, FIXED, __file__)
+reference = fixed()
+shallow = given((KEEP, KEEP.replace("checkpoint", "checkpoint.copy()")))
+as_a_dict = given((KEEP, KEEP.replace("checkpoint", "dict(checkpoint)")))
+copied_at_the_end = given((SAVE_BEST, '    import copy\n    save("best", copy.deepcopy(best))\n'))
+shallow_state = given((MODEL, MODEL.replace("state_dict()", "state_dict().copy()")),
+                      (HISTORY, HISTORY.replace("history,", "list(history),")))  # fmt: skip
+detached = given((MODEL, CLONES.replace("clone", "detach")))
+weights_alone = given((MODEL, CLONES))
+weights_and_history = given((MODEL, CLONES), (HISTORY, HISTORY.replace("history,", "history[:],")))
+moments_shallow = given(
+    (MODEL, CLONES), (HISTORY, HISTORY.replace("history,", "history.copy(),")),
+    (OPTIMIZER, OPTIMIZER.replace("optimizer.state_dict()", "dict(optimizer.state_dict())")),
+)  # fmt: skip
+history_alone = given((HISTORY, HISTORY.replace("history,", "list(history),")))
+history_forgotten = given((MODEL, CLONES), (OPTIMIZER, MOMENTS))
+saved_each_epoch = given((KEEP, "            best_loss = history[-1]\n"
+                          '        save("best", checkpoint)\n'), (SAVE_BEST, ""))  # fmt: skip
+BOTH = '            save("best", best)\n            save("last", best)\n'
+best_alone = given((SAVE_BEST, ""), (SAVE_LAST, ""), (KEEP, KEEP + BOTH))
+parameters_alone = fixed((MODEL, '            "model": {n: p.detach().clone() '
+                          "for n, p in model.named_parameters()},\n"))  # fmt: skip
+weights_in_the_file = fixed((SAVE_BEST, '    save("best", best["model"])\n'))
+loaded_at_the_end = fixed((SAVE_BEST, SAVE_BEST + '    model.load_state_dict(best["model"])\n'))
+worst = fixed((LOWER, "if history[-1] > best_loss:"),
+              ('float("inf")', '-float("inf")'))  # fmt: skip
+uncleared = fixed(("            optimizer.zero_grad()\n", ""))
+never_saved = fixed((SAVE_BEST, ""))
+
+at_once = given((KEEP, "            best_loss = history[-1]\n"
+                 '            save("best", checkpoint)\n'), (SAVE_BEST, ""))  # fmt: skip
+always_deep = given(IMPORT, (SAVE_LAST, "        checkpoint = copy.deepcopy(checkpoint)\n"
+                             + SAVE_LAST))  # fmt: skip
+through_bytes = given(
+    (KEEP, "            import io\n            best_loss, best = history[-1], io.BytesIO()\n"
+     "            torch.save(checkpoint, best)\n"),
+    (SAVE_BEST, '    save("best", torch.load(io.BytesIO(best.getvalue())))\n'),
+)  # fmt: skip
+piece_by_piece = given(
+    (MODEL, CLONES), (OPTIMIZER, MOMENTS), (HISTORY, HISTORY.replace("history,", "history[:],"))
+)
+
+
+EXERCISE = Exercise(
+    id="03g.best-file",
+    title="the best file, which is the last",
+    source="Training-loop chapter, c7; museum B39",
+    kind="fix",
+    ledger=("B39", "T34"),
+    minutes=8,
+    difficulty=2,
+    read=("B39", "course.engine.checkpoint"),
+    hints=(
+        "Which of the four things in a checkpoint does the next epoch write into?",
+        "Both files are given the same dictionary. One is written before the next epoch, and one "
+        "after the last.",
+        "best = copy.deepcopy(checkpoint), or save(\"best\", checkpoint) where it is found.",
+    ),
+    signature="train_with_two_files(model, train_batches, val_batches, criterion, optimizer, "
+    "epochs, save)",
+    parts=(
+        Part("core", "the weights in the best file", points=1, fields=("best_model",)),
+        Part("rest", "all else in the best file", points=1, fields=("best_model", "best_rest")),
+        Part("whole", "both files, the report, and what is left behind", points=1, hidden=True,
+             fields=("best_model", "best_rest", "last", "history", "weights", "disturbed")),
+        Part("little", f"the same, with at most {MOST} lines changed", points=1,
+             fields=("best_model", "best_rest", "last", "history", "changed")),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        **SAYS,
+        "weights": "the weights that the model is left with:",
+        "best_model": "in the best file, of the model",
+        "best_rest": "in the best file,",
+        "last": "in the last file,",
+        "history": "the validation losses:",
+    },
+    wrong=(
+        Wrong("all-of-the-last", shallow,
+              "The best file holds the weights of the last epoch. What it is given is written to "
+              "the disk after the run: whatever later epochs write into has to be copied, tensor "
+              "by tensor, in the best epoch."),
+        Wrong("all-of-the-last", as_a_dict),
+        Wrong("all-of-the-last", copied_at_the_end),
+        Wrong("all-of-the-last", detached),
+        Wrong("history-alone", history_alone,
+              "The history in the best file ends with its epoch, and its weights are those of the "
+              "last: a list was copied, and the tensors were not."),
+        Wrong("history-alone", shallow_state),
+        Wrong("weights-alone", weights_alone,
+              "The weights in the best file are right. Its optimizer's averages and its history "
+              "are those of the last epoch: they are handed out by reference, too."),
+        Wrong("moments", weights_and_history,
+              "Weights and history in the best file are right, the optimizer's averages are those "
+              "of the last epoch: its state_dict() holds the tensors that step() writes into."),
+        Wrong("moments", moments_shallow),
+        Wrong("history-forgotten", history_forgotten,
+              "All tensors in the best file are right. Its history goes on to the last epoch: "
+              "append() writes into the very list that the checkpoint holds."),
+        Wrong("every-epoch", saved_each_epoch,
+              "The best file is that of the last epoch in everything, its number too: it was "
+              "written although validation had not improved."),
+        Wrong("best-alone", best_alone,
+              "The best file is right. The last file is that of the best epoch, too; it should be "
+              "written after each epoch, as it was."),
+        Wrong("parameters-alone", parameters_alone),
+        Wrong("weights-in-the-file", weights_in_the_file),
+        Wrong("loaded-at-the-end", loaded_at_the_end,
+              "Both files are right. The model is left with the best weights; as given it is left "
+              "with the last ones."),
+        Wrong("worst", worst,
+              "The epoch with the highest validation loss was kept. A loss is better if lower."),
+        Wrong("uncleared", uncleared),
+        Wrong("never-saved", never_saved),
+    ),
+    right=(at_once, always_deep, through_bytes, piece_by_piece),
+)  # fmt: skip
