@@ -55,8 +55,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
             dataset.set_epoch(epoch)
             table |= {(other, epoch, i): made.noise(dataset, i) for i in keys}
     disturbed = watch.changed()
+    noise = of_many_epochs(made, seed)
     return {
-        "noise": told(unusual(made, seed)),
+        "there": told(absent(noise)),
+        "noise": told(unusual(noise)),
         "repeats": told(moved(made, seed, keys, table)),
         "distinct": told(shared(table)),
         "disturbed": disturbed,
@@ -109,16 +111,32 @@ class Noisy:
 Table = dict[tuple[int, int, int], Tensor]
 
 
-def unusual(made: Noisy, seed: int) -> str:
-    """How the noise of many epochs differs from standard normal numbers; empty if it does not."""
+def of_many_epochs(made: Noisy, seed: int) -> Tensor:
+    """The noise of two examples, in every other epoch of many: [EPOCHS, numbers]."""
     dataset, examples = made.fresh(seed), []
     for epoch in range(EPOCHS):
         dataset.set_epoch(epoch)
         examples.append(made.noise(dataset, 1 + epoch % 2).double().flatten())
-    noise = torch.stack(examples)
-    if noise.std() < 1e-3:
-        return f"In {EPOCHS} epochs the noise is always {noise[0, 0]:.3g} sd."
-    if (noise.std(dim=1) < 1e-3).all():
+    return torch.stack(examples)
+
+
+def absent(noise: Tensor) -> str:
+    """Says so where there is no noise."""
+    return (
+        f"In {EPOCHS} epochs the noise is always {noise[0, 0]:.3g} sd."
+        if alike(noise.flatten())
+        else ""
+    )
+
+
+def alike(numbers: Tensor) -> bool:
+    """Whether numbers differ by no more than roundings."""
+    return bool((numbers.std(dim=-1) < 1e-3).all())
+
+
+def unusual(noise: Tensor) -> str:
+    """How noise differs from standard normal numbers; empty if it does not."""
+    if alike(noise):
         return "All numbers of an example have the same noise; each has its own."
     drawn = len(noise.round(decimals=2).unique(dim=0)) * noise.shape[1]  # apart from repetitions
     error = SURE / drawn**0.5
@@ -238,6 +256,7 @@ seed_left_out = keyed(lambda seed, epoch, i: [epoch, i])
 summed = keyed(lambda seed, epoch, i: seed + epoch + i)
 in_thousands = keyed(lambda seed, epoch, i: seed + 1000 * epoch + i)
 in_hundreds = keyed(lambda seed, epoch, i: 10_000 * seed + 100 * epoch + i)
+summed_places = keyed(lambda seed, epoch, i: seed + epoch * 6 + i)
 multiplied = keyed(lambda seed, epoch, i: seed * (epoch + 1) * (i + 1))
 sorted_key = keyed(lambda seed, epoch, i: sorted([seed, epoch, i]))
 with_worker_id = keyed(lambda seed, epoch, i: [
@@ -274,6 +293,20 @@ class SeedsNumpy(KeyedNoise):
     def noise(self, index, shape):
         np.random.seed([self.seed, self.epoch, index])
         return torch.from_numpy(np.random.standard_normal(shape))
+
+
+class SeedsPython(KeyedNoise):
+    def noise(self, index, shape):
+        random.seed(f"{self.seed} {self.epoch} {index}")
+        return torch.tensor([random.gauss(0, 1) for _ in range(4)]).view(shape)
+
+
+class SeedsTorchPerEpoch(KeyedNoise):
+    def set_epoch(self, epoch):
+        torch.default_generator.manual_seed(self.seed + epoch)
+
+    def noise(self, index, shape):
+        return torch.randn(shape)
 
 
 class InPlace(KeyedNoise):
@@ -313,6 +346,12 @@ def seed_of(dataset, index) -> int:
 class OwnGenerator(KeyedNoise):
     def noise(self, index, shape):
         return torch.randn(shape, generator=torch.Generator().manual_seed(seed_of(self, index)))
+
+
+class OfText(KeyedNoise):
+    def noise(self, index, shape):
+        own = random.Random(f"{self.seed} {self.epoch} {index}")
+        return torch.tensor([own.gauss(0, 1) for _ in range(4)]).view(shape)
 
 
 class Forked(KeyedNoise):
@@ -356,15 +395,15 @@ EXERCISE = Exercise(
     signature="KeyedNoise(inputs, seed, sd)",
     parts=(
         Part("noise", "normal noise, in the shape and the dtype of the input", points=0.5,
-             fields=("noise",)),
+             fields=("there", "noise")),
         Part("repeats", "the same in any order, and in any worker", points=1,
-             fields=("noise", "repeats")),
+             fields=("there", "repeats")),
         Part("distinct", "another one for each example, epoch and seed", points=1,
-             fields=("noise", "repeats", "distinct")),
+             fields=("there", "repeats", "distinct")),
         Part("far", "the same for numbers up to 1000", points=1,
-             fields=("noise", "repeats", "distinct")),
+             fields=("there", "repeats", "distinct")),
         Part("still", "inputs and global generators stay as they are", points=0.5, cases=1,
-             fields=("noise", "repeats", "disturbed")),
+             fields=("there", "repeats", "disturbed")),
         Part("hidden", "all of it at once", points=0.5, hidden=True, cases=1),
     ),
     reference=reference,
@@ -406,6 +445,9 @@ EXERCISE = Exercise(
               "The noise is right, and a global generator was seeded for it: whatever else draws "
               "from that, dropout for example, begins again at each example. Make one of its own."),
         Wrong("seeds-global", SeedsNumpy),
+        Wrong("seeds-global", SeedsPython),
+        Wrong("seeds-global-per-epoch", SeedsTorchPerEpoch),
+        Wrong("sum-of-places", summed_places),
         Wrong("generator-held", of_the_module),
         Wrong("in-place", InPlace),
         Wrong("variance", Variance),
@@ -413,5 +455,5 @@ EXERCISE = Exercise(
         Wrong("one-number", OneNumber),
         Wrong("no-noise", Clean),
     ),
-    right=(KeyedNoise, OwnGenerator, Forked, WholeEpochs),
+    right=(KeyedNoise, OwnGenerator, OfText, Forked, WholeEpochs),
 )  # fmt: skip
