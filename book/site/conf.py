@@ -36,6 +36,7 @@ autodoc_typehints = "signature"
 autodoc_default_options = {"exclude-members": "__init__, __post_init__, __new__"}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_custom_sections = ["Returns", "Yields"]  # a sentence with a colon in it, not a type
 python_use_unqualified_type_names = True
 # Docstrings are read as plain prose; what a terminal shows as it is need not be markup.
 suppress_warnings = [
