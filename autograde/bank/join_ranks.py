@@ -245,15 +245,19 @@ def nan_skipped(ranks):
     return by_share(clean)
 
 
-def nan_counts_as_there(ranks):
-    """An empty rank's nan becomes 0, and a gradient that no example gave a tensor of zeros."""
-    full = [
+def _filled(ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Zeros where a rank without examples has nan."""
+    return [
         one if one["count"] else {**one, "loss": 0.0, "grads": {
             name: None if grad is None else torch.zeros_like(grad)
             for name, grad in one["grads"].items()}}
         for one in ranks
     ]  # fmt: skip
-    return _weighed(keep_empty=True)(full)
+
+
+def nan_counts_as_there(ranks):
+    """An empty rank's nan becomes 0, and a gradient that no example gave a tensor of zeros."""
+    return _weighed(keep_empty=True)(_filled(ranks))
 
 
 def all_plain(ranks):
@@ -265,13 +269,8 @@ def all_plain(ranks):
 
 def even_over_all(ranks):
     """The empty rank's nan is set to 0, and it counts as a rank."""
-    full = [
-        one if one["count"] else {**one, "loss": 0.0, "grads": {
-            name: None if grad is None else torch.zeros_like(grad)
-            for name, grad in one["grads"].items()}}
-        for one in ranks
-    ]  # fmt: skip
-    return _weighed(_even, keep_empty=True, loss=lambda r: _mean(one["loss"] for one in r))(full)
+    even = _weighed(_even, keep_empty=True, loss=lambda r: _mean(one["loss"] for one in r))
+    return even(_filled(ranks))
 
 
 def in_place(ranks):
@@ -351,32 +350,14 @@ EXERCISE = Exercise(
     signature="join_ranks(ranks)",
     parts=(
         Part("equal", "equal shares", points=0.5, fields=("loss", "accuracy", "grads")),
-        Part(
-            "metrics",
-            "loss and accuracy of unequal shares",
-            points=1,
-            cases=3,
-            fields=("loss", "accuracy"),
-        ),
-        Part(
-            "grads",
-            "the gradient of unequal shares; the reports stay as they are",
-            points=1,
-            cases=3,
-            fields=("grads", "disturbed"),
-        ),
-        Part(
-            "empty",
-            "a rank without examples, another with a nan",
-            points=1,
-            fields=("loss", "accuracy", "grads"),
-        ),
-        Part(
-            "missing",
-            "gradients that are None on one rank, and on all",
-            points=1,
-            fields=("grads",),
-        ),
+        Part("metrics", "loss and accuracy of unequal shares", points=1, cases=3,
+             fields=("loss", "accuracy")),
+        Part("grads", "the gradient of unequal shares; the reports stay as they are", points=1,
+             cases=3, fields=("grads", "disturbed")),
+        Part("empty", "a rank without examples, another with a nan", points=1,
+             fields=("loss", "accuracy", "grads")),
+        Part("missing", "gradients that are None on one rank, and on all", points=1,
+             fields=("grads",)),
         Part("hidden", "all of it at once", points=0.5, hidden=True),
     ),
     reference=reference,
@@ -385,98 +366,61 @@ EXERCISE = Exercise(
     says={"loss": "the mean loss", "accuracy": "the accuracy", "grads": "in grads,"},
     by_hand=(course_ranks.joined, course_ranks.mean_gradient),
     wrong=(
-        Wrong(
-            "ddp-gradient",
-            ddp_gradient,
-            "The gradients are the plain mean over the ranks, as DistributedDataParallel takes "
-            "it, in which an example of a short share counts for more. Weigh each rank by its "
-            "count.",
-        ),
-        Wrong(
-            "gradient-sum",
-            gradient_sum,
-            "The gradients of the ranks were added up. Each is a mean over its own examples: "
-            "weigh it by its share of all examples.",
-        ),
-        Wrong(
-            "gradient-not-divided",
-            gradient_not_divided,
-            "The gradients were weighed by count, and the sum was not divided by the number of "
-            "all examples.",
-        ),
+        Wrong("ddp-gradient", ddp_gradient,
+              "The gradients are the plain mean over the ranks, as DistributedDataParallel "
+              "takes it, in which an example of a short share counts for more. Weigh each rank "
+              "by its count."),
+        Wrong("gradient-sum", gradient_sum,
+              "The gradients of the ranks were added up. Each is a mean over its own examples: "
+              "weigh it by its share of all examples."),
+        Wrong("gradient-not-divided", gradient_not_divided,
+              "The gradients were weighed by count, and the sum was not divided by the number "
+              "of all examples."),
         Wrong("gradient-of-first", gradient_of_first),
         Wrong("by-correct", by_correct),
-        Wrong(
-            "mean-of-losses",
-            mean_of_losses,
-            "The loss is the plain mean over the ranks, in which an example of a short share "
-            "counts for more. Weigh each by its count.",
-        ),
-        Wrong(
-            "sum-of-losses",
-            sum_of_losses,
-            "The loss is the sum of the ranks' means. Weigh each by its share of all examples.",
-        ),
-        Wrong(
-            "loss-not-divided",
-            loss_not_divided,
-            "The loss is the sum over all examples. Divide it by their number.",
-        ),
+        Wrong("mean-of-losses", mean_of_losses,
+              "The loss is the plain mean over the ranks, in which an example of a short share "
+              "counts for more. Weigh each by its count."),
+        Wrong("sum-of-losses", sum_of_losses,
+              "The loss is the sum of the ranks' means. Weigh each by its share of all "
+              "examples."),
+        Wrong("loss-not-divided", loss_not_divided,
+              "The loss is the sum over all examples. Divide it by their number."),
         Wrong("loss-of-first", loss_of_first),
-        Wrong(
-            "mean-of-accuracies",
-            mean_of_accuracies,
-            "The accuracy is the mean of the ranks' accuracies. Divide all right answers by all "
-            "examples.",
-        ),
+        Wrong("mean-of-accuracies", mean_of_accuracies,
+              "The accuracy is the mean of the ranks' accuracies. Divide all right answers by "
+              "all examples."),
         Wrong("accuracy-of-first", accuracy_of_first),
-        Wrong(
-            "number-right",
-            number_right,
-            "The number of right answers came back as accuracy. Divide it by the number of "
-            "examples.",
-        ),
+        Wrong("number-right", number_right,
+              "The number of right answers came back as accuracy. Divide it by the number of "
+              "examples."),
         Wrong("percent", percent, "The accuracy is in percent; a share, 0 to 1, is asked for."),
-        Wrong(
-            "nan-joins",
-            nan_joins,
-            "nan came back where a rank has no examples: nan times 0 is nan. Leave that rank out "
-            "before you multiply.",
-            sure=True,
-        ),
-        Wrong(
-            "missing-skipped",
-            missing_skipped,
-            "Where a rank has no gradient, the others were divided by their own examples alone. "
-            "Its examples count: they just add nothing.",
-        ),
-        Wrong(
-            "missing-dropped",
-            missing_dropped,
-            "A gradient that is None on one rank came back as None. It is None only where every "
-            "rank's is.",
-            sure=True,
-        ),
+        Wrong("nan-joins", nan_joins,
+              "nan came back where a rank has no examples: nan times 0 is nan. Leave that rank "
+              "out before you multiply.",
+              sure=True),
+        Wrong("missing-skipped", missing_skipped,
+              "Where a rank has no gradient, the others were divided by their own examples "
+              "alone. Its examples count: they just add nothing."),
+        Wrong("missing-dropped", missing_dropped,
+              "A gradient that is None on one rank came back as None. It is None only where "
+              "every rank's is.",
+              sure=True),
         Wrong("missing-filled", missing_filled),
         Wrong("as-on-the-first", as_on_the_first),
         Wrong("none-left-out", none_left_out),
         Wrong("empties-removed", empties_removed),
         Wrong("all-plain", all_plain),
         Wrong("even-over-all", even_over_all),
-        Wrong(
-            "empty-counts-as-there",
-            nan_counts_as_there,
-            "A gradient came back as a tensor though no rank with examples has one: the empty "
-            "rank's tensor of nan stood for it. Look for None among ranks with examples.",
-            sure=True,
-        ),
-        Wrong(
-            "nan-as-zero",
-            nan_as_zero,
-            "A rank with examples reported nan, and a number came back in its place: a loss or "
-            "gradient that is broken has to show. Leave ranks out by their count, not by nan.",
-            sure=True,
-        ),
+        Wrong("empty-counts-as-there", nan_counts_as_there,
+              "A gradient came back as a tensor though no rank with examples has one: the empty "
+              "rank's tensor of nan stood for it. Look for None among ranks with examples.",
+              sure=True),
+        Wrong("nan-as-zero", nan_as_zero,
+              "A rank with examples reported nan, and a number came back in its place: a loss "
+              "or gradient that is broken has to show. Leave ranks out by their count, not by "
+              "nan.",
+              sure=True),
         Wrong("nan-skipped", nan_skipped),
         Wrong("in-place", in_place),
         Wrong("nothing-averaged", nothing_averaged),
@@ -484,4 +428,4 @@ EXERCISE = Exercise(
     ),
     right=(by_share, adding_up, stacked, nan_of_none_as_zero, in_single_precision),
     tolerance={torch.float64: (1e-5, 1e-7)},  # shares in float32 are as good an answer
-)
+)  # fmt: skip

@@ -190,6 +190,19 @@ def trained(
     return train_to
 
 
+def _epoch(model, optimizer, scheduler, loader, criterion) -> float:
+    """One epoch and a step of the schedule; the mean over its batches' losses."""
+    total = 0.0
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    scheduler.step()
+    return total / len(loader)
+
+
 def lacking(*names: str) -> Callable[..., Any]:
     """Without some parts of the state."""
     return trained(parts=[name for name in ALL if name not in names])
@@ -206,15 +219,7 @@ def reference(model, optimizer, scheduler, loader, criterion, epochs, path):
         torch.set_rng_state(state["torch"])
         loader.generator.set_state(state["loader"])
     while len(losses) < epochs:
-        sums = 0.0
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            loss = criterion(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            sums += loss.item()
-        scheduler.step()
-        losses.append(sums / len(loader))
+        losses.append(_epoch(model, optimizer, scheduler, loader, criterion))
         state = {"parts": [t.state_dict() for t in (model, optimizer, scheduler)]}
         state |= {"torch": torch.get_rng_state(), "loader": loader.generator.get_state()}
         checkpoint.save({**state, "losses": losses}, path)
@@ -231,15 +236,7 @@ def with_whole_objects(model, optimizer, scheduler, loader, criterion, epochs, p
         torch.set_rng_state(random[0])
         loader.generator.set_state(random[1])
     for _ in range(len(losses), epochs):
-        total = 0.0
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            loss = criterion(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            total += loss.item()
-        scheduler.step()
-        losses.append(total / len(loader))
+        losses.append(_epoch(model, optimizer, scheduler, loader, criterion))
         random = torch.get_rng_state(), loader.generator.get_state()
         states = optimizer.state_dict(), scheduler.state_dict()
         torch.save((model, losses, states, random), path)
