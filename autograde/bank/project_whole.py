@@ -1,0 +1,391 @@
+"""05.whole: from raw images to a run that can be resumed, judged and used.
+
+The only exercise that asks a student's pieces together: their run is killed and resumed, and its
+checkpoint is scored on objects that nobody trained on. The doctor sees their set-up in 05.setup.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.neighbors import NearestCentroid
+from torch import Tensor, nn
+
+from autograde.bank import project_run, project_setup
+from autograde.bank.harness import scratch
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    as_numbers,
+    kept,
+    seen,
+)
+from autograde.kinds.fix import variant
+from course.data.retakes import takes
+
+OBJECTS, HELD_BACK = 260, 150
+"""Objects to train and validate on, and others to be judged on: some 500 and 300 images."""
+EPOCHS = 8
+"""As many as a sound set-up takes from chance past the nearest mean on so few images."""
+ERRORS = 2.0
+"""Standard errors that the model may be below the nearest mean: less is luck one time in forty."""
+SHIFT, SCALE = 17.0, 1.5
+"""By which mean and deviation of a folder's copy differ: enough to change what is answered."""
+
+
+def draw(source: Draw, part: str) -> Case:
+    """Takes of other digits for each case; where the run is killed; the epochs."""
+    return {
+        "part": part,
+        "skip": source.integer(0, 1_797 - OBJECTS - HELD_BACK),
+        "takes": source.integer(1, 10_000),
+        "seed": source.integer(1, 10_000),
+        "objects": OBJECTS if part == "held-back" else source.integer(70, 80),
+        "epochs": EPOCHS if part == "held-back" else 3,
+        "dies_after": source.integer(0, 1),
+    }
+
+
+class KilledError(Exception):
+    """What a kill is made of here."""
+
+
+class Run:
+    """One folder, and the calls of a function that were made for it."""
+
+    def __init__(self, function: Any, case: Case, folder: str) -> None:
+        self.function, self.case, self.folder = function, case, Path(folder) / "run"
+        found = takes(case["objects"], name="digits", skip=case["skip"], seed=case["takes"])
+        self.raw = found.images, found.labels, found.groups
+        self.told: list[int] = []
+
+    def call(self, *, dies_after: int | None = None) -> dict[str, Any] | None:
+        """What one call returned; None if it was killed."""
+
+        def after_epoch(epoch: int) -> None:
+            self.told.append(int(epoch))
+            if epoch == dies_after:
+                raise KilledError
+
+        raw = (part.clone() for part in self.raw)
+        try:
+            returned = self.function(
+                *raw, self.folder, self.case["seed"], self.case["epochs"], after_epoch
+            )
+        except KilledError:
+            return None
+        return _pieces(returned)
+
+
+def _pieces(returned: Any) -> dict[str, Any]:
+    """The dictionary, with a model and a function in it.
+
+    Raises:
+        AnswerError: A key is missing, or something of another kind stands under it.
+    """
+    keys = ("setup", "classify")
+    if not isinstance(returned, dict) or not set(keys) <= set(returned):
+        raise AnswerError(f"Return a dictionary with the keys {', '.join(keys)}; {seen(returned)}")
+    setup = returned["setup"]
+    if not isinstance(setup, dict) or not isinstance(setup.get("model"), nn.Module):
+        raise AnswerError("'setup' is the dictionary of make_setup whose model was trained.")
+    if not callable(returned["classify"]):
+        raise AnswerError("'classify' is a function of (folder, images).")
+    return returned
+
+
+def run(function, case: Case, device: torch.device) -> Answer:
+    """What the part asks about, on the CPU; a trainer may move the model."""
+    with scratch() as folder:
+        one = Run(function, case, folder)
+        torch.default_generator.manual_seed(81)
+        found = one.call()
+        if case["part"] == "files":
+            return _files(one, found)
+        if case["part"] == "held-back":
+            return _held_back(one, found)
+        with scratch() as other:
+            return _resumed(one, found, Run(function, case, other))
+
+
+def _files(one: Run, found: dict[str, Any]) -> Answer:
+    """What is answered from the folder, and from a copy with other weights and another scale."""
+    images = _held(one.case).images
+    model = found["setup"]["model"].cpu()
+    _all_there(one.folder)
+    answers = {"from_the_run": kept(_agree, found, model, one.folder, images)}
+    copy = one.folder.parent / "copy"
+    shutil.copytree(one.folder, copy)
+    best = torch.load(copy / "best.pt", map_location="cpu", weights_only=True)
+    trained = {name for name, _ in model.named_parameters()}
+    best["model"] = {n: -v if n in trained else v for n, v in best["model"].items()}
+    torch.save(best, copy / "best.pt")
+    answers["other_weights"] = kept(_agree, found, model, copy, images)
+    record = json.loads((copy / "run.json").read_text())
+    record["settings"]["mean"] += SHIFT
+    record["settings"]["std"] *= SCALE
+    (copy / "run.json").write_text(json.dumps(record))
+    answers["other_scale"] = kept(_agree, found, model, copy, images)
+    return answers
+
+
+def _agree(found: dict[str, Any], model: nn.Module, folder: Path, images: Tensor) -> str:
+    """Whether the answers are those of best.pt's weights at the scale of run.json."""
+    right = by_the_files(model, folder, images)
+    given = found["classify"](folder, images.clone())
+    if isinstance(given, Tensor):
+        given = given.detach().cpu()
+    said = torch.tensor(as_numbers(given, "the classes", "class indices, one per image"))
+    if len(said) != len(right):
+        raise AnswerError(f"'classify' gave {len(said)} classes for {len(right)} images.")
+    return "all" if (said != right).sum() <= 1 else "not all"  # a tie may fall on either side
+
+
+def by_the_files(model: nn.Module, folder: Path, images: Tensor) -> Tensor:
+    """The course's own way from a folder to classes.
+
+    Raises:
+        AnswerError: The folder lacks what is needed.
+    """
+    _all_there(folder)
+    settings = json.loads((folder / "run.json").read_text()).get("settings") or {}
+    held = torch.load(folder / "best.pt", map_location="cpu", weights_only=True)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    mode = model.training
+    try:
+        model.load_state_dict(held["model"])
+        model.eval()
+        inputs = (images.float().unsqueeze(1) - settings["mean"]) / settings["std"]
+        with torch.no_grad():
+            return model(inputs).argmax(dim=1)
+    except (KeyError, TypeError, RuntimeError) as fault:
+        text = f"{type(fault).__name__}: {fault}".splitlines()[0][:80]
+        raise AnswerError(f"best.pt and run.json do not fit the set-up's model: {text}") from None
+    finally:
+        model.load_state_dict(before)
+        model.train(mode)
+
+
+def _all_there(folder: Path) -> None:
+    for name in ("best.pt", "run.json"):
+        if not (folder / name).is_file():
+            raise AnswerError(f"There is no {name} in the folder when the run is finished.")
+
+
+def _held(case: Case) -> Any:
+    """Takes of objects that the run has not seen: those after its own."""
+    return takes(HELD_BACK, name="digits", skip=case["skip"] + case["objects"], seed=case["takes"])
+
+
+def _held_back(one: Run, found: dict[str, Any]) -> Answer:
+    """Whether the checkpoint is worth its training: not certainly below the nearest mean."""
+    held = _held(one.case)
+    images, labels, _ = one.raw
+    said = by_the_files(found["setup"]["model"].cpu(), one.folder, held.images)
+    share = (said == held.labels).double().mean().item()
+    bar = NearestCentroid().fit(images.flatten(1).numpy(), labels.numpy())
+    least = float(bar.score(held.images.flatten(1).numpy(), held.labels.numpy()))
+    least -= ERRORS * math.sqrt(least * (1 - least) / len(held))
+    return {"score": "enough" if share >= least else f"{share:.3f}, below {least:.3f}"}
+
+
+def _resumed(one: Run, found: dict[str, Any], other: Run) -> Answer:
+    """The same run in a folder of its own, killed and called again, against the whole one."""
+    torch.default_generator.manual_seed(82)
+    killed = other.call(dies_after=one.case["dies_after"]) is None
+    first = list(other.told)
+    torch.default_generator.manual_seed(83)
+    again = other.call()
+    return {
+        "killed": killed,
+        "epochs": [first, other.told[len(first):]],
+        "weights": _same(*(one["setup"]["model"].state_dict() for one in (found, again))),
+        "best": _same(_best(one), _best(other)),
+    }  # fmt: skip
+
+
+def _best(one: Run) -> dict[str, Tensor]:
+    _all_there(one.folder)
+    held = torch.load(one.folder / "best.pt", map_location="cpu", weights_only=True)
+    return held.get("model", {}) if isinstance(held, dict) else {}
+
+
+def _same(first: dict[str, Tensor], second: dict[str, Tensor]) -> str:
+    if set(first) != set(second):
+        return "other names"
+    apart = [(first[name].cpu().double() - second[name].cpu().double()).abs().max().item()
+             for name in first if first[name].numel()]  # fmt: skip
+    return "the same bits" if not any(apart) else f"apart by {max(apart):.1g}"
+
+
+WHOLE = """
+def whole_run(images, labels, groups, folder, seed, epochs, after_epoch):
+    import json
+    from pathlib import Path
+    from autograde.bank.project_data import with_a_mask as make_data
+    from autograde.bank.project_run import by_hand as train
+    from autograde.bank.project_setup import with_dropout_and_smoothing as make_setup
+    data, made = make_data(images, labels, groups, seed), []
+
+    def kept(data, seed, epochs):
+        made.append(make_setup(data, seed, epochs))
+        return made[-1]
+
+    train(kept, data, folder, seed, epochs, after_epoch)
+
+    def classify(folder, images):
+        model = make_setup(data, seed, epochs)["model"]
+        held = torch.load(Path(folder) / "best.pt", weights_only=True)
+        model.load_state_dict(held["model"])
+        settings = json.loads((Path(folder) / "run.json").read_text())["settings"]
+        inputs = (images.float().unsqueeze(1) - settings["mean"]) / settings["std"]
+        model.eval()
+        with torch.no_grad():
+            return model(inputs).argmax(dim=1)
+
+    return {"setup": made[-1], "classify": classify}
+"""
+edited = partial(variant, WHOLE, __file__)
+plain = edited()
+
+
+def reference(images, labels, groups, folder, seed, epochs, after_epoch) -> dict[str, Any]:
+    """The course's split and the loop written out."""
+    return plain(images, labels, groups, folder, seed, epochs, after_epoch)
+
+
+def _in_a_row(images, labels, groups, folder, seed, epochs, after_epoch, *, made_by, train, make):
+    data = make(images, labels, groups, seed)
+    setup: dict[str, Any] = {}
+
+    def kept_setup(data, seed, epochs):
+        setup.update(made_by(data, seed, epochs))
+        return setup
+
+    train(kept_setup, data, folder, seed, epochs, after_epoch)
+
+    def classify(folder, images):
+        from course.engine import load_weights, read_run
+
+        model = made_by(data, seed, epochs)["model"]
+        load_weights(model, Path(folder) / "best.pt")
+        scale = read_run(folder).content["settings"]
+        model.eval()
+        with torch.inference_mode():
+            inputs = (images[:, None].float() - scale["mean"]) / scale["std"]
+            return [int(row.argmax()) for row in model(inputs)]
+
+    return {"classify": classify, "setup": setup}
+
+
+def with_the_engine(images, labels, groups, folder, seed, epochs, after_epoch):
+    from autograde.bank.project_data import in_numpy
+
+    return _in_a_row(images, labels, groups, folder, seed, epochs, after_epoch, make=in_numpy,
+                     made_by=project_setup.plain, train=project_run.with_the_engine)  # fmt: skip
+
+
+def with_a_convolution(images, labels, groups, folder, seed, epochs, after_epoch):
+    from autograde.bank.project_data import with_scikit_learn
+
+    return _in_a_row(images, labels, groups, folder, seed, epochs, after_epoch,
+                     make=with_scikit_learn, made_by=project_setup.with_a_convolution,
+                     train=project_run.with_the_engine)  # fmt: skip
+
+
+RUN = "train(kept, data, folder, seed, epochs, after_epoch)"
+LOADED = '        model.load_state_dict(held["model"])\n'
+SCALED = '(images.float().unsqueeze(1) - settings["mean"]) / settings["std"]'
+FRESH = 'make_setup(data, seed, epochs)["model"]'
+MADE = "made.append(make_setup(data, seed, epochs))"
+
+WRONG = (
+    ("weights-of-the-run", edited((LOADED, ""), (FRESH, 'made[-1]["model"]')),
+     "A copy of the folder has other weights in best.pt, and got other answers than those give. "
+     "Load them from the folder that classify is handed."),
+    ("weights-of-the-run", edited((RUN, "first = Path(folder); " + RUN),
+                                  ('Path(folder) / "best.pt"', 'first / "best.pt"')), ""),
+    ("never-loaded", edited((LOADED, "")), ""),
+    ("scale-of-the-run", edited((SCALED, SCALED.replace("settings", "data"))),
+     "A copy of the folder has another mean and std in run.json, and got the answers of before. "
+     "Take both from the record of the folder that classify is handed."),
+    ("not-normalised", edited((SCALED, "images.float().unsqueeze(1)")), ""),
+    ("scale-of-the-run", edited((SCALED, "images.float().sub(images.float().mean()).div("
+                                          "images.float().std()).unsqueeze(1)")), ""),
+    ("train-mode", edited(("        model.eval()\n", "")), ""),
+    ("gives-logits", edited(("model(inputs).argmax(dim=1)", "model(inputs)")), ""),
+    ("starts-again", edited((RUN, "import shutil; shutil.rmtree(folder, True); " + RUN)),
+     "A run that was killed began again from its first epoch. Hand the folder to train as it "
+     "came."),
+    ("another-folder", edited((RUN, RUN.replace("folder", "str(folder) + '-run'"))),
+     ""),
+    ("one-epoch", edited((RUN, RUN.replace("epochs", "1"))),
+     "The run ended after its first epoch, whatever epochs says. Hand epochs to train as it came."),
+    ("never-told", edited((RUN, RUN.replace("after_epoch", "id"))),
+     "after_epoch was never called. Hand it to train."),
+    ("split-drawn-again", edited(("make_data(images, labels, groups, seed), []",
+                                  "make_data(images, labels, groups, "
+                                  "int(torch.randint(10**6, ()))), []")), ""),
+    ("seed-drawn-again", edited((RUN, RUN.replace("seed", "int(torch.randint(10**6, ()))"))), ""),
+    ("never-trained", edited((MADE, MADE + "; made[-1]['optimizer'].param_groups[0]['lr'] = 0.0; "
+                              "made[-1]['scheduler'].base_lrs = [0.0]")),
+     ""),
+    ("far-too-fast", edited((MADE, MADE + "; made[-1]['optimizer'].param_groups[0]['lr'] = 3.0; "
+                             "made[-1]['scheduler'].base_lrs = [3.0]")), ""),
+    ("no-setup", edited(('"setup": made[-1], ', "")), ""),
+)  # fmt: skip
+SURE = ("starts-again", "never-told", "one-epoch", "weights-of-the-run", "scale-of-the-run")
+"""Their traces are names of epochs and of files: no accident gives the same."""
+
+EXERCISE = Exercise(
+    id="05.whole",
+    title="from raw images to a run that others can use",
+    source='Lecture 3, "Saving and loading"; engineering module, lab 6',
+    ledger=("X09", "X11", "T25", "T39", "F110"),
+    minutes=20,
+    difficulty=2,
+    read=("course.engine.load_weights", "course.engine.read_run"),
+    hints=(
+        "Three calls in a row, and one function inside that is returned. Which of the three makes "
+        "the set-up, and how do you get hold of it?",
+        "train takes any function for make_setup: hand it one that keeps what it has made, as the "
+        "cell after 05.run does.",
+        "classify: model = make_setup(...)['model']; load_weights(model, folder / 'best.pt'); "
+        "read_run(folder).content['settings'] has 'mean' and 'std'; model.eval(); argmax(dim=1).",
+    ),
+    signature="whole_run(images, labels, groups, folder, seed, epochs, after_epoch)",
+    parts=(
+        Part("files", "what is answered from the folder alone", points=1, cases=1),
+        Part("resumed", "killed, and called again: the same bits", points=1, cases=1, hidden=True),
+        Part("held-back", "best.pt on objects that the run has not seen", points=1, cases=1,
+             hidden=True),
+    ),
+    reference=reference,
+    draw=draw,
+    run=run,
+    says={
+        "from_the_run": "the answers that are those of best.pt and run.json:",
+        "other_weights": "with other weights in best.pt, the answers that follow them:",
+        "other_scale": "with another mean and std in run.json, the answers that follow them:",
+        "killed": "whether a call ends when after_epoch raises",
+        "epochs": "the epochs that after_epoch was called with, before the kill and after it,",
+        "weights": "resumed and in one go, the model's last weights:",
+        "best": "resumed and in one go, the weights in best.pt:",
+        "score": "the accuracy of best.pt on held-back objects",
+    },
+    wrong=tuple(
+        Wrong(name, function, message, sure=name in SURE) for name, function, message in WRONG
+    ),
+    right=(plain, with_the_engine, with_a_convolution),
+)  # fmt: skip
