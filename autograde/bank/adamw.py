@@ -253,6 +253,21 @@ class OneCount(Plain):
         return super().moments(state, grad, beta1, beta2)
 
 
+class SquareLeftOut(Plain):
+    def moments(self, state, grad, beta1, beta2):
+        state["exp_avg"].mul_(beta1).add_(grad, alpha=1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).add_(grad, alpha=1 - beta2)
+        return state["exp_avg"], state["exp_avg_sq"], state["step"]
+
+
+class CorrectedKept(Plain):
+    def direction(self, state, grad, beta1, beta2):
+        made = super().direction(state, grad, beta1, beta2)
+        state["exp_avg"].div_(1 - beta1 ** state["step"])
+        state["exp_avg_sq"].div_(1 - beta2 ** state["step"])
+        return made
+
+
 class RateFixed(Plain):
     def update(self, p, grad):
         self.first = getattr(self, "first", self.lr)
@@ -497,6 +512,19 @@ EXERCISE = Exercise(
             OneCount,
             "A parameter whose first gradient came late was corrected as if it had been there "
             "from the start. Count the steps of each parameter in its own state.",
+        ),
+        Wrong(
+            "square-left-out",
+            SquareLeftOut,
+            "exp_avg_sq averaged the gradient itself, so its root is nan where that is negative. "
+            "It averages the square: grad * grad.",
+            sure=True,
+        ),
+        Wrong(
+            "corrected-kept",
+            CorrectedKept,
+            "The corrected averages went into the state, so they were corrected again in every "
+            "step. Keep exp_avg and exp_avg_sq as they are; the correction is for this step alone.",
         ),
         Wrong(
             "rate-fixed",

@@ -150,6 +150,15 @@ def either_or(logits, targets, weight, label_smoothing, ignore_index):
     return made_of()(logits, targets, weight, epsilon, ignore_index)
 
 
+def class_0_in_the_divisor(logits, targets, weight, label_smoothing, ignore_index):
+    """Ignored targets are set to 0 to look their weights up, and the weights stay in."""
+    counted = targets != ignore_index
+    right = made_of()(logits, targets, weight, label_smoothing, ignore_index)
+    per_class = torch.ones_like(logits[0]) if weight is None else weight
+    weights = per_class[targets.where(counted, 0)]
+    return right * weights[counted].sum() / weights.sum()
+
+
 def negative_only(logits, targets, weight, label_smoothing, ignore_index):
     ignored = ignore_index if ignore_index < 0 else -100
     return made_of()(logits, targets, weight, label_smoothing, ignored)
@@ -283,7 +292,10 @@ EXERCISE = Exercise(
         Wrong(
             "ignored-in-the-divisor",
             over_all,
+            "Ignored examples are in the divisor. Leave them out of the sum and of what it is "
+            "divided by.",
         ),
+        Wrong("ignored-in-the-divisor", class_0_in_the_divisor),
         Wrong(
             "all-examples",
             all_examples,
@@ -312,7 +324,12 @@ EXERCISE = Exercise(
             "detach() and no_grad().",
             sure=True,
         ),
-        Wrong("never-ignores", never_ignores),
+        Wrong(
+            "never-ignores",
+            never_ignores,
+            "Ignored examples are in the loss, as examples of a class. Leave those whose target is "
+            "ignore_index out of the sum and of its divisor.",
+        ),
         Wrong(
             "hundred-only",
             hundred_only,

@@ -173,6 +173,7 @@ in_the_first_batch = made_of(join=lambda old, new: old)
 alive_counted = made_of(count=lambda alive: alive)
 entries_counted = made_of(alive=lambda o: (o == 0).sum(over(o)), join=torch.add, count=lambda n: n)
 ever_zero = made_of(alive=lambda o: ~(o == 0).sum(over(o)).bool(), join=torch.logical_and)
+zero_fires = made_of(alive=lambda o: (o >= 0).sum(over(o)) > 0)
 dead_examples = made_of(
     alive=lambda o: (o.flatten(1) > 0).any(1),
     join=lambda a, b: torch.cat([a, b]),
@@ -354,6 +355,7 @@ EXERCISE = Exercise(
         Wrong("ever-zero", ever_zero,
               "A unit counted that is 0 for one example. Half of them are, most of the time: dead "
               "means 0 for every example."),
+        Wrong("zero-fires", zero_fires),
         Wrong("dead-examples", dead_examples),
         Wrong("by-position", by_position,
               "Positions of an image were counted. A unit is a channel, dead if it is 0 at all of "

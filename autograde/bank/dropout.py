@@ -17,6 +17,10 @@ NEAR = 0.03
 """A share of 8,000 numbers is off by 0.006 on average: this is five times as much."""
 
 
+ROUNDED = 3e-3
+"""A float16 is off by 5e-4 of itself: twice in a ratio, once in the slope, and something over."""
+
+
 def draw(source: Draw, part: str) -> Case:
     """A few rows, repeated to thousands; p on either side of one half, or at its ends."""
     rows, columns = 2 * source.integer(1, 2), 8
@@ -30,7 +34,9 @@ def draw(source: Draw, part: str) -> Case:
         "p": p,
         "training": part != "eval",
         "times": 1 if part == "edges" else 2 * (1000 // rows) // 2,
-        "dtype": ("float32", "float64")[source.index % 2 if part in ("quiet", "edges") else 0],
+        "dtype": {"quiet": ("float16", "float64"), "edges": ("float32", "float64")}.get(
+            part, ("float32",) * 2
+        )[source.index % 2],
         "part": part,
     }
 
@@ -79,7 +85,8 @@ def _pattern(x: Tensor, made: Tensor, again: Tensor, p: float) -> Answer:
         "in_a_column": _near((dropped[1:] * dropped[:-1]).mean().item(), p * p),
         "again": bool(((second != 0) == kept).all()),
         "some": 0 < dropped.mean().item() < 1,
-        "slopes": slopes is None or bool(torch.allclose(slopes, ratio, 1e-3, 1e-6)),
+        "graph": made.requires_grad or not x.requires_grad,
+        "slopes": slopes is None or bool(torch.allclose(slopes, ratio, ROUNDED, 1e-6)),
     }
 
 
@@ -204,6 +211,14 @@ def float64_always(x, p, training):
     return plain(x.double(), p, training) if training else x.double()
 
 
+def mask_in_float32(x, p, training):
+    if not training:
+        return x
+    if p == 1:
+        return torch.zeros_like(x)
+    return x * (torch.rand(x.shape, device=x.device) >= p).float() / (1 - p)
+
+
 def normal_mask(x, p, training):
     if not training or p in (0, 1):
         return x * (not training or p == 0)
@@ -262,7 +277,7 @@ EXERCISE = Exercise(
         Part("eval", "eval mode", points=1, fields=("out", "again", "active")),
         Part("edges", "p = 0 and p = 1", points=1, fields=("out",)),
         Part("quiet", "x as it was, its dtype, and the gradient", points=1, hidden=True,
-             fields=("dtype", "some", "slopes", "disturbed")),
+             fields=("dtype", "some", "graph", "slopes", "disturbed")),
     ),
     reference=reference,
     draw=draw,
@@ -279,6 +294,7 @@ EXERCISE = Exercise(
         "some": "whether some entries are 0 and some are not:",
         "out": "what it returned:",
         "dtype": "the dtype for an x of another one:",
+        "graph": "whether a gradient can flow back from what it returned:",
         "slopes": "whether the gradient is 0 where dropped and the scale where kept:",
     },
     by_hand=(
@@ -305,8 +321,8 @@ EXERCISE = Exercise(
               "torch.rand(x.shape)."),
         Wrong("whole-columns", whole_columns,
               "All rows lost the same entries. Each entry has its own draw: "
-              "torch.rand(x.shape)."),
-        Wrong("whole-columns", last_dimension_alone),
+              "torch.rand(x.shape).", sure=True),
+        Wrong("whole-columns", last_dimension_alone, sure=True),
         Wrong("same-each-time", same_each_time,
               "A second call dropped the same entries. Seed nothing in here: each call draws.",
               sure=True),
@@ -331,6 +347,9 @@ EXERCISE = Exercise(
         Wrong("by-threshold", by_threshold),
         Wrong("detached", detached),
         Wrong("float64-always", float64_always),
+        Wrong("mask-in-float32", mask_in_float32,
+              "A float16 x came back as float32: times a float32 mask, float32 wins. Give the mask "
+              "x's dtype: torch.rand_like(x), or .to(x.dtype).", sure=True),
         Wrong("normal-mask", normal_mask),
         Wrong("scale-of-the-draw", scale_of_the_draw),
         *common(plain, "returns-none", "changes-data", "changes-dtype", "changes-grad-mode",

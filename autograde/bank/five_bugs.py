@@ -224,7 +224,9 @@ EXERCISE = Exercise(
         Wrong("softmax-twice", softmax_twice,
               "The model's outputs went through a softmax before the loss, which takes another "
               "one: return logits."),
-        Wrong("summed", summed),
+        Wrong("summed", summed,
+              "The criterion adds up the losses of a batch, so loss and gradient are as many times "
+              "too large as it has examples. Use the mean: nn.CrossEntropyLoss()."),
         Wrong("never-cleared", never_cleared,
               "Gradients of earlier batches were added to each step's. Call "
               "optimizer.zero_grad() before every backward()."),

@@ -160,6 +160,11 @@ last_two_are_the_head = _groups(
 )
 
 
+def head_undecayed(model, head, lr, head_lr, weight_decay):
+    groups = one_group_each(model, head, lr, head_lr, weight_decay)
+    return [{**g, "weight_decay": g["weight_decay"] * (g["lr"] == lr)} for g in groups]
+
+
 def by_module(model):
     return [
         (f"{name}.{inner}", p)
@@ -340,6 +345,13 @@ EXERCISE = Exercise(
             "head-left-out",
             head_left_out,
             "The head's parameters are in no group, so they would never move.",
+            sure=True,
+        ),
+        Wrong(
+            "head-undecayed",
+            head_undecayed,
+            "The head's weights do not decay. Rate and decay are two questions: a weight with two "
+            "dimensions decays, in the head as well.",
             sure=True,
         ),
         Wrong(

@@ -118,7 +118,7 @@ def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> list[str]:
         if not flat.mean().abs() <= FAR * error:
             found.append(f"{name}: the mean is {flat.mean():.3g}, not 0")
         elif not 0.5 < rows / flat.std() < 2:
-            found.append(f"{name}: the numbers of a row depend on one another")
+            found.append(f"{name}: rows, or numbers in a row, depend on one another")
         elif any(other.shape == weight.shape and torch.equal(other, weight) for other in seen):
             found.append(f"{name}: the same numbers as another layer, or as before")
         seen.append(weight.clone())
@@ -158,6 +158,7 @@ def made_of(std=he, kinds=(nn.Linear, nn.Conv2d), within=nn.Module.modules):
 
 plain = made_of()
 by_outputs = made_of(lambda w, a: GAIN[a] / math.sqrt(outputs(w)))
+by_units = made_of(lambda w, a: GAIN[a] / math.sqrt(len(w)))
 variance_for_std = made_of(lambda w, a: GAIN[a] ** 2 / inputs(w))
 root_forgotten = made_of(lambda w, a: GAIN[a] / inputs(w))
 gain_missing = made_of(lambda w, a: 1 / math.sqrt(inputs(w)))
@@ -321,9 +322,9 @@ EXERCISE = Exercise(
     ),
     signature="initialise(model, activation)",
     parts=(
-        Part("linear", "linear layers, no activation", points=1, fields=("std", "drawn")),
-        Part("gain", "after relu, and after tanh", points=1, fields=("std", "drawn")),
-        Part("conv", "convolutions", points=1, fields=("std", "drawn")),
+        Part("linear", "linear layers, no activation", points=1, fields=("drawn", "std")),
+        Part("gain", "after relu, and after tanh", points=1, fields=("drawn", "std")),
+        Part("conv", "convolutions", points=1, fields=("drawn", "std")),
         Part("biases", "biases 0, all else as it was", 1, fields=("biases", "others", "disturbed")),
         Part("same", "the same parameters as before", 1, hidden=True, fields=("drawn", "replaced")),
     ),
@@ -345,6 +346,7 @@ EXERCISE = Exercise(
     wrong=(
         Wrong("by-outputs", by_outputs,
               "The spread is 1/√ of each layer's number of outputs. A unit adds up its inputs."),
+        Wrong("by-outputs", by_units),
         Wrong("variance-for-std", variance_for_std,
               "The standard deviation is what the variance should be: take the root."),
         Wrong("root-forgotten", root_forgotten,
@@ -370,8 +372,9 @@ EXERCISE = Exercise(
               "Layers inside a module of the model kept their weights. modules() visits all "
               "depths, children() one."),
         Wrong("linear-only", linear_only, "Convolutions kept their weights: draw Conv2d's, too."),
-        Wrong("biases-left", biases_left),
-        Wrong("biases-drawn", biases_drawn),
+        Wrong("biases-not-0", biases_left,
+              "Biases are not 0 afterwards. Fill them with 0, where there are any.", sure=True),
+        Wrong("biases-not-0", biases_drawn, sure=True),
         Wrong("others-touched", reset_norms,
               "Parameters of another kind of module were changed, too. Linear and Conv2d layers "
               "alone are drawn: ask each module for its type."),

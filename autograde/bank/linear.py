@@ -64,6 +64,8 @@ def _registered(layer: nn.Module) -> dict[str, list[int]]:
 def _put_in(layer: nn.Module, case: Case, device: torch.device) -> None:
     """The case's numbers into weight and bias, registered or not, also where it is transposed."""
     for name, value in (("weight", case["weight"]), ("bias", case["shift"])):
+        if name == "bias" and not case["bias"]:  # a plain 0 in its place is nobody's business
+            continue
         held = getattr(layer, name, None)
         if name == "weight" and not isinstance(held, Tensor):
             raise AnswerError(f"self.weight is a {type(held).__name__}; it should be a Parameter.")
@@ -445,7 +447,13 @@ EXERCISE = Exercise(
             "uniform_(-bound, bound).",
             sure=True,
         ),
-        Wrong("normal-of-the-bound", NormalOfTheBound),
+        Wrong(
+            "normal-of-the-bound",
+            NormalOfTheBound,
+            "The numbers are normal with ±1/√in as their spread, so some lie far outside. Draw "
+            "uniformly from -1/√in to 1/√in.",
+            sure=True,
+        ),
         Wrong(
             "one-sided",
             OneSided,

@@ -103,6 +103,8 @@ norm_of_weights = slip(("[p.grad for p", "[p.detach() for p"))
 none_not_skipped = slip((SKIPPED, ""))
 loss_after = slip(("loss.item()", "criterion(model(inputs), targets).item()"))
 loss_of_the_batch = slip(("loss.item()", "loss.item() * len(targets)"))
+loss_divided_again = slip(("loss.item()", "loss.item() / len(targets)"))
+last_group = slip((RATE, RATE.replace("[0]", "[-1]")))
 clipped = slip((NORM, "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"))
 with_softmax = slip(("criterion(outputs,", "criterion(outputs.softmax(dim=1),"))
 
@@ -219,11 +221,17 @@ EXERCISE = Exercise(
               "That is the norm of the weights. The gradients are in .grad."),
         Wrong("none-not-skipped", none_not_skipped,
               "A frozen parameter has .grad = None. Skip it.",
-              raises="'NoneType' object has no attribute"),
+              raises="'NoneType' object has no attribute|'NoneType' and 'int'"),
         Wrong("loss-after", loss_after,
               "That is the loss after the update. Return the one that backward() started from."),
         Wrong("loss-of-the-batch", loss_of_the_batch,
               "That is the loss times the examples. The criterion gives a mean: return it."),
+        Wrong("loss-divided-again", loss_divided_again,
+              "That is the loss divided by the number of examples. The criterion has averaged "
+              "already: return what it gave."),
+        Wrong("rate-of-the-last-group", last_group,
+              "That is the rate of the last group. The first one's is asked for: "
+              "optimizer.param_groups[0].", sure=True),
         Wrong("clipped", clipped,
               "The weights are those of gradients clipped to 1. With a max_norm of inf, "
               "clip_grad_norm_ measures and leaves them as they are."),

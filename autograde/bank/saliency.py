@@ -106,6 +106,7 @@ with_its_sign = made_of(reduce=lambda s: s.amax(dim=1))
 mean_of_channels = made_of(reduce=lambda s: s.abs().mean(dim=1))
 sum_of_channels = made_of(reduce=lambda s: s.abs().sum(dim=1))
 length_of_channels = made_of(reduce=lambda s: s.norm(dim=1))
+abs_after_the_sum = made_of(reduce=lambda s: s.sum(dim=1).abs())
 abs_after_the_maximum = made_of(reduce=lambda s: s.amax(dim=1).abs())
 squared = made_of(reduce=lambda s: s.square().amax(dim=1))
 first_label_for_all = made_of(lambda z, y: z[:, y[0]].sum())
@@ -255,6 +256,12 @@ EXERCISE = Exercise(
             "The channels were added up. The steepest of them counts.",
         ),
         Wrong(
+            "abs-after-the-sum",
+            abs_after_the_sum,
+            "The channels' slopes were added up before abs(), so opposite signs cancelled. abs() "
+            "first; then the steepest channel counts: amax(dim=1).",
+        ),
+        Wrong(
             "length-of-channels",
             length_of_channels,
             "That is the norm over the channels. The steepest of them counts.",
@@ -298,7 +305,13 @@ EXERCISE = Exercise(
             "backward() has added to the parameters' .grad. torch.autograd.grad(score, pixels) "
             "leaves it alone.",
         ),
-        Wrong("clears-the-parameters", clears_the_parameters),
+        Wrong(
+            "clears-the-parameters",
+            clears_the_parameters,
+            "The gradients that the parameters had are gone: zero_grad() wipes out more than what "
+            "your backward() brought. torch.autograd.grad(score, pixels) touches none.",
+            sure=True,
+        ),
         Wrong("marks-the-images", marks_the_images),
         Wrong(
             "needs-recording",

@@ -45,7 +45,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     with numpy_only(), np.errstate(all="ignore"):
         made = function(x, case["axis"])
     disturbed = [] if np.array_equal(x, before) else ["x"]
-    return {"p": kept(_as_probabilities, made), "disturbed": disturbed}
+    wide = isinstance(made, np.ndarray) and made.itemsize >= x.itemsize
+    return {"p": kept(_as_probabilities, made), "disturbed": disturbed, "wide": wide}
 
 
 def _as_probabilities(made: Any) -> torch.Tensor:
@@ -73,6 +74,7 @@ by_the_mean = made_of(lambda x, axis: x.mean(axis=axis, keepdims=True))
 by_the_smallest = made_of(lambda x, axis: x.min(axis=axis, keepdims=True))
 by_the_magnitude = made_of(lambda x, axis: np.abs(x).max(axis=axis, keepdims=True))
 clipped = made_of(lambda x, axis: 0.0, exp=lambda x: np.exp(np.clip(x, -50, 50)))
+clipped_far_out = made_of(lambda x, axis: 0.0, exp=lambda x: np.exp(np.clip(x, -500, 500)))
 base_two = made_of(exp=np.exp2)
 
 
@@ -97,6 +99,15 @@ def divided_by_everything(x, axis):
 def no_keepdims(x, axis):
     e = np.exp(x - x.max(axis=axis, keepdims=True))
     return e / e.sum(axis=axis)
+
+
+def largest_without_keepdims(x, axis):
+    e = np.exp(x - x.max(axis=axis))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def float32_always(x, axis):
+    return made_of()(x.astype(np.float32), axis)
 
 
 def not_divided(x, axis):
@@ -160,6 +171,10 @@ def through_logarithms(x, axis):
     return np.exp(x - total)
 
 
+def with_logaddexp(x, axis):
+    return np.exp(x - np.expand_dims(np.logaddexp.reduce(x, axis=axis), axis))
+
+
 def slice_by_slice(x, axis):
     def one(row):
         e = np.exp(row - max(row))
@@ -191,15 +206,30 @@ EXERCISE = Exercise(
     ),
     signature="softmax(x, axis)",
     parts=(
-        Part("rows", "rows of logits", points=1, cases=3),
-        Part("axis", "along other axes, of two and three dimensions", points=1, cases=3),
+        Part("rows", "rows of logits", points=1, cases=3, fields=("p", "disturbed", "wide")),
+        Part(
+            "axis",
+            "along other axes, of two and three dimensions",
+            points=1,
+            cases=3,
+            fields=("p", "disturbed"),
+        ),
         Part("large", "logits around 1,000 and -1,000", points=1, fields=("p",)),
-        Part("masked", "classes ruled out by a logit of -inf", points=1, hidden=True),
+        Part(
+            "masked",
+            "classes ruled out by a logit of -inf",
+            points=1,
+            hidden=True,
+            fields=("p", "disturbed"),
+        ),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"p": "the probability at"},
+    says={
+        "p": "the probability at",
+        "wide": "whether the result is as precise as x:",
+    },
     by_hand=(activations.softmax, special.softmax, special.log_softmax, special.logsumexp),
     wrong=(
         Wrong(
@@ -226,6 +256,7 @@ EXERCISE = Exercise(
             "of clipping: differences decide.",
             sure=True,
         ),
+        Wrong("clipped", clipped_far_out, sure=True),
         Wrong("nan-hidden", nan_hidden),
         Wrong("base-two", base_two),
         Wrong(
@@ -245,7 +276,27 @@ EXERCISE = Exercise(
             "distribution of its own.",
         ),
         Wrong("over-everything", divided_by_everything),
-        Wrong("no-keepdims", no_keepdims),
+        Wrong(
+            "no-keepdims",
+            no_keepdims,
+            "The sum lost its axis, so a square array has each row divided by the sums of other "
+            "rows, and other arrays raise. Keep it: sum(axis=axis, keepdims=True).",
+            raises="operands could not be broadcast together",
+        ),
+        Wrong(
+            "largest-without-keepdims",
+            largest_without_keepdims,
+            "The maximum lost its axis, so from each number the largest of another slice was "
+            "subtracted, and other arrays raise. Keep it: max(axis=axis, keepdims=True).",
+            raises="operands could not be broadcast together",
+        ),
+        Wrong(
+            "float32-always",
+            float32_always,
+            "A float64 x came back as float32: that rounds logits in the thousands. Leave the "
+            "dtype as it is.",
+            sure=True,
+        ),
         Wrong(
             "not-divided",
             not_divided,
@@ -272,5 +323,5 @@ EXERCISE = Exercise(
         Wrong("masked-as-zero", masked_as_zero),
         Wrong("as-lists", as_lists),
     ),
-    right=(made_of(), through_logarithms, slice_by_slice, with_the_axis_moved),
+    right=(made_of(), through_logarithms, slice_by_slice, with_the_axis_moved, with_logaddexp),
 )

@@ -128,6 +128,7 @@ loss_after = slip((LOSS, LOSS.replace("error", "(inputs @ weight.T + bias - targ
 loss_summed = slip((LOSS, LOSS.replace("mean", "sum")))
 loss_halved = slip((LOSS, LOSS.replace("mean", "sum") + " / 2"))
 loss_per_example = slip((LOSS, LOSS.replace("mean", "sum") + " / len(inputs)"))
+loss_half_per_example = slip((LOSS, LOSS.replace("mean", "sum") + " / 2 / len(inputs)"))
 root = slip((LOSS, LOSS + " ** 0.5"))
 
 
@@ -142,8 +143,8 @@ EXERCISE = Exercise(
     hints=(
         "Write the shapes next to each other: error [B, out], inputs [B, in], weight [out, in].",
         "How many squared errors does the mean divide by? The same number divides every slope.",
-        "slope = 2 · error / (B · out); the weight's gradient is slope transposed times inputs, "
-        "the bias's is the sum of slope over the batch. Compute both, then move both.",
+        "slope = 2 · error / (B · outputs); the weight's gradient is slope transposed times "
+        "inputs, the bias's is the sum of slope over the batch. Compute both, then move both.",
     ),
     signature="step_by_hand(weight, bias, inputs, targets, lr)",
     parts=(
@@ -167,13 +168,13 @@ EXERCISE = Exercise(
     wrong=(
         Wrong("no-factor", no_factor,
               "The gradient is that of half the sum of the squares. MSELoss is a mean: its slope "
-              "is 2 · error / (B · out), which is the same only for two squared errors."),
+              "is 2 · error / (B · outputs), which is the same only for two squared errors."),
         Wrong("mean-over-examples", mean_over_examples,
               "The slope was divided by the examples alone. The mean is over all squared errors, "
-              "B · out of them."),
+              "B · outputs of them."),
         Wrong("mean-over-outputs", mean_over_outputs,
               "The slope was divided by the outputs alone. The mean is over all squared errors, "
-              "B · out of them."),
+              "B · outputs of them."),
         Wrong("half-a-gradient", half_a_gradient,
               "Weight and bias moved half as far as they should: the slope of a square is 2 · "
               "error."),
@@ -189,7 +190,7 @@ EXERCISE = Exercise(
               "too. Sum over the batch alone, dim=0."),
         Wrong("bias-mean", bias_mean,
               "The bias got the mean of the slopes over the batch, where it should get their sum: "
-              "the division by B · out is in the slope already."),
+              "the division by B · outputs is in the slope already."),
         Wrong("first-example", first_example,
               "Weight and bias moved as for the first example alone. Sum over the batch."),
         Wrong("weight-not-in-place", weight_not_in_place,
@@ -214,7 +215,10 @@ EXERCISE = Exercise(
         Wrong("loss-halved", loss_halved,
               "That is half the sum of the squared errors, which is the mean for two only."),
         Wrong("loss-per-example", loss_per_example,
-              "That is the squared errors' sum per example. Divide by B · out, not by B."),
+              "That is the squared errors' sum per example. Divide by B · outputs, not by B."),
+        Wrong("loss-half-per-example", loss_half_per_example,
+              "That is half the sum of the squared errors per example, which is the mean for two "
+              "outputs only. Divide by B · outputs."),
         Wrong("root", root, "That is the root of the mean squared error. Leave out the root."),
         *common(in_matrices, "returns-none", "returns-text", "returns-graph", "changes-data",
                 "changes-dtype", "changes-grad-mode", "changes-seed", "global-data"),

@@ -23,6 +23,9 @@ def draw(source: Draw, part: str) -> Case:
     leaves = [number() for _ in range(4)]
     ops: list[list] = [["*", 0, 1], ["+", 4, 2], ["*", 5, 3]]
     ends = [6]
+    if part == "chain":  # two leaves with the same number are still two
+        same, other = ((3, 0), (2, 1))[source.index % 2]
+        leaves[same] = leaves[other]
     if part == "shared":  # a square; then a value in between that is used twice, at two depths
         square = source.index % 2 == 0
         ops = [["*", 0, 0], ["+", 4, 1], ["*", 5, 5]] if square else \
@@ -270,6 +273,34 @@ class FirstCallOnly(Value):
         self.done = True
 
 
+class EqualNumbersAreOne(Value):
+    """Kept under its number, as in a set or a dictionary if a Value has an __eq__ of numbers."""
+
+    def backward(self):
+        order, seen = [], set()
+
+        def visit(value):
+            if value.data not in seen:
+                seen.add(value.data)
+                for source, _ in value.sources:
+                    visit(source)
+                order.append(value)
+
+        visit(self)
+        slopes = {self.data: 1.0}
+        for value in order[::-1]:
+            value.grad += 0.0 if value.sources else slopes[value.data]
+            for source, local in value.sources:
+                slopes[source.data] = slopes.get(source.data, 0.0) + slopes[value.data] * local
+
+
+class ReluInPlace(Value):
+    def relu(self):
+        made = super().relu()
+        self.data = made.data
+        return made
+
+
 class ByPaths:
     """Every path from the end to a leaf brings its product of slopes."""
 
@@ -455,6 +486,19 @@ EXERCISE = Exercise(
         ),
         Wrong("one-step-only", WrongWayRound, sure=True),
         Wrong("never-started", NeverStarted),
+        Wrong(
+            "equal-numbers-are-one",
+            EqualNumbersAreOne,
+            "Two leaves with the same number shared one slope. A Value is not its number: tell "
+            "them apart by identity, id(value), and write no __eq__.",
+        ),
+        Wrong(
+            "relu-in-place",
+            ReluInPlace,
+            "relu() changed the number of the value that it was called on. Give the result to a "
+            "new Value and leave the old one alone.",
+            sure=True,
+        ),
     ),
     right=(Value, ByPaths, ByAge),
 )

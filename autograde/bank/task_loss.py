@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from autograde.bank.harness import Watch, as_loss, numpy_loss, slopes_of
+from autograde.compare import TOLERANCE
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, kept
 from course.from_scratch import losses
 
@@ -116,6 +117,13 @@ nll_of_logits = made_of(classes=lambda z, t: F.nll_loss(z, t.argmax(1)))
 sigmoid_twice = made_of(yes_no=lambda z, t: yes_no(z.sigmoid(), t))
 sigmoid_then_bce = made_of(
     yes_no=lambda z, t: F.binary_cross_entropy(z[:, 0].sigmoid(), t.to(z.dtype))
+)
+sigmoid_then_bce_for_labels = made_of(
+    labels=lambda z, t: F.binary_cross_entropy(z.sigmoid(), t.to(z.dtype))
+)
+sigmoid_then_bce_for_both = made_of(
+    yes_no=lambda z, t: F.binary_cross_entropy(z[:, 0].sigmoid(), t.to(z.dtype)),
+    labels=lambda z, t: F.binary_cross_entropy(z.sigmoid(), t.to(z.dtype)),
 )
 broadcast_yes_no = made_of(
     yes_no=lambda z, t: F.binary_cross_entropy_with_logits(
@@ -228,6 +236,7 @@ EXERCISE = Exercise(
     run=run,
     says={"loss": "the loss", "slopes": "the gradient of the outputs at"},
     by_hand=(losses.cross_entropy, losses.bce_with_logits, losses.mse),
+    tolerance={torch.float64: TOLERANCE[torch.float32]},  # nobody asked for the dtype of a loss
     wrong=(
         Wrong("softmax-first", softmax_first,
               "One of many: the logits went through softmax first, and cross-entropy has a "
@@ -246,6 +255,13 @@ EXERCISE = Exercise(
         Wrong("sigmoid-then-bce", sigmoid_then_bce,
               "Yes or no: with large logits the sigmoid is exactly 0 or 1, and torch cuts the "
               "loss off at 100. binary_cross_entropy_with_logits keeps it.", sure=True),
+        Wrong("sigmoid-then-bce-for-labels", sigmoid_then_bce_for_labels,
+              "Many labels: with large logits the sigmoid is exactly 0 or 1, and torch cuts the "
+              "loss off at 100. binary_cross_entropy_with_logits keeps it.", sure=True),
+        Wrong("sigmoid-then-bce-for-both", sigmoid_then_bce_for_both,
+              "Yes or no, and many labels: with large logits the sigmoid is exactly 0 or 1, and "
+              "torch cuts the loss off at 100. binary_cross_entropy_with_logits keeps it.",
+              sure=True),
         Wrong("broadcast-yes-no", broadcast_yes_no,
               "Yes or no: every output was compared with every target, since [B, 1] and [B] are "
               "broadcast to [B, B]. Make the shapes equal."),

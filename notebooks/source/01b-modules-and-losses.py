@@ -343,7 +343,7 @@ def softmax(x, axis):
         axis: Along which the shares add up; it may be negative.
 
     Returns:
-        A new array of the same shape.
+        A new array of the same shape, at least as precise as x.
     """
     ### BEGIN SOLUTION
     e = np.exp(x - x.max(axis=axis, keepdims=True))
