@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import product
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
-from torch.utils.data._utils import worker as torchs_worker
 
 from autograde.bank.harness import Watch
-from autograde.exercise import UNFIT, Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from autograde.bank.noise_seen import Noisy, absent, moved, of_many_epochs, shared, told, unusual
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong
 from course.data import noisy
 
 NEAR = (0, 1, 2, 3)
 FAR = (0, 1, 10, 100, 1000)
 """Epochs and examples that sums such as seed + 1000 * epoch + index mix up."""
-EPOCHS = 200
-"""Epochs whose noise is taken together: enough for its mean and spread."""
-SURE = 5.0
-"""Standard errors by which mean and spread may be off: no right answer ever is."""
-TAIL = 0.01
-"""Share of numbers beyond two standard deviations that normal noise exceeds; of it 4.6 % are."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -63,152 +52,6 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "distinct": told(shared(table)),
         "disturbed": disturbed,
     }
-
-
-def told(text: str) -> list | dict[str, str]:
-    """A field of an answer: empty, or what was seen."""
-    return {UNFIT: text} if text else []
-
-
-class Noisy:
-    """Makes data sets, and asks them for noise."""
-
-    def __init__(self, function: Any, inputs: Tensor, sd: float) -> None:
-        self.function, self.inputs, self.sd = function, inputs, sd
-
-    def fresh(self, seed: int) -> Any:
-        """A new data set.
-
-        Raises:
-            AnswerError: It is not one.
-        """
-        dataset = self.function(self.inputs, seed, self.sd)
-        for name in ("set_epoch", "__getitem__", "__len__"):
-            if not callable(getattr(dataset, name, None)):
-                raise AnswerError(f"Your object has no method {name}().")
-        if len(dataset) != len(self.inputs):
-            raise AnswerError(f"len() is {len(dataset)}; there are {len(self.inputs)} inputs.")
-        return dataset
-
-    def noise(self, dataset: Any, index: int) -> Tensor:
-        """What was added to an example, in standard deviations.
-
-        Raises:
-            AnswerError: It is not an example.
-        """
-        given, clean = dataset[index], self.inputs[index]
-        if not isinstance(given, Tensor):
-            kind = type(given).__name__
-            raise AnswerError(f"dataset[{index}] is a {kind}; a tensor is asked for.")
-        if given.shape != clean.shape or given.dtype != clean.dtype:
-            raise AnswerError(
-                f"dataset[{index}] has the shape {list(given.shape)} in {given.dtype}; the input "
-                f"has {list(clean.shape)} in {clean.dtype}."
-            )
-        return (given.detach() - clean) / self.sd
-
-
-Table = dict[tuple[int, int, int], Tensor]
-
-
-def of_many_epochs(made: Noisy, seed: int) -> Tensor:
-    """The noise of two examples, in every other epoch of many: [EPOCHS, numbers]."""
-    dataset, examples = made.fresh(seed), []
-    for epoch in range(EPOCHS):
-        dataset.set_epoch(epoch)
-        examples.append(made.noise(dataset, 1 + epoch % 2).double().flatten())
-    return torch.stack(examples)
-
-
-def absent(noise: Tensor) -> str:
-    """Says so where there is no noise."""
-    return (
-        f"In {EPOCHS} epochs the noise is always {noise[0, 0]:.3g} sd."
-        if alike(noise.flatten())
-        else ""
-    )
-
-
-def alike(numbers: Tensor) -> bool:
-    """Whether numbers differ by no more than roundings."""
-    return bool((numbers.std(dim=-1) < 1e-3).all())
-
-
-def unusual(noise: Tensor) -> str:
-    """How noise differs from standard normal numbers; empty if it does not."""
-    if alike(noise):
-        return "All numbers of an example have the same noise; each has its own."
-    drawn = len(noise.round(decimals=2).unique(dim=0)) * noise.shape[1]  # apart from repetitions
-    error = SURE / drawn**0.5
-    mean, spread = noise.mean().item(), noise.std().item()
-    if abs(mean) > error or abs(spread - 1) > error:
-        return (
-            f"{noise.numel()} numbers of noise have the mean {mean:.2f} sd and the standard "
-            f"deviation {spread:.2f} sd; 0 and 1 are asked for."
-        )
-    tail = (noise.abs() > 2).double().mean().item()
-    if drawn == noise.numel() and tail < TAIL:
-        return f"{tail:.1%} of the noise is beyond 2 sd; of normal numbers 4.6 % are."
-    return ""
-
-
-def moved(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
-    """The first noise that is another in another order, or in a worker; empty if none is."""
-    again = made.fresh(seed)
-    for epoch in reversed(keys):
-        again.set_epoch(epoch)
-        for i in reversed(keys):
-            if not torch.equal(made.noise(again, i), table[seed, epoch, i]):
-                return (
-                    f"Example {i} of epoch {epoch} has another noise where examples are asked for "
-                    "in another order."
-                )
-    for epoch, number in product(keys[:2], range(2)):
-        dataset = made.fresh(seed)
-        dataset.set_epoch(epoch)
-        with in_worker(number, epoch, dataset) as its_copy:
-            for i in keys[number::2]:
-                if not torch.equal(made.noise(its_copy, i), table[seed, epoch, i]):
-                    return (
-                        f"Example {i} of epoch {epoch} has another noise in worker {number} of 2 "
-                        "than without workers."
-                    )
-    return ""
-
-
-@contextmanager
-def in_worker(number: int, epoch: int, dataset: Any) -> Iterator[Any]:
-    """A copy of the data set, with generators and worker info as a loader's worker has them."""
-    seed = 9_000 + 17 * epoch + number  # torch's is a draw of the epoch, plus the worker's number
-    its_copy = copy.deepcopy(dataset)
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)
-    torchs_worker._worker_info = torchs_worker.WorkerInfo(
-        id=number, num_workers=2, seed=seed, dataset=its_copy
-    )
-    try:
-        yield its_copy
-    finally:
-        torchs_worker._worker_info = None
-
-
-def shared(table: Table) -> str:
-    """The first two keys that share their noise, and how many differ; empty if all do."""
-    seen: dict[tuple, tuple[int, int, int]] = {}
-    pairs = []
-    for key, noise in table.items():
-        rounded = tuple(noise.double().flatten().round(decimals=2).tolist())
-        other = seen.setdefault(rounded, key)
-        if other != key:
-            pairs.append((other, key))
-    if not pairs:
-        return ""
-    first, second = (f"seed {s}, epoch {e}, example {i}" for s, e, i in pairs[0])
-    return (
-        f"{first} and {second} have the same noise; {len(table)} of such triples have "
-        f"{len(seen)} different ones."
-    )
 
 
 def reference(inputs: Tensor, seed: int, sd: float) -> noisy.KeyedNoise:
