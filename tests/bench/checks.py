@@ -23,6 +23,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FunctionType
@@ -33,6 +34,7 @@ import torch
 from autograde import bank
 from autograde.by_hand import reached_by
 from autograde.exercise import Exercise
+from autograde.kinds.fix import variant
 from autograde.quiet import quiet
 from autograde.referee import answer_of, difference_in
 from tests.autograde.remembering import forget, put_to, remembering
@@ -126,8 +128,7 @@ def measure(exercise: Exercise, seeds: int, mutant_seeds: int) -> Row:
                 _note(row.unnamed, _name(wrong.function), seed)
     for part in exercise.parts:  # imports of torch take longer than a mutant may
         answer_of(exercise, exercise.reference, exercise.cases(part, 0)[0])
-    rights = exercise.right if exercise.kind == "function" else ()  # others are no plain text
-    for right in filter(_has_source, rights):
+    for right in filter(_has_source, exercise.right):
         assert survives(remembered, right, 1), right
         for what, mutant in mutants_of(right):
             row.mutants += 1
@@ -148,10 +149,12 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", str(function))
 
 
-def _has_source(function: Any) -> bool:
-    return isinstance(inspect.unwrap(function), FunctionType) and bool(
-        Path(inspect.unwrap(function).__code__.co_filename).exists()
-    )
+def _has_source(right: Any) -> bool:
+    """Whether its text can be changed: a script's is kept, others stand in a file."""
+    if hasattr(right, "__source__"):
+        return True
+    code = getattr(inspect.unwrap(right), "__code__", None)
+    return isinstance(right, type) or (code is not None and Path(code.co_filename).exists())
 
 
 def survives(exercise: Exercise, function: Callable[..., Any], seeds: int) -> bool:
@@ -179,8 +182,33 @@ def _in_time(exercise: Exercise, function: Callable[..., Any], case: Any) -> Any
 
 
 def mutants_of(right: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every mutant of a right answer, and of the functions of its module that it calls."""
-    function = inspect.unwrap(right)
+    """Every mutant of a right answer: of a script's text, a class, or a function and those that it
+    calls in its module.
+    """
+    if hasattr(right, "__source__"):
+        yield from _mutants_of_script(right)
+    elif isinstance(right, type):
+        yield from _mutants_of_class(right)
+    else:
+        yield from _mutants_of_function(inspect.unwrap(right))
+
+
+def _mutants_of_script(right: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for what, mutated in mutated_trees(ast.parse(right.__source__)):
+        with suppress(SyntaxError):
+            yield what, variant(ast.unparse(mutated), right.__code__.co_filename)
+
+
+def _mutants_of_class(right: type) -> Iterator[tuple[str, type]]:
+    module = sys.modules[right.__module__]
+    for what, mutated in mutated_trees(ast.parse(textwrap.dedent(inspect.getsource(right)))):
+        scope = dict(vars(module))
+        with suppress(Exception):  # one that cannot be defined is nobody's answer
+            exec(compile(mutated, module.__file__, "exec"), scope)
+            yield what, scope[right.__name__]
+
+
+def _mutants_of_function(function: FunctionType) -> Iterator[tuple[str, Callable[..., Any]]]:
     module = sys.modules[function.__module__]
     ours = [f for f in reached_by(function) if f.__module__ == function.__module__]
     for target in sorted(ours, key=lambda f: f.__code__.co_firstlineno):
