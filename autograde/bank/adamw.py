@@ -512,6 +512,7 @@ EXERCISE = Exercise(
             OneCount,
             "A parameter whose first gradient came late was corrected as if it had been there "
             "from the start. Count the steps of each parameter in its own state.",
+            sure=True,
         ),
         Wrong(
             "square-left-out",

@@ -107,8 +107,8 @@ def apart(model: nn.Module) -> dict[str, Tensor]:
             if not name.startswith(mine)}  # fmt: skip
 
 
-def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> list[str]:
-    """Layers whose weights are not fresh, independent numbers around 0."""
+def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> str:
+    """The first layer whose weights are not fresh, independent numbers around 0, and why."""
     found, seen = [], [*old.values()]
     for name, layer in now.items():
         weight = layer.weight.detach()
@@ -122,7 +122,7 @@ def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> list[str]:
         elif any(other.shape == weight.shape and torch.equal(other, weight) for other in seen):
             found.append(f"{name}: the same numbers as another layer, or as before")
         seen.append(weight.clone())
-    return found
+    return found[0] if found else "nothing"
 
 
 def reference(model: nn.Module, activation: str) -> None:

@@ -110,17 +110,19 @@ def _start(layer: nn.Module, fan_in: int) -> dict[str, object]:
 
 
 def _moved(function, layer: nn.Module, case: Case, device: torch.device) -> dict[str, object]:
-    """Saved, loaded into another one, and moved to float64: is everything there?"""
+    """Saved, loaded into another one, and moved to other dtypes: is everything there?"""
     other = function(*case["sizes"], case["bias"])
     saved = layer.state_dict()
     try:
         other.load_state_dict(OrderedDict(saved))
         inputs = case["inputs"].to(device, torch.float64)
         outputs, own = (m.to(device, torch.float64)(inputs) for m in (other, layer))
+        half = layer.to(torch.bfloat16)(inputs.bfloat16()).dtype
     except RuntimeError as fault:
-        raise AnswerError(f"Saved, loaded and moved to float64, it raised: {fault}"[:200]) from None
+        raise AnswerError(f"Saved, loaded and moved, it raised: {fault}"[:200]) from None
     words = "the same" if torch.allclose(outputs.cpu(), own.cpu()) else "others"
-    return {"saved": sorted(saved), "dtype": str(outputs.dtype), "outputs after loading": words}
+    dtypes = {"dtype": str(outputs.dtype), "dtype in bfloat16": str(half)}
+    return {"saved": sorted(saved), **dtypes, "outputs after loading": words}
 
 
 def reference(in_features: int, out_features: int, bias: bool) -> nn.Module:
@@ -235,6 +237,16 @@ class Normal(Plain):
 class NormalOfTheBound(Plain):
     def drawn(self, fan_in, *shape):
         return torch.randn(*shape) / math.sqrt(fan_in)
+
+
+class ZeroForNoBias(Plain):
+    def __init__(self, in_features, out_features, bias):
+        super().__init__(in_features, out_features, bias)
+        if not bias:
+            self.zeros = torch.zeros(out_features)  # does not move with the layer
+
+    def forward(self, x):
+        return x @ self.weight.T + (self.zeros if self.bias is None else self.bias)
 
 
 class OneSided(Plain):
@@ -372,7 +384,7 @@ EXERCISE = Exercise(
         Part("rows", "x Wᵀ + b, for inputs of one to three dimensions", points=1, cases=4),
         Part("backward", "gradients of weight, bias and inputs", points=1, fields=("grads",)),
         Part("start", "the first numbers: uniform between ±1/√in", points=1, fields=("start",)),
-        Part("moves", "saved, loaded, moved to float64, without a bias", points=1, hidden=True),
+        Part("moves", "saved, loaded, in other dtypes, without a bias", points=1, hidden=True),
     ),
     reference=reference,
     draw=draw,
@@ -492,6 +504,7 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("matrices", Matrices),
+        Wrong("zero-for-no-bias", ZeroForNoBias),
         Wrong("off-the-input", OffTheInput),
         Wrong("float32-only", Float32Only),
         Wrong("one-more", OneMore),
