@@ -432,6 +432,7 @@ EXERCISE = Exercise(
             StaleBetween,
             "The second pass sent down what the first had left in values in between. Begin every "
             "pass with fresh slopes; only the leaves add up over passes.",
+            sure=True,
         ),
         Wrong(
             "starts-all-over",
