@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -192,11 +192,7 @@ def grade(
     """
     if scheduler and jobs:
         raise ValueError("--jobs counts processes here; with --scheduler start as many workers.")
-    for option, seconds in (("cell", cell_timeout), ("answer", answer_timeout)):
-        if not 0 < seconds < math.inf:
-            raise ValueError(
-                f"--{option}-timeout {seconds:g}: needs seconds above 0, as --{option}-timeout 30."
-            )
+    _check_timeouts(cell=cell_timeout, answer=answer_timeout)
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
     device = device if scheduler else _chosen(device)
@@ -251,10 +247,7 @@ def grade(
     ):
         print(f"autograde: {line}", file=sys.stderr)
         needs_you.append(line)
-    graded = sum(outcome.graded for outcome in outcomes)
-    unchanged = sum(outcome.unchanged for outcome in outcomes)
-    before = f", {unchanged} of them before and unchanged since" if unchanged else ""
-    print(f"{graded} of {len(outcomes)} submissions graded{before}.")
+    print(_graded(outcomes))
     print(f"Next: autograde report --dir {folder}")
     raise typer.Exit(2 if needs_you else 0)
 
@@ -305,6 +298,22 @@ def regrade(
     elif students:
         print("Nothing was changed. To change it: the same with --apply.")
     raise typer.Exit(2 if any(one.reason for one in found) else 0)
+
+
+def _check_timeouts(**options: float) -> None:
+    for option, seconds in options.items():
+        if not 0 < seconds < math.inf:
+            raise ValueError(
+                f"--{option}-timeout {seconds:g}: needs seconds above 0, as --{option}-timeout 30."
+            )
+
+
+def _graded(outcomes: Sequence[Outcome]) -> str:
+    """How many were graded, by this run and by earlier ones."""
+    graded = sum(outcome.graded for outcome in outcomes)
+    unchanged = sum(outcome.unchanged for outcome in outcomes)
+    before = f", {unchanged} of them before and unchanged since" if unchanged else ""
+    return f"{graded} of {len(outcomes)} submissions graded{before}."
 
 
 def _chosen(device: str) -> str:

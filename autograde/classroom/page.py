@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -316,52 +316,57 @@ def time_and_attempts(
     folder: Path, assignment: str, verdicts: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
     """What is on record about time and attempts, and what is not, a sentence each."""
-    sentences = []
+    return [
+        *_attempts(folder, assignment),
+        *_grading_time(verdicts),
+        *_handed_in(folder, assignment, len(verdicts)),
+        "How long students worked is not recorded: a notebook does not hold it, and the course "
+        "does not watch them.",
+    ]
+
+
+def _attempts(folder: Path, assignment: str) -> Iterator[str]:
     attempts = {
         student: known.attempts
         for student, known in read_known(journal_path(folder, assignment)).items()
         if known.attempts
     }
-    if attempts:
-        counts = sorted(Counter(attempts.values()).items())
-        words = ", ".join(
-            f"{_count(many, 'student')} with {_count(count, 'version')}" for count, many in counts
-        )
-        most = max(attempts.values())
-        who = [student for student, count in attempts.items() if count == most]
-        named = f"; most often: {few(who)}" if most > 1 else ""
-        sentences.append(
-            f"Versions of the notebook that were handed in and looked at: {words}{named}."
-        )
-    else:
-        sentences.append("How often students handed in is not recorded: there is no journal.")
+    if not attempts:
+        yield "How often students handed in is not recorded: there is no journal."
+        return
+    counts = sorted(Counter(attempts.values()).items())
+    words = ", ".join(
+        f"{_count(many, 'student')} with {_count(count, 'version')}" for count, many in counts
+    )
+    most = max(attempts.values())
+    who = [student for student, count in attempts.items() if count == most]
+    named = f"; most often: {few(who)}" if most > 1 else ""
+    yield f"Versions of the notebook that were handed in and looked at: {words}{named}."
+
+
+def _grading_time(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     seconds = {s: v["seconds"] for s, v in verdicts.items() if v.get("seconds")}
     if seconds:
         slowest = max(seconds, key=lambda student: seconds[student])
-        sentences.append(
+        yield (
             f"Grading took {median(list(seconds.values())):.1f} s a submission in the middle, "
             f"{seconds[slowest]:.1f} s at most ({slowest})."
         )
+
+
+def _handed_in(folder: Path, assignment: str, count: int) -> Iterator[str]:
+    """When, of so many submissions, and who was late."""
     marks = read_marks(folder, assignment).students
     stamps = sorted(mark.timestamp for mark in marks if mark.timestamp)
     late = sorted((mark for mark in marks if mark.late_s > 0), key=lambda mark: -mark.late_s)
     if late:
         named = few([f"{mark.student} ({_how_late(mark.late_s)})" for mark in late], most=20)
-        sentences.append(f"After the due date: {named}.")
+        yield f"After the due date: {named}."
     if stamps:
         when = f"from {stamps[0]} to {stamps[-1]}" if stamps[1:] else f"at {stamps[0]}"
-        sentences.append(
-            f"Handed in {when} UTC ({len(stamps)} of {len(verdicts)} with a timestamp.txt)."
-        )
+        yield f"Handed in {when} UTC ({len(stamps)} of {count} with a timestamp.txt)."
     else:
-        sentences.append(
-            "When students handed in is not recorded: no timestamp.txt lies next to a notebook."
-        )
-    sentences.append(
-        "How long students worked is not recorded: a notebook does not hold it, and the course "
-        "does not watch them."
-    )
-    return sentences
+        yield "When students handed in is not recorded: no timestamp.txt lies next to a notebook."
 
 
 def _how_late(seconds: float) -> str:

@@ -84,6 +84,7 @@ def statistics_of(
     rest = [total - score for total, score in zip(sums, points, strict=True)]
     mean = math.fsum(points) / len(points) if points else None
     enough, even = len(points) >= LEAST, len(set(sums)) == 1
+    r = point_biserial(full, rest) if enough and max_score else None
     reasons = [f"{unseen}: not counted"] if waiting else []
     if not enough:
         reasons.append(f"too few grades ({len(points)}) to tell students apart: {LEAST} is least")
@@ -91,14 +92,8 @@ def statistics_of(
         reasons.append("all totals are equal, so nobody is above or below")
     if not max_score:
         reasons.append("no full points to compare with: it is extra credit only")
-    r = point_biserial(full, rest) if enough and max_score else None
-    if enough and max_score and r is None and not even:
-        everybody = "everybody" if all(full) else "nobody" if not any(full) else ""
-        reasons.append(
-            f"no point-biserial r: {everybody} has full points"
-            if everybody
-            else "no point-biserial r: all have the same points for the rest"
-        )
+    elif enough and not even and r is None:
+        reasons.append(f"no point-biserial r: {_why_no_r(full)}")
     return ExerciseStatistics(
         name=name,
         count=len(points),
@@ -110,6 +105,12 @@ def statistics_of(
         point_biserial=r,
         why="; ".join(reasons),
     )
+
+
+def _why_no_r(full: Sequence[bool]) -> str:
+    if all(full) or not any(full):
+        return f"{'everybody' if all(full) else 'nobody'} has full points"
+    return "all have the same points for the rest"
 
 
 def upper_lower(points: Sequence[float], totals: Sequence[float], max_score: float) -> float | None:
