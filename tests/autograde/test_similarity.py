@@ -31,8 +31,9 @@ EXERCISES = tuple(
 
 
 def typed(function) -> bool:
-    """Written out in the bank, neither wrapped around another nor one text with a line changed."""
-    return not hasattr(function, "__wrapped__") and not hasattr(function, "__source__")
+    """A function written out in the bank, neither wrapped nor one text with a line changed."""
+    made = hasattr(function, "__wrapped__") or hasattr(function, "__source__")
+    return inspect.isfunction(function) and not made
 
 
 @lru_cache
