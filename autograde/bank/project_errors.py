@@ -232,6 +232,8 @@ WRONG = (
     ("precision", edited((RECALL, "(targets[said == c] == c).float().mean().item()")),
      "Those are precisions: of what was called so. Recall is the share of a class's own examples "
      "that were found: targets == c chooses them."),
+    ("misses", edited((RECALL, "(said[targets == c] != c).float().mean().item()")),
+     "Those are the shares that were missed. Recall is the share that was found, 1 less that."),
     ("accuracy-for-recall", edited((RECALL, "(said == targets).float().mean().item()")),
      "Every class got the accuracy of the whole. Choose the examples of the class first."),
     ("one-against-rest", edited((RECALL, "((said == c) == (targets == c)).float().mean().item()")),
@@ -267,6 +269,8 @@ WRONG = (
      "predicted one."),
     ("least-confident", edited((SURE, "sure[places].argsort()")),
      "Those are the mistakes of which the model was least sure."),
+    ("by-entropy", edited((SURE, "torch.special.entr(logits.softmax(1)).sum(1)[places].argsort()")),
+     ""),
     ("right-ones-too", edited((PLACES, "sure.argsort(descending=True)[:n].tolist()")),
      "Right answers are among them. Choose the mistakes first, then sort."),
     ("places-among-mistakes", edited((PLACES, "order[:n].tolist()")),
@@ -289,6 +293,8 @@ WRONG = (
     ("share-of-mistakes", edited((GAINS, GAINS.replace("len(targets)", "wrong.sum().item()"))),
      "That is the pair's share of the mistakes, in percent. Points of accuracy count all examples: "
      "divide by len(targets)."),
+    ("all-pairs", edited((PAID, "sum(gains.values())")),
+     "That is what all pairs would give together. Asked is the gain of the one to work on."),
     ("not-in-points", edited((PAID, PAID + " / 100")),
      "Right as a share of all examples; points are 100 times that."),
     ("fails-without-mistakes", edited((", key=gains.get, default=None)", ", key=gains.get)")),
