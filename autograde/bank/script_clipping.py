@@ -9,7 +9,7 @@ import torch
 from autograde.bank.harness import Watch
 from autograde.bank.scripts import (
     SAYS,
-    build_net,
+    build_moded,
     draw_net,
     draw_optimizer,
     made,
@@ -53,8 +53,12 @@ MOST = 8
 """Lines that may differ: one that is moved counts two; norm and factor written out, up to eight."""
 
 
+HIGH = 50.0
+"""A ceiling that no gradient of these nets reaches: clipping leaves them alone."""
+
+
 def draw(source: Draw, part: str) -> Case:
-    """A ceiling below every norm, so that clipping shows in all updates; another in each case."""
+    """A ceiling below every norm, so that the bug shows in all updates; then one above all."""
     features, classes = source.integer(2, 4), source.integer(3, 5)
     return {
         "net": draw_net(source, (features, source.integer(3, 5), classes)),
@@ -65,13 +69,13 @@ def draw(source: Draw, part: str) -> Case:
         "optimizer": draw_optimizer(source),
         "smoothing": source.choice([0.0, 0.1]),
         "epochs": source.integer(2, 3),
-        "max_norm": source.uniform(0.02, 0.1),
+        "max_norm": HIGH if source.index else source.uniform(0.02, 0.1),
     }
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Weights and log."""
-    model = build_net(case["net"], device)
+    model = build_moded(case["net"], device)
     loader = sent(case["batches"], device)
     optimizer = made(case["optimizer"], model)
     criterion = torch.nn.CrossEntropyLoss(label_smoothing=case["smoothing"])
@@ -108,9 +112,11 @@ clipped_loss = given(
     (CLIP, "            loss = loss.clamp(max=max_norm)\n"),
     ("max(largest, norm.item())", "max(largest, loss.item())"),
 )
+evaluated_in_training = fixed(("    model.eval()\n", ""))
+train_left_out = fixed(("        model.train()\n", ""))
 always_that_long = fixed((CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in "
                           "parameters])\n            for p in parameters:\n"
-                          "                p.grad *= 2 * max_norm / norm\n"))  # fmt: skip
+                          "                p.grad *= max_norm / norm\n"))  # fmt: skip
 
 from_the_model = fixed(("clip_grad_norm_(parameters, max_norm)",
                         "clip_grad_norm_(model.parameters(), max_norm)"))  # fmt: skip
@@ -189,7 +195,12 @@ EXERCISE = Exercise(
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("last-norm", last_norm),
         Wrong("loss-clamped", clipped_loss),
-        Wrong("twice-the-ceiling", always_that_long),
+        Wrong("lengthened", always_that_long,
+              "Gradients shorter than the ceiling were lengthened to it. Clipping leaves those "
+              "alone."),
+        Wrong("evaluated-in-training", evaluated_in_training,
+              "The accuracy was computed in training mode: model.eval() is gone."),
+        Wrong("train-left-out", train_left_out),
         Wrong("not-clipped", cleared_late),
     ),
     right=(from_the_model, in_two_lines, by_hand, by_squares, both_places, cleared_after),

@@ -9,7 +9,7 @@ import torch
 from autograde.bank.harness import Watch
 from autograde.bank.scripts import (
     SAYS,
-    build_net,
+    build_moded,
     draw_net,
     draw_optimizer,
     made,
@@ -73,7 +73,7 @@ def draw(source: Draw, part: str) -> Case:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Weights and report."""
-    model = build_net(case["net"], device)
+    model = build_moded(case["net"], device)
     features, labels = case["features"].to(device), case["labels"].to(device)
     optimizer = made(case["optimizer"], model)
     watch = Watch(model, optimizer, [features, labels])
@@ -108,6 +108,8 @@ first_of_generator = given(
 )
 labels_then_rows = given((ROWS, ROWS.replace("[order]", "[order.roll(1)]")))
 unscaled = fixed(("(features - mean) / std", "features - mean"))
+evaluated_in_training = fixed(("    model.eval()\n", ""))
+train_left_out = fixed(("        model.train()\n", ""))
 uncleared = fixed(("            optimizer.zero_grad()\n", ""))
 full_batches = fixed(("range(0, len(rows), batch_size)",
                       "range(0, len(rows) - batch_size + 1, batch_size)"))  # fmt: skip
@@ -178,6 +180,9 @@ EXERCISE = Exercise(
         Wrong("unscaled", unscaled,
               "The pairs are right. The columns are no longer divided by their standard "
               "deviation."),
+        Wrong("evaluated-in-training", evaluated_in_training,
+              "The accuracy was computed in training mode: model.eval() is gone."),
+        Wrong("train-left-out", train_left_out),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("full-batches", full_batches,

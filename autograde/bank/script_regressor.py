@@ -9,7 +9,7 @@ import torch
 from autograde.bank.harness import Watch
 from autograde.bank.scripts import (
     SAYS,
-    build_net,
+    build_moded,
     draw_net,
     draw_optimizer,
     made,
@@ -79,7 +79,7 @@ def draw(source: Draw, part: str) -> Case:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Weights and history."""
-    model = build_net(case["net"], device)
+    model = build_moded(case["net"], device)
     train, val = sent(case["train"], device), sent(case["val"], device)
     optimizer = made(case["optimizer"], model)
     watch = Watch(model, optimizer, [tensor for pair in (*train, *val) for tensor in pair])
@@ -108,6 +108,8 @@ mean_output = given((LOSS, "(outputs.mean() - scaled).square().mean()"))
 absolute = fixed((LOSS, "(outputs - scaled).abs().mean()"))
 summed = fixed((LOSS, "(outputs - scaled).square().sum()"))
 summed_rows = given((LOSS, "(outputs - scaled).square().mean(dim=0).sum()"))
+evaluated_in_training = fixed(("        model.eval()\n", ""))
+train_left_out = fixed(("        model.train()\n", ""))
 uncleared = fixed(("            optimizer.zero_grad()\n", ""))
 validated_in_scale = fixed((".squeeze(1) * std + mean", ".squeeze(1)"))
 validated_in_pairs = fixed(("model(inputs).squeeze(1) * std", "model(inputs) * std"))
@@ -169,6 +171,9 @@ EXERCISE = Exercise(
               "was a mean."),
         Wrong("summed-pairs", summed_rows),
         Wrong("part-of-the-mean", diagonal_only),
+        Wrong("evaluated-in-training", evaluated_in_training,
+              "Validation ran in training mode: model.eval() is gone."),
+        Wrong("train-left-out", train_left_out),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("validated-in-scale", validated_in_scale,

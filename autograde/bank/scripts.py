@@ -97,11 +97,19 @@ class Counting(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+        self.register_buffer("training_batches", torch.zeros((), dtype=torch.long))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        self.batches += int(self.training)
+        self.training_batches += int(self.training)
         return inputs
+
+
+def build_moded(layers: list[list[Tensor]], device: torch.device) -> nn.Module:
+    """The net of `build_net` with a count of its training batches, handed over in eval mode.
+
+    A script that no longer says train() or eval() leaves another count.
+    """
+    return build_net(layers, device, Counting().to(device)).eval()
 
 
 def build_counting(weight: Tensor, device: torch.device) -> nn.Sequential:
