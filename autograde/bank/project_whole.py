@@ -17,7 +17,7 @@ import torch
 from sklearn.neighbors import NearestCentroid
 from torch import Tensor, nn
 
-from autograde.bank import project_run, project_setup
+from autograde.bank import project_data, project_run, project_setup
 from autograde.bank.harness import scratch
 from autograde.exercise import (
     Answer,
@@ -290,17 +290,14 @@ def _in_a_row(images, labels, groups, folder, seed, epochs, after_epoch, *, made
 
 
 def with_the_engine(images, labels, groups, folder, seed, epochs, after_epoch):
-    from autograde.bank.project_data import in_numpy
-
-    return _in_a_row(images, labels, groups, folder, seed, epochs, after_epoch, make=in_numpy,
-                     made_by=project_setup.plain, train=project_run.with_the_engine)  # fmt: skip
+    return _in_a_row(images, labels, groups, folder, seed, epochs, after_epoch,
+                     make=project_data.in_numpy, made_by=project_setup.plain,
+                     train=project_run.with_the_engine)  # fmt: skip
 
 
 def with_a_convolution(images, labels, groups, folder, seed, epochs, after_epoch):
-    from autograde.bank.project_data import with_scikit_learn
-
     return _in_a_row(images, labels, groups, folder, seed, epochs, after_epoch,
-                     make=with_scikit_learn, made_by=project_setup.with_a_convolution,
+                     make=project_data.with_scikit_learn, made_by=project_setup.with_a_convolution,
                      train=project_run.with_the_engine)  # fmt: skip
 
 
