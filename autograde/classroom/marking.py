@@ -31,6 +31,7 @@ from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
 from autograde.words import as_html, message
+from course.engine import choose_device
 
 ONE_AT_A_TIME = threading.Lock()
 """The reference's random numbers are the process's own: a Dask worker may have several threads."""
@@ -64,7 +65,7 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     restore(cells, assignment["cells"])
     records, shown = [], []
     hidden = tuple(Path(folder) for folder in job["isolation"]["hidden"])
-    device = str(devices.chosen(job.get("device", "cpu")))
+    device = str(choose_device(job.get("device", "cpu")))
     isolation = Isolation(
         trusted=job["isolation"]["trusted"], hidden=hidden, devices=devices.files(device)
     )
