@@ -5,6 +5,7 @@ On the CPU the counter is `LiveBytes` (bytes of all living tensors), on CUDA the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -18,28 +19,44 @@ from course.claims.lab import (
     graph_nodes,
     mlp,
     peak_bytes,
+    relative,
     saved_bytes,
 )
 from course.claims.registry import claim
-from course.claims.settings import conv
+from course.claims.settings import CONV, DIABETES, Setting, conv
 from course.claims.trial import Measured, weigh, weigh_settings
+
+_NETS = (
+    DIABETES.but(
+        model="MLP 10-256-256-1",
+        make_model=lambda seed: mlp(10, 256, 256, 1, seed=seed),
+        steps=20,
+    ),
+    CONV.but(steps=20),
+)
+"""Two networks that differ in all that training is made of."""
+
+GROWN = 1.5
+"""Times the bytes from which memory counts as grown; kept graphs come to more than 2 here."""
+
+
+def _val_batch(one: Setting, seed: int) -> tuple[Tensor, Tensor]:
+    """A full batch of validation's inputs and targets."""
+    *_, inputs, targets = one.make_data(seed)
+    return inputs[: one.batch_size], targets[: one.batch_size]
 
 
 def _live_over_validation(
-    keep: str, seed: int, batches: int = 50, *, no_grad: bool = False
+    one: Setting, model: nn.Module, seed: int, keep: str, *, no_grad: bool = False
 ) -> list[int]:
-    """Live bytes after every batch of a validation pass that keeps nothing, losses or logits."""
-    model = mlp(32, 256, 256, 10, seed=seed).eval()
-    inputs, targets = torch.randn(128, 32), torch.randint(0, 10, (128,))
+    """Live bytes after each of 50 validation batches that keep nothing, losses or numbers."""
+    inputs, targets = _val_batch(one, seed)
     kept, live_after = [], []
     with LiveBytes() as live, torch.set_grad_enabled(not no_grad):
-        for _ in range(batches):
-            logits = model(inputs)
-            loss = F.cross_entropy(logits, targets)
+        for _ in range(50):
+            loss = one.loss_fn(model(inputs), targets)
             if keep == "losses":
                 kept.append(loss)
-            elif keep == "logits":
-                kept.append(logits)
             elif keep == "numbers":
                 kept.append(loss.item())
             live_after.append(live.now)
@@ -47,7 +64,7 @@ def _live_over_validation(
 
 
 def _growth(live_after: list[int]) -> float:
-    """Bytes alive after the last batch over those after the second."""
+    """Bytes alive at the end over those after the second measurement."""
     return live_after[-1] / live_after[1]
 
 
@@ -58,22 +75,58 @@ def _growth(live_after: list[int]) -> float:
     says="Validation without no_grad holds more memory with every batch, until it is out.",
 )
 def validation_without_no_grad(seed: int) -> Measured:
-    plain = _live_over_validation("nothing", seed)
-    losses, numbers = (_live_over_validation(keep, seed) for keep in ("losses", "numbers"))
-    guarded = _live_over_validation("nothing", seed, no_grad=True)
+    growth, megabytes, held = {}, {}, {}
+    for one in _NETS:
+        model = one.train(100 * seed).model.eval()
+        plain, losses, numbers = (
+            _live_over_validation(one, model, seed, keep)
+            for keep in ("nothing", "losses", "numbers")
+        )
+        guarded = _live_over_validation(one, model, seed, "nothing", no_grad=True)
+        growth[one.data] = {
+            "nothing kept": _growth(plain),
+            "losses appended": _growth(losses),
+            "loss.item() appended": _growth(numbers),
+        }
+        megabytes[one.data] = {
+            "without no_grad": plain[-1] / 1e6,
+            "with no_grad": guarded[-1] / 1e6,
+            "losses appended": losses[-1] / 1e6,
+        }
+        held[one] = _growth(plain) > GROWN
     evidence = {
-        "live bytes, batch 50 / batch 2": _growth(plain),
-        "same, losses appended": _growth(losses),
-        "same, loss.item() appended": _growth(numbers),
-        "live MB at batch 50, without and with no_grad": [plain[-1] / 1e6, guarded[-1] / 1e6],
-        "live MB at batch 50, losses appended": losses[-1] / 1e6,
+        "diabetes: live bytes, batch 50 / batch 2": growth["diabetes"]["nothing kept"],
+        "live bytes, batch 50 / batch 2, by data": growth,
+        "live MB at batch 50, by data": megabytes,
     }
-    return weigh(
-        "live bytes, batch 50 / batch 2",
+    return weigh_settings(
+        "diabetes: live bytes, batch 50 / batch 2",
         evidence,
-        stated=_growth(plain) > 1.5,
+        held,
+        criterion=f"after batch 50 more than {GROWN} times the bytes live that lived after batch 2",
         note="It costs one batch's graph. Only tensors that are kept make it grow.",
     )
+
+
+def _live_after_evaluations(one: Setting, seed: int, *, keep: bool) -> list[int]:
+    """Live bytes after each of 6 evaluations of 5 batches, between which the network trains."""
+    model = one.make_model(100 * seed)
+    inputs, targets = _val_batch(one, seed)
+    kept, live_after = [], []
+
+    def evaluate(step: int, model: nn.Module) -> None:
+        if step % 5 < 4:
+            return
+        model.eval()
+        for _ in range(5):
+            loss = one.loss_fn(model(inputs), targets)
+            kept.extend([loss] if keep else [])
+        live_after.append(live.now)
+        model.train()
+
+    with LiveBytes() as live:
+        one.train(100 * seed, model=model, watch=evaluate)
+    return live_after
 
 
 @claim(
@@ -83,34 +136,48 @@ def validation_without_no_grad(seed: int) -> Measured:
     says="Every evaluation without no_grad leaves more memory occupied than the one before.",
 )
 def experiment_4(seed: int) -> Measured:
-    model = mlp(32, 256, 256, 10, seed=seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    inputs, targets = torch.randn(128, 32), torch.randint(0, 10, (128,))
-
-    def epochs(keep: bool) -> list[int]:
-        kept, after = [], []
-        with LiveBytes() as live:
-            for _ in range(6):
-                optimizer.zero_grad()
-                F.cross_entropy(model(inputs), targets).backward()
-                optimizer.step()
-                for _ in range(5):
-                    loss = F.cross_entropy(model(inputs), targets)
-                    kept += [loss] if keep else []
-                after.append(live.now)
-        return after
-
-    free, kept = epochs(False), epochs(True)
+    growth, held = {}, {}
+    for one in (net.but(steps=30) for net in _NETS):
+        free, kept = (_live_after_evaluations(one, seed, keep=keep) for keep in (False, True))
+        growth[one.data] = {"nothing kept": _growth(free), "losses kept": _growth(kept)}
+        held[one] = _growth(free) > GROWN
     evidence = {
-        "live bytes, evaluation 6 / evaluation 2": free[-1] / free[1],
-        "same, losses kept": kept[-1] / kept[1],
+        "diabetes: live bytes, evaluation 6 / evaluation 2": growth["diabetes"]["nothing kept"],
+        "live bytes, evaluation 6 / evaluation 2, by data": growth,
     }
-    return weigh(
-        "live bytes, evaluation 6 / evaluation 2",
+    return weigh_settings(
+        "diabetes: live bytes, evaluation 6 / evaluation 2",
         evidence,
-        stated=free[-1] > 1.5 * free[1],
+        held,
+        criterion=f"after evaluation 6 more than {GROWN} times the bytes live that lived after "
+        "evaluation 2",
         note="A simulator must keep references to show growth.",
     )
+
+
+def _bytes_a_step(
+    one: Setting, seed: int, keep: Callable[[Tensor, Tensor], Tensor], *, backward: bool
+) -> tuple[float, list[Tensor]]:
+    """Tensor bytes that stay per step where `keep(outputs, loss)` is appended, and what was kept.
+
+    With `backward` every step is an update; without, it is validation that forgot no_grad.
+    """
+    model = one.make_model(100 * seed).train(backward)
+    optimizer = one.make_optimizer(model)
+    inputs, targets = _val_batch(one, seed)
+    kept = []
+    with LiveBytes() as live:
+        for step in range(one.steps):
+            outputs = model(inputs)
+            loss = one.loss_fn(outputs, targets)
+            if backward:
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            kept.append(keep(outputs, loss))
+            if step == 0:
+                first = live.now
+        return (live.now - first) / (one.steps - 1), kept
 
 
 @claim(
@@ -122,40 +189,38 @@ def experiment_4(seed: int) -> Measured:
     "of the graph are left, without the activations",
 )
 def keeping_losses(seed: int) -> Measured:
-    model = mlp(32, 256, 256, 10, seed=seed)
-    inputs, targets = torch.randn(128, 32), torch.randint(0, 10, (128,))
-
-    def bytes_a_step(backward: bool) -> tuple[float, Tensor]:
-        kept, total = [], torch.zeros(())
-        with LiveBytes() as live:
-            for step in range(20):
-                loss = F.cross_entropy(model(inputs), targets)
-                if backward:
-                    loss.backward()
-                kept.append(loss)
-                total = total + loss
-                if step == 0:
-                    first = live.now
-            grown = (live.now - first) / 19
-        return grown, total
-
-    after, total = bytes_a_step(backward=True)
-    before, _ = bytes_a_step(backward=False)
-    model.zero_grad()
-    activations = saved_bytes(
-        lambda: F.cross_entropy(model(inputs), targets), without=[*model.parameters(), inputs]
-    )
+    found, held = {}, {}
+    for one in _NETS:
+        after, losses = _bytes_a_step(one, seed, lambda _, loss: loss, backward=True)
+        before, _ = _bytes_a_step(one, seed, lambda _, loss: loss, backward=False)
+        activations = _activations(one, seed)
+        found[one.data] = {
+            "after backward": after,
+            "without backward": before,
+            "activations of one step": activations,
+            f"graph nodes that hang on the sum of {len(losses)} losses": graph_nodes(sum(losses)),
+        }
+        held[f"{one}, kept after backward"] = after > 0.5 * activations
+        held[f"{one}, kept without backward"] = before > 0.5 * activations
     evidence = {
-        "tensor bytes kept a step, after backward": after,
-        "tensor bytes kept a step, without backward": before,
-        "activations of one step": activations,
-        "graph nodes that hang on the sum of 20 losses": graph_nodes(total),
+        "diabetes: tensor bytes kept a step, after backward": found["diabetes"]["after backward"],
+        "tensor bytes kept a step, by data": found,
     }
-    return weigh(
-        "tensor bytes kept a step, after backward",
+    return weigh_settings(
+        "diabetes: tensor bytes kept a step, after backward",
         evidence,
-        stated=after > 0.5 * activations,
-        conditioned=before > 0.5 * activations,
+        held,
+        criterion="each kept loss holds more than half the bytes of one step's activations",
+        note="The scalar of mean squared error keeps the storage of a whole batch's squares.",
+    )
+
+
+def _activations(one: Setting, seed: int) -> int:
+    """Bytes that one batch's graph keeps for backward."""
+    model = one.make_model(100 * seed)
+    inputs, targets = _val_batch(one, seed)
+    return saved_bytes(
+        lambda: one.loss_fn(model(inputs), targets), without=[*model.parameters(), inputs]
     )
 
 
@@ -168,35 +233,24 @@ def keeping_losses(seed: int) -> Measured:
     "output and its detached copy cost the same",
 )
 def storing_outputs(seed: int) -> Measured:
-    model = mlp(32, 256, 256, 10, seed=seed)
-    inputs, targets = torch.randn(256, 32), torch.randint(0, 10, (256,))
-
-    def bytes_a_step(*, backward: bool, detach: bool) -> float:
-        model.zero_grad()
-        kept = []
-        with LiveBytes() as live:
-            for step in range(11):
-                logits = model(inputs)
-                if backward:
-                    F.cross_entropy(logits, targets).backward()
-                kept.append(logits.detach() if detach else logits)
-                if step == 0:
-                    first = live.now
-            return (live.now - first) / 10
-
-    train = [bytes_a_step(backward=True, detach=detach) for detach in (False, True)]
-    val = [bytes_a_step(backward=False, detach=detach) for detach in (False, True)]
+    ratios, found, held = {}, {}, {}
+    for one in _NETS:
+        for place, backward in (("training", True), ("validation", False)):
+            stored, _ = _bytes_a_step(one, seed, lambda out, _: out, backward=backward)
+            detached, _ = _bytes_a_step(one, seed, lambda out, _: out.detach(), backward=backward)
+            name = f"{one.data}, {place}"
+            found[name], ratios[name] = [stored, detached], stored / detached
+            held[f"{one}, {place}"] = stored > GROWN * detached
     evidence = {
-        "training: bytes a step, stored / detached": train[0] / train[1],
-        "validation: bytes a step, stored / detached": val[0] / val[1],
-        "training: bytes a step": train,
-        "validation: bytes a step": val,
+        "diabetes, training: bytes a step, stored / detached": ratios["diabetes, training"],
+        "bytes a step, stored / detached": ratios,
+        "bytes a step, stored and detached": found,
     }
-    return weigh(
-        "training: bytes a step, stored / detached",
+    return weigh_settings(
+        "diabetes, training: bytes a step, stored / detached",
         evidence,
-        stated=train[0] > 1.5 * train[1],
-        conditioned=val[0] > 1.5 * val[1],
+        held,
+        criterion=f"stored outputs hold more than {GROWN} times the bytes of detached ones",
     )
 
 
@@ -265,6 +319,47 @@ def activation_memory() -> Measured:
     return weigh("activations, batch doubled", evidence, stated=stated)
 
 
+class _Blocks(nn.Module):
+    """A first layer, four blocks that can be checkpointed, and a head."""
+
+    def __init__(self, first: nn.Module, block: Callable[[], nn.Module], head: nn.Module) -> None:
+        super().__init__()
+        self.first, self.head = first, head
+        self.blocks = nn.ModuleList(block() for _ in range(4))
+        self.saving = False
+        self.forwards = 0
+        self.blocks[0].register_forward_pre_hook(self._count)
+
+    def _count(self, *_: object) -> None:
+        self.forwards += 1
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs)
+        for block in self.blocks:
+            hidden = (
+                checkpoint(block, hidden, use_reentrant=False) if self.saving else block(hidden)
+            )
+        return self.head(hidden)
+
+
+def _mlp_blocks(seed: int) -> _Blocks:
+    torch.manual_seed(seed)
+    return _Blocks(nn.Linear(10, 64), lambda: mlp(64, 128, 128, 64), nn.Linear(64, 1))
+
+
+def _conv_blocks(seed: int) -> _Blocks:
+    torch.manual_seed(seed)
+
+    def layer(channels: int) -> list[nn.Module]:
+        return [nn.Conv2d(channels, 8, 3, padding=1), nn.ReLU()]
+
+    return _Blocks(
+        nn.Sequential(nn.Unflatten(1, (1, 8, 8)), *layer(1)),
+        lambda: nn.Sequential(*layer(8), *layer(8)),
+        nn.Sequential(nn.Flatten(), nn.Linear(8 * 64, 10)),
+    )
+
+
 @claim(
     "F51",
     title="Activation checkpointing: less memory, one more forward",
@@ -272,35 +367,48 @@ def activation_memory() -> Measured:
     says="Activation checkpointing lowers the peak, at the price of a second forward.",
 )
 def activation_checkpointing(seed: int, device: torch.device) -> Measured:
-    blocks = nn.ModuleList(mlp(64, 256, 256, 64, seed=seed + i) for i in range(4)).to(device)
-    inputs = torch.randn(512, 64, device=device)
-    calls = [0]
-    blocks[0].register_forward_pre_hook(lambda *_: calls.__setitem__(0, calls[0] + 1))
-
-    def run(saving: bool) -> None:
-        hidden = inputs
-        for block in blocks:
-            hidden = checkpoint(block, hidden, use_reentrant=False) if saving else block(hidden)
-        hidden.square().mean().backward()
-
-    peaks, forwards, grads = {}, {}, {}
-    run(False)  # warm-up
-    for saving in (False, True):
-        blocks.zero_grad()
-        calls[0] = 0
-        peaks[saving] = peak_bytes(lambda saving=saving: run(saving), device)
-        forwards[saving], grads[saving] = calls[0], flat_grad(blocks)
+    found, held = {}, {}
+    for one in (
+        DIABETES.but(model="4 MLP blocks", make_model=_mlp_blocks, batch_size=350, steps=2),
+        CONV.but(model="4 conv blocks", make_model=_conv_blocks, steps=2),
+    ):
+        _updates(one, seed, device, saving=False)  # warm-up
+        runs = [_updates(one, seed, device, saving=saving) for saving in (False, True)]
+        (peak, forwards, grad), (saving_peak, saving_forwards, saving_grad) = runs
+        found[one.data] = {
+            "peak with / without checkpointing": saving_peak / peak,
+            "forwards of a block, without and with": [forwards, saving_forwards],
+            "gradients differ by": relative(saving_grad, grad),
+        }
+        held[one] = (
+            saving_peak < 0.9 * peak
+            and [forwards, saving_forwards] == [1, 2]
+            and relative(saving_grad, grad) < 1e-4  # a GPU may add in another order
+        )
     evidence = {
-        "peak with / without checkpointing": peaks[True] / peaks[False],
-        "forwards of a block": [forwards[False], forwards[True]],
-        "gradients differ by": (grads[True] - grads[False]).abs().max(),
+        "diabetes: peak with / without checkpointing": found["diabetes"][
+            "peak with / without checkpointing"
+        ],
+        "by data": found,
     }
-    stated = (
-        peaks[True] < 0.9 * peaks[False]
-        and [forwards[False], forwards[True]] == [1, 2]
-        and torch.allclose(grads[True], grads[False], atol=1e-7)
+    return weigh_settings(
+        "diabetes: peak with / without checkpointing",
+        evidence,
+        held,
+        criterion="the peak is below 0.9 of the one without, each block runs forward twice instead "
+        "of once, and the gradients are the same",
     )
-    return weigh("peak with / without checkpointing", evidence, stated=stated)
+
+
+def _updates(
+    one: Setting, seed: int, device: torch.device, *, saving: bool
+) -> tuple[int, float, Tensor]:
+    """Peak bytes of some updates, forwards of the first block per update, last gradient."""
+    model = one.make_model(100 * seed).to(device)
+    model.saving = saving
+    data = tuple(part.to(device) for part in one.make_data(seed))
+    peak = peak_bytes(lambda: one.train(100 * seed, model=model, data=data), device)
+    return peak, model.forwards / one.steps, flat_grad(model)
 
 
 @claim(
