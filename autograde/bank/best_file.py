@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from io import BytesIO
+from typing import Any
 
 import torch
 
@@ -116,7 +117,16 @@ def _opened(files: dict[str, bytes], name: str) -> dict:
     if not isinstance(content, dict) or set(content) != set(FIELDS):
         shown = list(content) if isinstance(content, dict) else type(content).__name__
         raise AnswerError(f"The file {name!r} holds {shown}; as given it holds {list(FIELDS)}.")
-    return content
+    return _plainly(content)
+
+
+def _plainly(value: Any) -> Any:
+    """A checkpoint as plain data: a state dict is an OrderedDict, an optimizer's has int keys."""
+    if isinstance(value, dict):
+        return {str(key): _plainly(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plainly(one) for one in value]
+    return value
 
 
 KEEP = "            best_loss, best = history[-1], checkpoint\n"
