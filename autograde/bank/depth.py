@@ -9,8 +9,7 @@ EXERCISE = Number(
     source='Lecture 3, "Debug checklist · why won\'t loss go down? · part 2"; He et al. 2015',
     ledger=("B20", "T22"), minutes=6, difficulty=2, read=("course.from_scratch.initialisation",),
     hints=("What does one layer multiply the mean square by? Depth multiplies again and again.",
-           "A layer: inputs times variance of the weights. relu: half of it. A sum of two "
-           "independent signals: the sum of their mean squares.",
+           "Inputs times the weights' variance, per layer; a relu halves. Independent signals add.",
            "(n·v)^L; (n·v/2)^L; the variance 2/n makes n·v/2 = 1; each block doubles."),
     question="A network of {d} layers, {n} inputs and {n} outputs each, no biases. Weights are "
     "independent, with mean 0 and variance {v}; what comes in has mean square 1. A block "

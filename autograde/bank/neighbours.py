@@ -16,8 +16,7 @@ EXERCISE = Choices(
         Option("bn-train", "BatchNorm in train mode.",
                "Its mean and variance are the batch's, of which example 7 is a part.", right=True),
         Option("bn-no-grad", "BatchNorm in train mode, under `torch.no_grad()`.",
-               "no_grad() records no graph; the mode decides which statistics "
-               "are used.", right=True),
+               "no_grad() records no graph; the mode chooses the statistics.", right=True),
         Option("bn-frozen", "BatchNorm in train mode, weight and bias frozen by requires_grad.",
                "Freezing stops the optimizer. The statistics are not parameters, and the mode is "
                "as it was.", right=True),
