@@ -38,6 +38,5 @@ class OptimizerRace(CourseWidget):
         "first_lr": (0.01, 0.07, 0.1),
         "second_lr": (0.01, 0.07, 0.1),
         "times": (1.0, 100.0),
-        "noise": (0.0,),
         "update": (15, 40, UPDATES),
     }
