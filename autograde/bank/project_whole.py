@@ -57,10 +57,6 @@ def draw(source: Draw, part: str) -> Case:
     }
 
 
-class KilledError(Exception):
-    """What a kill is made of here."""
-
-
 class Run:
     """One folder, and the calls of a function that were made for it."""
 
@@ -76,14 +72,14 @@ class Run:
         def after_epoch(epoch: int) -> None:
             self.told.append(int(epoch))
             if epoch == dies_after:
-                raise KilledError
+                raise project_run.KilledError
 
         raw = (part.clone() for part in self.raw)
         try:
             returned = self.function(
                 *raw, self.folder, self.case["seed"], self.case["epochs"], after_epoch
             )
-        except KilledError:
+        except project_run.KilledError:
             return None
         return _pieces(returned)
 
