@@ -63,6 +63,7 @@ def frame(settings: Settings) -> dict[str, Any]:
         "surface": picture_of(settings.surface),
         "first": first,
         "second": second,
+        "updates": UPDATES,
         "at": [_standing(path, settings.update) for path in (first, second)],
     }
 
@@ -132,6 +133,7 @@ def picture_of(surface: str) -> dict[str, Any]:
     low, high = heights.min(), heights.max()
     return {
         "box": list(about.box),
+        "columns": columns,
         "minima": [list(one) for one in about.minima],
         "heights": as_bytes((255 * (heights - low) / (high - low)).to(torch.uint8)),
     }

@@ -19,14 +19,13 @@ LOOKS = ((BLUE, "-", "o"), (RED, "--", "s"))
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
     """Left the surface seen from above, right the losses against updates."""
-    from course.widgets.race.state import GRID
-
     figure, (plane, curves) = axes(9.6, 3.8, columns=2)
     left, right, bottom, top = frame["surface"]["box"]
     heights = np.frombuffer(base64.b64decode(frame["surface"]["heights"]), np.uint8)
+    heights = heights.reshape(-1, frame["surface"]["columns"])[::-1]
     plane.contour(
-        np.linspace(left, right, GRID[0]), np.linspace(bottom, top, GRID[1]),
-        heights.reshape(GRID[::-1])[::-1], 12,
+        np.linspace(left, right, heights.shape[1]), np.linspace(bottom, top, heights.shape[0]),
+        heights, 12,
         colors=GREY, linewidths=0.6, linestyles="solid",
     )  # fmt: skip
     paths = frame["first"], frame["second"]

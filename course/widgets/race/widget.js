@@ -2,7 +2,7 @@ import { fmt } from "../base/plot.js";
 import { bytesOf, mount, num } from "../base/base.js";
 
 const LOOKS = [["blue", [], "o"], ["red", [7, 4], "s"]];
-const COLUMNS = 60, BANDS = 12;
+const BANDS = 12;
 
 // Heights from 0 to 255 as bands, every other one darker: a surface seen from above, like a map.
 export const bands = (heights) => Array.from(heights, (height) => Math.floor((height * BANDS) / 256));
@@ -18,8 +18,8 @@ export default mount((ui) => {
   const plane = ui.plot("The surface from above, and where it is lowest", { height: 340 });
   const losses = ui.plot("Loss of each update", { height: 340 });
   return (frame, { update }) => {
-    const { surface, at } = frame, paths = [frame.first, frame.second], [left, right, bottom, top] = surface.box;
-    const updates = 100, name = (path) => `${path.name}, ${fmt(path.lr)}`;
+    const { surface, at, updates } = frame, paths = [frame.first, frame.second], [left, right, bottom, top] = surface.box;
+    const name = (path) => `${path.name}, ${fmt(path.lr)}`;
     standing({
       head: ["racer", "weights", "last step", "loss", "below a hundredth of the first loss"],
       rows: paths.map((path, i) => [`${i ? "second" : "first"}: ${name(path)}`,
@@ -29,7 +29,7 @@ export default mount((ui) => {
     const shades = bands(bytesOf(surface.heights));
     plane.draw((g) => {
       g.axes({ x: [left, right], y: [bottom, top], xLabel: "weight 1", yLabel: "weight 2", noGrid: true });
-      g.image(COLUMNS, shades.length / COLUMNS, (i) => [128, 128, 128, shades[i] * 11 + (shades[i] % 2) * 10]);
+      g.image(surface.columns, shades.length / surface.columns, (i) => [128, 128, 128, shades[i] * 11 + (shades[i] % 2) * 10]);
       paths.forEach((path, i) => {
         const [color, dash, marker] = LOOKS[i], upto = at[i].updates + 1;
         g.line(path.x.slice(0, upto), path.y.slice(0, upto), { color, dash, width: 2, name: name(path) });
