@@ -239,12 +239,12 @@ def lengths_for_mask(inputs, targets, mask, examples, pad_value):
 
 def one_short(inputs, targets, mask, examples, pad_value):
     lengths = mask.sum(1) - 1
-    return inputs, targets, torch.arange(mask.shape[1]) < lengths[:, None]
+    return inputs, targets, torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]
 
 
 def one_more(inputs, targets, mask, examples, pad_value):
     lengths = mask.sum(1)
-    return inputs, targets, torch.arange(mask.shape[1]) <= lengths[:, None]
+    return inputs, targets, torch.arange(mask.shape[1], device=mask.device) <= lengths[:, None]
 
 
 def up_to_eights(examples, pad_value):

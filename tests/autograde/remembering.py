@@ -14,8 +14,9 @@ CPU = torch.device("cpu")
 
 DRAWN: dict[tuple, list] = {}
 """Cases by exercise, part and seed: some are drawn a hundred times until they tell rules apart."""
-ANSWERED: dict[tuple, object] = {}
-"""Answers by case, function and device: the bank's wrong functions are asked for every answer."""
+ANSWERED: dict[tuple, tuple] = {}
+"""Cases and answers by case, function and device: the bank's wrong functions are asked for every
+answer. The case stays, or a later one could have its id."""
 
 
 def forget() -> None:
@@ -50,8 +51,8 @@ def answer_once(exercise: Exercise, function, case, *, device=CPU):
     """`answer_of`, which knows an answer from then on; each call hands over a copy of the case."""
     key = exercise.id, id(case), function, device
     if key not in ANSWERED:
-        ANSWERED[key] = answer_of(exercise, function, case, device=device)
-    return ANSWERED[key]
+        ANSWERED[key] = case, answer_of(exercise, function, case, device=device)
+    return ANSWERED[key][1]
 
 
 def put_to(exercise: Exercise, function, seed: int, device: torch.device = CPU) -> Verdict:
