@@ -15,7 +15,7 @@ from tests.sampling import THOROUGH
 
 IDS = list(bank.asks_for_code())
 SEEDS = range(3)
-"""For right answers. A wrong one is tried on the first: twenty in `make bench TARGET=checks`."""
+"""For right answers. A wrong one is tried on the first; on all in `make bench TARGET=checks`."""
 FEW = 2
 """Wrong and right answers tried on the second device, which is slow: what a device breaks, any one
 shows. `make thorough` tries all."""

@@ -4,45 +4,58 @@
     refused    right answers that some seed refuses
     misnamed   wrong answers that some seed gives another misconception's name
     unnamed    wrong answers with a message that some seed does not name
-    mutants    one small change of a right answer: an operator, a constant, the order of two
-               statements, a statement or a keyword dropped, a return moved into its loop
+    mutants    small changes of a right answer, see `tests.bench.mutants`
     survive    mutants that every seed accepts, apart from those that `equivalent.py` explains
 
-`python -m tests.bench.checks [--seeds 20] [--mutant-seeds 3] [ID ...]` writes
-`build/bench/checks.json` and the table in `docs/checks.md`.
+`python -m tests.bench.checks [--minutes 30] [--seeds 3] [--mutant-seeds 2] [ID ...]` keeps what it
+finds of an exercise in `build/bench/checks/ID.json`, and does not try it again until its modules,
+the mutants or the seeds have changed: the bench may run in pieces. When all are there it writes the
+table in `docs/checks.md`. Each exercise is tried in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import copy
+import hashlib
 import inspect
 import json
+import os
+import resource
 import signal
 import sys
-import textwrap
+import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FunctionType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
-from autograde import bank
-from autograde.by_hand import reached_by
+from autograde import bank, referee
+from autograde.by_hand import python_function
 from autograde.exercise import Exercise
-from autograde.kinds.fix import variant
 from autograde.quiet import quiet
 from autograde.referee import answer_of, difference_in
-from tests.autograde.remembering import forget, put_to, remembering
+from tests.autograde.remembering import answer_once, forget, put_to, remembering
+from tests.bench import mutants, order
 from tests.bench.equivalent import is_equivalent
+from tests.bench.mutants import has_source, mutants_of
 
-FOLDER = Path("build/bench")
-PATIENCE_S = 3
-"""After which a mutant counts as killed: a loop that never ends."""
+FOLDER = Path("build/bench/checks").resolve()
+PAGE = Path("docs/checks.md").resolve()
+PATIENCE = 20
+"""Times as long as the right answer's slowest case, after which a mutant counts as killed: a loop
+that never ends."""
+LEAST_PATIENCE_S = 0.5
+"""Of processor time: first calls load parts of torch."""
+WAITING = 10
+"""Times as much by the clock, for one that sleeps; other programs run, too."""
+TIMERS = ((signal.ITIMER_PROF, signal.SIGPROF, 1), (signal.ITIMER_REAL, signal.SIGALRM, WAITING))
+MEMORY = 6 * 2**30
+"""Bytes that an exercise's process may take: a mutant may fill a list without end."""
 
 
 @dataclass
@@ -50,94 +63,146 @@ class Row:
     """What was counted of one exercise."""
 
     id: str
-    lines: int
-    """Of its module."""
+    key: str
+    """Of all that the counts depend on."""
+    right: int = 0
     wrong: int = 0
     accepted: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     misnamed: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     mutants: int = 0
-    equivalent: int = 0
-    survive: list[str] = field(default_factory=list)
+    alive: list[str] = field(default_factory=list)
+    """Mutants that every seed accepts, equivalent or not."""
+    seconds: float = 0.0
+    """Processor time of the bench."""
+
+    @property
+    def survive(self) -> list[str]:
+        """Mutants that should have been refused."""
+        return [text for text in self.alive if not is_equivalent(self.id, text)]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the check tells the truth."""
+        return not (self.accepted or self.refused or self.misnamed or self.survive)
 
 
 def main() -> int:
+    """Try what has not been tried, and write the table when everything has."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ids", nargs="*", help="exercises; none: all that ask for code")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--mutant-seeds", type=int, default=3)
-    arguments = parser.parse_args()
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--mutant-seeds", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no more after")
+    parser.add_argument("--again", action="store_true", help="try those that are known, too")
+    given = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
-    for id in arguments.ids or bank.asks_for_code():
-        rows.append(measure(bank.load(id), arguments.seeds, arguments.mutant_seeds))
-        print(summary(rows[-1]), flush=True)
-    if not arguments.ids:  # a part of the bank makes no table
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        found = {"seeds": arguments.seeds, "rows": [asdict(row) for row in rows]}
-        (FOLDER / "checks.json").write_text(json.dumps(found, indent=1))
-        PAGE.write_text(page(rows, arguments.seeds), "utf-8")
-    return int(any(row.accepted or row.refused or row.misnamed or row.survive for row in rows))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    began, rows = time.monotonic(), []
+    for id in given.ids or bank.asks_for_code():
+        row = None if given.again else known(id, given.seeds, given.mutant_seeds)
+        if row is None and time.monotonic() - began < 60 * given.minutes:
+            row = in_a_process(id, given.seeds, given.mutant_seeds)
+            print(summary(row), flush=True)
+        rows += [row] if row else []
+    if given.ids:
+        return int(not all(row.is_clean for row in rows))
+    if len(rows) < len(bank.asks_for_code()):
+        print(f"{len(rows)} of {len(bank.asks_for_code())} tried: run it again to go on")
+        return 1
+    PAGE.write_text(page(rows, given.seeds, given.mutant_seeds), "utf-8")
+    return int(not all(row.is_clean for row in rows))
 
 
-PAGE = Path("docs/checks.md")
+def known(id: str, seeds: int, mutant_seeds: int) -> Row | None:
+    """What was found before, if nothing has changed since."""
+    path = FOLDER / f"{id}.json"
+    row = Row(**json.loads(path.read_text())) if path.exists() else None
+    return row if row and row.key == key_of(bank.load(id), seeds, mutant_seeds) else None
 
 
-def page(rows: list[Row], seeds: int) -> str:
-    """The table for people, by exercise."""
-    heads = ("exercise", "wrong answers", "accepted", "right ones refused", "misnamed", "mutants",
-             "of them equivalent", "surviving")  # fmt: skip
-    lines = [
-        "# Do the checks tell the truth?",
-        "",
-        f"Made by `make bench TARGET=checks`, on {seeds} seeds. Every known wrong and right answer "
-        "is put to its check, and every mutant of a right one: one operator, constant, statement "
-        "or keyword changed (– where the answer is a class or a given loop: none are made). Which "
-        "mutants are equivalent, and why, is listed in `tests/bench/equivalent.py`. *Misnamed* is "
-        "a mistake that was given another's name.",
-        "",
-        f"| {' | '.join(heads)} |",
-        f"|{' --- |' * len(heads)}",
-    ]
-    for row in rows:
-        counts = (row.wrong, *map(len, (row.accepted, row.refused, row.misnamed)))
-        counts += (row.mutants, row.equivalent, len(row.survive)) if row.mutants else ("–",) * 3
-        lines.append(f"| `{row.id}` | {' | '.join(map(str, counts))} |")
-    return "\n".join(lines) + "\n"
+def key_of(exercise: Exercise, seeds: int, mutant_seeds: int) -> str:
+    """Changes with the exercise's modules, its reference's, the mutants and the seeds."""
+    paths = {Path(inspect.getsourcefile(module)) for module in (mutants, order)}
+    paths |= _modules_of(Path(inspect.getsourcefile(exercise.run)))
+    paths |= {Path(inspect.getsourcefile(python_function(exercise.reference)))}
+    found = hashlib.sha256(f"{seeds} {mutant_seeds}".encode())
+    for path in sorted(paths):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
-def measure(exercise: Exercise, seeds: int, mutant_seeds: int) -> Row:
+def _modules_of(path: Path, found: frozenset[Path] = frozenset()) -> set[Path]:
+    """A module of the bank, and those of the bank that it imports."""
+    reached = {path, *found}
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        module = (getattr(node, "module", None) or "") if isinstance(node, ast.ImportFrom) else ""
+        other = path.parent / f"{module.rpartition('.')[2]}.py"
+        if module.startswith("autograde.bank.") and other not in reached and other.exists():
+            reached |= _modules_of(other, frozenset(reached))
+    return reached
+
+
+def in_a_process(id: str, seeds: int, mutant_seeds: int) -> Row:
+    """`measure` in a fork, so that nothing that a mutant leaves behind meets another exercise."""
+    exercise, path = bank.load(id), FOLDER / f"{id}.json"
+    key = key_of(exercise, seeds, mutant_seeds)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+            with tempfile.TemporaryDirectory() as folder:
+                os.chdir(folder)
+                row = measure(exercise, Row(id, key), seeds, mutant_seeds)
+                os.chdir("/")
+            row.seconds = round(time.process_time(), 1)
+            path.write_text(json.dumps(asdict(row), indent=1) + "\n")
+            status = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise SystemExit(f"{id}: the bench itself failed")
+    return Row(**json.loads(path.read_text()))
+
+
+def measure(exercise: Exercise, row: Row, seeds: int, mutant_seeds: int) -> Row:
     """Put the whole bank of an exercise, and mutants of its right answers, to its check."""
-    module = sys.modules[exercise.run.__module__]
-    row = Row(exercise.id, len(inspect.getsource(module).splitlines()), len(exercise.wrong))
-    known = {wrong.name for wrong in exercise.wrong if wrong.message}
+    row.right, row.wrong = len(exercise.right), len(exercise.wrong)
     remembered = remembering(exercise)
     for seed in range(seeds):
         forget()  # cases of one seed at a time take room enough
-        for function in exercise.right:
-            if not put_to(remembered, function, seed).passed:
-                _note(row.refused, _name(function), seed)
-        for wrong in exercise.wrong:
-            verdict = put_to(remembered, wrong.function, seed)
-            if verdict.passed:
-                _note(row.accepted, _name(wrong.function), seed)
-            elif verdict.misconception not in ("", wrong.name):
-                _note(row.misnamed, f"{wrong.name} as {verdict.misconception}", seed)
-            elif not verdict.misconception and wrong.name in known:
-                _note(row.unnamed, _name(wrong.function), seed)
-    for part in exercise.parts:  # imports of torch take longer than a mutant may
-        answer_of(exercise, exercise.reference, exercise.cases(part, 0)[0])
-    for right in filter(_has_source, exercise.right):
-        assert survives(remembered, right, 1), right
+        put_the_bank_to(remembered, row, seed)
+    forget()
+    slowest = _slowest(remembered)
+    for right in filter(has_source, exercise.right):
+        assert survives(remembered, right, mutant_seeds, slowest), right
         for what, mutant in mutants_of(right):
             row.mutants += 1
-            if survives(remembered, mutant, mutant_seeds):
-                text = f"{_name(right)}: {what}"
-                same = is_equivalent(exercise.id, text)
-                row.equivalent += same
-                row.survive += [text] * (not same)
+            if survives(remembered, mutant, mutant_seeds, slowest):
+                row.alive.append(f"{_name(right)}: {what}")
+        assert survives(remembered, right, 1, slowest), f"{right}, after its mutants"
     return row
+
+
+def put_the_bank_to(exercise: Exercise, row: Row, seed: int) -> None:
+    """Note which known answers get another verdict than they should."""
+    named = {wrong.name for wrong in exercise.wrong if wrong.message}
+    for function in exercise.right:
+        if not put_to(exercise, function, seed).passed:
+            _note(row.refused, _name(function), seed)
+    for wrong in exercise.wrong:
+        verdict = put_to(exercise, wrong.function, seed)
+        if verdict.passed:
+            _note(row.accepted, _name(wrong.function), seed)
+        elif verdict.misconception not in ("", wrong.name):
+            _note(row.misnamed, f"{wrong.name} as {verdict.misconception}", seed)
+        elif not verdict.misconception and wrong.name in named:
+            _note(row.unnamed, _name(wrong.function), seed)
 
 
 def _note(found: list[str], name: str, seed: int) -> None:
@@ -149,170 +214,105 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", str(function))
 
 
-def _has_source(right: Any) -> bool:
-    """Whether its text can be changed: a script's is kept, others stand in a file."""
-    if hasattr(right, "__source__"):
-        return True
-    code = getattr(inspect.unwrap(right), "__code__", None)
-    return isinstance(right, type) or (code is not None and Path(code.co_filename).exists())
+def _slowest(exercise: Exercise) -> float:
+    """Seconds of the reference's slowest case, the second time: the first loads parts of torch."""
+    seconds = []
+    for part in exercise.parts:
+        for case in exercise.cases(part, 0):
+            answer_of(exercise, exercise.reference, case)
+            began = time.process_time()
+            answer_of(exercise, exercise.reference, case)
+            seconds.append(time.process_time() - began)
+    return max(seconds)
 
 
-def survives(exercise: Exercise, function: Callable[..., Any], seeds: int) -> bool:
-    """Whether every case of every seed accepts a function."""
-    for seed in range(seeds):
-        for part in exercise.parts:
-            for case in exercise.cases(part, seed):
-                answer = _in_time(exercise, function, case)
-                if not isinstance(answer, dict) or difference_in(exercise, part, case, answer):
-                    return False
+def survives(
+    exercise: Exercise, function: Callable[..., Any], seeds: int, slowest: float = 1.0
+) -> bool:
+    """Whether every case of every seed accepts a function; cheap seeds first, and the first
+    refusal ends it."""
+    for part, case in _cases(exercise, seeds):
+        answer = in_time(exercise, function, case, max(LEAST_PATIENCE_S, PATIENCE * slowest))
+        if not isinstance(answer, dict):
+            return False
+        with patch.object(referee, "answer_of", answer_once):  # the reference answers once a case
+            if difference_in(exercise, part, case, answer):
+                return False
     return True
 
 
-def _in_time(exercise: Exercise, function: Callable[..., Any], case: Any) -> Any:
-    def stop(*_: object) -> None:
-        raise TimeoutError
+def _cases(exercise: Exercise, seeds: int) -> Iterator[tuple[Any, Any]]:
+    for seed in range(seeds):
+        for part in exercise.parts:
+            yield from ((part, case) for case in exercise.cases(part, seed))
 
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(PATIENCE_S)
+
+class OutOfTime(BaseException):
+    """No `except Exception` of a mutant catches it."""
+
+
+def in_time(exercise: Exercise, function: Callable[..., Any], case: Any, patience: float) -> Any:
+    """The answer, or None where none came in so many seconds of processor time."""
+
+    def stop(*_: object) -> None:
+        raise OutOfTime
+
     try:
+        for timer, sign, times in TIMERS:
+            signal.signal(sign, stop)
+            signal.setitimer(timer, times * patience)
         with quiet():
             return answer_of(exercise, function, case)
+    except OutOfTime:
+        return None
     finally:
-        signal.alarm(0)
+        for timer, _, _ in TIMERS:
+            signal.setitimer(timer, 0)
 
 
-def mutants_of(right: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every mutant of a right answer: of a script's text, a class, or a function and those that it
-    calls in its module.
-    """
-    if hasattr(right, "__source__"):
-        yield from _mutants_of_script(right)
-    elif isinstance(right, type):
-        yield from _mutants_of_class(right)
-    else:
-        yield from _mutants_of_function(inspect.unwrap(right))
+HEADS = ("exercise", "wrong answers", "accepted", "misnamed", "right answers", "refused", "mutants",
+         "of them equivalent", "surviving")  # fmt: skip
 
 
-def _mutants_of_script(right: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for what, mutated in mutated_trees(ast.parse(right.__source__)):
-        with suppress(SyntaxError):
-            yield what, variant(ast.unparse(mutated), right.__code__.co_filename)
+def page(rows: list[Row], seeds: int, mutant_seeds: int) -> str:
+    """The table for people, by exercise."""
+    values = len(bank.asks_for_value())
+    total = [sum(column) for column in zip(*map(counts, rows), strict=True)]
+    minutes = sum(row.seconds for row in rows) / 60
+    lines = [
+        "# Do the checks tell the truth?",
+        "",
+        "Made by `make bench TARGET=checks`. Every known wrong and right answer to the "
+        f"{len(rows)} exercises that ask for code is put to its check, on {seeds} seeds, and every "
+        f"mutant of a right one, on {mutant_seeds}: one operator, constant, statement or keyword "
+        "changed, or two statements that can meet in the other order. *Accepted*, *misnamed* "
+        "(given another mistake's name) and *refused* are answers to which that happened on some "
+        "seed; a mutant *survives* that every seed accepts. Which mutants are equivalent, and why, "
+        "is listed in `tests/bench/equivalent.py`. "
+        f"The other {values} exercises ask for a value (a number, a choice, an order, settings, a "
+        "text): there is no code to change, and `tests/autograde/test_kinds.py` puts right, wrong "
+        f"and nonsensical values to them. The bench took {minutes:.0f} minutes of processor time.",
+        "",
+        f"| {' | '.join(HEADS)} |",
+        f"|{' --- |' * len(HEADS)}",
+        *(f"| `{row.id}` | {' | '.join(map(str, counts(row)))} |" for row in rows),
+        f"| **all** | {' | '.join(f'**{count}**' for count in total)} |",
+    ]
+    return "\n".join(lines) + "\n"
 
 
-def _mutants_of_class(right: type) -> Iterator[tuple[str, type]]:
-    module = sys.modules[right.__module__]
-    for what, mutated in mutated_trees(ast.parse(textwrap.dedent(inspect.getsource(right)))):
-        scope = dict(vars(module))
-        with suppress(Exception):  # one that cannot be defined is nobody's answer
-            exec(compile(mutated, module.__file__, "exec"), scope)
-            yield what, scope[right.__name__]
-
-
-def _mutants_of_function(function: FunctionType) -> Iterator[tuple[str, Callable[..., Any]]]:
-    module = sys.modules[function.__module__]
-    ours = [f for f in reached_by(function) if f.__module__ == function.__module__]
-    for target in sorted(ours, key=lambda f: f.__code__.co_firstlineno):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(target)))
-        for what, mutated in mutated_trees(tree):
-            scope = dict(vars(module))
-            for other in ours:  # so that they find the mutant, and not the original
-                scope[other.__name__] = _rebound(other, scope)
-            try:
-                exec(compile(mutated, module.__file__, "exec"), scope)
-            except SyntaxError:
-                continue
-            inside = "" if target is function else f"{target.__name__}: "
-            yield inside + what, scope[function.__name__]
-
-
-def _rebound(function: FunctionType, scope: dict[str, Any]) -> FunctionType:
-    made = FunctionType(
-        function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
-    )
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
-
-
-SWAPS: dict[type, type] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Div, ast.Mod: ast.FloorDiv, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.And: ast.Or,
-    ast.Or: ast.And, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-}  # fmt: skip
-
-
-def mutated_trees(tree: ast.Module) -> Iterator[tuple[str, ast.Module]]:
-    """(what was changed and in which line, the changed tree), each with one change."""
-    lines = ast.unparse(tree).splitlines()
-    numbered = ast.parse(ast.unparse(tree))  # whose line numbers are those of `lines`
-    for number, node in enumerate(ast.walk(numbered)):
-        for what, change in _changes(node):
-            copied = copy.deepcopy(numbered)
-            change(next(n for i, n in enumerate(ast.walk(copied)) if i == number))
-            line = lines[node.lineno - 1].strip() if hasattr(node, "lineno") else ""
-            inside = "" if what.startswith("`") else f" in `{line}`"
-            yield what + inside, ast.fix_missing_locations(copied)
-
-
-def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[Any], None]]]:
-    if isinstance(node, (ast.BinOp, ast.AugAssign, ast.BoolOp)) and type(node.op) in SWAPS:
-        new = SWAPS[type(node.op)]
-        yield f"{type(node.op).__name__} to {new.__name__}", lambda n: setattr(n, "op", new())
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-        new = SWAPS[type(node.ops[0])]
-        yield (
-            f"{type(node.ops[0]).__name__} to {new.__name__}",
-            lambda n: n.ops.__setitem__(0, new()),
-        )
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):
-        yield "negation dropped", lambda n: setattr(n, "op", ast.UAdd())
-    if isinstance(node, ast.Constant):
-        value = node.value
-        if isinstance(value, bool):
-            yield f"{value} to {not value}", lambda n: setattr(n, "value", not value)
-        elif isinstance(value, (int, float)):
-            for new_value in (value + 1, value - 1):
-                yield f"{value} to {new_value}", lambda n, v=new_value: setattr(n, "value", v)
-    if isinstance(node, ast.Call):
-        for index, keyword in enumerate(node.keywords):
-            yield f"{keyword.arg}= dropped", lambda n, i=index: n.keywords.pop(i)
-    for name in ("body", "orelse"):
-        block = getattr(node, name, None)
-        if isinstance(block, list) and not isinstance(node, ast.Module):
-            yield from _changes_of_a_block(name, block)
-
-
-def _changes_of_a_block(name: str, block: list[ast.stmt]) -> Iterator[tuple[str, Any]]:
-    for i, statement in enumerate(block):
-        text = ast.unparse(statement).splitlines()[0][:50]
-        if i == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue  # a docstring
-        if not isinstance(statement, ast.Return):
-            yield f"`{text}` dropped", lambda n, i=i: getattr(n, name).__setitem__(i, ast.Pass())
-        if i and not isinstance(statement, ast.Return):
-
-            def swap(n: Any, i: int = i) -> None:
-                lines = getattr(n, name)
-                lines[i - 1], lines[i] = lines[i], lines[i - 1]
-
-            yield f"`{text}` one line earlier", swap
-        if (
-            isinstance(statement, ast.Return)
-            and i
-            and isinstance(block[i - 1], (ast.For, ast.While))
-        ):
-            yield (
-                "return moved into the loop",
-                lambda n, i=i: getattr(n, name)[i - 1].body.append(getattr(n, name)[i]),
-            )
+def counts(row: Row) -> tuple[int, ...]:
+    """A row's numbers, in the order of `HEADS`."""
+    return (row.wrong, len(row.accepted), len(row.misnamed), row.right, len(row.refused),
+            row.mutants, len(row.alive) - len(row.survive), len(row.survive))  # fmt: skip
 
 
 def summary(row: Row) -> str:
     """One exercise in some lines."""
     lists = ("accepted", "refused", "misnamed", "unnamed", "survive")
-    counts = ", ".join(f"{name} {len(getattr(row, name))}" for name in lists)
-    text = f"{row.id}: {row.lines} lines, {row.wrong} wrong, {row.mutants} mutants, "
-    text += f"{row.equivalent} equivalent; {counts}"
+    found = ", ".join(f"{name} {len(getattr(row, name))}" for name in lists)
+    text = f"{row.id}: {row.seconds:.0f} s, {row.wrong} wrong, {row.mutants} mutants, "
+    text += f"{len(row.alive) - len(row.survive)} equivalent; {found}"
     return "\n  ".join([text, *(f"{n}: {t}" for n in lists for t in getattr(row, n))])
 
 
