@@ -130,7 +130,7 @@ def middle_of_the_bin(probabilities, targets, num_bins):
 
 
 def of_the_target(probabilities, targets, num_bins):
-    of_target = probabilities[torch.arange(len(targets)), targets]
+    of_target = probabilities.gather(1, targets[:, None])[:, 0]
     return _ece(probabilities, targets, num_bins, inside=of_target)
 
 

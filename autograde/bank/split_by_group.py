@@ -204,7 +204,7 @@ def always_one(groups, order, val_share):
 
 def group_by_group(groups, order, val_share):
     train, val = not_ascending(groups, order, val_share)
-    rest = [name for name in order if name in groups[torch.as_tensor(train)].tolist()]
+    rest = [name for name in order if name in groups.cpu()[torch.as_tensor(train)].tolist()]
     return [i for name in rest for i in (groups == name).nonzero().flatten().tolist()], val
 
 
