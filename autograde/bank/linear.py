@@ -97,7 +97,10 @@ def _grads(layer: nn.Module, inputs: Tensor, outputs: Tensor) -> dict[str, Tenso
 
 
 def _start(layer: nn.Module, fan_in: int) -> dict[str, object]:
-    """Of weight and bias: the bounds and the spread in units of 1/√in, to one digit."""
+    """Of weight and bias: the bounds and the spread in units of 1/√in, to one digit.
+
+    And whether the bias was drawn for itself: a column of the weight has the same bounds.
+    """
     found: dict[str, object] = {}
     for name in ("weight", "bias"):
         value = getattr(layer, name, None)
@@ -106,6 +109,7 @@ def _start(layer: nn.Module, fan_in: int) -> dict[str, object]:
         unit = value.detach().double().flatten() * math.sqrt(fan_in)
         for what, number in (("least", unit.min()), ("most", unit.max()), ("spread", unit.std())):
             found[f"{what} {name}, times √in"] = f"{number:.1f}"
+    found["bias repeats the weight's numbers"] = bool(torch.isin(layer.bias, layer.weight).all())
     return found
 
 
