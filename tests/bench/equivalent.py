@@ -11,6 +11,26 @@ BOOKKEEPING = (
     r"|share|correct|targets = torch\.cat|update|inputs, targets = loader"
 )
 EQUIVALENT: tuple[tuple[str, str, str], ...] = (
+    (
+        ".*",
+        r"`self\.(register_|[\w, .]+ = ).* one line earlier",
+        "an object's attributes, parameters and buffers are set in any order; what came of another "
+        "order was the same on every seed",
+    ),
+    (
+        ".*",
+        r"requires_grad= dropped in .*nn\.Parameter\("
+        r"|True to False in .*nn\.Parameter\(.*requires_grad",
+        "a Parameter asks for its gradient whatever it is made from",
+    ),
+    (".*", r"0 to -1 in .*(nonzero|where)\([^,]*\)\[0\]", "the tensor has one dimension"),
+    (".*", r"Add to Sub in .*[+] 1e-06\b", "within the tolerance, and 0 times anything is 0"),
+    (".*", r"FloorDiv to Div in .*numel\(\) // ", "it divides without a rest"),
+    (
+        ".*",
+        r"(0|1|0\.0) to \S+ in .*(\binf\b|float\('inf'\))",
+        "the first loss improves on infinity, and sets again what stood next to it",
+    ),
     (".*", r"strict= dropped|True to False in `.*strict=True", "the lists are of one length"),
     (".*", r"in `.*zero_grad\(set_to_none=", "cleared is cleared, to None or to zeros"),
     (".*", r"device= dropped", "everything is on the CPU here"),
@@ -93,7 +113,6 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         "definitions have no order here; there is one device; of the second run nobody unpacks",
     ),
     (r"03a\.clip", r"Gt to GtE in `if norm > max_norm", "at the ceiling the factor is 1"),
-    (r"03a\.clip", r"Add to Sub in .*1e-06", "within the tolerance, and 0 times anything is 0"),
     (
         r"03c\.collate",
         r"one line earlier|0 to -1 in .*sequences\[0\]|dtype= dropped in .*(targets|missing)",
@@ -161,6 +180,142 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"03i\.median-time",
         r"`times = \[\]` one line earlier|dtype= dropped in `return torch\.tensor\(readings",
         "it needs nothing of the line above; the case's eighths are exact in float32, too",
+    ),
+    (
+        r"01a\.coordinates",
+        r"`(rows|columns) = \w+\.expand\(.* one line earlier",
+        "rows and columns need nothing of each other",
+    ),
+    (
+        r"01a\.saliency",
+        r"0 to -1 in `(score = model\(pixels\)\[0|maps\.append)|`rows = .* one line earlier",
+        "a batch of one image; the indices need nothing of the outputs",
+    ),
+    (
+        r"01a\.tape",
+        r"`for (source, _|parent, local|source, back) in .* one line earlier",
+        "no value is made from itself, so nothing comes back while its sources are visited",
+    ),
+    (
+        r"01b\.hidden-layers|02a\.batch-norm",
+        r"`for name, value in .* one line earlier|`mean(, var)? = .* one line earlier",
+        "buffers are registered in any order; a mean changes nothing, and what is refused stays so",
+    ),
+    (
+        r"01b\.linear",
+        r"`(drawn = 2|if bias:).* one line earlier|AsTorchDoes: `(def|nn\.init)",
+        "numbers may be drawn before the module is set up; the base class's method does the same",
+    ),
+    (
+        r"01c\.five-bugs",
+        r"`criterion = .* one line earlier|set_grad_enabled\(|`for inputs, targets in val_batches:`"
+        r"|`val_losses\.append",
+        "a criterion needs no optimizer; without a graph or with one, an evaluation gives the same "
+        "loss, and all that follows it sets the mode of gradients itself",
+    ),
+    (
+        r"02a\.batch-norm",
+        r"`self\.running_\w+\.(copy_|lerp_).* one line earlier|`n, keep = .* one line earlier"
+        r"|ByTransposing: (0\.1|1e-05) to|ByTransposing: `if self\.training:`",
+        "the two memories need nothing of each other; every caller gives momentum and eps; a batch "
+        "of one is refused either way, and nothing is said of what it leaves",
+    ),
+    (
+        r"02a\.dead-units",
+        r"`(modes|handles|before) = .* one line earlier|`for module, training in .* one line",
+        "hooks and modes are noted and put back in any order",
+    ),
+    (
+        r"02a\.dropout",
+        r"`(keep|drop) = .* one line earlier|`if p >= 1:` one line earlier|by_where: dtype= dropped"
+        r"|0\.0 to -1\.0 in `if not training or p|Lt to LtE in `(drop|return)|1 to 2 in `return",
+        "a draw that nobody uses changes nothing; a number drawn is never just p; where p is 1 all "
+        "is dropped, whatever the others would be; with p = 0 nothing is",
+    ),
+    (
+        r"02a\.initialise",
+        r"`if (module|layer)\.bias is not None:` one line earlier"
+        r"|0 to (1|-1) in `.*weight\[0\]\.numel",
+        "weight and bias are drawn apart; every row of a weight has as many entries",
+    ),
+    (
+        r"03a\.early-stopping",
+        r"`self\.(keep\(model\)|bad \+= 1)` one line earlier|0 to -1 in .*self\.bad = ",
+        "it needs nothing of the line above; the first loss sets the count",
+    ),
+    (
+        r"03a\.fix-the-loop",
+        r"`optimizer\.zero_grad\(\)`|`for _ in range\(epochs\):` one|`model\.train\(\)` one line",
+        "where each step is followed by clearing, none is needed before the first; a list and the "
+        "mode need nothing of each other",
+    ),
+    (
+        r"03c\.lines",
+        r"WithTell: `with open|Mapped: (GtE to Gt|0 to 1|1 to 0|1 to 2) in|OpenedLate: `def read",
+        "a line begins with its label: none is empty, and int() drops the newline before it; the "
+        "base class reads the same",
+    ),
+    (
+        r"03c\.throughput",
+        r"1 to 0 in `examples \+= len\(pair|`(times\.append|if number \+ 1 ==).* one line earlier",
+        "a batch has as many inputs as targets; the clock stands still between two batches",
+    ),
+    (
+        r"03e\.leaking-pipeline",
+        r"Sub to Add in `gap = ",
+        "columns of mean 0: in each, the mean of one class is that of the other times one and the "
+        "same factor",
+    ),
+    (
+        r"03e\.split-audit",
+        r"dtype= dropped in `good = |Looped: `def clean",
+        "a mark of 1.0 is as good as True; the base class's method does the same",
+    ),
+    (
+        r"03f\.buckets",
+        r"`(gain|points|names) = .* one line earlier|with_tensors: (`if not|dtype= dropped)",
+        "it needs nothing of the line above; an empty sample gives an empty table by itself; "
+        "float32 is precise enough",
+    ),
+    (
+        r"03f\.paired",
+        r"(Gt to GtE|Lt to LtE) in |1 to 2 in `sign|`sign = .* one line earlier"
+        r"|Mult to Div in `side|dtype= dropped in `each|0 to -?1 in `verdict",
+        "no end is just 0, as the differences are unequal; only the sign counts, and dividing by "
+        "±1 multiplies; where it is clear t is above 1; float32 is precise enough",
+    ),
+    (
+        r"03g\.stopper",
+        r"InTensors: dtype= dropped|ByEpoch: 0 to -?1 in `epoch, best_epoch",
+        "the losses are exact in float32; only the distance of two epochs counts",
+    ),
+    (
+        r"03i\.join-ranks",
+        r"in_single_precision: adding_up: .*(grad|if n == 0|`continue`|examples, correct)",
+        "its gradients are replaced by those in single precision; ranks without examples are gone",
+    ),
+    (
+        r"04a\.adamw",
+        r"`(self\.decay|state\['exp_avg_sq'\]|b1, b2 = |below = ).* one line earlier"
+        r"|WithLerp: `def new",
+        "the count, decay and both averages need nothing of each other; zeros need no method",
+    ),
+    (
+        r"04a\.groups",
+        r"`(rate|flat) = .* one line earlier|`groups\.append.* one line earlier",
+        "groups stand in any order",
+    ),
+    (
+        r"04a\.warmup-cosine",
+        r"`(done|angle) = .* one line earlier|`if step < warmup:` one line earlier"
+        r"|GtE to Gt in `if step >= total|dtype= dropped",
+        "total is above warmup, so it may be divided before it is asked; at the end the cosine "
+        "gives the floor itself; float32 is precise enough",
+    ),
+    (
+        r"05\.baselines",
+        r"`label = .* one line earlier|minlength= dropped in `label|1 to 2 in `return \(x\.flatten",
+        "classes without an image are never the most common; images have one channel",
     ),
 )
 """(exercise, what `tests.bench.checks` calls the mutant, the reason); the first two are regexes."""
