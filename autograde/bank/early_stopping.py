@@ -30,13 +30,16 @@ def draw(source: Draw, part: str) -> Case:
         falls = [0, 0.25, 1, 0.5, *(1.25 + 0.125 * i for i in range(2 * patience + 4))]
         losses = [low - fall * min_delta for fall in falls]
     if part == "nan":
-        losses = [math.nan, losses[0], low, math.nan, math.nan, math.nan, math.nan]
+        first = [math.nan] * (patience if source.index == 1 else 1)
+        losses = [*first, losses[0], low, math.nan, math.nan, math.nan, math.nan]
     by_name = part == "stop" and source.index == 1
     return {"losses": losses, "patience": patience, "min_delta": min_delta, "by_name": by_name}
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Epoch by epoch until it stops, and two more; the weights and buffers of epoch e are e + 1.
+
+    Where it stops before any loss was a number, it goes on: there is nothing to restore.
 
     `restore` is given another model, so that one that puts nothing back is not taken for one that
     puts back what the trained model holds now; and again once that model has trained on.
@@ -59,7 +62,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     for epoch, loss in enumerate(case["losses"]):
         _fill(model, epoch + 1.0)
         update(loss)
-        if said[-1]:
+        if said[-1] and not all(map(math.isnan, case["losses"][: len(said)])):
             break
     best = as_attribute(stopper, "best")
     seen = [loss for loss in case["losses"][: len(said)] if not math.isnan(loss)]
@@ -68,7 +71,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
             f"best is 0, but the lowest loss so far is {min(seen, default=math.nan):.4g}. "
             'Begin with float("inf"), so that the first loss is an improvement.'
         )
-    epochs, stopped = len(said), said[-1]
+    epochs, stopped = (said.index(True) + 1 if any(said) else len(said)), said[-1]
     update(case["losses"][0] + 1)
     _fill(other, -3.0)
     stays = said[-1] == stopped
