@@ -10,13 +10,25 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from autograde.bank.harness import Watch
-from autograde.bank.noise_seen import Noisy, absent, moved, of_many_epochs, shared, told, unusual
+from autograde.bank.noise_seen import (
+    Noisy,
+    Table,
+    absent,
+    moved,
+    of_many_epochs,
+    shared,
+    told,
+    unusual,
+)
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong
 from course.data import noisy
 
 NEAR = (0, 1, 2, 3)
 FAR = (0, 1, 10, 100, 1000)
 """Epochs and examples that sums such as seed + 1000 * epoch + index mix up."""
+PLACES = (2, 4, 5, 8, 16, 20, 32, 50, 64, 99, 101, 127, 128, 200, 255, 256, 500, 512, 999)
+"""Other factors that give an epoch, or a seed, its place: where one of them is the factor, this
+example of epoch 0 meets example 0 of epoch 1."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -43,7 +55,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         for epoch in keys:
             dataset.set_epoch(epoch)
             table |= {(other, epoch, i): made.noise(dataset, i) for i in keys}
-    disturbed = watch.changed()
+    disturbed = told(made.written) or watch.changed()
+    table |= at_places(made, seed) if keys[-1] > max(PLACES) else {}
     noise = of_many_epochs(made, seed)
     return {
         "there": told(absent(noise)),
@@ -52,6 +65,16 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "distinct": told(shared(table)),
         "disturbed": disturbed,
     }
+
+
+def at_places(made: Noisy, seed: int) -> Table:
+    """The noise of one example in many epochs, and of many examples in one."""
+    dataset, table = made.fresh(seed), {}
+    for place in PLACES:
+        dataset.set_epoch(place)
+        table[seed, place, 0] = made.noise(dataset, 0)
+    dataset.set_epoch(0)
+    return table | {(seed, 0, place): made.noise(dataset, place) for place in PLACES}
 
 
 def reference(inputs: Tensor, seed: int, sd: float) -> noisy.KeyedNoise:
@@ -99,6 +122,10 @@ seed_left_out = keyed(lambda seed, epoch, i: [epoch, i])
 summed = keyed(lambda seed, epoch, i: seed + epoch + i)
 in_thousands = keyed(lambda seed, epoch, i: seed + 1000 * epoch + i)
 in_hundreds = keyed(lambda seed, epoch, i: 10_000 * seed + 100 * epoch + i)
+by_bits = keyed(lambda seed, epoch, i: (seed << 20) ^ (epoch << 8) ^ i)
+hash_of_text = keyed(lambda seed, epoch, i: hash(f"{seed} {epoch} {i}") % 2**63)
+hash_with_text = keyed(lambda seed, epoch, i: hash(("noise", seed, epoch, i)) % 2**63)
+hash_of_numbers = keyed(lambda seed, epoch, i: hash((seed, epoch, i)) % 2**63)
 summed_places = keyed(lambda seed, epoch, i: seed + epoch * 6 + i)
 multiplied = keyed(lambda seed, epoch, i: seed * (epoch + 1) * (i + 1))
 sorted_key = keyed(lambda seed, epoch, i: sorted([seed, epoch, i]))
@@ -124,6 +151,28 @@ class GeneratorHeld(KeyedNoise):
 class GeneratorOfEpoch(GeneratorHeld):
     def set_epoch(self, epoch):
         self.own = np.random.default_rng([self.seed, epoch])
+
+
+class EpochsCounted(KeyedNoise):
+    def __init__(self, inputs, seed, sd):
+        super().__init__(inputs, seed, sd)
+        self.epoch = -1
+
+    def set_epoch(self, epoch):
+        self.epoch += 1
+
+
+class FirstKept(KeyedNoise):
+    """Keeps what was drawn first for an example, whatever the epoch."""
+
+    def __init__(self, inputs, seed, sd):
+        super().__init__(inputs, seed, sd)
+        self.drawn = {}
+
+    def noise(self, index, shape):
+        if index not in self.drawn:
+            self.drawn[index] = super().noise(index, shape)
+        return self.drawn[index]
 
 
 class SeedsTorch(KeyedNoise):
@@ -280,6 +329,15 @@ EXERCISE = Exercise(
         Wrong("hundreds", in_hundreds),
         Wrong("product", multiplied),
         Wrong("sorted", sorted_key),
+        Wrong("by-bits", by_bits),
+        Wrong("hash-of-text", hash_of_text,
+              "hash() of a text is another number in each process, so tomorrow's run has other "
+              "noise. Mix numbers: np.random.default_rng([seed, epoch, index])."),
+        Wrong("hash-of-text", hash_with_text),
+        Wrong("epochs-before", EpochsCounted,
+              "The noise of an epoch depends on which epochs were set before. It follows from the "
+              "number that set_epoch() is handed: count nothing, and keep no earlier noise."),
+        Wrong("epochs-before", FirstKept),
         Wrong("worker-number", with_worker_id,
               "The noise depends on the number of the worker that fetches an example, so other "
               "workers give another run. Leave it out."),
@@ -292,11 +350,13 @@ EXERCISE = Exercise(
         Wrong("seeds-global-per-epoch", SeedsTorchPerEpoch),
         Wrong("sum-of-places", summed_places),
         Wrong("generator-held", of_the_module),
-        Wrong("in-place", InPlace),
+        Wrong("in-place", InPlace,
+              "The noise was added into the inputs, so the next epoch adds its own on top. Make a "
+              "new tensor, inputs[index] + noise; += writes into the old one."),
         Wrong("variance", Variance),
         Wrong("uniform", Uniform),
         Wrong("one-number", OneNumber),
         Wrong("no-noise", Clean),
     ),
-    right=(KeyedNoise, OwnGenerator, OfText, Forked, WholeEpochs),
+    right=(KeyedNoise, OwnGenerator, OfText, Forked, WholeEpochs, hash_of_numbers),
 )  # fmt: skip

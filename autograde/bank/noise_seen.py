@@ -6,6 +6,7 @@ the data set, with generators seeded otherwise and torch's worker info, as a loa
 
 from __future__ import annotations
 
+import builtins
 import copy
 import random
 from collections.abc import Iterator
@@ -38,6 +39,9 @@ class Noisy:
 
     def __init__(self, function: Any, inputs: Tensor, sd: float) -> None:
         self.function, self.inputs, self.sd = function, inputs, sd
+        self.clean = inputs.clone()
+        self.written = ""
+        """Says so where an example's noise was written into the inputs, which are then restored."""
 
     def fresh(self, seed: int) -> Any:
         """A new data set.
@@ -59,7 +63,12 @@ class Noisy:
         Raises:
             AnswerError: It is not an example.
         """
-        given, clean = dataset[index], self.inputs[index]
+        given, clean = dataset[index], self.clean[index]
+        if isinstance(given, Tensor):
+            given = given.detach().clone()
+        if not torch.equal(self.inputs[index], clean):
+            self.inputs[index] = clean
+            self.written = "Asking for an example writes its noise into the inputs themselves."
         if not isinstance(given, Tensor):
             kind = type(given).__name__
             raise AnswerError(f"dataset[{index}] is a {kind}; a tensor is asked for.")
@@ -68,7 +77,7 @@ class Noisy:
                 f"dataset[{index}] has the shape {list(given.shape)} in {given.dtype}; the input "
                 f"has {list(clean.shape)} in {clean.dtype}."
             )
-        return (given.detach() - clean) / self.sd
+        return (given - clean) / self.sd
 
 
 Table = dict[tuple[int, int, int], Tensor]
@@ -116,16 +125,44 @@ def unusual(noise: Tensor) -> str:
 
 
 def moved(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
-    """The first noise that is another in another order, or in a worker; empty if none is."""
-    again = made.fresh(seed)
+    """The first noise that is another when asked for otherwise; empty if none is."""
+    return (
+        _moved_at_once(made, seed, keys)
+        or _moved_by_order(made, seed, keys, table)
+        or _moved_in_a_worker(made, seed, keys, table)
+        or _moved_in_a_process(made, seed, keys, table)
+    )
+
+
+def _moved_at_once(made: Noisy, seed: int, keys: list[int]) -> str:
+    dataset, i = made.fresh(seed), keys[1]
+    dataset.set_epoch(keys[0])
+    if torch.equal(made.noise(dataset, i), made.noise(dataset, i)):
+        return ""
+    return f"Example {i} of epoch {keys[0]} has another noise each time it is asked for."
+
+
+def _moved_by_order(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
+    forward, backward = made.fresh(seed), made.fresh(seed)
+    forward.set_epoch(keys[0])
+    for i in reversed(keys):
+        if not torch.equal(made.noise(forward, i), table[seed, keys[0], i]):
+            return (
+                f"Example {i} of epoch {keys[0]} has another noise where examples are asked for "
+                "in another order."
+            )
     for epoch in reversed(keys):
-        again.set_epoch(epoch)
+        backward.set_epoch(epoch)
         for i in reversed(keys):
-            if not torch.equal(made.noise(again, i), table[seed, epoch, i]):
+            if not torch.equal(made.noise(backward, i), table[seed, epoch, i]):
                 return (
-                    f"Example {i} of epoch {epoch} has another noise where examples are asked for "
-                    "in another order."
+                    f"Example {i} of epoch {epoch} has another noise where epochs are set in "
+                    "another order."
                 )
+    return ""
+
+
+def _moved_in_a_worker(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
     for epoch, number in product(keys[:2], range(2)):
         dataset = made.fresh(seed)
         dataset.set_epoch(epoch)
@@ -137,6 +174,40 @@ def moved(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
                         "than without workers."
                     )
     return ""
+
+
+def _moved_in_a_process(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
+    epoch, i = keys[1], keys[1]
+    with hashing_as_in_another_process():
+        dataset = made.fresh(seed)
+        dataset.set_epoch(epoch)
+        if torch.equal(made.noise(dataset, i), table[seed, epoch, i]):
+            return ""
+    return (
+        f"Example {i} of epoch {epoch} has another noise in another process, where hash() of a "
+        "text is another number."
+    )
+
+
+@contextmanager
+def hashing_as_in_another_process() -> Iterator[None]:
+    """`hash` with other numbers for what holds a text, as without a fixed PYTHONHASHSEED."""
+    usual = builtins.hash
+
+    def salted(value: Any, /) -> int:
+        return usual(("another process", usual(value))) if _holds_a_text(value) else usual(value)
+
+    builtins.hash = salted
+    try:
+        yield
+    finally:
+        builtins.hash = usual
+
+
+def _holds_a_text(value: Any) -> bool:
+    if isinstance(value, (tuple, frozenset)):
+        return any(map(_holds_a_text, value))
+    return isinstance(value, (str, bytes))
 
 
 @contextmanager
