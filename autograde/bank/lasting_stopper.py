@@ -25,7 +25,8 @@ def draw(source: Draw, part: str) -> Case:
         return [low + step * source.integer(1, 5) for _ in range(number)]
 
     best = low - 4 * step
-    losses = [low + 6 * step, low + 3 * step, low, *worse(patience - 1), best]
+    losses = [math.nan] * (source.index == 1)  # as a run begins that an overflow spoils at once
+    losses += [low + 6 * step, low + 3 * step, low, *worse(patience - 1), best]
     losses += [math.nan, math.nan, low, best - fall]
     losses.append(best - 3 * step)  # improves, after a True, on the best and not on best - fall
     losses += [*worse(patience), math.nan, math.nan]
@@ -160,6 +161,21 @@ class Living(SettingsToo):
         return vars(self)
 
 
+class LivingList(Stopper):
+    """Its numbers in a list, handed out in a new dictionary."""
+
+    def __init__(self, patience, min_delta):
+        super().__init__(patience, min_delta)
+        self.losses = []
+
+    def update(self, val_loss):
+        self.losses.append(float(val_loss))
+        return super().update(val_loss)
+
+    def state_dict(self):
+        return {**super().state_dict(), "losses": self.losses}
+
+
 class LivingState(Stopper):
     """One dictionary for the state, handed out itself."""
 
@@ -222,6 +238,27 @@ class EqualImproves(Stopper):
         else:
             self.waited += 1
         return self.waited >= self.patience
+
+
+class NanFirst(Stopper):
+    """No best yet is None, so the first loss becomes it unseen."""
+
+    def __init__(self, patience, min_delta):
+        super().__init__(patience, min_delta)
+        self.best = None
+
+    def update(self, val_loss):
+        if self.best is None:
+            self.best, self.waited = float(val_loss), 0
+            return False
+        return super().update(val_loss)
+
+
+class CountsAgain(Stopper):
+    def update(self, val_loss):
+        stop = super().update(val_loss)
+        self.waited *= not stop
+        return stop
 
 
 class DeltaForgotten(Stopper):
@@ -383,8 +420,9 @@ EXERCISE = Exercise(
               "Settings are what it is made with; only the state comes from the file."),
         Wrong("living", Living,
               "The state of an earlier epoch changed while training went on: what was handed out "
-              "is the object's own dictionary. Return a copy."),
+              "is, or holds, something that update() writes into. Return copies."),
         Wrong("living", LivingState),
+        Wrong("living", LivingList),
         Wrong("numpy-kept", NumpyKept),
         Wrong("one-more", OneMore,
               "After a cut it stops one epoch early. Loading is no epoch: it counts nothing."),
@@ -392,6 +430,9 @@ EXERCISE = Exercise(
               "An epoch whose loss was nan did not count. It is an epoch without improvement."),
         Wrong("nan-best", NanBest,
               "A loss of nan counted as an improvement. Ask whether the loss is smaller."),
+        Wrong("nan-first", NanFirst,
+              "A first loss of nan became the best one, and no number is lower than nan. Begin "
+              "with a best of inf, which nan does not beat."),
         Wrong("equal-improves", EqualImproves,
               "A loss that is lower by exactly min_delta, or equal, counted as an improvement."),
         Wrong("delta-forgotten", DeltaForgotten,
@@ -401,6 +442,9 @@ EXERCISE = Exercise(
               "An improvement did not start the count again."),
         Wrong("only-once", OnlyOnce,
               "It said True, and False an epoch later, which was no better."),
+        Wrong("counts-again", CountsAgain,
+              "It said True, then counted from 0 again without an improvement. Only an improvement "
+              "starts the count."),
         Wrong("stays-stopped", Frozen,
               "It said True once, and then for ever, also where the loss had improved. Answer for "
               "the count as it is now: an improvement starts it again."),
