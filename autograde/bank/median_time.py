@@ -9,11 +9,13 @@ import numpy as np
 import torch
 
 from autograde.bank.common_wrong import common
-from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_number
 from course.analysis import timing
 
 TICK = 1 / 8
 """Of the case's clock, in seconds: sums of eighths are exact."""
+LATE = 2**33
+"""Ticks after which some clocks begin: 34 years, near time.time(); float32 counts it by 128 s."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -26,6 +28,8 @@ def draw(source: Draw, part: str) -> Case:
     if part in ("warmup", "all"):
         repeats = (3, 2)[source.index % 2]
         warmup = repeats + 1 + source.integer(0, 1)
+    if part == "all" and source.index == 2:
+        warmup = 0
     if part == "queued":
         warmup, repeats = source.index % 2, 1 + source.integer(0, 1)
     ticks = [9 + 2 * n * n + source.integer(0, 1) for n in range(repeats - 1)]
@@ -39,7 +43,7 @@ def draw(source: Draw, part: str) -> Case:
         "launch": 0 if part in ("median", "warmup") else (1, 3)[source.index % 2],
         "queued": 200 + source.integer(0, 40) if part in ("queued", "all") else 0,
         "waits": part in ("median", "warmup"),
-        "starts": source.integer(1, 999),
+        "starts": source.integer(1, 999) + LATE * (part == "all"),
     }
 
 
@@ -50,7 +54,7 @@ class Machine:
     """
 
     def __init__(self, case: Case) -> None:
-        self.case, self.calls = case, 0
+        self.case, self.calls, self.readings = case, 0, 0
         self.now = case["starts"]
         self.idle_at = self.now + case["queued"]
 
@@ -69,6 +73,7 @@ class Machine:
 
     def clock(self) -> float:
         """Seconds."""
+        self.readings += 1
         return self.now * TICK
 
 
@@ -78,6 +83,11 @@ def run(function, case: Case, device: torch.device) -> Answer:
     returned = function(
         machine.work, machine.synchronize, machine.clock, case["warmup"], case["repeats"]
     )
+    if not machine.readings:
+        raise AnswerError(
+            "The clock that your function was handed was never read: call clock() for the time, "
+            "not a clock of your own."
+        )
     return {"seconds": as_number(returned, "the median time"), "calls": machine.calls}
 
 
@@ -138,6 +148,9 @@ last_time = _measuring(lambda times, _: times[-1])
 lower_middle = _measuring(lambda times, _: torch.tensor(times).median().item())
 upper_middle = _measuring(lambda times, _: sorted(times)[len(times) // 2])
 unsorted_middle = _measuring(lambda times, _: times[len(times) // 2])
+unsorted_middle_two = _measuring(
+    lambda times, _: (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2
+)
 warm_up_counted = _measuring(count=lambda warmup, repeats: (0, warmup + repeats))
 warm_up_skipped = _measuring(count=lambda warmup, repeats: (0, repeats))
 warm_up_of_repeats = _measuring(
@@ -145,6 +158,7 @@ warm_up_of_repeats = _measuring(
     , count=lambda warmup, repeats: (0, repeats)
 )  # fmt: skip
 one_warm_up = _measuring(count=lambda warmup, repeats: (1, repeats))
+at_least_one_warm_up = _measuring(count=lambda warmup, repeats: (max(warmup, 1), repeats))
 one_repeat_less = _measuring(count=lambda warmup, repeats: (warmup, max(repeats - 1, 1)))
 smallest_left_out = _measuring(
     lambda times, warmup: statistics.median(sorted(times)[warmup:]),
@@ -186,6 +200,26 @@ def waits_once_started(work, synchronize, clock, warmup, repeats):
         work()
 
     return _measuring(before="")(waited_for, synchronize, clock, warmup, repeats)
+
+
+def waits_when_started(work, synchronize, clock, warmup, repeats):
+    for _ in range(warmup):
+        work()
+    times = []
+    for _ in range(repeats):
+        start = clock()
+        synchronize()
+        work()
+        synchronize()
+        times.append(clock() - start)
+    return statistics.median(times)
+
+
+def rounded_readings(work, synchronize, clock, warmup, repeats):
+    def rounded():
+        return torch.tensor(clock())
+
+    return _measuring()(work, synchronize, rounded, warmup, repeats)
 
 
 def own_clock(work, synchronize, clock, warmup, repeats):
@@ -258,7 +292,7 @@ EXERCISE = Exercise(
             fields=("seconds",),
         ),
         Part("queued", "work that was left over from before", points=0.5, fields=("seconds",)),
-        Part("all", "all of it at once, in warmup + repeats calls", points=0.5),
+        Part("all", "all of it at once, in warmup + repeats calls", points=0.5, cases=3),
     ),
     reference=reference,
     draw=draw,
@@ -281,6 +315,7 @@ EXERCISE = Exercise(
             "clock is started.",
         ),
         Wrong("waits-after-only", waits_once_started),
+        Wrong("waits-after-only", waits_when_started),
         Wrong(
             "mean",
             mean_of_times,
@@ -309,7 +344,12 @@ EXERCISE = Exercise(
             "Of an even number of times the upper of the two in the middle came back. Take the "
             "mean of the two.",
         ),
-        Wrong("unsorted-middle", unsorted_middle),
+        Wrong(
+            "unsorted-middle",
+            unsorted_middle,
+            "The middle one in the order of measuring came back. Sort the times first.",
+        ),
+        Wrong("unsorted-middle", unsorted_middle_two),
         Wrong(
             "warm-up-counted",
             warm_up_counted,
@@ -324,6 +364,7 @@ EXERCISE = Exercise(
         Wrong("first-calls", end_left_out),
         Wrong("first-calls", warm_up_of_repeats),
         Wrong("one-warm-up", one_warm_up),
+        Wrong("at-least-one-warm-up", at_least_one_warm_up),
         Wrong("one-repeat-less", one_repeat_less),
         Wrong(
             "smallest-left-out",
@@ -347,6 +388,13 @@ EXERCISE = Exercise(
         Wrong("milliseconds", milliseconds, "That is in milliseconds; the clock gives seconds."),
         Wrong("rate", rate, "That is turned round: calls per second."),
         Wrong("own-clock", own_clock),
+        Wrong(
+            "rounded-readings",
+            rounded_readings,
+            "A clock that begins late was read in float32, which counts 1e9 seconds in steps of "
+            "64 or more. Subtract Python's floats.",
+            sure=True,
+        ),
         *common(plain_loop, "returns-none", "returns-text"),
     ),
     right=(plain_loop, by_numpy, by_sorting, from_readings),
