@@ -39,7 +39,8 @@ def draw(source: Draw, part: str) -> Case:
         kinds = [*source.shuffled(range(classes - 3)), classes - 1]
     sizes = [1 + source.integer(0, 2) for _ in range(GROUPS)]
     first, step = source.integer(20, 90), source.integer(3, 9)
-    names = [first + step * i for i in range(GROUPS)]
+    sign = -1 if part == "apart" and source.index else 1  # any numbers: no positions
+    names = [sign * (first + step * i) for i in range(GROUPS)]
     light = [source.integer(60, 190) for _ in range(GROUPS)]
     owners = torch.tensor([i for i, size in enumerate(sizes) for _ in range(size)])
     owners = owners[torch.randperm(len(owners), generator=source.generator)]
@@ -150,14 +151,19 @@ def _scales(data: dict[str, Any], case: Case, places: dict[str, list[int]]) -> A
     train = data["train"][0].double()
     mean, std = train.mean().item(), train.std(correction=0).item()
     near = abs(mean) < CENTRED and abs(std - 1) < CENTRED
-    says: Answer = {"train_scale": "0 and 1" if near else f"{mean:.3g} and {std:.3g}"}
+    both = torch.cat([data[side][0].flatten().double() for side in SIDES])
+    of_both = abs(both.mean().item()) < CENTRED and abs(both.std().item() - 1) < CENTRED
+    other = "0 and 1 only together with validation" if of_both else f"{mean:.3g} and {std:.3g}"
+    says: Answer = {"train_scale": "0 and 1" if near else other}
     for side in SIDES:
         known = [i for i in places[side] if i >= 0]
         rows = [row for row, i in enumerate(places[side]) if i >= 0]
         raw = case["images"].double()[known].flatten()
         back = data[side][0].double()[rows].flatten() * data["std"] + data["mean"]
-        fits = len(known) > 0 and bool(torch.allclose(back, raw, rtol=0, atol=0.05))
-        says[f"{side}_by"] = "mean and std" if fits else "other numbers than mean and std"
+        fits = {unit: len(known) > 0 and bool(torch.allclose(unit * back, raw, rtol=0, atol=0.05))
+                for unit in (1, 255)}  # fmt: skip
+        by = "255 times mean and std" if fits[255] else "other numbers than mean and std"
+        says[f"{side}_by"] = "mean and std" if fits[1] else by
     return says
 
 
@@ -177,7 +183,7 @@ def _membership(data: dict[str, Any], case: Case, places: dict[str, list[int]]) 
         "missing": len(case["labels"]) - len(set(both)),
         "twice": len(both) - len(set(both)),
         "wrong_targets": wrong,
-        "shared_groups": len(owners[0] & owners[1]),
+        "shared_groups": "some" if owners[0] & owners[1] else "none",
         "share": "10 to 30 %" if LOW <= share <= HIGH else f"{share:.0%}",
     }
 
@@ -271,6 +277,18 @@ def only_scaled(images, labels, groups, seed):
 def shares_of_one(images, labels, groups, seed):
     data = with_a_mask(images, labels, groups, seed)
     return data | {"mean": data["mean"] / 255, "std": data["std"] / 255}
+
+
+def rounded(images, labels, groups, seed):
+    data = with_a_mask(images, labels, groups, seed)
+    return data | {"mean": round(data["mean"]), "std": round(data["std"])}
+
+
+def groups_as_positions(images, labels, groups, seed):
+    own = torch.Generator().manual_seed(seed)
+    count = int(groups.max()) + 1
+    inside = torch.isin(groups, torch.randperm(count, generator=own)[: count // 5])
+    return _whole(images, labels, (~inside).nonzero().flatten(), inside.nonzero().flatten())
 
 
 def wrapped_bytes(images, labels, groups, seed):
@@ -375,8 +393,8 @@ WRONG = (
      "The inputs are not centred with deviation 1, and not what mean and std say. Give (images - "
      "mean) / std, as floats."),
     ("shares-of-one", shares_of_one,
-     "mean and std do not lead from the bytes to the inputs. Are they in units of 255? They are "
-     "asked for in bytes."),
+     "mean and std are shares of 255. They are asked for in bytes, as images has them: times 255."),
+    ("rounded", rounded, ""),
     ("wrapped-bytes", wrapped_bytes, ""),
     ("no-channel", changed(lambda x, y: (x[:, 0], y)),
      "The inputs have no channel dimension: [N, 1, H, W] is asked for, here unsqueeze(1)."),
@@ -412,6 +430,7 @@ WRONG = (
     ("targets-in-file-order", targets_in_file_order,
      "Targets do not belong to their inputs. Take both by the same positions."),
     ("shifted-labels", shifted_by_one, ""),
+    ("groups-as-positions", groups_as_positions, ""),
     ("in-place", in_place, ""),
     ("empty", lambda images, labels, groups, seed: {}, ""),
 )  # fmt: skip
@@ -463,7 +482,7 @@ EXERCISE = Exercise(
         "missing": "the number of images on neither side",
         "twice": "the number of images that come twice",
         "wrong_targets": "the number of targets that are another image's",
-        "shared_groups": "the number of objects on both sides",
+        "shared_groups": "the objects that are on both sides",
         "share": "the share of the images in validation",
         "same": "whether the same seed gives the same sides",
         "differs": "whether another seed gives another validation side",
