@@ -159,6 +159,8 @@ shallow_state = given((MODEL, MODEL.replace("state_dict()", "state_dict().copy()
                       (HISTORY, HISTORY.replace("history,", "list(history),")))  # fmt: skip
 detached = given((MODEL, CLONES.replace("clone", "detach")))
 weights_alone = given((MODEL, CLONES))
+weights_by_reference = given((MODEL, CLONES.replace("clone", "detach")), (OPTIMIZER, MOMENTS),
+                             (HISTORY, HISTORY.replace("history,", "history[:],")))  # fmt: skip
 weights_and_history = given((MODEL, CLONES), (HISTORY, HISTORY.replace("history,", "history[:],")))
 moments_shallow = given(
     (MODEL, CLONES), (HISTORY, HISTORY.replace("history,", "history.copy(),")),
@@ -241,6 +243,10 @@ EXERCISE = Exercise(
               "The history in the best file ends with its epoch, and its weights are those of the "
               "last: a list was copied, and the tensors were not."),
         Wrong("history-alone", shallow_state),
+        Wrong("weights-by-reference", weights_by_reference,
+              "All but the weights in the best file is that of its epoch. The weights are those of "
+              "the last: detach() and dict() share the memory that step() writes into; clone() "
+              "does not."),
         Wrong("weights-alone", weights_alone,
               "The weights in the best file are right. Its optimizer's averages and its history "
               "are those of the last epoch: they are handed out by reference, too."),

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module
 
 from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
@@ -90,7 +91,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         sound, faulty = Path(folder) / "model.pt", Path(folder) / "other.pt"
         torch.save(document, sound)
         watch = Watch(data=[])
-        model = function(sound, build)
+        model = _loaded(function, sound, build)
         answer = {"disturbed": watch.changed(frozenset({"random"})), **_looked_at(model, case)}
         answer["built"] = all(settings == case["settings"] for settings in made) and bool(made)
         CALLED.clear()
@@ -99,6 +100,27 @@ def run(function, case: Case, device: torch.device) -> Answer:
             torch.save(_spoiled(document, fault), faulty)
             said.append(f"{fault}: {_raised(function, faulty, build, fault)}")
         return {**answer, "said": said, "called": list(CALLED)}
+
+
+def _loaded(function, path: Path, build: Any) -> Any:
+    """What comes of a sound file.
+
+    Raises:
+        AnswerError: It was refused, and its outputs were computed in train mode.
+    """
+    modes: list[bool] = []
+    hook = module.register_module_forward_pre_hook(lambda one, _: modes.append(one.training))
+    try:
+        return function(path, build)
+    except ValueError as error:
+        if not any(modes):
+            raise
+        raise AnswerError(
+            f"A sound file was refused ({error}), and the outputs that were compared are those of "
+            "a model in train mode: call eval() before you compare."
+        ) from None
+    finally:
+        hook.remove()
 
 
 def _raised(function, path: Path, build: Any, fault: str) -> str:
