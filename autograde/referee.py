@@ -394,6 +394,8 @@ class _Recogniser:
             for case, answer in self.pairs[part.key]
             if not (skip_raised and fields != part.fields and isinstance(answer, Raised))
         ]
+        if any(isinstance(answer, Raised) and not _told(wrong, answer) for _, answer in valued):
+            return False  # what is blank is like nothing: the wrong function need not be called
         return all(
             _alike(self.exercise, wrong, fields, oracle(case), answer, self.device)
             for case, answer in valued
@@ -446,13 +448,14 @@ def _alike(
 ) -> bool:
     """Whether an answer is a wrong function's: equal fields, or an exception known to be its."""
     if isinstance(known, Raised) or isinstance(answer, Raised):
-        both = isinstance(known, Raised) and isinstance(answer, Raised)
-        return both and bool(wrong.raises) and all(_told(wrong, r) for r in (known, answer))
+        return all(isinstance(one, Raised) and _told(wrong, one) for one in (known, answer))
     return _difference(exercise, fields, known, answer, device) is None
 
 
 def _told(wrong: Wrong, raised: Raised) -> bool:
-    return re.search(wrong.raises, f"{raised.kind}: {raised.text}") is not None
+    """Whether an exception is one that is known to be a wrong function's."""
+    about = f"{raised.kind}: {raised.text}"
+    return bool(wrong.raises) and re.search(wrong.raises, about) is not None
 
 
 def difference_in(exercise: Exercise, part: Part, case: Case, answer: Answer) -> Difference | None:
