@@ -30,7 +30,7 @@ from autograde.kinds.fix import variant
 
 SIZES = (7, 6, 4, 4, 3, 2)
 """Mistakes of each pair of classes; two pairs are equally large."""
-PEOPLE = ((0.9, 0.25, 0.1, 0.2, None, 0.0), (0.9, None, 0.1, 0.2, 0.25, 0.0))
+PEOPLE = ((0.9, None, 0.1, 0.2, 0.25, 0.0), (0.9, 0.25, 0.1, 0.2, None, 0.0))
 """What share of each pair's mistakes people make, by case: the second largest is to be worked on,
 and in every other case nothing is known of it."""
 
@@ -57,6 +57,11 @@ def draw(source: Draw, part: str) -> Case:
     said += [(name, name) for name in names for _ in range(source.integer(4, 6))]
     sure = torch.linspace(0.55, 0.97, len(said))[source.shuffled(range(len(said)))]
     order = source.shuffled(range(len(said)))
+    if mistakes:  # of the equally large pairs the one that is listed second is met first
+        met = [tuple(sorted(said[i])) for i in order]
+        first, second = (met.index(pair) for pair in pairs[2:4])
+        if first < second:
+            order[first], order[second] = order[second], order[first]
     shares = zip(pairs, PEOPLE[source.index % 2], strict=True)
     people = {pair: share for pair, share in shares if share is not None}
     if part == "edges":
@@ -248,15 +253,17 @@ WRONG = (
     ("directed", edited((COUNTED, "Counter(both)")),
      "The two directions of a pair are counted apart. Three taken for five and five taken for "
      "three are one pair: (3, 5)."),
+    ("directed", edited((COUNTED, "Counter(both)"),
+                        (GAINS, GAINS.replace("get(pair", "get(tuple(sorted(pair))"))), ""),
     ("upper-first", edited((COUNTED, "Counter((max(t, s), min(t, s)) for t, s in both)")), ""),
     ("by-class", edited((RANKED, "sorted(counts)")),
      "The pairs come in the order of their classes. The most frequent comes first."),
     ("smallest-first", edited((RANKED, "sorted(counts, key=lambda pair: (counts[pair], pair))")),
      "The pairs come the other way round: the most frequent is asked for first."),
-    ("ties-backwards", edited((RANKED, "sorted(counts, key=lambda p: (counts[p], p))[::-1]")),
-     "Equally frequent pairs come backwards: reverse=True, or [::-1], turns the classes round, "
-     "too. Sort by (-count, pair)."),
-    ("ties-as-met", edited((RANKED, "sorted(counts, key=lambda p: -counts[p])")), ""),
+    ("ties", edited((RANKED, "sorted(counts, key=lambda p: (counts[p], p))[::-1]")),
+     "Equally frequent pairs are not in the order of their classes. Sorting by the count alone "
+     "leaves them as they were met, and reverse=True turns them round: sort by (-count, pair)."),
+    ("ties", edited((RANKED, "sorted(counts, key=lambda p: -counts[p])")), ""),
     ("by-logit", edited(("logits.softmax(dim=1).amax(dim=1)", "logits.amax(dim=1)")),
      "The mistakes are sorted by their largest logit. Only the softmax makes rows comparable: a "
      "constant added to a row changes no probability."),
@@ -286,7 +293,9 @@ WRONG = (
     ("people-share", edited((GAINS, "100 * counts[pair] / len(targets) * people.get(pair, 0)")),
      "The pair was multiplied by the share that people make as well. What can be won is the rest: "
      "1 - people."),
-    ("unlisted-left-out", edited((GAINS, GAINS.replace("get(pair, 0)", "get(pair, 1)"))), ""),
+    ("unlisted-left-out", edited((GAINS, GAINS.replace("get(pair, 0)", "get(pair, 1)"))),
+     "A pair that people is silent about counted as one that can bring nothing. Nothing is known "
+     "of it: people.get(pair, 0)."),
     ("whole-ceiling", edited((PAID, "100 * counts.get(work_on, 0) / len(targets)")),
      "That is what the pair would give if all of its mistakes could be won. People make some of "
      "them as well: times 1 - people."),

@@ -107,12 +107,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
         whole = Process(case, 0, device)
         path = Path(folder) / "whole.pt"
         losses = whole.run(function, path, None)
-        last = whole
+        last, found = whole, "none"
         for number, kill_at in enumerate([*case["kills"], None] if case["kills"] else []):
             path, last = Path(folder) / "killed.pt", Process(case, number, device)
+            found = "there" if path.exists() else "none"
             losses = last.run(function, path, kill_at)
         pairs = zip(_weights(whole.model), _weights(last.model), strict=True)
         return {
+            "found": found,
             "weights": torch.cat([value.flatten() for value in _weights(last.model)]),
             "equal": all(torch.equal(one, other) for one, other in pairs),
             "losses": kept(as_numbers, losses, "losses", "the mean loss of each epoch"),
@@ -317,18 +319,19 @@ EXERCISE = Exercise(
         Part("run", "a run that nobody kills", points=1, cases=1,
              fields=("weights", "losses", "lr", "file")),
         Part("optimizer", "killed: what the optimizer remembers", points=1,
-             fields=("weights", "equal", "losses"), cases=2),
+             fields=("found", "weights", "equal", "losses"), cases=2),
         Part("schedule", "killed: schedule, epochs and losses", points=1,
-             fields=("weights", "equal", "losses", "lr")),
+             fields=("found", "weights", "equal", "losses", "lr")),
         Part("random", "killed: dropout, and the order of the examples", points=1,
-             fields=("weights", "equal", "losses")),
+             fields=("found", "weights", "equal", "losses")),
         Part("twice", "everything at once, killed twice", points=1, hidden=True, cases=1,
-             fields=("weights", "equal", "losses", "lr", "file")),
+             fields=("found", "weights", "equal", "losses", "lr", "file")),
     ),
     reference=reference,
     draw=draw,
     run=run,
     says={
+        "found": "the file that the last process finds under the path",
         "weights": "at the end of the last process, the weights",
         "equal": "the same bits as without a kill",
         "losses": "the losses returned by the last process",
@@ -366,7 +369,9 @@ EXERCISE = Exercise(
               "them, too."),
         Wrong("from-scratch", trained(resumes=False),
               "The last process began from scratch, with a file there. Look whether path exists."),
-        Wrong("from-scratch", trained(saved="once")),
+        Wrong("saved-once", trained(saved="once"),
+              "After the kill no file lay under the path, though epochs had been finished. Save "
+              "after each of them, inside the loop."),
         Wrong("saved-too-early", trained(saved="before schedule"),
               "The schedule is one step behind after the kill: the file was written before "
               "scheduler.step(). Save at the very end of the epoch."),
