@@ -109,6 +109,11 @@ def _made(function, data: dict[str, Any], seed: int, *, epochs: int) -> dict[str
             got = type(setup[key]).__name__
             raise AnswerError(f"'{key}' is a DataLoader, and a {got} came.")
         batch = next(iter(setup[key]), None)
+        if batch is None:
+            raise AnswerError(
+                f"'{key}' gives no batch at all. With drop_last=True an incomplete one is left "
+                "out, and here there may be no other."
+            )
         if not isinstance(batch, (list, tuple)) or len(batch) != 2:
             what = f"{len(batch)} things" if isinstance(batch, (list, tuple)) else "something else"
             raise AnswerError(f"'{key}' gives pairs of inputs and targets; {what} came in a batch.")
