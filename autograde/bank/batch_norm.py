@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from autograde.exercise import (
     Answer,
@@ -111,7 +112,31 @@ def _eval(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
 def _images(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
     _fill(norm, case, "weight", "bias")
     x = torch.cat([xs[0]] * 180, dim=2)
-    return {"image": _out(norm, x)[:, :, : xs[0].shape[2]].detach().cpu().clone()}
+    try:
+        with Averages() as seen:
+            out = _out(norm, x)
+    except (RuntimeError, ValueError, AnswerError):
+        if not seen.per_pixel:
+            raise
+        raise AnswerError(
+            f"Images of shape {list(x.shape)} were averaged over the batch alone, which leaves "
+            "statistics of every pixel, [C, H, W]. A channel has one pair: average over "
+            "dimensions 0, 2 and 3."
+        ) from None
+    return {"image": out[:, :, : xs[0].shape[2]].detach().cpu().clone()}
+
+
+class Averages(TorchFunctionMode):
+    """Notes whether a mean or a variance of images keeps their pixels and loses the batch."""
+
+    per_pixel = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        name, given = getattr(func, "__name__", ""), args[0] if args else None
+        if name in ("mean", "var", "std") and isinstance(given, Tensor) and given.dim() == 4:
+            self.per_pixel |= isinstance(made, Tensor) and made.squeeze().shape == given.shape[1:]
+        return made
 
 
 def _gradient(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
@@ -327,6 +352,13 @@ class PixelByPixel(Norm):
 
     def wide(self, x, t):
         return super().wide(x, t) if t.dim() == 1 else t
+
+
+class BatchAlone(Norm):
+    """Right for rows; what it remembers of images does not fit."""
+
+    def dims(self, x):
+        return [0]
 
 
 class ImageByImage(Norm):
@@ -561,6 +593,7 @@ EXERCISE = Exercise(
         Wrong("pixel-by-pixel", PixelByPixel,
               "Each pixel of an image got statistics of its own. A channel has one pair, over "
               "examples and pixels."),
+        Wrong("batch-alone", BatchAlone),
         Wrong("image-by-image", ImageByImage,
               "Each image was normalised by itself. A channel's statistics join the batch."),
         Wrong("row-by-row", RowByRow,

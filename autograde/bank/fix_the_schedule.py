@@ -90,6 +90,7 @@ fixed = partial(variant, FIXED, __file__)
 reference = fixed()
 in_epochs = fixed(("epochs * len(loader)", "epochs"))
 one_epoch_long = fixed(("epochs * len(loader)", "len(loader)"))
+added_up = fixed(("epochs * len(loader)", "epochs + len(loader)"))
 half_as_long = fixed(("epochs * len(loader)", "epochs * len(loader) // 2"))
 made_each_epoch = fixed((MADE + EPOCHS, EPOCHS + "    " + MADE))
 made_each_batch = fixed((MADE, ""), (CLEAR, "        " + MADE + CLEAR))
@@ -172,6 +173,12 @@ EXERCISE = Exercise(
             "len(loader) updates.",
         ),
         Wrong("half-as-long", half_as_long),
+        Wrong(
+            "added-up",
+            added_up,
+            "The schedule is as long as epochs and batches added up. Each epoch has len(loader) "
+            "updates: multiply.",
+        ),
         Wrong(
             "made-each-epoch",
             made_each_epoch,

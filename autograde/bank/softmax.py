@@ -15,6 +15,10 @@ from course.from_scratch import activations
 
 MASKED = float("-inf")
 """A logit that rules a class out."""
+ADDED = 1e-4
+"""The least that is called added to a sum: a hundred times float32's roundings of it."""
+ROUNDED = 1e-3
+"""Probabilities below are not divided by: of float32 they are too coarse to tell a constant."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -46,7 +50,24 @@ def run(function, case: Case, device: torch.device) -> Answer:
         made = function(x, case["axis"])
     disturbed = [] if np.array_equal(x, before) else ["x"]
     wide = isinstance(made, np.ndarray) and made.itemsize >= x.itemsize
-    return {"p": kept(_as_probabilities, made), "disturbed": disturbed, "wide": wide}
+    return {
+        "p": kept(_as_probabilities, made),
+        "disturbed": disturbed,
+        "wide": wide,
+        "by": _divided_by(made, before, case["axis"]),
+    }
+
+
+def _divided_by(made: Any, x: np.ndarray, axis: int) -> str:
+    """Whether each exponential was divided by its slice's sum and one constant on top."""
+    if not isinstance(made, np.ndarray) or made.shape != x.shape:
+        return "the sum of its slice"
+    with np.errstate(all="ignore"):
+        e = np.exp(x.astype("float64") - x.max(axis=axis, keepdims=True))
+        added = (e / made - e.sum(axis=axis, keepdims=True))[made > ROUNDED]
+    more = len(added) > 0 and bool(np.isfinite(added).all()) and added.min() > ADDED
+    alike = more and np.ptp(added) < 0.05 * added.mean()
+    return "the sum of its slice and a number more" if alike else "the sum of its slice"
 
 
 def _as_probabilities(made: Any) -> torch.Tensor:
@@ -157,6 +178,11 @@ def hundredth_added(x, axis):
     return e / (e.sum(axis=axis, keepdims=True) + 0.01)
 
 
+def thousandth_added(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / (e.sum(axis=axis, keepdims=True) + 1e-3)
+
+
 def masked_as_zero(x, axis):
     return made_of()(np.where(np.isinf(x), 0, x), axis)
 
@@ -206,7 +232,7 @@ EXERCISE = Exercise(
     ),
     signature="softmax(x, axis)",
     parts=(
-        Part("rows", "rows of logits", points=1, cases=3, fields=("p", "disturbed", "wide")),
+        Part("rows", "rows of logits", points=1, cases=3, fields=("by", "p", "disturbed", "wide")),
         Part(
             "axis",
             "along other axes, of two and three dimensions",
@@ -228,6 +254,7 @@ EXERCISE = Exercise(
     run=run,
     says={
         "p": "the probability at",
+        "by": "what each exponential is divided by",
         "wide": "whether the result is as precise as x:",
     },
     by_hand=(activations.softmax, special.softmax, special.log_softmax, special.logsumexp),
@@ -319,7 +346,13 @@ EXERCISE = Exercise(
         Wrong("linear-shares", linear_shares),
         Wrong("sigmoids", sigmoids),
         Wrong("largest-of-the-columns", largest_of_the_columns),
-        Wrong("hundredth-added", hundredth_added),
+        Wrong(
+            "number-added",
+            hundredth_added,
+            "The probabilities of a slice add up to less than 1: a number was added to the sum "
+            "below. With the largest subtracted that sum is at least 1, and needs none.",
+        ),
+        Wrong("number-added", thousandth_added),
         Wrong("masked-as-zero", masked_as_zero),
         Wrong("as-lists", as_lists),
     ),
