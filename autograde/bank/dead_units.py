@@ -20,6 +20,9 @@ from autograde.exercise import (
 )
 from course.debug import signals
 
+SMALL = 1e-3
+"""Factor of all activations that leaves every unit as it was, and is below any threshold's size."""
+
 
 def draw(source: Draw, part: str) -> Case:
     """Dead, rare, common and always-on units in drawn numbers, by their biases.
@@ -44,6 +47,7 @@ def draw(source: Draw, part: str) -> Case:
         "inplace": source.index % 2 == 1,
         "dtype": "float64" if source.index % 2 else "float32",
         "no_relu": part == "named" and source.index == 1,
+        "scaled": part == "one",
     }
 
 
@@ -103,7 +107,19 @@ def run(function, case: Case, device: torch.device) -> Answer:
     watch = Watch(model, data=[t for pair in loader for t in pair])
     found = function(model, loader)
     disturbed = watch.changed()
-    return {"names": kept(_names, found), "dead": kept(_counts, found), "disturbed": disturbed}
+    return {"names": kept(_names, found), "dead": kept(_counts, found), "disturbed": disturbed,
+            "scaled": _scaled(function, case, loader, found)}  # fmt: skip
+
+
+def _scaled(function, case: Case, loader: list, found: object) -> str:
+    """Whether the counts stay where every activation is a thousandth of what it was."""
+    if not case["scaled"]:
+        return "not asked"
+    model = build(case, [x.cpu() for x, _ in loader]).to(loader[0][0].device)
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    for parameter in (layers[0].weight, *(layer.bias for layer in layers)):
+        parameter.data *= SMALL
+    return "the same" if kept(_counts, function(model, loader)) == kept(_counts, found) else "other"
 
 
 def _names(found: object) -> list[str]:
@@ -183,6 +199,7 @@ in_one_image = made_of(
     alive=lambda o: (o.flatten(2) > 0).any(2).all(0) if o.dim() > 2 else ~never(o)
 )
 small_mean = made_of(alive=lambda o: o.double().mean(over(o)) > 0.1)
+small_largest = made_of(alive=lambda o: (o > 0.01).sum(over(o)) > 0)
 in_train_mode = made_of(mode=lambda m: None)
 all_in_train_mode = made_of(mode=nn.Module.train)
 left_in_eval = made_of(restore=False)
@@ -324,7 +341,7 @@ EXERCISE = Exercise(
     ),
     signature="dead_units(model, loader)",
     parts=(
-        Part("one", "one batch of rows", points=1, fields=("dead",)),
+        Part("one", "one batch of rows", points=1, fields=("scaled", "dead")),
         Part("batches", "several batches", points=1, fields=("dead",)),
         Part("images", "images: a unit is a channel", points=1, fields=("dead",)),
         Part("quiet", "dropout, BatchNorm, modes that differ; all as it was after", points=1,
@@ -335,7 +352,11 @@ EXERCISE = Exercise(
     reference=reference,
     draw=draw,
     run=run,
-    says={"dead": "the counts, by name,", "names": "the names"},
+    says={
+        "dead": "the counts, by name,",
+        "names": "the names",
+        "scaled": "the counts where all activations are a thousandth of what they were",
+    },
     wrong=(
         Wrong("in-any-batch", in_any_batch,
               "A unit counted that gives 0 throughout one batch and fires in another. Dead means "
@@ -355,13 +376,19 @@ EXERCISE = Exercise(
         Wrong("ever-zero", ever_zero,
               "A unit counted that is 0 for one example. Half of them are, most of the time: dead "
               "means 0 for every example."),
-        Wrong("zero-fires", zero_fires),
-        Wrong("dead-examples", dead_examples),
+        Wrong("nothing-dead", zero_fires,
+              "Every unit came out alive, also those that give 0 for every example. Ask of each "
+              "unit whether any output is > 0; >= 0 is true of all that a ReLU gives.", sure=True),
+        Wrong("nothing-dead", dead_examples),
         Wrong("by-position", by_position,
               "Positions of an image were counted. A unit is a channel, dead if it is 0 at all of "
               "its positions."),
         Wrong("in-one-image", in_one_image),
-        Wrong("small-mean", small_mean),
+        Wrong("threshold", small_mean,
+              "The counts change where all activations are made smaller, and the same units fire: "
+              "a size was compared with a threshold. Ask where the output is > 0, example by "
+              "example."),
+        Wrong("threshold", small_largest),
         Wrong("in-train-mode", in_train_mode,
               "The counts are those of train mode, where dropout and the batch's own statistics "
               "decide. Call model.eval() first.", sure=True),
