@@ -150,8 +150,10 @@ def _agree(found: dict[str, Any], model: nn.Module, folder: Path, images: Tensor
     return "all" if (said != right).sum() <= 1 else "not all"  # a tie may fall on either side
 
 
-def by_the_files(model: nn.Module, folder: Path, images: Tensor) -> Tensor:
-    """The course's own way from a folder to classes.
+def by_the_files(
+    model: nn.Module, folder: Path, images: Tensor, state: dict[str, Tensor] | None = None
+) -> Tensor:
+    """The course's own way from a folder to classes; with other weights than best.pt's, if given.
 
     Raises:
         AnswerError: The folder lacks what is needed.
@@ -162,7 +164,7 @@ def by_the_files(model: nn.Module, folder: Path, images: Tensor) -> Tensor:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     mode = model.training
     try:
-        model.load_state_dict(held["model"])
+        model.load_state_dict(held["model"] if state is None else state)
         model.eval()
         inputs = (images.float().unsqueeze(1) - settings["mean"]) / settings["std"]
         with torch.no_grad():
@@ -190,24 +192,30 @@ def _held_back(one: Run, found: dict[str, Any]) -> Answer:
     """Whether the checkpoint is worth its training: nearer to the nearest mean than to chance."""
     held = _held(one.case)
     images, labels, _ = one.raw
-    said = by_the_files(found["setup"]["model"].cpu(), one.folder, held.images)
-    share = (said == held.labels).double().mean().item()
+    model = found["setup"]["model"].cpu()
+    best, last = (
+        (by_the_files(model, one.folder, held.images, state) == held.labels).double().mean().item()
+        for state in (None, model.state_dict())
+    )
     bar = NearestCentroid().fit(images.flatten(1).numpy(), labels.numpy())
     mean = float(bar.score(held.images.flatten(1).numpy(), held.labels.numpy()))
     chance = held.labels.bincount().max().item() / len(held)
     least = chance + HALF * (mean - chance)
-    return {"score": "enough" if share >= least else f"{share:.3f}, below {least:.3f}"}
+    return {
+        "score": "enough" if best >= least else f"{best:.3f}, below {least:.3f}",
+        "trained": "enough" if last >= least else "too low",
+    }
 
 
 def _resumed(one: Run, found: dict[str, Any], other: Run) -> Answer:
     """The same run in a folder of its own, killed and called again, against the whole one."""
     torch.default_generator.manual_seed(82)
-    killed = other.call(dies_after=one.case["dies_after"]) is None
+    killed = "it ends" if other.call(dies_after=one.case["dies_after"]) is None else "it goes on"
     first = list(other.told)
     torch.default_generator.manual_seed(83)
     again = other.call()
     return {
-        "killed": killed,
+        "killed": killed if first else "it is never called",
         "epochs": [first, other.told[len(first):]],
         "weights": _same(*(one["setup"]["model"].state_dict() for one in (found, again))),
         "best": _same(_best(one), _best(other)),
@@ -330,6 +338,14 @@ WRONG = (
      "The run ended after its first epoch, whatever epochs says. Hand epochs to train as it came."),
     ("never-told", edited((RUN, RUN.replace("after_epoch", "id"))),
      "after_epoch was never called. Hand it to train."),
+    ("caught", edited((RUN, f"try:\n        {RUN}\n    except Exception:\n        "
+                       f"{RUN.replace('after_epoch', 'id')}")),
+     "after_epoch raised, and the call went on. Its exception stands for the kill: let it "
+     "through."),
+    ("set-up-made-again", edited(('"setup": made[-1], ',
+                                  '"setup": make_setup(data, seed, epochs), ')),
+     "best.pt has learnt, and the model in 'setup' answers as if it had not. Return the set-up "
+     "that was trained, not a new one."),
     ("split-drawn-again", edited(("make_data(images, labels, groups, seed), []",
                                   "make_data(images, labels, groups, "
                                   "int(torch.randint(10**6, ()))), []")), ""),
@@ -341,7 +357,15 @@ WRONG = (
                              "made[-1]['scheduler'].base_lrs = [3.0]")), ""),
     ("no-setup", edited(('"setup": made[-1], ', "")), ""),
 )  # fmt: skip
-SURE = ("starts-again", "never-told", "one-epoch", "weights-of-the-run", "scale-of-the-run")
+SURE = (
+    "starts-again",
+    "never-told",
+    "one-epoch",
+    "weights-of-the-run",
+    "scale-of-the-run",
+    "caught",
+    "set-up-made-again",
+)
 """Their traces are names of epochs and of files: no accident gives the same."""
 
 EXERCISE = Exercise(
@@ -374,11 +398,12 @@ EXERCISE = Exercise(
         "from_the_run": "the answers that are those of best.pt and run.json:",
         "other_weights": "with other weights in best.pt, the answers that follow them:",
         "other_scale": "with another mean and std in run.json, the answers that follow them:",
-        "killed": "whether a call ends when after_epoch raises",
+        "killed": "what comes of a call when after_epoch raises:",
         "epochs": "the epochs that after_epoch was called with, before the kill and after it,",
         "weights": "resumed and in one go, the model's last weights:",
         "best": "resumed and in one go, the weights in best.pt:",
         "score": "the accuracy of best.pt on held-back objects",
+        "trained": "the accuracy of the set-up's model on them, after its last epoch,",
     },
     wrong=tuple(
         Wrong(name, function, message, sure=name in SURE) for name, function, message in WRONG
