@@ -17,6 +17,7 @@ from autograde.kinds.fix import variant
 from course.engine import Callback, Trainer
 
 EPOCHS = 3
+BATCH = 6
 TRIED = 2_000
 """Label vectors among which `record` looks for one that tells loss from accuracy."""
 CLEAR = 0.01
@@ -37,7 +38,7 @@ def draw(source: Draw, part: str) -> Case:
         targets = source.integers(classes, count)
         sides[side] = [means[targets] + source.normal(count, 1, 3, wide), targets]
     begin = source.integer(0, 2)
-    batches = -(-len(sides["train"][1]) // 6)
+    batches = -(-len(sides["train"][1]) // BATCH)
     case = {
         **sides,
         "part": part,
@@ -111,6 +112,7 @@ class Rows(Dataset):
         if self.kit.updates == self.kit.dies_at:
             self.kit.dies_at, self.kit.killed = None, True
             raise KilledError
+        self.kit.fetched = [*self.kit.fetched[1 - BATCH :], index]
         return self.inputs[index], self.targets[index]
 
 
@@ -125,6 +127,8 @@ class Kit:
         self.told: list[int] = []
         self.losses: dict[int, float] = {}
         self.states: dict[int, dict[str, Tensor]] = {}
+        self.fetched: list[int] = []
+        self.begins: dict[int, dict[str, Any]] = {}
         self.updates, self.killed = 0, False
         self.dies_at: int | None = None
         self.dies_after: int | None = None
@@ -141,19 +145,36 @@ class Kit:
             nn.Flatten(), nn.Linear(size, 6), nn.Tanh(), *layers, nn.Linear(6, case["classes"])
         )
         self.optimizer = build_optimizer(case["optimizer"], self.model, 0.2)
+        self.optimizer.register_step_pre_hook(lambda *_: self._steps())
         self.optimizer.register_step_post_hook(lambda *_: self._stepped())
         loss_fn = Focal() if case["loss"] == "focal" else nn.CrossEntropyLoss(
             label_smoothing=0.2 * (case["loss"] == "smoothing"))  # fmt: skip
         own = torch.Generator().manual_seed(seed)
         self.loss_fn = loss_fn
+        self.scheduler = torch.optim.lr_scheduler.StepLR(
+            self.optimizer, {"update": 3, "epoch": 1}[case["per"]], 0.8
+        )
         return {
             "model": self.model, "loss_fn": loss_fn, "optimizer": self.optimizer,
-            "train_loader": DataLoader(Rows(self, inputs, targets), 6, shuffle=True, generator=own),
+            "train_loader": DataLoader(Rows(self, inputs, targets), BATCH, shuffle=True,
+                                       generator=own),
             "val_loader": DataLoader(list(zip(*data["val"], strict=True)), 5),
-            "scheduler": torch.optim.lr_scheduler.StepLR(
-                self.optimizer, {"update": 3, "epoch": 1}[case["per"]], 0.8),
+            "scheduler": self.scheduler,
             "schedule_per": case["per"],
         }  # fmt: skip
+
+    def _steps(self) -> None:
+        """Before an epoch's first update: all that it depends on."""
+        if len(self.told) in self.begins:
+            return
+        self.begins[len(self.told)] = {
+            "the weights": self.state(),
+            "the model's mode": self.model.training,
+            "the optimizer's averages": _averages(self.optimizer),
+            "the schedule's place": self.scheduler.last_epoch,
+            "the order of the images": self.fetched,
+            "torch's generator": torch.get_rng_state(),
+        }
 
     def _stepped(self) -> None:
         self.updates += 1
@@ -190,6 +211,28 @@ class Kit:
             return None
 
 
+def _averages(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What an optimizer remembers of earlier gradients, by parameter and name."""
+    return {
+        f"{number} {name}": torch.as_tensor(value).cpu().clone()
+        for number, held in optimizer.state_dict()["state"].items()
+        for name, value in held.items()
+        if value is not None
+    }
+
+
+def _unlike(first: dict[str, Any], second: dict[str, Any]) -> str:
+    """What of two beginnings of an epoch differs; `nothing` if all is equal."""
+    found = [name for name in first if not _equal(first[name], second.get(name))]
+    return ", ".join(found) or "nothing"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return set(one) == set(other) and all(_equal(one[name], other[name]) for name in one)
+    return torch.equal(one, other) if isinstance(one, Tensor) else one == other
+
+
 def run(function, case: Case, device: torch.device) -> Answer:
     """One run; where the part asks for it, another that is killed on the way and called again."""
     with scratch() as folder:
@@ -202,20 +245,34 @@ def run(function, case: Case, device: torch.device) -> Answer:
             "told": kit.told,
         }
         if case["part"] == "record":
-            return {"lacks": _lacks(kit), "best": _best(kit), "ends": _ends(kit)}
+            with scratch() as other:
+                resumed = _best_after_a_kill(function, case, other)
+            return {"lacks": _lacks(kit), "best": _best(kit), "ends": _ends(kit), **resumed}
     if case["part"] == "trained":
         return whole
     with scratch() as folder:
-        return _killed(function, case, folder, whole)
+        return _killed(function, case, folder, whole, kit.begins)
 
 
-def _killed(function, case: Case, folder: str, whole: Answer) -> Answer:
+def _best_after_a_kill(function, case: Case, folder: str) -> Answer:
+    """Whose weights best.pt holds where the run was killed after its best epoch, the second."""
+    kit = Kit(case, folder)
+    kit.dies_after = 1
+    kit.call(function, 75)
+    kit.call(function, 76)
+    return {"best_resumed": _best(kit)}
+
+
+def _killed(
+    function, case: Case, folder: str, whole: Answer, begins: dict[int, dict[str, Any]]
+) -> Answer:
     """The same run, killed once, called again, and called once more when it is finished."""
     kit = Kit(case, folder)
     kit.dies_after = case["after"] if case["part"] == "resumed" else None
     kit.dies_at = case["at"] if case["part"] == "inside" else None
     kit.call(function, 72)
     died, first = kit.killed, list(kit.told)
+    kit.begins = {}
     returned = kit.call(function, 73)
     state, made = kit.state(), kit.updates
     more = _finished(function, kit, returned) if case["part"] == "resumed" else {}
@@ -223,8 +280,11 @@ def _killed(function, case: Case, folder: str, whole: Answer) -> Answer:
                  whole["state"].items()), default=float("inf"))  # fmt: skip
     return {
         "died": died,
-        "apart": "nothing" if apart == 0 else f"{apart:.2g}",
+        "begins": _unlike(begins.get(len(first), {}), kit.begins.get(len(first), {}))
+        if apart
+        else "nothing",
         "made": made,
+        "apart": "nothing" if apart == 0 else f"{apart:.2g}",
         "told": [first, kit.told[len(first):]],
         "as_whole": kept(_accuracies, returned) == whole["accuracies"],
         **more,
@@ -407,11 +467,31 @@ WRONG = (
      "A run that was killed began again from its first epoch. Go on from the folder's checkpoint "
      "where there is one."),
     ("optimizer-forgotten", script(('        optimizer.load_state_dict(kept["optimizer"])\n', "")),
-     ""),
+     "After the kill the optimizer began from scratch. Save and load optimizer.state_dict()."),
     ("schedule-forgotten", script(('        scheduler.load_state_dict(kept["scheduler"])\n', "")),
-     ""),
-    ("order-forgotten", script(('        own.set_state(kept["own"])\n', "")), ""),
-    ("draws-forgotten", script(('        torch.set_rng_state(kept["rng"])\n', "")), ""),
+     "After the kill the schedule began again. Save and load scheduler.state_dict()."),
+    ("order-forgotten", script(('        own.set_state(kept["own"])\n', "")),
+     "After the kill the images came in another order. It is drawn from train_loader.generator: "
+     "save its get_state()."),
+    ("draws-forgotten", script(('        torch.set_rng_state(kept["rng"])\n', "")),
+     "After the kill torch's generator was not where it had been, so dropout drew other numbers. "
+     "Save torch.get_rng_state() at the end of the epoch."),
+    ("train-mode-once", script(("        model.train()\n", ""),
+                               ("    for epoch in range(start", "    model.train()\n"
+                                "    for epoch in range(start")),
+     "The model is in another mode after the kill than without one: eval() of a validation lasts "
+     "until train() is called. Call it in every epoch."),
+    ("best-forgotten", script(('        best = kept["best"]\n', "")),
+     "After a kill a worse epoch took the place of the best one in best.pt: the lowest loss was "
+     "forgotten. Keep it in the checkpoint."),
+    ("best-at-the-end", script(("    for epoch in range(start", "    held = None\n"
+                                "    for epoch in range(start"),
+                               (BEST_PT, "            held = {n: v.clone() for n, v in "
+                                "model.state_dict().items()}\n"),
+                               (END, "    if held:\n        torch.save({'model': held}, "
+                                "folder / 'best.pt')\n" + END)),
+     "The best weights were lost in a kill: they were in memory. Write best.pt in the epoch that "
+     "is the best so far."),
     ("epoch-forgotten", script(('        start = kept["epoch"] + 1\n', "")), ""),
     ("epoch-repeated", script(('kept["epoch"] + 1', 'kept["epoch"]')),
      "After the kill, an epoch that was in the checkpoint was trained again. Go on with the one "
@@ -466,7 +546,9 @@ WRONG = (
 )  # fmt: skip
 SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",
         "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last",
-        "best-is-loaded", "best-by-accuracy")  # fmt: skip
+        "best-is-loaded", "best-by-accuracy", "best-forgotten", "best-at-the-end",
+        "optimizer-forgotten", "schedule-forgotten", "order-forgotten", "draws-forgotten",
+        "train-mode-once")  # fmt: skip
 """Their traces are counts, names of epochs and of files: no accident gives the same."""
 
 
@@ -503,6 +585,8 @@ EXERCISE = Exercise(
         "accuracies": "the accuracies",
         "told": "the epochs that after_epoch was called with",
         "died": "whether the kill ended the first call",
+        "begins": "what the first update after the kill finds otherwise than without one",
+        "best_resumed": "the weights in best.pt, where the run was killed after its best epoch:",
         "apart": "the largest difference of a weight from the run that was not killed",
         "made": "the number of updates of the second call",
         "as_whole": "whether the accuracies are those of the run that was not killed",
