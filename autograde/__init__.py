@@ -1,6 +1,6 @@
 """Exercises, their referee, and the grading of a class. Students need these names:
 
-from autograde import ask, check, failing, guess, hint, progress, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, progress, ready, reveal, scorecard, student
 check("03a.accumulate", accumulate)
 
 Importing this package loads no torch; what a name needs is loaded when it is first used.
@@ -11,7 +11,18 @@ from typing import Any
 
 from autograde.check import check
 
-__all__ = ["ask", "check", "failing", "guess", "hint", "progress", "reveal", "scorecard", "student"]
+__all__ = [
+    "ask",
+    "check",
+    "failing",
+    "guess",
+    "hint",
+    "progress",
+    "ready",
+    "reveal",
+    "scorecard",
+    "student",
+]
 
 HOMES = {
     "ask": "autograde.kit.question",
@@ -19,6 +30,7 @@ HOMES = {
     "guess": "autograde.kit.guess",
     "hint": "autograde.kit.hint",
     "progress": "autograde.kit.progress",
+    "ready": "autograde.kit.ready",
     "reveal": "autograde.kit.guess",
     "scorecard": "autograde.kit.progress",
     "student": "autograde.kit.student",

@@ -26,7 +26,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
 from course.data import load
 from course.plots.style import BLUE, GREEN, GREY, ORANGE, RED
@@ -471,14 +471,14 @@ def saliency(model, images, labels):
 
 # %%
 shown, answers = data.val_inputs[:6], data.val_targets[:6]
-maps = saliency(model, shown, answers)
-figure, axes = plt.subplots(2, 6, figsize=(8, 2.8), layout="constrained")
-for column, (image, found) in enumerate(zip(shown[:, 0], maps, strict=True)):
-    axes[0, column].imshow(image, cmap="gray_r")
-    axes[0, column].set_title(f"a {answers[column]}", fontsize="medium")
-    axes[1, column].imshow(found, cmap="cividis")
-for axis in axes.flat:
-    axis.set(xticks=[], yticks=[])
+if ready(saliency):
+    maps = saliency(model, shown, answers)
+    figure, axes = plt.subplots(2, 6, figsize=(8, 2.8), layout="constrained")
+    for column, (image, found) in enumerate(zip(shown[:, 0], maps, strict=True)):
+        axes[0, column].imshow(image, cmap="gray_r")
+        axes[0, column].set_title(f"a {answers[column]}", fontsize="medium")
+        axes[1, column].imshow(found, cmap="cividis")
+    plt.setp(axes, xticks=[], yticks=[])
 
 # %% [markdown]
 # Bright pixels move the score most, whether they hold ink or not: an empty spot matters where ink would

@@ -25,7 +25,7 @@
 import torch
 from torch import nn
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
 from course.data import load
 from course.debug.signals import read_signals
@@ -191,10 +191,11 @@ def initialise(model, activation):
 
 # %%
 curves = {"torch's own": [layer.std for layer in layers]}
-for activation in ("relu", "tanh"):
-    model = deep(activation=activation)
-    initialise(model, activation)
-    curves[f"yours, {activation}"] = [layer.std for layer in signals(model)]
+if ready(initialise):
+    for activation in ("relu", "tanh"):
+        model = deep(activation=activation)
+        initialise(model, activation)
+        curves[f"yours, {activation}"] = [layer.std for layer in signals(model)]
 plot_depth(curves)
 
 # %% [markdown]
@@ -306,11 +307,12 @@ def trained(lr):
 
 # %%
 counts = {}
-for lr in (0.1, 3.0):
-    model = trained(lr)
-    counts[lr] = dead_units(model, [(data.train_inputs, data.train_targets)])
-    print(f"lr {lr}: loss {criterion(model(inputs), targets):.3f}, dead {counts[lr]}")
-reveal("02a.dead", counts[3.0]["4"])
+if ready(dead_units, initialise):
+    for lr in (0.1, 3.0):
+        model = trained(lr)
+        counts[lr] = dead_units(model, [(data.train_inputs, data.train_targets)])
+        print(f"lr {lr}: loss {criterion(model(inputs), targets):.3f}, dead {counts[lr]}")
+    reveal("02a.dead", counts[3.0]["4"])
 
 # %% [markdown]
 # The lecture says that a dead relu never recovers. Tried, that holds in the *first* layer, whose inputs
@@ -520,8 +522,9 @@ guess("02a.dropout-square", ...)
 # %%
 torch.manual_seed(0)
 x = torch.randn(1000, 1000)
-factor = dropout(x, 0.5, True).square().mean() / x.square().mean()
-print(f"mean square times {factor:.3f}")
+if ready(dropout):
+    factor = dropout(x, 0.5, True).square().mean() / x.square().mean()
+    print(f"mean square times {factor:.3f}")
 reveal("02a.dropout-square", 2.0)
 
 # %% [markdown]

@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
 from course.data import InMemoryLoader, load
 from course.engine import Trainer, choose_device, seed_everything
@@ -208,11 +208,12 @@ def make_model():
     seed_everything(3)
     return network()
 
-
+# %%
 model, criterion = make_model(), nn.CrossEntropyLoss()
-before = evaluate(model, val_loader, criterion)
-print(before)
-reveal("03a.first-loss", before["loss"])
+if ready(evaluate):
+    before = evaluate(model, val_loader, criterion)
+    print(before)
+    reveal("03a.first-loss", before["loss"])
 
 # %% [markdown]
 # The loss is close to ln 10 = 2.30, but the accuracy is 3 %, far below the chance of 10 %. Is that a bug?
@@ -221,12 +222,13 @@ reveal("03a.first-loss", before["loss"])
 # %%
 torch.manual_seed(0)
 fresh = [network() for _ in range(200)]
-chances = [evaluate(other, val_loader, criterion)["accuracy"] for other in fresh]
-figure, axis = plt.subplots(figsize=(5, 2.5))
-axis.hist(chances, bins=20, color="#0072b2")
-axis.axvline(before["accuracy"], color="#d55e00", label="ours")
-axis.set(xlabel="accuracy before training", ylabel="networks")
-axis.legend();
+if ready(evaluate):
+    chances = [evaluate(other, val_loader, criterion)["accuracy"] for other in fresh]
+    figure, axis = plt.subplots(figsize=(5, 2.5))
+    axis.hist(chances, bins=20, color="#0072b2")
+    axis.axvline(before["accuracy"], color="#d55e00", label="ours")
+    axis.set(xlabel="accuracy before training", ylabel="networks")
+    axis.legend()
 
 # %% [markdown]
 # No bug: their mean is 10 %, but one untrained network answers the same two or three digits for almost
@@ -242,18 +244,20 @@ model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 train_loader, val_loader = data.loaders(batch_size=64, seed=3)
 train_losses, val_scores = [], []
-for _ in range(10):
-    train_losses.append(train_one_epoch(model, train_loader, criterion, optimizer))
-    val_scores.append(evaluate(model, val_loader, criterion))
-print(f"validation accuracy {val_scores[-1]['accuracy']:.1%}")
+if ready(evaluate, train_one_epoch):
+    for _ in range(10):
+        train_losses.append(train_one_epoch(model, train_loader, criterion, optimizer))
+        val_scores.append(evaluate(model, val_loader, criterion))
+    print(f"validation accuracy {val_scores[-1]['accuracy']:.1%}")
 
 # %%
-figure, axis = plt.subplots(figsize=(5, 3))
-epochs, val_losses = range(1, 11), [scores["loss"] for scores in val_scores]
-axis.plot(epochs, train_losses, label="training", color="#0072b2")
-axis.plot(epochs, val_losses, "--", label="validation", color="#d55e00")
-axis.set(xlabel="epoch", ylabel="mean loss", yscale="log")
-axis.legend();
+if ready(evaluate, train_one_epoch):
+    figure, axis = plt.subplots(figsize=(5, 3))
+    epochs, val_losses = range(1, 11), [scores["loss"] for scores in val_scores]
+    axis.plot(epochs, train_losses, label="training", color="#0072b2")
+    axis.plot(epochs, val_losses, "--", label="validation", color="#d55e00")
+    axis.set(xlabel="epoch", ylabel="mean loss", yscale="log")
+    axis.legend()
 
 # %% [markdown]
 # Both curves fall together: the model is still learning what carries over. Validation even lies *below*
@@ -584,21 +588,23 @@ class EarlyStopping:
 # Your class and your two functions on the 100 images. Does restoring the best epoch help?
 
 # %%
-model, stopper = make_model(), EarlyStopping(patience=5)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-inputs, targets = data.train_inputs[:100], data.train_targets[:100]
-few = InMemoryLoader(inputs, targets, batch_size=64, shuffle=True, seed=3)
-for epoch in range(1, 41):
-    train_one_epoch(model, few, criterion, optimizer)
-    if stopper.update(evaluate(model, val_loader, criterion)["loss"], model):
-        break
-print(f"stopped after epoch {epoch}")
+if ready(EarlyStopping, evaluate, train_one_epoch):
+    model, stopper = make_model(), EarlyStopping(patience=5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    inputs, targets = data.train_inputs[:100], data.train_targets[:100]
+    few = InMemoryLoader(inputs, targets, batch_size=64, shuffle=True, seed=3)
+    for epoch in range(1, 41):
+        train_one_epoch(model, few, criterion, optimizer)
+        if stopper.update(evaluate(model, val_loader, criterion)["loss"], model):
+            break
+    print(f"stopped after epoch {epoch}")
 
 # %%
-last = evaluate(model, val_loader, criterion)["loss"]
-stopper.restore(model)
-best = evaluate(model, val_loader, criterion)["loss"]
-print(f"validation loss of the last epoch {last:.3f}, of the best {best:.3f}")
+if ready(EarlyStopping, evaluate, train_one_epoch):
+    last = evaluate(model, val_loader, criterion)["loss"]
+    stopper.restore(model)
+    best = evaluate(model, val_loader, criterion)["loss"]
+    print(f"validation loss of the last epoch {last:.3f}, of the best {best:.3f}")
 
 # %% [markdown]
 # The loss is that of the best epoch again, for a fraction of the 40 epochs. A longer patience costs
@@ -718,9 +724,11 @@ model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 train_loader, val_loader = data.loaders(batch_size=64, seed=3)
 cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=15)
-told = train_model(model, train_loader, val_loader, criterion, optimizer, cosine, 15, 3)
-accuracy = evaluate(model, val_loader, criterion)["accuracy"]
-print(f"your script: {accuracy:.1%} on validation, best epoch {told['best_epoch']}")
+if ready(evaluate, train_model):
+    options = criterion, optimizer, cosine, 15, 3
+    told = train_model(model, train_loader, val_loader, *options)
+    accuracy = evaluate(model, val_loader, criterion)["accuracy"]
+    print(f"your script: {accuracy:.1%} on validation, best epoch {told['best_epoch']}")
 
 # %% [markdown]
 # ## What to keep

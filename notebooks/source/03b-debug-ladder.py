@@ -28,7 +28,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course.analysis.curves import read_curves
 from course.data import load
 from course.debug import climb, diagnose
@@ -113,8 +113,9 @@ def inspect_batch(inputs, targets, num_classes):
     ### END SOLUTION
 
 # %%
-print(inspect_batch(torn, targets, 10), inspect_batch(inputs, renamed, 10))
-assert inspect_batch(inputs, targets, 10) == [], "the sound batch is sound"
+if ready(inspect_batch):
+    print(inspect_batch(torn, targets, 10), inspect_batch(inputs, renamed, 10))
+    assert inspect_batch(inputs, targets, 10) == [], "the sound batch is sound"
 
 # %% [markdown]
 # A batch can be sound and the split wrong. Rows of one person, one writer, one patient belong on one
@@ -172,9 +173,10 @@ def dumb_baseline(train_targets, val_targets):
     ### END SOLUTION
 
 # %%
-label, bar = dumb_baseline(data.train_targets, data.val_targets)
-print(f"always {int(label)}: right in {bar:.1%} of the validation examples")
-reveal("03b.baseline", bar)
+if ready(dumb_baseline):
+    label, bar = dumb_baseline(data.train_targets, data.val_targets)
+    print(f"always {int(label)}: right in {bar:.1%} of the validation examples")
+    reveal("03b.baseline", bar)
 
 # %% [markdown]
 # ## Rung 3 · Overfit one batch
@@ -217,12 +219,13 @@ def make_model():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     return model.to(device)
 
-
+# %%
 model, batches = make_model(), list(train_loader)
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-healthy = overfit_one_batch(model, batches, nn.CrossEntropyLoss(), optimizer, 120)
-print(f"loss {healthy[0]:.2f} to {healthy[-1]:.4f}")
-assert healthy[-1] < 0.05, "rung 3: one batch is not learned"
+if ready(overfit_one_batch):
+    healthy = overfit_one_batch(model, batches, nn.CrossEntropyLoss(), optimizer, 120)
+    print(f"loss {healthy[0]:.2f} to {healthy[-1]:.4f}")
+    assert healthy[-1] < 0.05, "rung 3: one batch is not learned"
 
 # %% [markdown]
 # ### A planted bug: the plateau
@@ -247,8 +250,11 @@ model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 inputs, targets = batches[0]
 planted = [planted_step(model, inputs, targets, optimizer) for _ in range(120)]
+
+# %%
 figure, axis = plt.subplots(figsize=(5, 3))
-axis.plot(healthy, label="healthy", color="#0072b2")
+if ready(overfit_one_batch):
+    axis.plot(healthy, label="healthy", color="#0072b2")
 axis.plot(planted, "--", label="planted", color="#d55e00")
 axis.axhline(1.4612, color="#7f7f7f", linestyle=":", label="ln(1 + 9/e)")
 axis.set(xlabel="step", ylabel="loss of the batch", ylim=(0, 2.5))
@@ -436,8 +442,9 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
 trainer = Trainer(model, nn.CrossEntropyLoss(), optimizer, seed=3, device=device)
 history = trainer.fit(train_loader, val_loader, epochs=12)
 accuracy = history.best["val_accuracy"]
-print(f"validation accuracy {accuracy:.1%}, baseline {bar:.1%}")
-assert accuracy > bar + 0.5, "rung 6: hardly better than not looking"
+if ready(dumb_baseline):
+    print(f"validation accuracy {accuracy:.1%}, baseline {bar:.1%}")
+    assert accuracy > bar + 0.5, "rung 6: hardly better than not looking"
 reading = read_curves(history)
 reading.plot()
 

@@ -28,7 +28,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
 from course.data import count_draws, load, make_loader, time_stages
 from course.plots.loaders import plot_compositions, plot_draws, plot_padding, plot_stages
@@ -218,8 +218,9 @@ class LineDataset(Dataset):
 kinds = sorted({line[0] for line in lines})
 numbered = [f"{kinds.index(line[0])}{line[1:]}" for line in lines]
 text_path.write_text("".join(100 * numbered), encoding="utf-8", newline="")
-texts = LineDataset(text_path)
-print(len(texts), "lines; the last one:", texts[len(texts) - 1])
+if ready(LineDataset):
+    texts = LineDataset(text_path)
+    print(len(texts), "lines; the last one:", texts[len(texts) - 1])
 
 # %% [markdown]
 # What stays in memory is a number per line. As a Python list these take 8 bytes each and the numbers
@@ -505,10 +506,11 @@ def of_bytes(examples):
     return collate(pairs, pad_value=0)
 
 
-loader = DataLoader(texts, 16, shuffle=True, generator=own(), collate_fn=of_bytes)
-inputs, targets, mask = next(iter(loader))
-print(list(inputs.shape), f"{(~mask).float().mean():.0%} of the cells are padding")
-print(bytes(inputs[0][mask[0]].tolist()).decode())
+if ready(LineDataset, collate):
+    loader = DataLoader(texts, 16, shuffle=True, generator=own(), collate_fn=of_bytes)
+    inputs, targets, mask = next(iter(loader))
+    print(list(inputs.shape), f"{(~mask).float().mean():.0%} of the cells are padding")
+    print(bytes(inputs[0][mask[0]].tolist()).decode())
 
 # %% [markdown]
 # ## 3c.9 Wire it
@@ -547,10 +549,11 @@ def make_loaders(train_set, val_set, batch_size, seed):
     ### END SOLUTION
 
 # %%
-train_loader, val_loader = make_loaders(examples, digits.val_dataset, 64, seed=3)
-for epoch in (1, 2):
-    rows = torch.cat([targets for _, targets in train_loader])
-    print(f"epoch {epoch}: {len(rows)} examples, first labels {rows[:8].tolist()}")
+if ready(make_loaders):
+    train_loader, val_loader = make_loaders(examples, digits.val_dataset, 64, seed=3)
+    for epoch in (1, 2):
+        rows = torch.cat([targets for _, targets in train_loader])
+        print(f"epoch {epoch}: {len(rows)} examples, first labels {rows[:8].tolist()}")
 
 # %% [markdown]
 # ## 3c.10 Workers and their noise

@@ -25,7 +25,7 @@
 import torch
 from torch import nn
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
 from course.claims.lab import saved_bytes
 from course.data import InMemoryLoader, load
@@ -297,26 +297,26 @@ class LossScaler:
 seed_everything(3)
 model = DeepNet(64, 10, depth=4, activation="tanh").to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-scaler, scales, skipped = LossScaler(2.0**24, 2.0, 0.5, 25), [], []
 train_loader, _ = loaders(torch.float32, seed=3)
 
 
 def update(batch):
+    optimizer.zero_grad()
     with torch.autocast(device.type, torch.float16):
         loss = criterion(model(batch[0]), batch[1])
     scaler.scaled(loss).backward()
 
 # %%
-for _ in range(6):
-    for batch in train_loader:
-        optimizer.zero_grad()
+if ready(LossScaler):
+    scaler, scales, skipped = LossScaler(2.0**24, 2.0, 0.5, 25), [], []
+    for batch in (batch for _ in range(6) for batch in train_loader):
         update(batch)
         scales.append(scaler.scale)
         if not scaler.step(optimizer):
             skipped.append(len(scales) - 1)
         scaler.update()
-print(f"{len(scales)} updates, {len(skipped)} of them skipped")
-plots.plot_scale(scales, skipped)
+    print(f"{len(scales)} updates, {len(skipped)} of them skipped")
+    display(plots.plot_scale(scales, skipped))
 
 # %% [markdown]
 # The first updates are lost while the scale comes down; then every growth is one too many, and within a few
@@ -335,12 +335,13 @@ guess("03d.early-clip", ...)
 # %%
 weight = nn.Parameter(torch.zeros(2))
 optimizer = torch.optim.SGD([weight], lr=0.1)
-scaler = LossScaler(2.0**16, 2.0, 0.5, 2000)
-scaler.scaled((weight * torch.tensor([0.3, 0.4])).sum()).backward()
-nn.utils.clip_grad_norm_([weight], 1.0)
-scaler.unscale(optimizer)
-reveal("03d.early-clip", weight.grad.norm().item())
-print(f"instead of 0.5: {weight.grad.norm().item():.2e}")
+if ready(LossScaler):
+    scaler = LossScaler(2.0**16, 2.0, 0.5, 2000)
+    scaler.scaled((weight * torch.tensor([0.3, 0.4])).sum()).backward()
+    nn.utils.clip_grad_norm_([weight], 1.0)
+    scaler.unscale(optimizer)
+    reveal("03d.early-clip", weight.grad.norm().item())
+    print(f"instead of 0.5: {weight.grad.norm().item():.2e}")
 
 # %% [markdown]
 # Nothing raises, and the loss even falls a little, with Adam as fast as ever: Adam hardly knows a
@@ -483,9 +484,10 @@ seed_everything(3)
 blocks = nn.ModuleList(make_block() for _ in range(4))
 weights, rows = list(blocks.parameters()), torch.randn(128, 64)
 plain = saved_bytes(lambda: forward(lambda block, x: block(x), rows), without=weights)
-twice = saved_bytes(lambda: forward(recomputed, rows), without=weights)
-print(f"kept for backward: {plain / 1e6:.2f} MB, with recomputation {twice / 1e6:.2f} MB")
-reveal("03d.recomputed", twice / plain)
+if ready(recomputed):
+    twice = saved_bytes(lambda: forward(recomputed, rows), without=weights)
+    print(f"for backward: {plain / 1e6:.2f} MB, with recomputation {twice / 1e6:.2f} MB")
+    reveal("03d.recomputed", twice / plain)
 
 # %% [markdown]
 # A ninth, for one more forward pass: about a third more computation, as backward costs about two forward

@@ -28,7 +28,7 @@ from statistics import mean, stdev
 import torch
 from torch import nn
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 
 # %%
 from course import worked
@@ -191,9 +191,10 @@ def bucket_table(sample, num_mistakes, num_examples):
 
 # %%
 looked_at = [errors.bucket_of(mistake) for mistake in errors.mistakes[:30]]
-for row in bucket_table(looked_at, errors.num_mistakes, errors.num_examples):
-    print(f"{row['bucket']:15} {row['count']:3}  {row['gain']:.2f} points "
-          f"({row['low']:.2f} to {row['high']:.2f})")
+if ready(bucket_table):
+    for row in bucket_table(looked_at, errors.num_mistakes, errors.num_examples):
+        print(f"{row['bucket']:15} {row['count']:3}  {row['gain']:.2f} points "
+              f"({row['low']:.2f} to {row['high']:.2f})")
 
 # %% [markdown]
 # Compare with the table of all mistakes above: an order made of thirty is a first impression, and the intervals
@@ -370,10 +371,11 @@ def compare(baseline, variant, level, higher_is_better):
 
 # %%
 by_seed = dict(enumerate(baseline))
-for count in (3, 10, 20):
-    said = compare(by_seed, dict(enumerate(wider[:count])), 0.95, True)
-    print(f"{count:2} seeds: {said['difference']:+.2f} points, {said['low']:+.2f} to "
-          f"{said['high']:+.2f}: {said['verdict']}")
+if ready(compare):
+    for count in (3, 10, 20):
+        said = compare(by_seed, dict(enumerate(wider[:count])), 0.95, True)
+        print(f"{count:2} seeds: {said['difference']:+.2f} points, {said['low']:+.2f} to "
+              f"{said['high']:+.2f}: {said['verdict']}")
 
 # %% [markdown]
 # The same network, the same truth; what grows is what may be said. Decide on the number of seeds beforehand. To add
@@ -497,5 +499,5 @@ scorecard("03f-error-analysis-and-ablations")
 # **Further reading.** Lecture 3, "Error analysis" and "Ablation discipline"; Andrew Ng, *Machine Learning
 # Yearning*, on error analysis and on pipelines; [course/analysis](../course/analysis/__init__.py).
 #
-# **Challenge, ungraded.** Repeat 3.6 and 3.8 on `load("fashion-mnist", num_examples=2_000, val_share=0.8)`, where it
+# **Challenge, ungraded.** Repeat 3f.6 and 3f.8 on `load("fashion-mnist", num_examples=2_000, val_share=0.8)`, where it
 # is installed. Does the shift cost anything there? Say what you expected before you ran it.

@@ -35,7 +35,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 
 # %%
 from course import worked
@@ -183,15 +183,16 @@ def process(path, seed, dies_at=None):
 
 
 # %%
-with tempfile.TemporaryDirectory() as folder:
-    path = Path(folder) / "last.pt"
-    never_killed, losses = process(path.with_name("whole.pt"), seed=3)
-    try:
-        process(path, seed=3, dies_at=30)
-    except InterruptedError:
-        resumed, losses_again = process(path, seed=4)
-print("same bits:", torch.equal(never_killed.weights(), resumed.weights()))
-print("same losses:", losses == losses_again)
+if ready(train_to):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "last.pt"
+        never_killed, losses = process(path.with_name("whole.pt"), seed=3)
+        try:
+            process(path, seed=3, dies_at=30)
+        except InterruptedError:
+            resumed, losses_again = process(path, seed=4)
+    print("same bits:", torch.equal(never_killed.weights(), resumed.weights()))
+    print("same losses:", losses == losses_again)
 
 # %% [markdown]
 # ## 3g.3 What it costs
@@ -316,7 +317,9 @@ def save(state, path):
     ### END SOLUTION
 
 # %%
-plot_instants({"torch.save(state, path)": watched(direct), "your save": watched(save)})
+if ready(save):
+    ways = {"torch.save(state, path)": direct, "your save": save}
+    display(plot_instants({name: watched(way) for name, way in ways.items()}))
 
 # %% [markdown]
 # ## 3g.5 What a file may do
@@ -457,11 +460,13 @@ class Stopper:
 
 
 # %%
-losses, evening, morning = [1.0, 0.9, 0.95, 0.96, 0.97], Stopper(3, 0.0), Stopper(3, 0.0)
-for loss in losses[:3]:
-    evening.update(loss)
-morning.load_state_dict(evening.state_dict())
-print("stops after the fifth epoch:", [morning.update(loss) for loss in losses[3:]])
+if ready(Stopper):
+    losses = [1.0, 0.9, 0.95, 0.96, 0.97]
+    evening, morning = Stopper(3, 0.0), Stopper(3, 0.0)
+    for loss in losses[:3]:
+        evening.update(loss)
+    morning.load_state_dict(evening.state_dict())
+    print("stops after the fifth epoch:", [morning.update(loss) for loss in losses[3:]])
 
 # %% [markdown]
 # ## 3g.7 For use elsewhere
@@ -515,16 +520,15 @@ def load_for_use(path, make_model):
 
 
 # %%
-with tempfile.TemporaryDirectory() as folder:
-    path = Path(folder) / "digits.pt"
-    export(whole.model, {"width": 64}, whole.data.val_inputs[:8], path)
-    loaded = load_for_use(path, build)
-with torch.no_grad():
-    read = loaded(whole.data.val_inputs).argmax(dim=1)
-print(
-    f"accuracy {(read == whole.data.val_targets).float().mean():.1%}, "
-    f"of the original {whole.accuracy():.1%}"
-)
+if ready(load_for_use):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "digits.pt"
+        export(whole.model, {"width": 64}, whole.data.val_inputs[:8], path)
+        loaded = load_for_use(path, build)
+    with torch.no_grad():
+        read = loaded(whole.data.val_inputs).argmax(dim=1)
+    hits = (read == whole.data.val_targets).float().mean()
+    print(f"accuracy {hits:.1%}, of the original {whole.accuracy():.1%}")
 
 # %% [markdown]
 # The check costs eight images, and catches what names and shapes do not: another activation, another normalisation
@@ -628,10 +632,11 @@ class KeyedNoise:
         ### END SOLUTION
 
 # %%
-noisy = KeyedNoise(torch.zeros(6, 1), seed=3, sd=1.0)
-workers = [copy.deepcopy(noisy) for _ in range(2)]  # what each worker of a loader gets
-print("alone:    ", [round(noisy[i].item(), 2) for i in range(6)])
-print("2 workers:", [round(workers[i % 2][i].item(), 2) for i in range(6)])
+if ready(KeyedNoise):
+    noisy = KeyedNoise(torch.zeros(6, 1), seed=3, sd=1.0)
+    workers = [copy.deepcopy(noisy) for _ in range(2)]  # as each worker of a loader gets
+    print("alone:    ", [round(noisy[i].item(), 2) for i in range(6)])
+    print("2 workers:", [round(workers[i % 2][i].item(), 2) for i in range(6)])
 
 # %% [markdown]
 # On a GPU some kernels add up in whatever order their threads finish. `use_deterministic_algorithms(True)`

@@ -28,7 +28,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
 from course.analysis.timing import time_in_turn, waiter
 from course.data import load
@@ -120,10 +120,12 @@ def median_time(work, synchronize, clock, warmup, repeats):
 # %%
 import time
 
-for warmup, repeats in ((0, 1), (2, 1), (2, 9)):
-    readings = [median_time(conv_step, wait, time.perf_counter, warmup, repeats)
-                for _ in range(4)]
-    print(f"warm-up {warmup}, repeats {repeats}:", [f"{1e3 * s:.1f}" for s in readings])
+if ready(median_time):
+    for warmup, repeats in ((0, 1), (2, 1), (2, 9)):
+        readings = [median_time(conv_step, wait, time.perf_counter, warmup, repeats)
+                    for _ in range(4)]
+        shown = [f"{1e3 * seconds:.1f}" for seconds in readings]
+        print(f"warm-up {warmup}, repeats {repeats}:", shown)
 
 # %% [markdown]
 # Four readings of each: a median of nine is what you could quote. Two candidates are compared *in turn*, one
@@ -558,9 +560,10 @@ def join_ranks(ranks):
 steps = play_ranks(plain, criterion, shares(batch, [12, 4]))
 reports = [{"count": s.count, "loss": s.loss, "correct": 0, "grads": s.grads}
            for s in steps]
-told = join_ranks(reports)
-print(f"loss {told['loss']:.4f}, of the joined batch {joined.loss:.4f}")
-print(f"gap of the gradient {gap(told['grads'], joined.grads):.1e}")
+if ready(join_ranks):
+    told = join_ranks(reports)
+    print(f"loss {told['loss']:.4f}, of the joined batch {joined.loss:.4f}")
+    print(f"gap of the gradient {gap(told['grads'], joined.grads):.1e}")
 
 # %% [markdown]
 # The course's `Trainer` sums the weights of a window over all ranks before it divides, so it makes the joined

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
 from course.analysis.race import losses_of, updates_to
 from course.data import load
@@ -177,11 +177,10 @@ worked.compute("N31")
 # Those are three steps by hand and by torch, equal to 15 digits. Your function on the ravine:
 
 # %%
+ways = {"momentum 0.8": descend(sgd_step, updates=25, lr=0.05, momentum=0.8)}
 how = dict(betas=(0.9, 0.999), eps=1e-8)
-ways = {
-    "momentum 0.8": descend(sgd_step, updates=25, lr=0.05, momentum=0.8),
-    "your Adam, lr 0.3": descend(adam_step, updates=25, lr=0.3, **how),
-}
+if ready(adam_step):
+    ways["your Adam, lr 0.3"] = descend(adam_step, updates=25, lr=0.3, **how)
 plot_paths(ways, (1.0, 10.0))
 
 # %% [markdown]
@@ -328,10 +327,11 @@ def parameter_groups(model, head, lr, head_lr, weight_decay):
 
 # %%
 model = nn.Sequential(nn.Linear(2, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 3))
-optimizer = torch.optim.AdamW(parameter_groups(model, model[3], 1e-3, 1e-2, 0.05))
-for group in optimizer.param_groups:
-    shapes = [list(p.shape) for p in group["params"]]
-    print(f"lr {group['lr']:g}  decay {group['weight_decay']:g}  {shapes}")
+if ready(parameter_groups):
+    optimizer = torch.optim.AdamW(parameter_groups(model, model[3], 1e-3, 1e-2, 0.05))
+    for group in optimizer.param_groups:
+        shapes = [list(p.shape) for p in group["params"]]
+        print(f"lr {group['lr']:g}  decay {group['weight_decay']:g}  {shapes}")
 
 # %% [markdown]
 # ## 4a.6 The rate over the run
@@ -395,10 +395,10 @@ def lr_factor(step, warmup, total, floor):
     ### END SOLUTION
 
 # %%
-plot_rates({
-    "warmup 10, floor 0": [lr_factor(t, 10, 100, 0.0) for t in range(120)],
-    "warmup 30, floor 0.2": [lr_factor(t, 30, 100, 0.2) for t in range(120)],
-})
+if ready(lr_factor):
+    rates = {"warmup 10, floor 0": [lr_factor(t, 10, 100, 0.0) for t in range(120)],
+             "warmup 30, floor 0.2": [lr_factor(t, 30, 100, 0.2) for t in range(120)]}
+    display(plot_rates(rates))
 
 # %% [markdown]
 # A schedule can also look instead of counting: `ReduceLROnPlateau` takes the validation loss of each
@@ -570,16 +570,20 @@ reveal("04a.adam-at-1", "useless" if np.isfinite(losses[-1]) else "nan")
 # high one. The chapter expects the cosine to end lower. Does it?
 
 # %%
+def losses_with(lr, end):
+    shape = lambda t: lr_factor(t, 0, end, 0.0)
+    return list(islice(losses_of(data, make_model, adam(lr), seed=0, factor=shape), 200))
+
+
+# %%
 curves = {}
-for name, lr in (("0.01", 0.01), ("0.05", 0.05)):
-    for kind in ("constant", "cosine"):
-        end = 200 if kind == "cosine" else 10**9
-        shape = lambda t, end=end: lr_factor(t, 0, end, 0.0)
-        run = losses_of(data, make_model, adam(lr), seed=0, factor=shape)
-        losses = list(islice(run, 200))
-        curves[f"{kind}, {name}"] = (range(1, 201), losses)
-        print(f"Adam {name}, {kind:8}: last ten losses {np.mean(losses[-10:]):.4f}")
-plot_losses(curves, xlabel="update")
+if ready(lr_factor):
+    for lr in (0.01, 0.05):
+        for kind, end in (("constant", 10**9), ("cosine", 200)):
+            losses = losses_with(lr, end)
+            curves[f"{kind}, {lr}"] = (range(1, 201), losses)
+            print(f"Adam {lr}, {kind:8}: last ten losses {np.mean(losses[-10:]):.4f}")
+    display(plot_losses(curves, xlabel="update"))
 
 # %% [markdown]
 # Not here, at either rate: the run is still going down, and the cosine gives updates away that the constant

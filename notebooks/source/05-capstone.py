@@ -28,7 +28,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from autograde import ask, check, failing, guess, hint, reveal, scorecard, student
+from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 
 # %%
 from course.analysis import ablate, collect_errors, predict
@@ -137,12 +137,13 @@ def make_data(images, labels, groups, seed):
 # and names each breach:
 
 # %%
-data = make_data(project.images, project.labels, project.groups, seed=0)
-for side in ("train", "val"):
-    inputs, targets = data[side]
-    print(f"{side}: {list(inputs.shape)}, mean {inputs.mean():+.3f}, "
-          f"deviation {inputs.std():.3f}")
-    print(check_batch(data[side], num_classes=data["num_classes"], ndim=4))
+if ready(make_data):
+    data = make_data(project.images, project.labels, project.groups, seed=0)
+    for side in ("train", "val"):
+        inputs, targets = data[side]
+        print(f"{side}: {list(inputs.shape)}, mean {inputs.mean():+.3f}, "
+              f"deviation {inputs.std():.3f}")
+        print(check_batch(data[side], num_classes=data["num_classes"], ndim=4))
 
 # %% [markdown]
 # ## 5.3 The bar
@@ -177,9 +178,10 @@ def baselines(data):
     ### END SOLUTION
 
 # %%
-bar = baselines(data)
-print({name: round(value, 3) for name, value in bar.items()})
-reveal("05.bar", bar["nearest_mean"])
+if ready(baselines, make_data):
+    bar = baselines(data)
+    print({name: round(value, 3) for name, value in bar.items()})
+    reveal("05.bar", bar["nearest_mean"])
 
 # %% [markdown]
 # ## 5.4 The set-up
@@ -224,9 +226,10 @@ def make_setup(data, seed, epochs):
     ### END SOLUTION
 
 # %%
-setup = make_setup(data, seed=0, epochs=10)
-first = evaluate(setup["model"], setup["val_loader"], setup["loss_fn"])
-print(f"first loss {first['loss']:.3f}, accuracy {first['accuracy']:.3f}")
+if ready(make_data, make_setup):
+    setup = make_setup(data, seed=0, epochs=10)
+    first = evaluate(setup["model"], setup["val_loader"], setup["loss_fn"])
+    print(f"first loss {first['loss']:.3f}, accuracy {first['accuracy']:.3f}")
 
 # %% [markdown]
 # About the logarithm of the number of classes: before the first update a network knows nothing. Now climb, since a
@@ -234,11 +237,13 @@ print(f"first loss {first['loss']:.3f}, accuracy {first['accuracy']:.3f}")
 # steps and looks for eighty known faults. What it could not check, it says:
 
 # %%
-ladder = dict(setup, num_classes=data["num_classes"])
-climb(ladder, top=4)
+if ready(make_data, make_setup):
+    ladder = dict(setup, num_classes=data["num_classes"])
+    display(climb(ladder, top=4))
 
 # %%
-diagnose(ladder)
+if ready(make_data, make_setup):
+    display(diagnose(ladder))
 
 # %% [markdown]
 # ## 5.5 The rate
@@ -250,12 +255,13 @@ diagnose(ladder)
 guess("05.rate", ...)
 
 # %%
-fresh = make_setup(data, seed=0, epochs=10)
-parts = [fresh[key] for key in ("model", "loss_fn", "optimizer", "train_loader")]
-curve = lr_find(*parts)
-print(curve.suggestion)
-reveal("05.rate", curve.suggestion.lr)
-curve.plot()
+if ready(make_data, make_setup):
+    fresh = make_setup(data, seed=0, epochs=10)
+    parts = [fresh[key] for key in ("model", "loss_fn", "optimizer", "train_loader")]
+    curve = lr_find(*parts)
+    print(curve.suggestion)
+    reveal("05.rate", curve.suggestion.lr)
+    display(curve.plot())
 
 # %% [markdown]
 # ## 5.6 The run
@@ -314,16 +320,18 @@ def kept_setup(data, seed, epochs):
 
 
 work, made = Path(tempfile.mkdtemp()), []
-accuracies = train(kept_setup, data, work / "unbroken", 0, 10, lambda epoch: None)
-model, setup = made[-1]["model"], made[-1]
-print([round(value, 3) for value in accuracies])
+if ready(make_data, make_setup, train):
+    accuracies = train(kept_setup, data, work / "unbroken", 0, 10, lambda epoch: None)
+    model, setup = made[-1]["model"], made[-1]
+    print([round(value, 3) for value in accuracies])
 
 # %%
-record = read_run(work / "unbroken")
-print(sorted(path.name for path in (work / "unbroken").iterdir()))
-print(sorted(record.content))
-kept = record.content["settings"]
-print({name: kept[name] for name in ("optimizer", "optimizer.lr", "epochs")})
+if ready(make_data, make_setup, train):
+    record = read_run(work / "unbroken")
+    print(sorted(path.name for path in (work / "unbroken").iterdir()))
+    print(sorted(record.content))
+    kept = record.content["settings"]
+    print({name: kept[name] for name in ("optimizer", "optimizer.lr", "epochs")})
 
 # %% [markdown]
 # Does a killed run end as if it had not been? Kill one after the third epoch's checkpoint, and start it again. The
@@ -335,17 +343,19 @@ def kill(epoch):
         raise KeyboardInterrupt
 
 
-try:
-    train(kept_setup, data, work / "killed", 0, 10, kill)
-except KeyboardInterrupt:
-    print("killed")
-train(kept_setup, data, work / "killed", 0, 10, print)
-resumed = made[-1]["model"]
+if ready(make_data, make_setup, train):
+    try:
+        train(kept_setup, data, work / "killed", 0, 10, kill)
+    except KeyboardInterrupt:
+        print("killed")
+    train(kept_setup, data, work / "killed", 0, 10, print)
+    resumed = made[-1]["model"]
 
 # %%
-weights = zip(model.parameters(), resumed.parameters(), strict=True)
-apart = max((a - b).abs().max().item() for a, b in weights)
-print(f"largest difference of a weight: {apart}")
+if ready(make_data, make_setup, train):
+    weights = zip(model.parameters(), resumed.parameters(), strict=True)
+    apart = max((a - b).abs().max().item() for a, b in weights)
+    print(f"largest difference of a weight: {apart}")
 
 # %% [markdown]
 # ## 5.7 The errors
@@ -402,24 +412,26 @@ def error_report(logits, targets, people, n):
 guess("05.pair", ...)
 
 # %%
-load_weights(model, work / "unbroken" / "best.pt")
-said = predict(model, setup["val_loader"])
-report = error_report(said.logits, said.targets, people={}, n=12)
-low, high, count = report["pairs"][0]
-print(f"{count} of {len(said)} mix up {low} and {high}; lowest recall "
-      f"{min(report['recall'].values()):.2f}")
-reveal("05.pair", 100 * count / len(said))
-collect_errors(model, setup["val_loader"], n=12).plot(12)
+if ready(error_report, make_data, make_setup, train):
+    load_weights(model, work / "unbroken" / "best.pt")
+    said = predict(model, setup["val_loader"])
+    report = error_report(said.logits, said.targets, people={}, n=12)
+    low, high, count = report["pairs"][0]
+    print(f"{count} of {len(said)} mix up {low} and {high}; lowest recall "
+          f"{min(report['recall'].values()):.2f}")
+    reveal("05.pair", 100 * count / len(said))
+    display(collect_errors(model, setup["val_loader"], n=12).plot(12))
 
 # %% [markdown]
 # Those are the surest mistakes. Look at them: would a person read them otherwise? Say for your largest pair which
 # share a person misreads as well, here a half, and see whether it is still the one to work on.
 
 # %%
-people = {(low, high): 0.5}
-report = error_report(said.logits, said.targets, people, n=12)
-print(f"work on {report['work_on']}: {report['gain']:.1f} points at most")
-plot_headroom(report["pairs"], people, len(said))
+if ready(error_report, make_data, make_setup, train):
+    people = {(low, high): 0.5}
+    report = error_report(said.logits, said.targets, people, n=12)
+    print(f"work on {report['work_on']}: {report['gain']:.1f} points at most")
+    display(plot_headroom(report["pairs"], people, len(said)))
 
 # %% [markdown]
 # ## 5.8 One change
@@ -451,13 +463,14 @@ def build(seed, lr, hidden, dropout):
 
 # %%
 settings = dict(lr=0.004, hidden=64, dropout=0.1)
-with tempfile.TemporaryDirectory() as folder:
-    study = ablate(build, settings, {"wider": dict(hidden=128)}, folder, epochs=4,
-                   progress=False)
-print(study)
-(row,) = [row for row in study.rows if row.name == "wider"]
-reveal("05.wider", 100 * row.difference)
-study.plot()
+if ready(make_data, make_setup):
+    with tempfile.TemporaryDirectory() as folder:
+        study = ablate(build, settings, {"wider": dict(hidden=128)}, folder, epochs=4,
+                       progress=False)
+    print(study)
+    (row,) = [row for row in study.rows if row.name == "wider"]
+    reveal("05.wider", 100 * row.difference)
+    display(study.plot())
 
 # %% exercise 05.ablation
 
@@ -516,20 +529,23 @@ guess("05.held-back", ...)
 
 # %%
 raw = project.images, project.labels, project.groups
-use = whole_run(*raw, work / "unbroken", 0, 10, print)  # finished: no update is made
-held = takes(300, name=NAME, skip=600)
-targets = held.labels.long()
-hits = int((use["classify"](work / "unbroken", held.images) == targets).sum())
-best = evaluate(model, setup["val_loader"], setup["loss_fn"])["accuracy"]
-print(f"{hits} of {len(targets)} right; validation {best:.1%}")
-reveal("05.held-back", 100 * (best - hits / len(targets)))
+if ready(make_data, make_setup, train, whole_run):
+    use = whole_run(*raw, work / "unbroken", 0, 10, print)  # finished: no update is made
+    held = takes(300, name=NAME, skip=600)
+    targets = held.labels.long()
+    hits = int((use["classify"](work / "unbroken", held.images) == targets).sum())
+    best = evaluate(model, setup["val_loader"], setup["loss_fn"])["accuracy"]
+    print(f"{hits} of {len(targets)} right; validation {best:.1%}")
+    reveal("05.held-back", 100 * (best - hits / len(targets)))
 
 # %%
-inputs = (held.images.float().unsqueeze(1) - data["mean"]) / data["std"]
-there = baselines(data | {"val": (inputs, targets)})
-counts = {name: round(share * len(targets)) for name, share in there.items()}
-plot_bars({name: wilson_interval(count, len(targets))
-           for name, count in {**counts, "model": hits}.items()}, model="model")
+if ready(baselines, make_data, make_setup, train, whole_run):
+    inputs = (held.images.float().unsqueeze(1) - data["mean"]) / data["std"]
+    there = baselines(data | {"val": (inputs, targets)})
+    right = {name: round(share * len(targets)) for name, share in there.items()}
+    right["model"] = hits
+    shares = {name: wilson_interval(count, len(targets)) for name, count in right.items()}
+    display(plot_bars(shares, model="model"))
 
 # %% [markdown]
 # Three bars on the same images. Where the orange lines of two of them overlap widely, these images cannot tell which
