@@ -75,7 +75,7 @@ def first_difference(
     return None
 
 
-TRIVIAL = ("0", "1", "-1", "nan", "inf", "-inf", "[]", "", "None", "100")
+TRIVIAL = ("0", "1", "-1", "nan", "inf", "-inf", "[]", "", "''", "None", "100")
 """What a value looks like that is no evidence for any particular mistake."""
 CHANGED = "disturbed"
 """Field of what a function changed that should have stayed as it was: a list of texts."""
@@ -162,7 +162,9 @@ DIGITS = (5, 9, 17)
 
 
 def _apart(expected: Any, got: Any) -> tuple[str, str]:
-    """Both values in words, floats with as many digits as differ."""
+    """Both values in words: floats with as many digits as differ, texts with the blanks at ends."""
+    if _has_blanks(expected) or _has_blanks(got):
+        return _short(_quoted(expected)), _short(_quoted(got))
     for digits in DIGITS:
         texts = _short(expected, digits), _short(got, digits)
         if texts[0] != texts[1]:
@@ -181,6 +183,11 @@ def _plainly(value: Any, digits: int = DIGITS[0]) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_quoted, value))}]"
     return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else str(value)
+
+
+def _has_blanks(value: Any) -> bool:
+    """Whether a text begins or ends with what nobody sees, or is empty."""
+    return isinstance(value, str) and value != (value.strip() or None)
 
 
 def _quoted(item: Any) -> str:

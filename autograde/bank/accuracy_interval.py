@@ -35,6 +35,8 @@ EXERCISE = Number(
               "That leaves z = 1.96 out, as if it were 1."),
         Wrong("in-percent", lambda n, w, h: {k: 100 * v for k, v in ends(n, w).items()},
               "That is in percent. Shares lie between 0 and 1."),
+        Wrong("points-as-shares", lambda n, w, h: needed(n, w, 100 * h),
+              "That takes {h} for a share. {h} points are {h} hundredths."),
         Wrong("not-squared", lambda n, w, h: {"needed": needed(n, w, h)["needed"] ** 0.5},
               "Half as wide takes four times as many: the count goes with the square."),
         Wrong("full-width", lambda n, w, h: needed(n, w, h / 2),
@@ -42,6 +44,4 @@ EXERCISE = Number(
         Wrong("worst-case", lambda n, w, h: {"needed": (98 / h) ** 2},
               "That is for p = 1/2, where intervals are widest. Put in the accuracy seen here."),
         Wrong("of-the-mistakes", lambda n, w, h: ends(n, n - w),
-              "That is the interval of the share of mistakes; asked is that of right answers."),
-    ),
-)  # fmt: skip
+              "That is the interval of the share of mistakes, not of right answers.")))  # fmt: skip

@@ -37,12 +37,28 @@ def draw(source: Draw, part: str) -> Case:
         scores += [1 - at / total] * len(group)
     scores = [8 * score - 4 if source.index == 1 else score for score in scores]
     order = source.shuffled(range(len(labels)))
+    if part == "even":
+        _in_turn(order, _equals(labels, least), reverse=source.index % 2 == 1)
     return {
         "scores": torch.tensor(scores, dtype=torch.float64)[order],
         "targets": torch.tensor(labels)[order],
         "least": least,
         "dtype": "float64" if source.index == 1 else "float32",
     }
+
+
+def _equals(labels: list[int], least: float) -> list[int]:
+    """Positions, by falling score, of the thresholds that are precise enough and find the most."""
+    said = [labels[: at + 1] for at in range(len(labels))]
+    found = [sum(one) if _precision(one) >= least else -1 for one in said]
+    return [at for at, hits in enumerate(found) if hits == max(found)]
+
+
+def _in_turn(order: list[int], equal: list[int], *, reverse: bool) -> None:
+    """Let equal thresholds come highest first, or last: an answer may keep the first or last."""
+    places = sorted(order.index(at) for at in equal)
+    for place, at in zip(places, sorted(equal, reverse=reverse), strict=True):
+        order[place] = at
 
 
 def _dip(source: Draw, least: float, even: bool) -> list[list[int]]:

@@ -26,6 +26,8 @@ EXERCISE = Number(
     wrong=(
         Wrong("missing", lambda n, b, k, e: {"last": b - ((n - 1) % b + 1)},
               "That is how many it lacks to be full. How many does it hold?"),
+        Wrong("full", lambda n, b, k, e: {"last": b},
+              "{b} is what the others hold. The last one gets what they leave of {n:,}."),
         Wrong("across-epochs", lambda n, b, k, e: {
             "a": ceil(e * ceil(n / b) / k), "b": e * ceil(n / b) // k},
               "That counts groups of {k} on across the ends of epochs. Each epoch begins its own."),
@@ -38,6 +40,4 @@ EXERCISE = Number(
         Wrong("k-forgotten", lambda n, b, k, e: {"a": e * ceil(n / b), "b": e * ceil(n / b)},
               "That counts micro-batches; {k} of them make an update."),
         Wrong("full-batch", lambda n, b, k, e: {"one": e},
-              "That is a run with the full batch, which updates once per epoch."),
-    ),
-)  # fmt: skip
+              "That is a run with the full batch, which updates once per epoch.")))  # fmt: skip

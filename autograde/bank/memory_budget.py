@@ -37,9 +37,9 @@ EXERCISE = Number(
               (("moments", 8), ("fixed", 16))}, "That is in GiB, of 2^30 bytes; 1 GB is 10^9."),
         Wrong("full-activations", lambda p, g, a: {"batch": counted(p, g, a, kept=4)["batch"]},
               "That counts 4 bytes per activation; these are BF16, 2 bytes."),
+        Wrong("byte-each", lambda p, g, a: {"batch": counted(p, g, a, kept=1)["batch"]},
+              "That counts 1 byte per activation; a BF16 number takes 2."),
         Wrong("whole-gpu", lambda p, g, a: {"batch": counted(p, g, a, each=0)["batch"]},
               "That gives all {g} GB to activations. What is fixed comes off first."),
         Wrong("rounded-up", lambda p, g, a: {"batch": counted(p, g, a)["batch"] + 1},
-              "That is one more than fits: round down."),
-    ),
-)  # fmt: skip
+              "That is one more than fits: round down.")))  # fmt: skip

@@ -20,7 +20,7 @@ def draw(source: Draw, part: str) -> Case:
     Rows that are nearly copies (one column differs, by much or in its last digits, the columns
     change places, the values come from several rows) are none, nor is a new row that validation
     has twice. A copy may hold -0.0 for 0.0. Groups are names of which one begins another. The last
-    entry of the training times is neither the latest nor the next to it, nor the earliest, and
+    entry of the training times is none of the two latest, none of the two earliest, and
     validation has all of these times.
     """
     width, num = source.integer(3, 4), source.integer(5, 7)
@@ -28,7 +28,7 @@ def draw(source: Draw, part: str) -> Case:
     names = [f"p{n}" for n in source.shuffled(range(1, 9))]
     groups = [source.choice(names[:3]) for _ in range(num)]
     inputs[0, 0] = 0.0
-    middle = source.integer(11, num + 7)
+    middle = source.integer(12, num + 7)
     times = source.shuffled([time for time in range(10, 10 + num) if time != middle])
     times = torch.tensor([*times, middle])
     sides = [_validation(source, inputs, groups, times, names) for _ in range(2)]
@@ -304,6 +304,11 @@ class LastEntry(Kept):
         return torch.where(times <= self.times[-1])[0]
 
 
+class BeforeLastEntry(Kept):
+    def early(self, times):
+        return torch.where(times < self.times[-1])[0]
+
+
 class FirstTime(Kept):
     def early(self, times):
         return torch.where(times <= self.times.min())[0]
@@ -468,6 +473,7 @@ EXERCISE = Exercise(
         Wrong("last-entry", LastEntry,
               "The last entry of the training times was taken for the latest. They come in any "
               "order: take the largest."),
+        Wrong("last-entry", BeforeLastEntry),
         Wrong("first-time", FirstTime,
               "Times were compared with training's earliest. Validation has to be later than all "
               "of training: compare with the latest."),

@@ -148,6 +148,8 @@ class Number(ValueExercise):
                 continue
             shows = None if got is None else self._shown_by(part.key, got, inputs)
             said = "Not answered yet." if got is None else f"{brief(got)} is not it."
+            if got is not None and isinstance(right[part.key], int) and got != round(got):
+                said = f"{brief(got)} is not a whole number, and one is asked for."
             results.append(Said(part, False, shows=shows, reason=said))
         return results
 
