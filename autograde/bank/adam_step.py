@@ -45,7 +45,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         [given.numpy().astype(case["dtype"]) for given in case[name]]
         for name in ("thetas", "grads")
     )
-    watch = Watch(data=[torch.from_numpy(array) for array in (*thetas, *grads)])
+    handed = {f"theta of parameter {i}": array for i, array in enumerate(thetas)}
+    handed |= {f"grad of step {i}": array for i, array in enumerate(grads)}
+    watch = Watch(data={name: torch.from_numpy(array) for name, array in handed.items()})
     states: list = [{} for _ in thetas]
     path = []
     for at, grad, lr in zip(case["turns"], grads, case["lrs"], strict=True):

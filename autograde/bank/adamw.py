@@ -64,7 +64,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
             raise AnswerError(f"What AdamW(...) made has no method {name}().")
     second, weights = function([other], *options), []
     grads = [[None if g is None else g.to(device, dtype) for g in all_] for all_ in case["grads"]]
-    watch = Watch(data=[g for all_ in grads for g in all_ if g is not None])
+    handed = ((at, i, g) for at, all_ in enumerate(grads) for i, g in enumerate(all_))
+    named = {f".grad of parameter {i} in step {at}": g for at, i, g in handed if g is not None}
+    watch = Watch(data=named)
     for lr, all_ in zip(case["lrs"], grads, strict=True):
         for parameter, grad in zip(parameters, all_, strict=True):
             parameter.grad = grad

@@ -47,7 +47,7 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """The class that is always answered, and how often it is right."""
     train, val = case["train"].to(device), case["val"].to(device)
-    watch = Watch(data=[train, val])
+    watch = Watch(data={"train_targets": train, "val_targets": val})
     returned = kept(pair, function(train, val), "the class and the accuracy")
     label, accuracy = returned if isinstance(returned, tuple) else (None, None)
     both = returned if isinstance(returned, dict) else None

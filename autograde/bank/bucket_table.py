@@ -56,7 +56,7 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """Names in their order; counts, gains and ends by name."""
     sample = list(case["sample"])
-    watch = Watch(data=[sample])
+    watch = Watch(data={"sample": sample})
     returned = function(sample, case["mistakes"], case["examples"])
     read = {
         "names": lambda: [_name(row) for row in _rows(returned)],

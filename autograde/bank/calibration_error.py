@@ -65,7 +65,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """The number that was returned."""
     dtype = getattr(torch, case["dtype"])
     probabilities, targets = case["probabilities"].to(device, dtype), case["targets"].to(device)
-    watch = Watch(data=[probabilities, targets])
+    watch = Watch(data={"probabilities": probabilities, "targets": targets})
     returned = function(probabilities, targets, case["bins"])
     return {
         "error": kept(as_number, returned, "the expected calibration error"),

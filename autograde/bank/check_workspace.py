@@ -54,7 +54,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
             return case["installed"][name]
         raise PackageNotFoundError(name)
 
-    watch = Watch(data=[needs])
+    watch = Watch(data={"needs": needs})
     found = kept(as_problems, function(needs, version_of))
     return {"problems": found, "disturbed": watch.changed()}
 

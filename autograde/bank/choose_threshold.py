@@ -115,7 +115,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """Threshold and recall."""
     scores = case["scores"].to(device, getattr(torch, case["dtype"]))
     targets = case["targets"].to(device)
-    watch = Watch(data=[scores, targets])
+    watch = Watch(data={"scores": scores, "targets": targets})
     returned = kept(pair, function(scores, targets, case["least"]), "the threshold and its recall")
     threshold, recall = (returned, returned) if isinstance(returned, dict) else returned
     if not isinstance(returned, dict):

@@ -45,7 +45,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """What was kept, how the zeros lie, and whether a second call draws others."""
     x = case["x"].to(device, getattr(torch, case["dtype"]))
     x = torch.cat([x] * case["times"]).requires_grad_(case["part"] == "quiet")
-    watch = Watch(data=[x])
+    watch = Watch(data={"x": x})
     made = _as_tensor(function(x, case["p"], case["training"]), x)
     disturbed = watch.changed(frozenset({"random"}))
     again = _as_tensor(function(x, case["p"], case["training"]), x)

@@ -49,7 +49,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """The result; with other neighbours in the batch; weight and bias read back per channel."""
     dtype = getattr(torch, case["dtype"])
     x, others, weight, bias = (case[k].to(device, dtype) for k in ("x", "others", "weight", "bias"))
-    watch = Watch(data=[x, weight, bias])
+    watch = Watch(data={"x": x, "weight": weight, "bias": bias})
     out = _as_result(function(x, case["groups"], weight, bias, case["eps"]), x)
     disturbed = watch.changed()
     found = {"out": out.detach().cpu(), "disturbed": disturbed}

@@ -43,7 +43,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -314,14 +314,15 @@ class Watch:
     Args:
         model: None where an exercise has none.
         optimizer: The same.
-        data: Tensors and lists that were handed over.
+        data: Tensors and lists that were handed over, by the names that the exercise gives them; a
+            sequence where they have none.
     """
 
     def __init__(
         self,
         model: nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
-        data: Sequence[Any] = (),
+        data: Mapping[str, Any] | Sequence[Any] = (),
     ) -> None:
         self.model, self.optimizer, self.data = model, optimizer, data
         _seed_unusually()
@@ -363,17 +364,24 @@ class Watch:
             for number, state in enumerate(self.optimizer.state.values()):
                 for key, value in state.items():
                     yield ("moments", f"the optimizer's {key} {number}"), _copied(value)
-        for number, value in enumerate(self.data):
-            yield ("data", f"what it was handed ({_named(value)}, number {number})"), _copied(value)
+        for what, value in self._handed():
+            yield ("data", what), _copied(value)
             if isinstance(value, Tensor) and value.is_floating_point():
-                marked = f"requires_grad of what it was handed ({_named(value)}, number {number})"
-                yield ("data", marked), value.requires_grad
+                yield ("data", f"requires_grad of {what}"), value.requires_grad
         yield ("random", "the state of torch's random numbers"), torch.get_rng_state()
         yield ("random", "the state of Python's random numbers"), hash(random.getstate())
         name, keys, *rest = np.random.get_state()
         yield ("random", "the state of NumPy's random numbers"), hash((keys.tobytes(), *rest[:1]))
         yield ("torch", "torch.is_grad_enabled()"), torch.is_grad_enabled()
         yield ("torch", "torch.get_default_dtype()"), torch.get_default_dtype()
+
+    def _handed(self) -> Iterator[tuple[str, Any]]:
+        """What was handed over, and how a message calls it."""
+        if isinstance(self.data, Mapping):
+            yield from ((f"{name}, which it was handed", it) for name, it in self.data.items())
+            return
+        for number, value in enumerate(self.data):
+            yield f"what it was handed ({_named(value)}, number {number})", value
 
 
 UNUSUAL = 73_091

@@ -64,7 +64,7 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """The faults named, sorted."""
     inputs, targets = case["inputs"].to(device), case["targets"].to(device)
-    watch = Watch(data=[inputs, targets])
+    watch = Watch(data={"inputs": inputs, "targets": targets})
     returned = function(inputs, targets, case["classes"])
     return {"faults": kept(_named_faults, returned), "disturbed": watch.changed()}
 

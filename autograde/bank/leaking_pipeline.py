@@ -61,7 +61,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """Both sides; which columns were taken; the rows without repeats, for the scale alone."""
     inputs = case["inputs"].to(device, getattr(torch, case["dtype"]))
     targets, num_train = case["targets"].to(device), case["num_train"]
-    watch = Watch(data=[inputs, targets])
+    watch = Watch(data={"inputs": inputs, "targets": targets})
     returned = function(inputs, targets, num_train, case["num_columns"])
     sides = _sides(returned)
     (train, train_targets), (val, val_targets) = sides

@@ -71,7 +71,7 @@ def _mixed(source: Draw, scores: dict[int, float]) -> list[list[float]]:
 def run(function, case: Case, device: torch.device) -> Answer:
     """Difference, ends, verdict."""
     baseline, variant = dict(case["baseline"]), dict(case["variant"])
-    watch = Watch(data=[baseline, variant])
+    watch = Watch(data={"baseline": baseline, "variant": variant})
     returned = function(baseline, variant, case["level"], case["higher"])
     wanted = {
         "difference": (as_number, "the mean difference"),

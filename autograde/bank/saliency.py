@@ -46,7 +46,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     second.weight.grad = case["stale"].to(device, dtype)
     images, labels = case["images"].to(device, dtype), case["labels"].to(device)
     with torch.set_grad_enabled(not case["no_grad"]):
-        watch = Watch(model, data=[images, labels])
+        watch = Watch(model, data={"images": images, "labels": labels})
         made = function(model, images, labels)
         disturbed = watch.changed()
     if images.grad is not None:

@@ -42,7 +42,7 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """The indices of both sides."""
     groups, order = case["groups"].to(device), list(case["order"])
-    watch = Watch(data=[groups, order])
+    watch = Watch(data={"groups": groups, "order": order})
     returned = kept(pair, function(groups, order, case["share"]), "training and validation indices")
     if isinstance(returned, dict):
         return {"train": returned, "val": returned, "disturbed": watch.changed()}

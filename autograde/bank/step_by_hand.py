@@ -40,7 +40,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     names = ("weight", "bias", "inputs", "targets")
     dtype = getattr(torch, case["dtype"])
     weight, bias, inputs, targets = (case[name].to(device, dtype) for name in names)
-    watch = Watch(data=[inputs, targets])
+    watch = Watch(data={"inputs": inputs, "targets": targets})
     returned = function(weight, bias, inputs, targets, case["lr"])
     disturbed = watch.changed()
     if weight.requires_grad or bias.requires_grad:

@@ -53,7 +53,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """The loss, what flows back into the outputs, and what was changed."""
     outputs = case["outputs"].to(device, getattr(torch, case["dtype"])).requires_grad_()
     targets = case["targets"].to(device)
-    watch = Watch(data=[outputs, targets])
+    watch = Watch(data={"outputs": outputs, "targets": targets})
     returned = function(case["task"], outputs, targets)
     answer = {"loss": kept(as_loss, returned, "the loss"), "disturbed": watch.changed()}
     if case["slopes"]:

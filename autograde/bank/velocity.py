@@ -4,9 +4,8 @@ from autograde.exercise import Part, Wrong
 from autograde.kinds import Number
 
 EXERCISE = Number(
-    id="04a.velocity", title="momentum under a constant gradient",
-    source='Annotated-loop essay, "The weight update"', ledger=("N30", "T17"),
-    minutes=6, difficulty=1, read=("N30", "F149"),
+    id="04a.velocity", title="momentum under a constant gradient", minutes=6, difficulty=1,
+    source='Annotated-loop essay, "The weight update"', ledger=("N30", "T17"), read=("N30", "F149"),
     hints=("Write down v after each step: the first is g itself.",
            "v ← μ·v + g, then θ ← θ - lr·v: the rate multiplies all of v. When does v stay?",
            "v: g, (1 + μ)g, (1 + μ + μ²)g; the weight moves by lr times their sum. A v that stays "
@@ -33,10 +32,11 @@ EXERCISE = Number(
         ("rate-inside", lambda lr, mu, g: {"velocity": lr * g * (1 + mu + mu**2)}, "v has no lr."),
         ("a-step-short", lambda lr, mu, g: {"velocity": g * (1 + mu), "weight": -lr * g * (2 + mu)},
          "That is the value after two steps: the first step's v is the gradient itself."),
+        ("undamped", lambda lr, mu, g: {"velocity": 3.0 * g, "weight": -6.0 * lr * g},
+         "That keeps all of v. Each step keeps {mu} of it, then adds {g}."),
         ("third-step", lambda lr, mu, g: {"weight": -lr * g * (1 + mu + mu**2)}, "One of 3 moves."),
         ("uphill", lambda lr, mu, g: {
          "weight": lr * g * (3 + 2 * mu + mu**2), "nesterov": lr * g * (1 + mu)},
          "The size is right, the side is not: a step goes against the gradient."),
         ("no-rate", lambda lr, mu, g: {"limit": g / (1 - mu), "nesterov": -g * (1 + mu)},
-         "The rate of {lr} is missing: the weight moves by lr times the velocity."))),
-)  # fmt: skip
+         "The rate of {lr} is missing: the weight moves by lr times the velocity."))))  # fmt: skip
