@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from course.catalogue import Entry
 from course.report import json_ready, plain
+from course.view import view
 from course.worked.show import as_html, as_text
 from course.worked.startup import without_compiler
 
@@ -124,6 +125,8 @@ class Worked:
     def plot(self) -> Any:
         """The figure that belongs to the example, as a matplotlib Figure.
 
+        A student's figure waits for the guess as the table does: until then this is the table.
+
         Raises:
             ValueError: The ledger names no figure for it.
         """
@@ -131,6 +134,8 @@ class Worked:
             raise ValueError(f"{self.entry.id} has no figure; print it or read its steps instead.")
         from course.state.fresh import fresh_settings
 
+        if (student := view()) and student.curtain(self):
+            return self
         with without_compiler(), fresh_settings():
             return getattr(import_module(FIGURES), self.figure)(**self.inputs)
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from matplotlib.figure import Figure
 
 from autograde import guess, student
 from autograde.kit.guess import standing
@@ -37,6 +38,12 @@ def test_numbers_are_not_there_until_a_guess(notebook):
     html = compute("N10")._repr_html_()
     assert FACTOR in shown(html) and "You guessed 0.9, it is 0.8836: close." in html
     assert "'look'" not in html.replace("&#x27;", "'")
+
+
+def test_a_figure_shows_no_number_before_the_guess_either(notebook):
+    assert "Guess first" in shown(compute("N15").plot()._repr_html_())
+    guess("01a.tape-slope", 28)
+    assert isinstance(compute("N15").plot(), Figure)
 
 
 def test_a_table_waits_for_no_guess_of_another_notebook(notebook):
