@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -130,9 +131,17 @@ def _path_of(module: str) -> Path | None:
 def _imported(source: bytes) -> list[str]:
     """Names that may be modules: `from a.b import c` names a.b and a.b.c."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(ast.parse(source).body):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return found
+
+
+def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Statements in their order, those inside of others too; expressions hold no imports."""
+    for node in body:
+        yield node
+        for inner in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from _statements(getattr(node, inner, ()))

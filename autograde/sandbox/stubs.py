@@ -50,6 +50,7 @@ def leave_only_questions() -> None:
         what = f"{function.__module__}.{function.__qualname__}"
         if what in others:
             _put_guards([function], what)
+    _with_placeholders.cache_clear()  # torch's functions take room
     for exercise in exercises:
         _take_answers(exercise)
 
@@ -125,7 +126,15 @@ def _put_guards(functions: list[FunctionType], what: str) -> None:
 
     The guard is a constant of the code itself: a function made of a copy of the code asks it too.
     """
-    file = functions[0].__code__.co_filename
+    codes = _with_placeholders(functions[0].__code__.co_filename)
+    for function in functions:
+        key = function.__code__.co_qualname, function.__code__.co_firstlineno
+        function.__code__ = _with_guard(codes[key], _guard_of(what))
+
+
+@cache
+def _with_placeholders(file: str) -> dict[tuple[str, int], CodeType]:
+    """The codes of a file's functions, each with a place for a guard at its head."""
     tree = ast.parse(Path(file).read_text("utf-8"))
     call = ast.Expr(ast.Call(ast.Constant(PLACEHOLDER), args=[], keywords=[]))
     for node in ast.walk(tree):
@@ -135,10 +144,7 @@ def _put_guards(functions: list[FunctionType], what: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a constant that is called: it will be our guard
         whole = compile(ast.fix_missing_locations(tree), file, "exec")
-    codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(whole)}
-    for function in functions:
-        key = function.__code__.co_qualname, function.__code__.co_firstlineno
-        function.__code__ = _with_guard(codes[key], _guard_of(what))
+    return {(code.co_qualname, code.co_firstlineno): code for code in _codes(whole)}
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
