@@ -135,7 +135,7 @@ def double_sigmoid(session: Session) -> Iterator[Finding]:
         raise NotChecked("the loss is no binary cross-entropy with logits")
     every = [m["inputs"].float() for m in met_by_the_loss(session)]
     squeezed = all(float(t.min()) >= 0 and float(t.max()) <= 1 for t in every)
-    if squeezed and (_bounded(session, 0.0, 1.0) or len(every) >= LEAST_STEPS):
+    if squeezed and (len(every) >= LEAST_STEPS or _bounded(session, 0.0, 1.0)):
         yield Finding(
             "double-softmax", "error",
             "BCEWithLogitsLoss applies the sigmoid itself and here gets probabilities.",
@@ -155,9 +155,30 @@ def _is_bce_logits(session: Session, met: dict[str, Any]) -> bool:
     return all(abs(a - b) < EQUAL for a, b in zip(values, expected, strict=True))
 
 
+def _is_shares(rows: torch.Tensor) -> bool:
+    """Rows that are never negative and add up to 1, as a softmax gives them."""
+    return (
+        rows.dim() > 1
+        and bool((rows >= 0).all())
+        and any(float((rows.sum(axis) - 1).abs().max()) < ROUNDED for axis in (1, -1))
+    )
+
+
 def missing_log_softmax(session: Session) -> Iterator[Finding]:
-    """NLLLoss gets log-probabilities."""
-    one = met_by_the_loss(session)[0]
+    """NLLLoss and KLDivLoss get log-probabilities."""
+    met = met_by_the_loss(session)
+    divergences = [m["inputs"].float() for m in met if m["name"] == "kl_div"]
+    if divergences and all(map(_is_shares, divergences)):
+        yield Finding(
+            "missing-log-softmax", "error",
+            "kl_div wants log-probabilities first and here gets probabilities, which add up to 1: "
+            "the loss has its minimum elsewhere, and falls below 0.",
+            {"calls": len(divergences), "smallest": min(float(t.min()) for t in divergences)},
+            "loss = F.kl_div(F.log_softmax(student, 1), F.softmax(teacher, 1), "
+            'reduction="batchmean")',
+        )  # fmt: skip
+        return
+    one = met[0]
     x = one["inputs"].float()
     if one["name"] != "nll_loss" or x.dim() < 2:
         raise NotChecked("the loss is no nll_loss")

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from course.debug.probes.answers import rows_of
 from course.debug.probes.loop import norm, of_optimizer, own_loop, pick, steppers_of, updates_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import LEAST_STEPS, MOST, NEARLY_ALL
+from course.state.nested import tensors_in
 
 THROWN_AWAY = 0.4
 """Share of the backwards whose gradients nobody used, from which windows are emptied at every
@@ -92,6 +95,21 @@ def thrown_away(session: Session) -> Iterator[Finding]:
     events = [e for e in loop.tape.events if e.kind in ("backward", "step")]
     if not loop.tape.of("step") or any(e.info.get("inside_step") for e in events):
         raise NotChecked("no step was seen, or backwards inside it")
+    inside = sum(
+        _only_the_last_counts(loop.tape.in_call(call))
+        and _are_parts(loop.tape.in_call(call), batch)
+        for call, batch in enumerate(loop.batches[: len(loop.losses)])
+    )
+    if inside >= max(LEAST_STEPS, MOST * len(loop.losses)):
+        yield Finding(
+            "grads-cleared-before-step", "error",
+            f"In {inside} of {len(loop.losses)} steps the gradients of all micro-batches but the "
+            "last were cleared before optimizer.step() used them.",
+            {"steps_of_the_last_alone": inside, "steps": len(loop.losses)},
+            "optimizer.zero_grad()  # once, before the loop over micro-batches\n"
+            "for part in parts: (loss_of(part) / len(parts)).backward()\noptimizer.step()",
+        )  # fmt: skip
+        return
     lost = sum(
         a.kind == b.kind == "backward" and a.call != b.call
         and norm(a.info.get("after", [])) > 0 and norm(b.before) == 0
@@ -106,3 +124,37 @@ def thrown_away(session: Session) -> Iterator[Finding]:
             {"thrown_away": lost, "backwards": backwards, "steps": len(loop.tape.of("step"))},
             "if (i + 1) % accum_steps == 0:\n    optimizer.step()\n    optimizer.zero_grad()",
         )  # fmt: skip
+
+
+def _only_the_last_counts(events: list[Event]) -> bool:
+    """One call with several backwards, and a step on the last one's gradients.
+
+    A step on other gradients has collected them elsewhere, e.g. clipped by example.
+    """
+    backwards = [e for e in events if e.kind == "backward"]
+    steps = [e for e in events if e.kind == "step"]
+    if len(backwards) < 2 or len(steps) != 1:
+        return False
+    cleared = all(norm(a.info.get("after", [])) > 0 and norm(b.before) == 0
+                  for a, b in pairwise(backwards))  # fmt: skip
+    used, last = steps[0].gradient, backwards[-1].info.get("after", [])
+    return cleared and all(
+        (a is None) == (b is None) and (a is None or torch.allclose(a, b))
+        for a, b in zip(used, last, strict=True)
+    )
+
+
+def _are_parts(events: list[Event], batch: Any) -> bool:
+    """Each forward got rows of the batch that no other got: micro-batches of it.
+
+    The same rows twice are a method's own, e.g. sharpness-aware minimisation, and so are rows that
+    are not the batch's, e.g. adversarial ones.
+    """
+    inputs = [e.inputs for e in events if e.kind == "forward" and e.grad]
+    if len(inputs) < 2 or any(t is None or t.dim() < 2 for t in inputs):
+        return False
+    like = [t for t in tensors_in(batch)
+            if t.dtype == inputs[0].dtype and t.shape[1:] == inputs[0].shape[1:]]  # fmt: skip
+    known = {row for t in like for row in rows_of(t)}
+    given = [set(rows_of(t)) for t in inputs]
+    return set.union(*given) <= known and sum(map(len, given)) == len(set.union(*given))

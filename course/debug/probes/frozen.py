@@ -113,6 +113,21 @@ def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Fi
         )  # fmt: skip
 
 
+def freezes_nothing(session: Session) -> Iterator[Finding]:
+    """requires_grad is a flag of parameters; a module has none that does anything."""
+    for path, module in session.model.named_modules():
+        trains = sum(p.requires_grad for p in module.parameters())
+        if vars(module).get("requires_grad") is False and trains:
+            yield Finding(
+                "frozen-params-drift", "error",
+                f"{path or 'model'}.requires_grad = False froze nothing: {trains} parameters below "
+                "it still require a gradient.",
+                {"module": path or "model", "parameters_that_train": trains},
+                f"{'model.' + path if path else 'model'}.requires_grad_(False)  # note the _",
+            )  # fmt: skip
+            return
+
+
 def _moved_by_a_step(session: Session) -> set[str]:
     """Names of parameters that were other after an optimizer step than before it."""
     tape = session.loop.tape

@@ -82,7 +82,7 @@ class Plain:
     rates: list[float]
     """Share of right answers in each batch."""
     costs: list[float]
-    """Loss of each batch."""
+    """Loss of each batch; nan where there is no loss_fn."""
 
     def by_example(self, values: list[float]) -> float:
         return sum(v * n for v, n in zip(values, self.counts, strict=True)) / sum(self.counts)
@@ -199,6 +199,9 @@ def _evaluated(session: Session) -> Plain:
             raise NotChecked("outputs and targets are not classes")
         plain.rates.append(float(hits.float().mean()))
         plain.counts.append(len(targets))
+        if session.setup.loss_fn is None:
+            plain.costs.append(math.nan)
+            continue
         with session.observe(), torch.no_grad():
             session.model.eval()
             plain.costs.append(float(session.loss(outputs, targets)))

@@ -196,9 +196,12 @@ class Session:
         """Outputs [B, ...] for the first batch in eval mode, as loss_fn gets them."""
         return self.predict(self.batch[0])
 
-    def predict(self, inputs: Tensor, *, training: bool = False) -> Tensor:
-        """Outputs without a graph, in eval mode unless said otherwise."""
+    def predict(self, inputs: Tensor, *, training: bool = False, seed: int | None = None) -> Tensor:
+        """Outputs without a graph, in eval mode unless said otherwise; a seed sets torch's global
+        generator, so that two show what the model draws at random."""
         with self.observe(), torch.no_grad():
+            if seed is not None:
+                torch.manual_seed(seed)
             self.model.train(training)
             return self._first_tensor(self.call_model(inputs))
 

@@ -128,19 +128,19 @@ class Program:
             raise NotChecked("the loss of one batch is drawn at random")
         return one
 
-    def replay(self, call: Call) -> list[Tensor]:
+    def replay(self, call: Call, seed: int = 0) -> list[Tensor]:
         """The model's tensors for the same call in eval mode, from the snapshot.
 
         Raises:
             NotChecked: It raises.
         """
         with self.session.observe(), torch.no_grad():
-            return self.run(call)
+            return self.run(call, seed)
 
-    def run(self, call: Call) -> list[Tensor]:
+    def run(self, call: Call, seed: int = 0) -> list[Tensor]:
         """The same, from wherever the model stands now."""
         self.model.eval()
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         try:
             given = self.model(*cloned(call.args), **cloned(call.kwargs))
         except Exception as error:
@@ -148,7 +148,7 @@ class Program:
         return [t.detach().clone() for t in tensors_in(given) if t.is_floating_point()]
 
     def call(self) -> Call:
-        """The one call of the model in a step, which gives the same twice.
+        """The one call of the model in a step, which gives the same for two seeds.
 
         Raises:
             NotChecked: There is none, or several, or the model draws at random in eval mode.
@@ -156,7 +156,7 @@ class Program:
         calls = self.first().calls
         if len(calls) != 1:
             raise NotChecked(f"a step calls the model {len(calls)} times")
-        once, twice = self.replay(calls[0]), self.replay(calls[0])
+        once, twice = (self.replay(calls[0], seed) for seed in (0, 1))
         if not once or far(once, twice) > 0:
             raise NotChecked("the model gives no tensor, or another one each time")
         return calls[0]

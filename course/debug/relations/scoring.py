@@ -10,7 +10,8 @@ from torch import Tensor
 from course.debug.probes.metric import PERCENT
 from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.session import Evaluation, NotChecked, Session, pair
+from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import YES
 
 OFF = 0.05
@@ -34,6 +35,7 @@ def accuracy(session: Session) -> Iterator[Finding]:
     named = {k: v for k, v in seen.first.items()
              if "acc" in k.lower() and not any(w in k.lower() for w in OTHER_WORDS)}  # fmt: skip
     losses = [e for e in seen.tape.of("loss") if e.call == 0 and e.name in RIGHT]
+    losses = losses or _as_met(session, seen)
     if not named or not losses:
         raise NotChecked("no accuracy next to a loss of classes in evaluate()")
     hits = [_hits(event.name, event.inputs, event.targets) for event in losses]
@@ -56,6 +58,19 @@ def accuracy(session: Session) -> Iterator[Finding]:
                 "hits = (logits > 0) == targets  # logits of several labels" if taken else
                 "hits = (logits.argmax(dim=-1) == targets)[mask]  # the axis of the classes",
             )  # fmt: skip
+
+
+def _as_met(session: Session, seen: Evaluation) -> list[Event]:
+    """What the training's loss of several labels would have met in evaluate(), which has none."""
+    name = next((e.name for e in session.loop.tape.of("loss") if e.graph), "")
+    outputs = [e.output for e in seen.tape.of("output") if e.call == 0]
+    if name != "bce_with_logits" or len(outputs) != len(session.val_epoch.batches):
+        return []
+    targets = [session.place(pair(batch)[1]) for batch in session.val_epoch.batches]
+    if any(a is None or a.shape != b.shape for a, b in zip(outputs, targets, strict=True)):
+        return []
+    return [Event("loss", 0, {"name": name, "inputs": a, "targets": b})
+            for a, b in zip(outputs, targets, strict=True)]  # fmt: skip
 
 
 def _targets_of_a_pair(session: Session) -> Tensor | None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from course.debug.probes.frozen import gets_gradient, is_declared_frozen
 from course.debug.probes.report import Finding
 from course.debug.probes.session import STEPS, NotChecked, Session, clone
-from course.debug.probes.thresholds import OFTEN
+from course.debug.probes.thresholds import LEAST_STEPS, OFTEN
 from course.debug.relations.program import Program, close, program_of
 from course.state.snapshot import reached
 
@@ -23,6 +23,7 @@ MOST_NUDGED = 4
 SLOW = 0.5
 """An average that goes more than half of the way to the weights in one step is none. Warm-ups such
 as min(decay, (1 + step) / (10 + step)) are below it from the eighth step on."""
+HALF = (torch.bfloat16, torch.float16)
 COPIES = 0.999
 """Share of the way from which the second model is a copy, e.g. a target network, not a mean."""
 
@@ -92,8 +93,10 @@ def by_reference(session: Session) -> Iterator[Finding]:
     own = {id(t) for t in living.values()}
     with session.observe():
         try:
-            for batch in program_of(session).batches[:2]:
-                if session.setup.train_step is not None:
+            if session.setup.train is not None:
+                session.setup.train(STEPS)  # which may keep the best at the end of an epoch
+            else:
+                for batch in program_of(session).batches[:2]:
                     session.setup.train_step(clone(batch))
             session.setup.evaluate()
         except Exception as error:
@@ -105,21 +108,55 @@ def by_reference(session: Session) -> Iterator[Finding]:
     if kept:
         yield Finding(
             "checkpoint-by-reference", "error",
-            f"A state_dict of the model is kept ({len(kept[0])} tensors) and shares its memory "
-            "with the living weights: the best that it should keep is always the last.",
+            f"The model's weights are kept by name ({len(kept[0])} tensors) and share their memory "
+            "with the living ones: the best or the average that they should hold is always the "
+            "last.",
             {"tensors": len(kept[0])},
             "best = copy.deepcopy(model.state_dict())",
         )  # fmt: skip
 
 
 def _is_state_of(thing: Mapping, living: dict[str, Tensor], own: set[int]) -> bool:
-    """A state_dict in another's hands: the model's names, its memory, and detached tensors."""
-    if set(thing) != set(living) or not thing:
+    """A state_dict in another's hands: the model's names, its memory, and detached tensors.
+
+    All names, or those of the parameters alone, as averages are kept.
+    """
+    parameters = {name for name, tensor in living.items() if isinstance(tensor, nn.Parameter)}
+    if set(thing) not in (set(living), parameters) or not thing:
         return False
     held = [(thing[name], living[name]) for name in thing if isinstance(thing[name], Tensor)]
     return len(held) == len(thing) and all(
         id(a) not in own and a.data_ptr() == b.data_ptr() for a, b in held if b.numel()
     )
+
+
+def moves(session: Session) -> Iterator[Finding]:
+    """A step moves the weights that have a gradient, by more than rounding takes away."""
+    tape = session.loop.tape
+    steps, after = tape.of("step"), tape.of("stepped")
+    if not any(p.dtype in HALF for p in tape.watched):
+        raise NotChecked("no weights of 16 bits")
+    if any(not type(o).__module__.startswith("torch.optim") for o in session.optimizers):
+        raise NotChecked("an optimizer of the author's may round at random or carry the rest along")
+    if len(steps) < LEAST_STEPS or len(after) != len(steps):
+        raise NotChecked(f"fewer than {LEAST_STEPS} steps were seen")
+    asked = stayed = 0
+    for one, other in zip(steps, after, strict=True):
+        if not any(one.lrs):
+            continue
+        for g, a, b in zip(one.gradient, one.weights, other.weights, strict=True):
+            if g is not None and a.dtype in HALF:
+                asked += int((g != 0).sum())
+                stayed += int(((g != 0) & (a == b)).sum())
+    if stayed > OFTEN * asked > 0:
+        yield Finding(
+            "updates-rounded-away", "warning",
+            f"{stayed / asked:.0%} of the weights that had a gradient were the same after the "
+            "step: in 16 bits an update smaller than the last digit of its weight is lost.",
+            {"share_unmoved": stayed / asked, "steps": len(steps)},
+            "model.float()  # weights in float32\n"
+            "with torch.autocast(device_type, torch.bfloat16): loss = loss_fn(model(x), y)",
+        )  # fmt: skip
 
 
 def average(session: Session) -> Iterator[Finding]:

@@ -1,0 +1,91 @@
+"""Relation between loss and metric: what lowers the one raises the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+
+import torch
+
+from course.debug.probes.loop import own_loop
+from course.debug.probes.metric import REPEATED
+from course.debug.probes.modes import close, evaluation_of
+from course.debug.probes.report import SPENT, Finding
+from course.debug.probes.session import NotChecked, Session, as_float, as_metrics, clone
+from course.debug.probes.thresholds import TINY
+
+LONG = 48
+"""Steps in either direction: a metric of all programs of the tests has begun to move by then."""
+WORDS = ("acc", "reward", "return", "auc", "f1", "iou", "dice", "r2")
+"""Words of metrics that are better the higher they are."""
+NOT = ("loss", "error", "err", "train")
+APART = 0.25
+"""Of the distance between both ends: so far on either side of the start they have to lie."""
+BUSY = 0.6
+"""Share of the budget after which an experiment of so many steps is not begun."""
+ROUGH = 4.0
+"""Standard errors of a share of as many rows as were scored; a share moves less by chance."""
+
+
+def follows(session: Session) -> Iterator[Finding]:
+    """Steps that lower the loss do not lower the metric, while steps uphill raise it."""
+    step = session.setup.train_step
+    if step is None or own_loop(session).unit != "step":
+        raise NotChecked("needs train_step")
+    seen = evaluation_of(session)
+    if any(not close(v, seen.second.get(k, math.nan), REPEATED) for k, v in seen.first.items()):
+        raise NotChecked("evaluate() does not repeat")
+    names = [k for k in seen.first if _among(WORDS, k) and not _among(NOT, k)]
+    if not names:
+        raise NotChecked("no metric in evaluate() that is known to be better the higher it is")
+    if any("maximize" not in g for o in session.optimizers for g in o.param_groups):
+        raise NotChecked("the optimizer cannot go uphill")
+    if session.is_spent(BUSY):
+        raise NotChecked(SPENT)
+    name, start = names[0], seen.first[names[0]]
+    noise = _by_chance(start, sum(len(e.inputs) for e in seen.tape.of("forward")
+                                  if e.call == 0 and e.inputs is not None))  # fmt: skip
+    ends = []
+    for seed in (0, 1):
+        down, fell = _after(session, name, seed, uphill=False)
+        if not fell or not down < start - noise:
+            return
+        up, _ = _after(session, name, seed, uphill=True)
+        least = max(noise, APART * (up - down))
+        if not (down < start - least and start + least < up):
+            return
+        ends.append((down, up))
+    yield Finding(
+        "loss-negated", "error",
+        f"{LONG} steps that lower the loss take {name} from {start:.3g} to {ends[0][0]:.3g}, and "
+        f"{LONG} steps that raise the loss take it to {ends[0][1]:.3g}: the loss has the wrong "
+        "sign, or its targets the wrong sense.",
+        {"start": start, "after_lower_loss": ends[0][0], "after_higher_loss": ends[0][1],
+         "steps": LONG},
+        "loss = -(log_prob * advantage).mean()  # minus; in a pair loss, 1 is what is alike",
+    )  # fmt: skip
+
+
+def _among(words: tuple[str, ...], name: str) -> bool:
+    return any(word in name.lower() for word in words)
+
+
+def _by_chance(share: float, rows: int) -> float:
+    """By how much a share moves by chance; nothing of other metrics, which are of any size."""
+    inside = 0 <= share <= 1 and rows
+    return ROUGH * math.sqrt(max(share * (1 - share), TINY) / rows) if inside else TINY
+
+
+def _after(session: Session, name: str, seed: int, *, uphill: bool) -> tuple[float, bool]:
+    """The metric after steps in one direction, and whether the loss that they return fell."""
+    batches = session.epoch.batches
+    with session.observe():
+        torch.manual_seed(seed)
+        for group in (g for o in session.optimizers for g in o.param_groups):
+            group["maximize"] = group["maximize"] != uphill
+        losses = [as_float(session.setup.train_step(clone(batches[i % len(batches)])))
+                  for i in range(LONG)]  # fmt: skip
+        value = as_metrics(session.setup.evaluate()).get(name, math.nan)
+    quarter = LONG // 4
+    return value, fmean(losses[-quarter:]) < fmean(losses[:quarter])
