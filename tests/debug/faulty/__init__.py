@@ -12,6 +12,7 @@ from tests.debug.faulty import (  # noqa: F401
     sources,
     structures,
     subtle,
+    unseen,
 )
 from tests.debug.faulty.kit import PAIRS, Pair
 
