@@ -103,6 +103,7 @@ def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
     try:
         if session.setup.evaluate is not None:
             session.evaluation  # noqa: B018 (first: an iterator in it can be read only once)
+        session.loss_fn  # noqa: B018 (before any experiment: looking for it runs the loop)
         for probe in PROBES:
             name = _name(probe)
             if session.is_spent():

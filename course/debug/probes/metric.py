@@ -199,7 +199,7 @@ def _evaluated(session: Session) -> Plain:
             raise NotChecked("outputs and targets are not classes")
         plain.rates.append(float(hits.float().mean()))
         plain.counts.append(len(targets))
-        if session.setup.loss_fn is None:
+        if session.loss_fn is None:
             plain.costs.append(math.nan)
             continue
         with session.observe(), torch.no_grad():

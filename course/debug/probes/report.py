@@ -25,6 +25,7 @@ NEEDED = {
     "needs train_step": "train_step",
     "no train(n_steps)": "train",
     "needs train(n_steps)": "train",
+    "no loss_fn, and": "loss_fn",
     "no val_loader": "val_loader",
     "no groups": "groups",
     'declared["times"]': 'declared["times"]',

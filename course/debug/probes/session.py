@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from course.data.loading import length_of
+from course.debug.probes.seen_loss import seen_loss
 from course.debug.probes.setup import Setup
 from course.debug.probes.tape import Tape
 from course.state import Snapshot
@@ -218,14 +219,29 @@ class Session:
         device = next((p.device for p in self.model.parameters()), None)
         return value.to(device) if isinstance(value, Tensor) and device is not None else value
 
+    @cached_property
+    def loss_fn(self) -> Callable[..., Any] | None:
+        """The author's, else the loss of torch's that train_step is seen to call on the outputs and
+        the targets of a batch as they are, and that goes backward as it is.
+
+        It is asked for once before any experiment: looking runs the loop.
+        """
+        if self.setup.loss_fn is not None or self.setup.train_step is None:
+            return self.setup.loss_fn
+        with contextlib.suppress(NotChecked):
+            return seen_loss(self.loop.tape, *self.batch)
+        return None
+
     def loss(self, outputs: Tensor, targets: Any) -> Tensor:
         """The user's loss_fn on these.
 
         Raises:
             NotChecked: It raises or gives no tensor.
         """
+        if self.loss_fn is None:
+            raise NotChecked("no loss_fn, and none of torch's is seen on outputs and targets alone")
         try:
-            value = self.setup.loss_fn(outputs, self.place(targets))
+            value = self.loss_fn(outputs, self.place(targets))
         except Exception as error:
             raise NotChecked(
                 f"loss_fn(outputs, targets) raises {type(error).__name__}: {str(error)[:80]}"

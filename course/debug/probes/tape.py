@@ -12,6 +12,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -311,6 +312,7 @@ class Tape:
                     "loss", name=LOSSES[function], inputs=inputs.detach(), targets=targets.detach(),
                     value=value, graph=inputs.requires_grad,
                     reduction=kwargs.get("reduction", "mean"), weight=kwargs.get("weight"),
+                    call_again=_again(function, args, kwargs),
                 )  # fmt: skip
                 self._mark(self.events[-1], result)
         elif function in RELUS and isinstance(result, Tensor) and result.dim() > 1:
@@ -336,6 +338,12 @@ class Tape:
             return  # judged before the call, see _Functions
         if wrapped:
             self.note("wrapped", count=wrapped, of=result.numel())
+
+
+def _again(function: Any, args: Any, kwargs: Any) -> Callable | None:
+    """The same loss as a function of outputs and targets; None where more came by position."""
+    options = {k: v for k, v in kwargs.items() if k not in ("input", "target")}
+    return partial(function, **options) if len(args) <= 2 else None
 
 
 class _Functions(TorchFunctionMode):
