@@ -21,11 +21,13 @@ import hashlib
 import inspect
 import json
 import os
+import random
 import resource
 import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -54,6 +56,10 @@ LEAST_PATIENCE_S = 0.5
 WAITING = 10
 """Times as much by the clock, for one that sleeps; other programs run, too."""
 TIMERS = ((signal.ITIMER_PROF, signal.SIGPROF, 1), (signal.ITIMER_REAL, signal.SIGALRM, WAITING))
+WHOLE = ("03a.training-script", "05.run", "05.setup", "05.whole")
+"""Scripts and projects of which an answer takes a second: one seed, and a sample of the mutants."""
+SAMPLE = 100
+"""Mutants drawn of such a one."""
 MEMORY = 6 * 2**30
 """Bytes that an exercise's process may take: a mutant may fill a list without end."""
 
@@ -72,6 +78,9 @@ class Row:
     misnamed: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     mutants: int = 0
+    """How many were tried."""
+    drawn_from: int = 0
+    """How many there are."""
     alive: list[str] = field(default_factory=list)
     """Mutants that every seed accepts, equivalent or not."""
     seconds: float = 0.0
@@ -173,20 +182,42 @@ def in_a_process(id: str, seeds: int, mutant_seeds: int) -> Row:
 def measure(exercise: Exercise, row: Row, seeds: int, mutant_seeds: int) -> Row:
     """Put the whole bank of an exercise, and mutants of its right answers, to its check."""
     row.right, row.wrong = len(exercise.right), len(exercise.wrong)
+    seeds, mutant_seeds = (1, 1) if exercise.id in WHOLE else (seeds, mutant_seeds)
     remembered = remembering(exercise)
     for seed in range(seeds):
         forget()  # cases of one seed at a time take room enough
         put_the_bank_to(remembered, row, seed)
     forget()
+    rights = [right for right in exercise.right if has_source(right)]
+    tried = chosen_mutants(exercise.id, rights, row)
     slowest = _slowest(remembered)
-    for right in filter(has_source, exercise.right):
+    for right in rights:
         assert survives(remembered, right, mutant_seeds, slowest), right
-        for what, mutant in mutants_of(right):
+        for what, mutant in (one for of, *one in tried if of is right):
             row.mutants += 1
             if survives(remembered, mutant, mutant_seeds, slowest):
                 row.alive.append(f"{_name(right)}: {what}")
         assert survives(remembered, right, 1, slowest), f"{right}, after its mutants"
     return row
+
+
+def chosen_mutants(id: str, rights: list[Any], row: Row) -> list[tuple[Any, str, Any]]:
+    """(right answer, what was changed, mutant).
+
+    Fixed scripts share most lines: the same change of the same line is made in one of them alone.
+    """
+    found: dict[Any, tuple[Any, str, Any]] = {}
+    for number, right in enumerate(rights):
+        of = None if hasattr(right, "__source__") else number
+        made: Counter[str] = Counter()
+        for what, mutant in mutants_of(right):
+            made[what] += 1
+            found.setdefault((of, what, made[what]), (right, what, mutant))
+    row.drawn_from = len(found)
+    every = list(found.values())
+    if id not in WHOLE or len(every) <= SAMPLE:
+        return every
+    return [every[i] for i in sorted(random.Random(id).sample(range(len(every)), SAMPLE))]
 
 
 def put_the_bank_to(exercise: Exercise, row: Row, seed: int) -> None:
@@ -278,6 +309,7 @@ def page(rows: list[Row], seeds: int, mutant_seeds: int) -> str:
     """The table for people, by exercise."""
     values = len(bank.asks_for_value())
     total = [sum(column) for column in zip(*map(counts, rows), strict=True)]
+    alone = ", ".join(f"`{id}`" for id in WHOLE)
     minutes = sum(row.seconds for row in rows) / 60
     lines = [
         "# Do the checks tell the truth?",
@@ -285,7 +317,9 @@ def page(rows: list[Row], seeds: int, mutant_seeds: int) -> str:
         "Made by `make bench TARGET=checks`. Every known wrong and right answer to the "
         f"{len(rows)} exercises that ask for code is put to its check, on {seeds} seeds, and every "
         f"mutant of a right one, on {mutant_seeds}: one operator, constant, statement or keyword "
-        "changed, or two statements that can meet in the other order. *Accepted*, *misnamed* "
+        "changed, or two statements that can meet in the other order; of fixed scripts, which "
+        f"share most lines, in one of them. {alone} take long: they have one seed, and {SAMPLE} "
+        "mutants that were drawn. *Accepted*, *misnamed* "
         "(given another mistake's name) and *refused* are answers to which that happened on some "
         "seed; a mutant *survives* that every seed accepts. Which mutants are equivalent, and why, "
         "is listed in `tests/bench/equivalent.py`. "
@@ -295,7 +329,7 @@ def page(rows: list[Row], seeds: int, mutant_seeds: int) -> str:
         "",
         f"| {' | '.join(HEADS)} |",
         f"|{' --- |' * len(HEADS)}",
-        *(f"| `{row.id}` | {' | '.join(map(str, counts(row)))} |" for row in rows),
+        *(f"| `{row.id}` | {' | '.join(shown(row))} |" for row in rows),
         f"| **all** | {' | '.join(f'**{count}**' for count in total)} |",
     ]
     return "\n".join(lines) + "\n"
@@ -305,6 +339,13 @@ def counts(row: Row) -> tuple[int, ...]:
     """A row's numbers, in the order of `HEADS`."""
     return (row.wrong, len(row.accepted), len(row.misnamed), row.right, len(row.refused),
             row.mutants, len(row.alive) - len(row.survive), len(row.survive))  # fmt: skip
+
+
+def shown(row: Row) -> list[str]:
+    """The same as text; of drawn mutants, with how many there are."""
+    texts = list(map(str, counts(row)))
+    texts[5] += f" of {row.drawn_from}" if row.drawn_from > row.mutants else ""
+    return texts
 
 
 def summary(row: Row) -> str:

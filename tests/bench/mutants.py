@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import ast
 import copy
+import dis
 import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
-from autograde.by_hand import reached_by
 from autograde.kinds.fix import variant
 from tests.bench.order import cannot_meet
 
@@ -63,7 +63,7 @@ def _mutants_of_class(right: type) -> Iterator[Mutant]:
 
 def _mutants_of_function(function: FunctionType) -> Iterator[Mutant]:
     module = sys.modules[function.__module__]
-    ours = [f for f in reached_by(function) if f.__module__ == function.__module__]
+    ours = called_by(function)
     for target in sorted(ours, key=lambda f: f.__code__.co_firstlineno):
         tree = ast.parse(textwrap.dedent(inspect.getsource(target)))
         for what, mutated in mutated_trees(tree):
@@ -76,6 +76,38 @@ def _mutants_of_function(function: FunctionType) -> Iterator[Mutant]:
                 continue
             inside = "" if target is function else f"{target.__name__}: "
             yield inside + what, scope[function.__name__]
+
+
+def called_by(function: FunctionType) -> list[FunctionType]:
+    """A function and those of its module that it calls by name, directly or through others."""
+    found: list[FunctionType] = []
+    waiting = [function]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.append(one)
+            values = [one.__globals__.get(name) for name in _globals_of(one.__code__)]
+            waiting += [
+                f
+                for value in values
+                for f in _functions(value)
+                if f.__module__ == function.__module__ and "." not in f.__qualname__
+            ]
+    return found
+
+
+def _globals_of(code: CodeType) -> set[str]:
+    """Names that it looks up in its module; not those of attributes."""
+    found = {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"}
+    inside = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return found.union(*map(_globals_of, inside))
+
+
+def _functions(value: Any) -> list[FunctionType]:
+    """A function below its decorators, or those that a dictionary, list or tuple holds."""
+    held = value.values() if isinstance(value, dict) else value
+    held = list(held) if isinstance(value, (dict, list, tuple)) else [value]
+    return [f for f in map(inspect.unwrap, filter(callable, held)) if isinstance(f, FunctionType)]
 
 
 def _rebound(function: FunctionType, scope: dict[str, Any]) -> FunctionType:

@@ -9,9 +9,10 @@ import time
 import pytest
 
 from autograde import bank
+from autograde.bank import save_whole
 from tests.bench import checks
 from tests.bench.equivalent import EQUIVALENT
-from tests.bench.mutants import mutated_trees
+from tests.bench.mutants import called_by, mutated_trees
 from tests.bench.order import cannot_meet
 
 FREE = [
@@ -86,3 +87,7 @@ def test_every_reason_is_for_an_exercise_of_the_bank():
     ids = list(bank.asks_for_code())
     for exercise, _pattern, reason in EQUIVALENT:
         assert reason and any(re.fullmatch(exercise, id) for id in ids), exercise
+
+
+def test_a_method_of_torch_named_as_a_function_of_the_module_is_not_that_function():
+    assert [f.__name__ for f in called_by(save_whole.in_memory_first)] == ["in_memory_first"]
