@@ -7,8 +7,8 @@ TRAINING = (
     r"|03b\.(overfit-batch|plateau|early-freeze)"
 )
 BOOKKEEPING = (
-    r"total|count|num_examples|losses|loss, correct|sizes|lrs|history|val|answers|queue|error"
-    r"|share|correct|targets = torch\.cat|update|inputs, targets = loader"
+    r"total|running|log|largest|criterion|count|num_examples|losses|loss, correct|sizes|lrs|history"
+    r"|val|answers|queue|error|share|correct|targets = torch\.cat|update|inputs, targets = loader"
 )
 EQUIVALENT: tuple[tuple[str, str, str], ...] = (
     (
@@ -31,7 +31,19 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"(0|1|0\.0) to \S+ in .*(\binf\b|float\('inf'\))",
         "the first loss improves on infinity, and sets again what stood next to it",
     ),
-    (".*", r"strict= dropped|True to False in `.*strict=True", "the lists are of one length"),
+    (".*", r"strict= dropped in .*load_state_dict\(", "strict is its default"),
+    (".*", r"weights_only= dropped in .*torch\.load\(", "weights_only is torch.load's default"),
+    (
+        ".*",
+        r"strict= dropped|True to False in `.*zip\(.*strict=True",
+        "the lists are of one length",
+    ),
+    (".*", r"map_location= dropped", "everything is on the CPU here"),
+    (
+        ".*",
+        r"`\w+\.load_state_dict\(.*checkpoint.* one line earlier",
+        "model and optimizer are each put back by themselves",
+    ),
     (".*", r"in `.*zero_grad\(set_to_none=", "cleared is cleared, to None or to zeros"),
     (".*", r"device= dropped", "everything is on the CPU here"),
     (".*", rf"`({BOOKKEEPING})\b.* one line earlier", "it needs nothing of the line above"),
@@ -316,6 +328,86 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"05\.baselines",
         r"`label = .* one line earlier|minlength= dropped in `label|1 to 2 in `return \(x\.flatten",
         "classes without an image are never the most common; images have one channel",
+    ),
+    (
+        r"03c\.loaders",
+        r"keyed_by_epoch: .*(epoch=0|_own\(0\))",
+        "any first epoch will do; of a loader with a sampler the generator numbers workers alone",
+    ),
+    (
+        r"03d\.loss-scaler",
+        r"Plain: True to False in `self\.good|WithInverse: `if self\.streak|WithInverse: dtype="
+        r"|Add to Sub in `self\.streak|WithNewTensors: (`if p\.grad\.isnan|negation dropped)"
+        r"|`self\.bad = not all.* one line earlier",
+        "unscaling sets what was found; a streak counted downwards has the same multiples; inf and "
+        "nan stay so when divided; of the history only the length is asked",
+    ),
+    (
+        r"03g\.load",
+        r"loaded: (`if (eval_mode|top_only|frozen):|`with torch\.no_grad|`model\.train"
+        r"|False to True in `model\.training)|loaded: .* in `agree = |None= dropped|error= dropped",
+        "branches of wrong answers, which no right one enters, and no difference is just the "
+        "tolerance; any ValueError will do",
+    ),
+    (
+        r"03g\.load",
+        r"with_testing: `(model = model\.train|for parameter|with torch\.inf).* one line earlier",
+        "loading, the mode and freezing need nothing of each other",
+    ),
+    (
+        r"03g\.save",
+        r"`(file\.flush|os\.fsync|new = |os\.rename)|`(os\.close\(descriptor\)|raise)` dropped",
+        "torch.save flushes the file that it is given; a file may be renamed while it is open; "
+        "without the part the rename raises as well",
+    ),
+    (
+        r"03h\.clipping",
+        r"`(parameters|for _ in|norm = nn|squares)|Gt to GtE in `if norm >|0\.0 to -1\.0 in `total",
+        "a norm taken before backward() too, and its list, are not used; at the ceiling the factor "
+        "is 1; no norm is below 0",
+    ),
+    (
+        r"03h\.(dropout|finetune)",
+        r"`model\.train\(\)` dropped",
+        "a new module is in train mode, and no layer of the pretrained one has two modes",
+    ),
+    (
+        r"03h\.finetune",
+        r"`(model(\[-1\])?|head) = .* one line earlier",
+        "the head is made before or after the body is frozen, and before anything trains",
+    ),
+    (
+        r"03h\.pairs",
+        r"`(weights|epoch_labels|model\.train).* one line earlier|Div to Mult in `criterion"
+        r"|0 to -1 in `epoch_labels|`epoch_labels = .* dropped",
+        "a common factor of the weights cancels; labels have one dimension; an answer that takes "
+        "them by batch needs no shuffled ones",
+    ),
+    (
+        r"03h\.regressor",
+        r"`(model\.eval|scaled = ).* one line earlier|0 to -1 in `outputs",
+        "it needs nothing of the line above; the net has one output",
+    ),
+    (
+        r"03h\.resume",
+        r"`model, optimizer = make\(\)`|`checkpoint = load\(\)` one line earlier",
+        "whichever objects they are, all of their state is put back before they are used",
+    ),
+    (
+        r"05\.data",
+        r"`(own|names|train|chosen\.add|x, y).* one line earlier|0\.2 to -0\.8"
+        r"|GtE to Gt in `if count|0 to -?1 in `chosen|test_size= dropped|1 to 2 in `splitter|correction= dropped"
+        r"|0 to -?1 in `mean, std",
+        "up to -0.8 of the names are the first 0.2; one image more or less is a share as good; 0.2 "
+        "and one split are the defaults, and further ones are not read; a standard deviation of "
+        "thousands of pixels has any correction within the tolerance",
+    ),
+    (
+        r"05\.errors",
+        r"`(both|matrix|gains) = .* one line earlier|1 to 0 in `classes|0 to -1 in `log_sure"
+        r"|1 to [02] in `pairs = sorted",
+        "it needs nothing of the line above; any number above every class will do; the rows come "
+        "in the order of their classes, and a stable sort keeps it",
     ),
 )
 """(exercise, what `tests.bench.checks` calls the mutant, the reason); the first two are regexes."""
