@@ -73,13 +73,19 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """The model that comes back, and the losses; what is saved goes through a file in memory.
 
-    A new process has nothing of the old one: with load() what was made before save() turns to 0.
+    A new process has nothing of the old one: what was made before save() turns to 0 with the next
+    make() or load(), and with it a checkpoint that never went through the file.
     """
     saved: list[bytes] = []
     built: list[tuple] = []
     monday: list[tuple] = []
 
+    def new_process() -> None:
+        for one in monday:
+            _emptied(*one)
+
     def make():
+        new_process()
         model = build_net(case["net"], device)
         built.append((model, build_optimizer(case["kind"], model, case["lr"])))
         return built[-1]
@@ -91,8 +97,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         monday[:] = built
 
     def load():
-        for one in monday:
-            _emptied(*one)
+        new_process()
         return torch.load(BytesIO(saved[-1]), weights_only=True)
 
     batches = sent(case["batches"], device)
