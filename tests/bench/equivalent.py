@@ -396,7 +396,8 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
     (
         r"05\.data",
         r"`(own|names|train|chosen\.add|x, y).* one line earlier|0\.2 to -0\.8"
-        r"|GtE to Gt in `if count|0 to -?1 in `chosen|test_size= dropped|1 to 2 in `splitter|correction= dropped"
+        r"|GtE to Gt in `if count|0 to -?1 in `chosen|test_size= dropped"
+        r"|1 to 2 in `splitter|correction= dropped"
         r"|0 to -?1 in `mean, std",
         "up to -0.8 of the names are the first 0.2; one image more or less is a share as good; 0.2 "
         "and one split are the defaults, and further ones are not read; a standard deviation of "
@@ -408,6 +409,12 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"|1 to [02] in `pairs = sorted",
         "it needs nothing of the line above; any number above every class will do; the rows come "
         "in the order of their classes, and a stable sort keeps it",
+    ),
+    (
+        r"03h\.pooling",
+        r"`(model\.(eval|train)|positions = )|(Sub to Add|dim= dropped) in `odds = ",
+        "no layer of the reader has two modes; positions need nothing of the line above; a shift "
+        "of all scores cancels in their shares",
     ),
 )
 """(exercise, what `tests.bench.checks` calls the mutant, the reason); the first two are regexes."""
