@@ -274,7 +274,7 @@ def _killed(
     died, first = kit.killed, list(kit.told)
     kit.begins = {}
     returned = kit.call(function, 73)
-    state, made = kit.state(), kit.updates
+    state, made, second = kit.state(), kit.updates, kit.told[len(first) :]
     more = _finished(function, kit, returned) if case["part"] == "resumed" else {}
     apart = max(((state[name] - value).abs().max().item() for name, value in
                  whole["state"].items()), default=float("inf"))  # fmt: skip
@@ -283,9 +283,9 @@ def _killed(
         "begins": _unlike(begins.get(len(first), {}), kit.begins.get(len(first), {}))
         if apart
         else "nothing",
+        "told": [first, second],
         "made": made,
         "apart": "nothing" if apart == 0 else f"{apart:.2g}",
-        "told": [first, kit.told[len(first):]],
         "as_whole": kept(_accuracies, returned) == whole["accuracies"],
         **more,
     }  # fmt: skip
@@ -542,13 +542,16 @@ WRONG = (
     ("scale-not-noted", script((', "mean": data["mean"], "std": data["std"]}', "}")),
      "run.json does not say by which mean and std the inputs were normalised: without them the "
      "checkpoint cannot be used."),
+    ("epochs-more", script(("range(start, epochs)", "range(start, start + epochs)")),
+     "After the kill as many epochs as asked for were trained on top of those before it. epochs is "
+     "the number of the whole run."),
     ("one-epoch", script(("range(start, epochs)", "range(start, 1)")), ""),
 )  # fmt: skip
 SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",
         "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last",
         "best-is-loaded", "best-by-accuracy", "best-forgotten", "best-at-the-end",
         "optimizer-forgotten", "schedule-forgotten", "order-forgotten", "draws-forgotten",
-        "train-mode-once")  # fmt: skip
+        "train-mode-once", "epochs-more")  # fmt: skip
 """Their traces are counts, names of epochs and of files: no accident gives the same."""
 
 
