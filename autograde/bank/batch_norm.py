@@ -20,7 +20,7 @@ from autograde.exercise import (
 from course.from_scratch import two_modes
 
 NAMES = ("weight", "bias", "running_mean", "running_var")
-PIXELS = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+PIXELS = (1.0, 2.0), (3.0, 4.0)
 """Unlike pixels of one image, whose channels then have a variance."""
 MANY = 1200
 """Copies of a batch where it should not matter whether a variance is divided by n or n - 1."""
@@ -156,12 +156,13 @@ def _gradient(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
 
 
 def _state(norm: nn.Module, xs: list[Tensor]) -> Answer:
+    pixels = torch.tensor(PIXELS).to(xs[0])
     return {
         "parameters": sorted(name for name, p in norm.named_parameters() if p.requires_grad),
         "buffers": sorted(set(NAMES) & {name for name, _ in norm.named_buffers()}),
         "saved": sorted(set(NAMES) & set(norm.state_dict())),
         "alone": _raised(norm, xs[0][:1]),
-        "one_image": _raised(norm, xs[0][:1, :, None, None] * PIXELS.to(xs[0])),
+        "one_image": _raised(norm, xs[0][:1, :, None, None] * pixels),
     }
 
 

@@ -1,6 +1,7 @@
 """Every exercise of the bank, present and future: right ones pass, wrong ones are recognised."""
 
 import dataclasses
+import sys
 
 import pytest
 import torch
@@ -43,6 +44,10 @@ def test_an_exercise_has_what_the_house_asks_for(id):
     assert exercise.kind in KINDS and exercise.difficulty in (1, 2, 3) and exercise.read
     assert len(set(exercise.hints)) == 3 and all(exercise.ledger)
     assert not {wrong.message for wrong in exercise.wrong} & set(exercise.hints)
+    module = sys.modules[exercise.run.__module__]
+    assert not [name for name, value in vars(module).items() if isinstance(value, torch.Tensor)], (
+        "a tensor made at import lies where a notebook's default device says"
+    )
 
 
 @pytest.mark.parametrize("id", IDS)
