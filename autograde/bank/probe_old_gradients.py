@@ -31,14 +31,16 @@ def draw(source: Draw, part: str) -> Case:
 
     `third` does not clear for its third batch. Where that is the last one, as in the first round,
     what it spoils is to be seen in the weights alone; where a fourth one comes, in a loss, too.
+    `body` has two batches there: the second update spoils the last layer, and no other.
     """
     names, shared = PROGRAMS[part]
     lap, position = divmod(source.index, len(names))
     order = torch.Generator().manual_seed(source.generator.initial_seed())
     features, classes = source.integer(2, 4), source.integer(2, 5)
+    cleared = names[torch.randperm(len(names), generator=order)[position]]
     return {
         "program": {
-            "cleared": names[torch.randperm(len(names), generator=order)[position]],
+            "cleared": cleared,
             "kind": KINDS[lap][position % 2], "seed": source.integer(0, 1000),
             "lr": source.uniform(0.2, 0.4), "norm": part == "unseen" and position % 2 == 0,
             "halves": part == "unseen" and position % 3 == 0, **shared,
@@ -46,7 +48,9 @@ def draw(source: Draw, part: str) -> Case:
         "widths": [features, source.integer(4, 7), classes],
         "batches": [
             [source.normal(size, features), source.integers(classes, size)]
-            for size in (source.integer(6, 8), 6, 8, source.integer(6, 8))[: 3 + lap]
+            for size in (source.integer(6, 8), 6, 8, source.integer(6, 8))[
+                : 3 + lap - (cleared == "body" and lap == 0)
+            ]
         ],
     }  # fmt: skip
 
@@ -88,6 +92,13 @@ def weights_after(make, batches, *, clear: bool, seed: int | None = 0, steps: in
 
 def reference(make, batches):
     plain, cleared = (weights_after(make, batches, clear=clear) for clear in (False, True))
+    return not torch.equal(plain, cleared)
+
+
+def by_one_tensor(make, batches):
+    """Looks at the first tensor of the weights alone."""
+    size = next(make()[1].parameters()).numel()
+    plain, cleared = (weights_after(make, batches, clear=clear)[:size] for clear in (False, True))
     return not torch.equal(plain, cleared)
 
 
@@ -304,6 +315,9 @@ EXERCISE = Exercise(
         Wrong("unseeded", unseeded,
               "A healthy program with dropout was called buggy: two runs of it draw other masks. "
               "Seed torch before each run."),
+        Wrong("one-tensor", by_one_tensor,
+              "A program whose last update spoils its last layer alone was called healthy. Compare "
+              "all weights after the steps.", sure=True),
         Wrong("two-steps", two_steps,
               "A program was called healthy that clears before its first two steps and not before "
               "the third. Take all the batches."),

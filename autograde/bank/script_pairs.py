@@ -106,6 +106,10 @@ first_of_generator = given(
         SECOND.replace("generator=generator", "generator=torch.Generator().manual_seed(0)"),
     )
 )
+drawn_and_dropped = given((SECOND, "labels[order]"), (ROWS, ROWS + "        torch.randperm("
+                           "len(rows), generator=generator)\n"))  # fmt: skip
+shuffled_on = fixed(("epoch_labels = labels[order]", "epoch_labels = labels = labels[order]"))
+rows_in_place = fixed((ROWS, ROWS.replace("rows[order]", "rows")))
 labels_then_rows = given((ROWS, ROWS.replace("[order]", "[order.roll(1)]")))
 unscaled = fixed(("(features - mean) / std", "features - mean"))
 evaluated_in_training = fixed(("    model.eval()\n", ""))
@@ -166,6 +170,14 @@ EXERCISE = Exercise(
     wrong=(
         Wrong("labels-in-place", in_place,
               "Rows are shuffled and labels are not: each row still meets another's label."),
+        Wrong("rows-in-place", rows_in_place,
+              "Labels are shuffled and rows are not: each row still meets another's label."),
+        Wrong("shuffled-on", shuffled_on,
+              "The first epoch is right. labels was replaced by shuffled ones, which the next "
+              "epoch shuffles again: give them a name of their own."),
+        Wrong("drawn-and-dropped", drawn_and_dropped,
+              "The pairs are right, and the orders are others: the generator is still drawn from "
+              "twice per epoch. One permutation is asked for."),
         Wrong("unshuffled", neither,
               "Rows and labels match, and come in the same order in every epoch. Keep the "
               "shuffling: one order, for both."),
