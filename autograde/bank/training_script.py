@@ -55,6 +55,7 @@ def draw(source: Draw, part: str) -> Case:
         case["epochs"] = 1
         for batch in case["batches"]:
             batch["inputs"] *= 4  # gradients longer than 1
+        _answer_right(case, case["batches"][1])
     if part == "losses":
         case["lr"] = 0.0
     if part == "finite" and source.index == 0:
@@ -65,6 +66,13 @@ def draw(source: Draw, part: str) -> Case:
     if part == "best":
         case |= _levels(source)
     return case
+
+
+def _answer_right(case: Case, batch: dict[str, Tensor]) -> None:
+    """Give a batch the targets that the model answers: most gradients are then shorter than 1."""
+    model = Training(case, torch.device("cpu")).model
+    with torch.no_grad():
+        batch["targets"] = model(batch["inputs"].to(next(model.parameters()).dtype)).argmax(dim=1)
 
 
 def _levels(source: Draw) -> Case:
@@ -311,6 +319,11 @@ clipped_by_hand = script(
 cleared_too_early = script((CLEAR, ""), (CLIP, CLEAR + CLIP))
 never_steps = script((UPDATE, ""))
 not_clipped = script((CLIP, ""))
+always_of_length_1 = script(
+    (CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"
+           "            for p in model.parameters():\n"
+           "                p.grad.div_(norm + 1e-6)\n")
+)  # fmt: skip
 clipped_too_late = script((CLIP + UPDATE, UPDATE + CLIP))
 clipped_too_early = script((CLIP, ""), (BACKWARD, CLIP + BACKWARD))
 clipped_by_value = script(("clip_grad_norm_(", "clip_grad_value_("))
@@ -523,6 +536,12 @@ EXERCISE = Exercise(
         ),
         Wrong("not-clipped", clipped_too_late),
         Wrong("not-clipped", clipped_too_early),
+        Wrong(
+            "always-of-length-1",
+            always_of_length_1,
+            "All gradients were brought to the length 1, short ones, too. Clipping shortens and "
+            "never lengthens: the factor is 1 where the joint norm is below the ceiling.",
+        ),
         Wrong(
             "clipped-by-value",
             clipped_by_value,
