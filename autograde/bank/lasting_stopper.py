@@ -25,7 +25,8 @@ def draw(source: Draw, part: str) -> Case:
         return [low + step * source.integer(1, 5) for _ in range(number)]
 
     best = low - 4 * step
-    losses = [math.nan] * (source.index == 1)  # as a run begins that an overflow spoils at once
+    early = patience if source.index == 1 else 0  # as a run begins that an overflow spoils at once
+    losses = [math.nan] * early
     losses += [low + 6 * step, low + 3 * step, low, *worse(patience - 1), best]
     losses += [math.nan, math.nan, low, best - fall]
     losses.append(best - 3 * step)  # improves, after a True, on the best and not on best - fall
