@@ -416,6 +416,50 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         "no layer of the reader has two modes; positions need nothing of the line above; a shift "
         "of all scores cancels in their shares",
     ),
+    (
+        r"03a\.training-script",
+        r"train_model: (`loss\.backward\(\)` one line|0 to -?1 in `best)|`kept: .* dropped"
+        r"|0 to -1 in `pairs",
+        "a loss that is not finite stops it before the step either way; the first epoch is the "
+        "best so far, and sets the count and the weights; targets have one dimension",
+    ),
+    (
+        r"03g\.best-file",
+        r"`(checkpoint|if history|save\('best'|seen).* one line earlier",
+        "both files get the same state, in either order",
+    ),
+    (
+        r"03g\.noise",
+        r"Add to Sub in `return clean|0 to -?1 in `self\.(inputs|set_epoch)|: `def "
+        r"|devices= dropped|`self\.set_epoch\(0\)` dropped",
+        "noise has no sign; any first epoch will do, and a run sets it; the base class's method "
+        "does the same; there is one device",
+    ),
+    (
+        r"03g\.resume",
+        r"`(saved|if saved|model\.train|while|torch\.(random\.)?set_rng|loader\.gen|random = |each"
+        r"|for name, thing|new = ).* one line earlier|`model\.train\(\)` dropped"
+        r"|True to False in `saved",
+        "each part of the state is put back by itself; the model comes in train mode and is never "
+        "in another; what was saved by oneself loads the same",
+    ),
+    (
+        r"05\.setup",
+        r"`(own|val_loader|loss_fn|rows|scheduler) = .* one line earlier"
+        r"|(lr|momentum|label_smoothing|batch_size|padding)= dropped"
+        r"|(16|24|32|48|50|64) to \d+ in |True to False in `train_loader"
+        r"|(Add to Sub|1 to [02]) in `own|0 to -?1 in `(model|layers) = .*inputs\[0\]",
+        "sizes, rates and the seed's offset are free as long as it learns; every image is as large",
+    ),
+    (
+        r"05\.whole",
+        r"`(held|settings|setup|scale|model\.eval|with torch\.inf).* one line earlier"
+        r"|1 to 0 in `return (made|\{'setup': made)|True to False in `held|1 to 2 in `inputs = "
+        r"|with_the_engine: _in_a_row: `model\.eval\(\)` dropped"
+        r"|with_the_engine: (make|made_by|train)= dropped",
+        "one set-up was made; a file of its own loads the same; the model flattens what it is "
+        "given, and this one has no layer of two modes; the defaults are another right one's parts",
+    ),
 )
 """(exercise, what `tests.bench.checks` calls the mutant, the reason); the first two are regexes."""
 
