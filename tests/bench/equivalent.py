@@ -425,8 +425,8 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"03g\.best-file",
-        r"`(checkpoint|if history|save\('best'|seen).* one line earlier",
-        "both files get the same state, in either order",
+        r"`(checkpoint|if history|save\('best'|seen).* one line earlier|Lt to LtE in `if history",
+        "both files get the same state, in either order; no two epochs have the same loss",
     ),
     (
         r"03g\.noise",
@@ -459,6 +459,21 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"|with_the_engine: (make|made_by|train)= dropped",
         "one set-up was made; a file of its own loads the same; the model flattens what it is "
         "given, and this one has no layer of two modes; the defaults are another right one's parts",
+    ),
+    (
+        r"05\.run",
+        r"(progress|None|monitor)= dropped|True to False in `(folder|kept)|1 to 0 in `record"
+        r"|Lt to LtE in `if loss|Div to Mult in `loss",
+        "a bar is not part of the run, and the loss of validation is the default; the folder above "
+        "is there, and a file of its own loads the same; as many labels as images; two losses are "
+        "never equal, and a common factor changes no comparison",
+    ),
+    (
+        r"05\.run",
+        r"`(setup|record|state|start) = .* one line earlier|`record\['status'\].* one line earlier"
+        r"|`(if \(folder|if loss <|scheduler\.load|own\.set|torch\.set_rng).* one line earlier"
+        r"|`(torch\.save|accuracies\.append).* one line earlier",
+        "each part of the state is put back and written by itself",
     ),
 )
 """(exercise, what `tests.bench.checks` calls the mutant, the reason); the first two are regexes."""
