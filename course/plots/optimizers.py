@@ -52,7 +52,7 @@ def plot_rates(rates: Mapping[str, Sequence[float]], *, unit: str = "update") ->
     for (name, line), colour, style in zip(rates.items(), COLOURS, STYLES, strict=False):
         ax.plot(range(len(line)), line, style, color=colour, label=name, linewidth=1.8)
     ax.set(xlabel=unit, ylabel="learning rate", ylim=(0, None))
-    ax.legend(fontsize=8, frameon=False)
+    figure.legend(fontsize=8, frameon=False, loc="outside upper center", ncols=len(rates))
     return figure
 
 

@@ -164,6 +164,6 @@ def plot_layer_norms(norms: Mapping[str, Sequence[float]], layers: Sequence[str]
     for (name, values), colour, style in zip(norms.items(), COLOURS, STYLES, strict=False):
         ax.plot(range(len(values)), values, style, marker="o", color=colour, label=name)
     ax.set(xticks=range(len(layers)), xticklabels=list(layers), yscale="log",
-           ylabel="norm of the gradient")  # fmt: skip
+           xlabel="layer", ylabel="norm of the gradient")  # fmt: skip
     ax.legend(fontsize=8, frameon=False)
     return figure

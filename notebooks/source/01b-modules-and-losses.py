@@ -80,8 +80,7 @@ worked.compute("N43")
 # %% [markdown]
 # 785 · 128 + 129 · 10. Almost all of it sits in the first layer, since it meets every pixel. These counts
 # are worth the minute: a wrong one is often the first sign of a layer that is not where you think it is.
-
-# %% [markdown]
+#
 # Walk the same batch through the lecture's classifier. What grows with the batch size, what with the width?
 # Then go down the ranks, and read what torch says to each one's usual mistake.
 
@@ -129,8 +128,7 @@ plots.plot_reach(reached)
 # Four. The mask is moved and not saved, which is what `persistent=False` asks for. The last two rows are
 # the trap: without a word, a plain tensor and a list are neither trained, nor moved, nor saved, whatever
 # `requires_grad` says. Tried, all three claims hold (`course claims F01`, F02, F03).
-
-# %% [markdown]
+#
 # Take one such module through its life: built, backward, a step, a move, saved and loaded. Which tensor
 # does each operation reach? Choose how it keeps a scale and two layers; ● means reached.
 

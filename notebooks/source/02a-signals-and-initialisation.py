@@ -531,8 +531,7 @@ reveal("02a.dropout-square", 2.0)
 # Half of the squares vanish, the others count four times: 1/(1 − p). A BatchNorm after a dropout
 # therefore remembers a variance that eval mode never sees: the two modes disagree, and validation suffers.
 # Put dropout after the last norm.
-
-# %% [markdown]
+#
 # Now both layers in one network, in two copies: one in train mode, one in eval mode, asked the same thing
 # again and again. Which of `train()`, `eval()` and `no_grad()` changes the output, which the running
 # mean, and which the memory?

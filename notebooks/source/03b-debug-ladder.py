@@ -78,8 +78,7 @@ reveal("03b.torn-or-renamed", silent[0])
 # %% [markdown]
 # The label raises on the CPU; on a GPU the same label ends the whole process, without saying which. The
 # `inf` says nothing at all: every weight is `nan` after one step.
-
-# %% [markdown]
+#
 # So look before the first step, at four things: do inputs and targets have the same length, are the targets
 # `torch.long`, is every input finite, does every label lie between 0 and C − 1 (C classes)?
 

@@ -169,8 +169,8 @@ size = text_path.stat().st_size
 print(f"{100 * len(lines):,} lines, {size / 1e6:.1f} MB, e.g. {lines[0][:40]!r}")
 
 # %% [markdown]
-# In a file all lines begin somewhere; a letter such as ü is one letter and two bytes, and `seek()` counts
-# bytes. A worker later gets a copy of the data set, and an open file cannot be copied.
+# `seek()` goes to a place in the file, and counts bytes: a letter such as ü is one letter and two bytes. A
+# worker later gets a copy of the data set, and an open file cannot be copied.
 
 # %% exercise 03c.lines
 # A line is a label, a tab, and the text, in UTF-8: "3\tA text.\n". The text may hold further tabs,
@@ -265,7 +265,7 @@ guess("03c.updates", ...)
 worked.compute("N05")
 
 # %% [markdown]
-# The quiz means 790, the formula's count. A loop that steps only when `(i + 1) % K == 0` makes 780: one
+# The lecture's quiz expects 790, the formula's count. A loop that steps only when `(i + 1) % K == 0` makes 780: one
 # micro-batch per epoch fills no group. And a counter that never resets makes 782. Move K and B, and walk through the
 # end of an epoch:
 
@@ -397,7 +397,7 @@ plot_draws(coverages)
 worked.compute("N07")
 
 # %% [markdown]
-# Several processes share an epoch by ranks, numbered from 0: rank r of R takes every R-th example. The quiz
+# Several processes share an epoch by ranks, numbered from 0: rank r of R takes every R-th example. The lecture's quiz
 # says that their shards are disjoint (X31). **Guess:** of 10 examples on 3 ranks, how many do two ranks hold?
 
 # %%
@@ -459,8 +459,7 @@ plot_padding({"drawn": [lengths[row] for row in order[:16]],
 # %% [markdown]
 # Batches of like length are for scoring. In training they would come shortest first, in every epoch, and
 # length is seldom independent of the label.
-
-# %% [markdown]
+#
 # The whole road on fifty sequences, five of them of a rare class: which examples come, in which batch, and
 # how much of it is padding. Which order repeats examples, which pads least, and what does `drop_last`
 # lose in each epoch?
@@ -584,8 +583,8 @@ except OSError as fault:
 # %% [markdown]
 # Two of eight: both workers draw the same, and each epoch begins again with it (B33). The network sees the
 # same "random" noise for ever. Drawn from the worker's global generators, torch's, NumPy's or Python's, all eight
-# differ: torch seeds them per worker and per epoch, from the loader's generator (F94). The essay's fix,
-# `np.random.seed(42 + id)`, brings the fault back: the same numbers in each epoch (F95).
+# differ: torch seeds them per worker and per epoch, from the loader's generator (F94). The lecture's essay
+# proposes `np.random.seed(42 + id)`, which brings the fault back: the same numbers in each epoch (F95).
 
 # %% [markdown]
 # One thing it leaves open: with three workers instead of two, other examples meet other numbers. `make_loader`

@@ -209,8 +209,7 @@ plots.plot_gradient_sizes(panels, low=half.smallest_normal * half.eps, high=half
 # Grey is what FP16 has no number for. A factor on the loss is a factor on every gradient, by the chain
 # rule, and moves the whole heap to the right. A power of two costs no digit. Then backward's gradients
 # are divided by it, in FP32, and nobody further down knows. BF16 lost nothing, without a scale.
-
-# %% [markdown]
+#
 # Follow a single number along that road: its bits in each format, what is lost, and what comes back after the
 # division. Which numbers can no scale save?
 
@@ -571,8 +570,7 @@ plots.plot_gaps(gaps, rounding=1e-12)
 # A loss's mean is over what it counts: examples, or the targets that are not ignored. Weigh by that number,
 # over the whole window, and the update is the batch's. No weight helps a BatchNorm, whose mean and variance
 # are the micro-batch's; a LayerNorm looks at one example.
-
-# %% [markdown]
+#
 # Now with everything at once: windows that may be short, targets that may be ignored, a ceiling. Three things
 # are wrong below, and it trains.
 

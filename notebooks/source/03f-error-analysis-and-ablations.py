@@ -112,8 +112,7 @@ worked.compute("N24")
 # %% [markdown]
 # Nine points to each side: the first bucket (32) and the second (28) cannot be told apart. That is what a hundred
 # is good for, the order of magnitude: the last bucket is not worth a week, whichever of the first two wins.
-
-# %% [markdown]
+#
 # Now our own. Buckets may be given by hand, `errors.tag(17, "cut off")`, or by functions of a mistake, of
 # which the first that says yes counts:
 
@@ -143,8 +142,7 @@ for row in errors.table().rows:
 # %% [markdown]
 # Now the 1 comes first, before the 8. Buckets are made by *action*, not by looks: two looks with one remedy are one
 # bucket, one look with two remedies is two.
-
-# %% [markdown]
+#
 # The same on a board, with every mistake to look at: merge buckets, look at ten mistakes only, or at those of
 # which the network was most confident. When does the order hold?
 
@@ -234,8 +232,7 @@ result.plot()
 # The bars say *classifier*. But a perfect classifier knows the digit even where the detector cut out
 # noise: its oracle hides what was lost before it. The diamonds replace stage after stage from the front,
 # and say *detector*. Here the interaction is negative, since two single gains repair the same codes.
-
-# %% [markdown]
+#
 # Replace stages yourself, alone and together, and make each one's task harder or easier:
 
 # %%
@@ -429,8 +426,7 @@ study
 # %% [markdown]
 # Three seeds are enough for the effect of the rate, which is several times the noise, and the table says of the other what
 # it may say. "Within noise" is not "no effect": it is a question for more seeds.
-
-# %% [markdown]
+#
 # Written by hand such a table goes wrong quietly. This function is to give, by name of the change, the mean score of
 # the variant less that of the baseline. In it two things change at once, more than one way.
 

@@ -224,8 +224,9 @@ plot_sizes({"SGD": sizes(torch.optim.SGD), "with momentum": sizes(momentum),
             "Adam": sizes(torch.optim.Adam)})
 
 # %% [markdown]
-# The essay's "twice the model" is right for SGD with momentum, or for what Adam adds (F56). Schedule, counters and
-# generators weigh nothing next to that. So keep whole checkpoints few, and the best epoch as weights alone:
+# "Twice the model", says the lecture's essay: that is right for SGD with momentum, or for what Adam adds (F56).
+# Schedule, counters and generators weigh nothing next to that. So keep whole checkpoints few, and the best epoch
+# as weights alone:
 
 # %% exercise 03g.size
 ### BEGIN SOLUTION

@@ -133,7 +133,7 @@ worked.compute("N33")
 
 # %% [markdown]
 # About one lr, whether the gradient is a thousandth or a thousand: the first step is lr·g / |g|. Both
-# claims of the essay hold where they were tried: Adam hardly knows the gradient's scale (F64), and
+# claims of the lecture's essay hold where they were tried: Adam hardly knows the gradient's scale (F64), and
 # without the correction its first step is 3.16 times too long (F70).
 
 # %%
@@ -564,8 +564,7 @@ reveal("04a.adam-at-1", "useless" if np.isfinite(losses[-1]) else "nan")
 # Adam's steps are about lr long whatever the gradient, so it jumps far, not ever farther: the loss goes up
 # to several hundred, comes back, and ends about where guessing is. Finite in every setting tried (F72). A
 # `nan` you would notice; a loss that sits at ln 3 you have to look for.
-
-# %% [markdown]
+#
 # Now the schedule: a cosine against a constant rate, both over 200 updates, at a moderate rate and at a
 # high one. The chapter expects the cosine to end lower. Does it?
 
