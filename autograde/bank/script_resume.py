@@ -147,6 +147,7 @@ uncleared = fixed(("                optimizer.zero_grad()\n", ""))
 epoch_more = fixed(("optimizer, second)", "optimizer, second + 1)"))
 
 still_monday = given((AGAIN, "    checkpoint"), (LOAD, ""))
+never_read = fixed(("    checkpoint = load()\n", ""))
 in_a_variable = fixed(
     (WITH, CHECKPOINT + "    kept = optimizer.state_dict()\n"),
     (MORE, "    optimizer.load_state_dict(kept)\n"),
@@ -203,8 +204,10 @@ EXERCISE = Exercise(
               "On Tuesday the model does not move: the optimizer holds Monday's weights. After a "
               "night there is no old one: make it, and load its state."),
         Wrong("still-monday", still_monday,
-              "On Tuesday Monday's model went on, and a new process does not have it: here it is "
-              "set to 0 at load(). Call make() again, and fill what it gives from the file."),
+              "On Tuesday tensors of Monday's memory went on, a model's or a checkpoint's. A new "
+              "process does not have them: here they are set to 0. Call make() again, and fill "
+              "what it gives from load()."),
+        Wrong("still-monday", never_read),
         Wrong("begun-again", begun_again,
               "Tuesday begins with the first weights, as if Monday had not been."),
         Wrong("weights-forgotten", weights_forgotten,
