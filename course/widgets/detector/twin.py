@@ -26,7 +26,7 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
     loss.set(ylabel="loss of the batch")
     norm.set(ylabel="gradient norm")
     memory.set(ylabel="held, kB", ylim=(0, None))
-    accuracy.set(ylabel="validation accuracy (dotted: unseen)", ylim=(0, 1.03))
+    accuracy.set(ylabel="accuracy (dotted: unseen)", ylim=(0, 1.03))
     for ax in (loss, norm, memory, accuracy):
         ax.set(xlabel="update", xlim=(0, frame["updates"] + 1))
     loss.legend(fontsize=8, frameon=False)
