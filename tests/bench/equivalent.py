@@ -448,8 +448,11 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"`(own|val_loader|loss_fn|rows|scheduler) = .* one line earlier"
         r"|(lr|momentum|label_smoothing|batch_size|padding)= dropped"
         r"|(16|24|32|48|50|64) to \d+ in |True to False in `train_loader"
+        r"|`(inputs|train_set), .* one line earlier|drop_last= dropped"
+        r"|(0\.1|0\.05|0\.9) to 1\.\d+ in `(scheduler|optimizer)"
         r"|(Add to Sub|1 to [02]) in `own|0 to -?1 in `(model|layers) = .*inputs\[0\]",
-        "sizes, rates and the seed's offset are free as long as it learns; every image is as large",
+        "sizes, rates and the seed's offset are free as long as it learns, and OneCycleLR sets "
+        "rate and momentum itself; every image is as large",
     ),
     (
         r"05\.whole",
@@ -474,6 +477,13 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"|`(if \(folder|if loss <|scheduler\.load|own\.set|torch\.set_rng).* one line earlier"
         r"|`(torch\.save|accuracies\.append).* one line earlier",
         "each part of the state is put back and written by itself",
+    ),
+    (
+        r"03h\.probe",
+        r"`(step, model|step\(batch\)|optimizer\.register).* one line earlier|Gt to GtE in `return"
+        r"|\d to -?\d in `torch\.manual_seed|\d\.0 to \d\.0 in `for factor|Mult to Div in `param",
+        "any seed and any two factors show old gradients; what is made or stepped once more before "
+        "the look changes nothing that is compared",
     ),
 )
 """(exercise, what `tests.bench.checks` calls the mutant, the reason); the first two are regexes."""
