@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from tiny_job import assert_same_bits, outcome
 
 from course.engine import checkpoint
+from tests.sampling import sample
 
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("ddp_job.py")
@@ -97,9 +98,7 @@ def is_there(pid: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "ranks,accum_steps,places",
-    [(2, 3, [(1, 2), (4, 1)]), (3, 2, [(6, 1)])],
-    ids=["2 processes, windows of 3", "3 processes, windows of 2"],
+    "ranks,accum_steps,places", sample([(2, 3, [(1, 2), (4, 1)]), (3, 2, [(6, 1)])], every=2)
 )
 def test_killed_processes_resume_to_the_same_bits(ranks, accum_steps, places, tmp_path):
     """Inside a window one is killed alone, which leaves the others to torchrun; before, all.
