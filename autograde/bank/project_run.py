@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from course.engine import Callback, Trainer
 
 EPOCHS = 3
 BATCH = 6
+VAL_BATCH = 5
 TRIED = 2_000
 """Label vectors among which `record` looks for one that tells loss from accuracy."""
 CLEAR = 0.01
@@ -34,7 +35,7 @@ def draw(source: Draw, part: str) -> Case:
     classes, wide = source.integer(3, 4) + 8 * (source.index % 2), source.integer(3, 4)
     means = 1.5 * source.normal(classes, 1, 3, wide)
     sides = {}
-    for side, count in (("train", source.integer(20, 23)), ("val", source.integer(11, 14))):
+    for side, count in (("train", source.integer(20, 23)), ("val", source.integer(11, 12))):
         targets = source.integers(classes, count)
         sides[side] = [means[targets] + source.normal(count, 1, 3, wide), targets]
     begin = source.integer(0, 2)
@@ -53,14 +54,15 @@ def draw(source: Draw, part: str) -> Case:
         "at": batches * source.choice((0, 1)) + source.integer(1, batches - 1),
     }  # fmt: skip
     if part == "record":
-        case["val"] = _telling_validation(source, case)
+        case["val"] = _telling_validation(source, case, 1 + source.index % 2)
     return case
 
 
-def _telling_validation(source: Draw, case: Case) -> list[Tensor]:
+def _telling_validation(source: Draw, case: Case, lowest_by_batches: int) -> list[Tensor]:
     """Validation on which three epochs differ: the lowest loss, the highest accuracy, the last.
 
-    The training does not see it, so the epochs' models are known before it is drawn.
+    The mean of the batches' mean losses is the lowest in an epoch that is asked for. The training
+    does not see any of it, so the epochs' models are known before it is drawn.
     """
     with scratch() as folder, torch.random.fork_rng(devices=[]):
         kit = Kit(case, folder)
@@ -78,9 +80,10 @@ def _telling_validation(source: Draw, case: Case) -> list[Tensor]:
         first, middle, last = (costs[rows, labels].mean(dim=1) for costs, _ in found)
         most, fewer, fewest = (hits[rows, labels].sum(dim=1) for _, hits in found)
         apart = torch.minimum(first, last) - middle  # the lowest loss is the second epoch's
-        apart[
-            (most <= fewer) | (most <= fewest)
-        ] = -torch.inf  # the highest accuracy is the first's
+        apart[(most <= fewer) | (most <= fewest)] = -torch.inf  # the highest accuracy: the first's
+        means = [_mean_of_means(costs[rows, labels]) for costs, _ in found]
+        other, third = (means[epoch] for epoch in range(EPOCHS) if epoch != lowest_by_batches)
+        apart = torch.minimum(apart, torch.minimum(other, third) - means[lowest_by_batches])
         best = apart.max()
     return [inputs, labels[apart.argmax()]]
 
@@ -93,6 +96,11 @@ def _by_label(kit: Kit, state: Any, inputs: Tensor, classes: int) -> tuple[Tenso
         logits = kit.model(inputs)
     costs = [[kit.loss_fn(row[None], torch.tensor([c])) for c in range(classes)] for row in logits]
     return torch.tensor(costs), nn.functional.one_hot(logits.argmax(dim=1), classes)
+
+
+def _mean_of_means(costs: Tensor) -> Tensor:
+    """The mean of the batches' means, of costs [tries, N]: a short batch counts as a whole one."""
+    return torch.stack([part.mean(dim=1) for part in costs.split(VAL_BATCH, dim=1)]).mean(dim=0)
 
 
 class KilledError(Exception):
@@ -114,6 +122,16 @@ class Rows(Dataset):
             raise KilledError
         self.kit.fetched = [*self.kit.fetched[1 - BATCH :], index]
         return self.inputs[index], self.targets[index]
+
+
+class Look(nn.Flatten):
+    """The first layer: notes the mode it is in, and the first image. A copy of it does, too."""
+
+    noted: ClassVar[list[tuple[bool, Tensor]]] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.noted.append((self.training, images[0].detach().cpu().clone()))
+        return super().forward(images)
 
 
 class Kit:
@@ -142,7 +160,7 @@ class Kit:
         size = inputs[0].numel()
         layers = [nn.Dropout(0.3)] if case["dropout"] else []
         self.model = nn.Sequential(
-            nn.Flatten(), nn.Linear(size, 6), nn.Tanh(), *layers, nn.Linear(6, case["classes"])
+            Look(), nn.Linear(size, 6), nn.Tanh(), *layers, nn.Linear(6, case["classes"])
         )
         self.optimizer = build_optimizer(case["optimizer"], self.model, 0.2)
         self.optimizer.register_step_pre_hook(lambda *_: self._steps())
@@ -158,7 +176,7 @@ class Kit:
             "model": self.model, "loss_fn": loss_fn, "optimizer": self.optimizer,
             "train_loader": DataLoader(Rows(self, inputs, targets), BATCH, shuffle=True,
                                        generator=own),
-            "val_loader": DataLoader(list(zip(*data["val"], strict=True)), 5),
+            "val_loader": DataLoader(list(zip(*data["val"], strict=True)), VAL_BATCH),
             "scheduler": self.scheduler,
             "schedule_per": case["per"],
         }  # fmt: skip
@@ -184,11 +202,12 @@ class Kit:
         self.told.append(int(epoch))
         device = next(self.model.parameters()).device  # a trainer may have moved the model
         inputs, targets = (part.to(device) for part in self.data["val"])
-        mode = self.model.training
+        mode, before = self.model.training, len(Look.noted)
         self.model.eval()
         with torch.no_grad():
             self.losses[int(epoch)] = self.loss_fn(self.model(inputs), targets).item()
         self.model.train(mode)
+        del Look.noted[before:]
         self.states[int(epoch)] = self.state()
         if self.dies_after == epoch:
             self.dies_after, self.killed = None, True
@@ -197,6 +216,14 @@ class Kit:
     def state(self) -> dict[str, Tensor]:
         """The weights now."""
         return {name: value.cpu().clone() for name, value in self.model.state_dict().items()}
+
+    def mode_of_validation(self) -> str:
+        """The mode in which validation images went through the model, in any of the calls."""
+        images = self.data["val"][0]
+        modes = {
+            training for training, row in Look.noted if (images == row).flatten(1).all(1).any()
+        }
+        return "train" if True in modes else "eval"
 
     def call(self, function: Any, seed: int) -> Any:
         """One call of the function, with the global generator in an own state; None if killed."""
@@ -236,6 +263,7 @@ def _equal(one: Any, other: Any) -> bool:
 def run(function, case: Case, device: torch.device) -> Answer:
     """One run; where the part asks for it, another that is killed on the way and called again."""
     with scratch() as folder:
+        Look.noted.clear()
         kit = Kit(case, folder)
         returned = kit.call(function, 71)
         whole = {
@@ -243,6 +271,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
             "state": kit.state() if kit.asked else {},
             "accuracies": kept(_accuracies, returned),
             "told": kit.told,
+            "mode": kit.mode_of_validation(),
         }
         if case["part"] == "record":
             with scratch() as other:
@@ -502,6 +531,11 @@ WRONG = (
      "after_epoch was called for an epoch whose checkpoint was not there yet: killed at that "
      "moment, the epoch was trained again. Save first."),
     ("never-told", script((TOLD, "")), "after_epoch was never called."),
+    ("validates-in-train-mode", script(("        model.eval()\n", "")),
+     "Validation images went through the model in train mode, where dropout drops. Call "
+     "model.eval() before each validation."),
+    ("batch-means-of-loss", script(("out, y).item() * len(y) for", "out, y).item() for"),
+                                   ("in pairs) / len(targets)", "in pairs) / len(pairs)")), ""),
     ("told-from-one", script(("after_epoch(epoch)", "after_epoch(epoch + 1)")), ""),
     ("schedule-per-epoch", script(('if per == "update"', 'if per == "never"'),
                                   ('if per == "epoch"', "if True")), ""),
@@ -551,7 +585,7 @@ SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "n
         "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last",
         "best-is-loaded", "best-by-accuracy", "best-forgotten", "best-at-the-end",
         "optimizer-forgotten", "schedule-forgotten", "order-forgotten", "draws-forgotten",
-        "train-mode-once", "epochs-more")  # fmt: skip
+        "train-mode-once", "validates-in-train-mode", "epochs-more")  # fmt: skip
 """Their traces are counts, names of epochs and of files: no accident gives the same."""
 
 
@@ -574,9 +608,9 @@ EXERCISE = Exercise(
     signature="train(make_setup, data, folder, seed, epochs, after_epoch)",
     parts=(
         Part("trained", "the weights and accuracies of a run", points=1, cases=2,
-             fields=("asked", "state", "accuracies", "told")),
+             fields=("asked", "state", "accuracies", "told", "mode")),
         Part("resumed", "killed after an epoch, and called again", points=2, cases=1),
-        Part("record", "the record, and the best weights", points=1, cases=1),
+        Part("record", "the record, and the best weights", points=1, cases=2),
         Part("inside", "killed inside an epoch", points=1, cases=1, hidden=True),
     ),
     reference=reference,
@@ -586,6 +620,7 @@ EXERCISE = Exercise(
         "asked": "the seed and the epochs that make_setup was called with",
         "state": "after the last epoch,",
         "accuracies": "the accuracies",
+        "mode": "the mode in which validation images go through the model",
         "told": "the epochs that after_epoch was called with",
         "died": "whether the kill ended the first call",
         "begins": "what the first update after the kill finds otherwise than without one",
