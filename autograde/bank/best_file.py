@@ -68,14 +68,23 @@ FIELDS = ("model", "optimizer", "history", "epoch")
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Data whose best epoch is neither the first nor the last; both optimizers keep averages."""
+    """Data whose best epoch is neither the first nor the last; both optimizers keep averages.
+
+    But for one hidden case of a single epoch: the first may be the best, too. And another ends
+    right after its best epoch, when the last is not yet the worst.
+    """
     adam = source.index % 2 == 1
-    return {
+    case = {
         **draw_early_best(source),
         "lr": source.uniform(0.045, 0.06) if adam else source.uniform(0.06, 0.1),
         "adam": adam,
         "smoothing": source.choice([0.0, 0.02]),
+        "epochs": 1 if part == "whole" and source.index == 2 else EPOCHS,
     }
+    if part == "core" and adam:
+        history = run(reference, case, torch.device("cpu"))["history"]
+        case["epochs"] = history.index(min(history)) + 2
+    return case
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -93,7 +102,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         torch.save(checkpoint, file)
         files[name] = file.getvalue()
 
-    history = function(model, train, val, criterion, optimizer, EPOCHS, save)
+    history = function(model, train, val, criterion, optimizer, case["epochs"], save)
     best = kept(_opened, files, "best")
     whole = "model" in best
     entries = {
@@ -179,6 +188,7 @@ loaded_at_the_end = fixed((SAVE_BEST, SAVE_BEST + '    model.load_state_dict(bes
 worst = fixed((LOWER, "if history[-1] > best_loss:"),
               ('float("inf")', '-float("inf")'))  # fmt: skip
 uncleared = fixed(("            optimizer.zero_grad()\n", ""))
+first_left_out = fixed((LOWER, "if history[-1] < min(history[:-1], default=0.0):"))
 never_saved = fixed((SAVE_BEST, ""))
 
 at_once = given((KEEP, "            best_loss = history[-1]\n"
@@ -216,6 +226,7 @@ EXERCISE = Exercise(
         Part("core", "the weights in the best file", points=1, fields=("best_model",)),
         Part("rest", "all else in the best file", points=1, fields=("best_model", "best_rest")),
         Part("whole", "both files, the report, and what is left behind", points=1, hidden=True,
+             cases=3,
              fields=("best_model", "best_rest", "last", "history", "weights", "disturbed")),
         Part("little", f"the same, with at most {MOST} lines changed", points=1,
              fields=("best_model", "best_rest", "last", "history", "changed")),
@@ -271,6 +282,7 @@ EXERCISE = Exercise(
         Wrong("worst", worst,
               "The epoch with the highest validation loss was kept. A loss is better if lower."),
         Wrong("uncleared", uncleared),
+        Wrong("first-left-out", first_left_out),
         Wrong("never-saved", never_saved),
     ),
     right=(at_once, always_deep, through_bytes, piece_by_piece),
