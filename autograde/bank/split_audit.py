@@ -12,6 +12,8 @@ from autograde.bank.split_by_group import as_positions
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
 
 METHODS = ("copies", "shared", "early", "clean")
+NEAR = 1.0
+"""Distance below which somebody may call two rows of unit spread the same."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -21,17 +23,16 @@ def draw(source: Draw, part: str) -> Case:
     change places, the values come from several rows) are none, nor is a new row that validation
     has twice. A copy may hold -0.0 for 0.0. Groups are names of which one begins another. The last
     entry of the training times is none of the two latest, none of the two earliest, and
-    validation has all of these times.
+    validation has times before all of training and between its two earliest and that entry.
     """
     width, num = source.integer(3, 4), source.integer(5, 7)
-    inputs = source.normal(num, width) + torch.arange(width) * 3  # a column's values are its own
+    inputs = _training(source, num, width)
     names = [f"p{n}" for n in source.shuffled(range(1, 9))]
     groups = [source.choice(names[:3]) for _ in range(num)]
-    inputs[0, 0] = 0.0
     middle = source.integer(12, num + 7)
     times = source.shuffled([time for time in range(10, 10 + num) if time != middle])
     times = torch.tensor([*times, middle])
-    sides = [_validation(source, inputs, groups, times, names) for _ in range(2)]
+    sides = [_validation(source, inputs, groups, times, names, early) for early in (3, 11)]
     return {
         "train": [inputs, groups, times],
         "sides": sides,
@@ -39,8 +40,22 @@ def draw(source: Draw, part: str) -> Case:
     }
 
 
+def _training(source: Draw, num: int, width: int) -> Tensor:
+    """Rows of which a mixed one is near none, so that an equal column tells from nearness."""
+    while True:
+        rows = source.normal(num, width) + torch.arange(width) * 3  # a column's values are its own
+        rows[0, 0] = 0.0
+        if torch.cdist(_mixed(rows)[None], rows).min() > NEAR:
+            return rows
+
+
+def _mixed(rows: Tensor) -> Tensor:
+    """Each value stands in its column, in another training row."""
+    return torch.stack([rows[j % len(rows), j] for j in range(rows.shape[1])])
+
+
 def _validation(
-    source: Draw, inputs: Tensor, groups: list[str], times: Tensor, names: list[str]
+    source: Draw, inputs: Tensor, groups: list[str], times: Tensor, names: list[str], early: int
 ) -> list:
     """Eight rows: copies or look-alikes, known groups or new ones, early or late, all mixed.
 
@@ -51,7 +66,7 @@ def _validation(
     fresh += [f"{known[0]}0", known[-1][:1]]  # begin alike
     last, new = int(times.max()), source.normal(inputs.shape[1]) + 30
     faults = [(known[0], last + 1), (known[-1], last - 1), (known[0], int(times[-1])),
-              (fresh[0], 3), (fresh[0], last)]  # fmt: skip
+              (fresh[0], early), (fresh[0], last)]  # fmt: skip
     others = zip(["zero", "close", "turned", "mixed", "new"], source.shuffled(faults), strict=True)
     later = zip(
         source.shuffled(fresh[-3:]), source.shuffled(range(last + 2, last + 5)), strict=True
@@ -77,8 +92,8 @@ def _row_like(source: Draw, kind: str, inputs: Tensor, at: int) -> Tensor:
         row[1] *= 1 + 2**-20  # eight times the rounding of float32
     elif kind == "turned":
         row = row.roll(1)
-    elif kind == "mixed":  # each value stands in its column, in another training row
-        row = torch.stack([inputs[j % len(inputs), j] for j in range(len(row))])
+    elif kind == "mixed":
+        row = _mixed(inputs)
     return row
 
 
@@ -214,7 +229,7 @@ class AllOfTraining(Kept):
 
 class NearRows(Kept):
     def copies(self, inputs):
-        return (torch.cdist(inputs, self.inputs) < 1).any(1).nonzero().flatten()
+        return (torch.cdist(inputs, self.inputs) < NEAR).any(1).nonzero().flatten()
 
 
 class CloseRows(Kept):
