@@ -81,7 +81,8 @@ def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
     Args:
         setup: Mapping, dataclass or object with `model`, `loss_fn`, `optimizer`, `train_loader`
             (or `loss_of`) and, as far as there are any, `val_loader, scheduler, num_classes, task,
-            train_step, train, evaluate, save, load, groups, declared` (see `Setup`).
+            train_step, train, evaluate, save, load, groups, declared`: what each is, says
+            `help(course.debug.Setup)`.
         budget: Forwards of the model after which no further experiment is started: counted, not
             timed, so that a busy machine finds the same.
 

@@ -11,41 +11,49 @@ REQUIRED = ("model", "optimizer", "train_loader")
 
 @dataclass
 class Setup:
-    """A training set-up. Model, optimizer, train_loader and one of loss_fn, loss_of and train_step
-    are needed; each of the others opens more probes."""
+    """A training set-up, as it is handed to `diagnose`.
+
+    Model, optimizer, train_loader and one of loss_fn, loss_of and train_step are needed; each of
+    the others opens more probes.
+
+    Args:
+        model: `nn.Module`.
+        optimizer: `torch.optim.Optimizer`, or a list of them.
+        train_loader: Yields (inputs, targets), or anything that `loss_of` or `train_step` takes.
+        loss_fn: Takes (outputs, targets), returns a scalar tensor.
+        loss_of: Takes (model, batch), returns a `course.engine.Loss` or a scalar tensor.
+        val_loader: Yields what `train_loader` does, from data that are not trained on.
+        scheduler: Of `torch.optim.lr_scheduler`.
+        num_classes: Of a classification.
+        task: `classification`, `binary`, `multilabel` or `regression`; None: told from the targets.
+        train_step: Takes a batch of `train_loader`, makes an update, returns the loss.
+        train: Takes a number of steps and makes them.
+        evaluate: Takes nothing, returns metrics by name.
+        save: `save() -> state` or `save(path)`: the checkpoint as the author makes it.
+        load: `load(state)` or `load(path)`: brings it back into model, optimizer and scheduler.
+        groups: Group of each example: {"train": [...], "val": [...]} or a pair of sequences.
+        declared: What is meant: `accumulate=4`, `max_grad_norm=1.0`, `scheduler_unit="batch"`,
+            `frozen=[...]`, `label_smoothing=0.1`, `allow=[class ids]`.
+        extra: Other things handed in by name; kept and restored, not looked at.
+    """
 
     model: Any
-    """`nn.Module`."""
     optimizer: Any
-    """`torch.optim.Optimizer`, or a list of them."""
     train_loader: Iterable[Any]
-    """Yields batches: (inputs, targets), or anything that `loss_of` or `train_step` takes."""
     loss_fn: Callable[..., Any] | None = None
-    """Takes (outputs, targets), returns a scalar tensor."""
     loss_of: Callable[[Any, Any], Any] | None = None
-    """Takes (model, batch), returns what the batch costs: a `course.engine.Loss` or a tensor."""
     val_loader: Iterable[Any] | None = None
     scheduler: Any = None
     num_classes: int | None = None
     task: str | None = None
-    """`classification`, `binary`, `multilabel` or `regression`; None: told from the targets."""
     train_step: Callable[[Any], Any] | None = None
-    """Takes a batch of `train_loader`, returns the loss."""
     train: Callable[[int], Any] | None = None
-    """Takes a number of steps and makes them."""
     evaluate: Callable[[], Any] | None = None
-    """Returns metrics by name."""
     save: Callable[..., Any] | None = None
-    """`save() -> state` or `save(path)`: the checkpoint as the author makes it."""
     load: Callable[..., Any] | None = None
-    """`load(state)` or `load(path)`: brings it back into model, optimizer and scheduler."""
     groups: Any = None
-    """Group of each example: {"train": [...], "val": [...]} or a pair of sequences."""
     declared: Mapping[str, Any] = field(default_factory=dict)
-    """What is meant: `accumulate=4`, `max_grad_norm=1.0`, `scheduler_unit="batch"`,
-    `frozen=[...]`, `label_smoothing=0.1`, `allow=[class ids]`."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Other things handed in by name; kept and restored, not looked at."""
 
 
 def as_setup(given: Any) -> Setup:
