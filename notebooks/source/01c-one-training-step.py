@@ -128,8 +128,8 @@ second_loss = on_paper(**dict(q))
 # %% [markdown]
 # ## 1c.3 Half a sum, or a mean?
 #
-# The chapter writes half the sum of the squared errors and calls `MSELoss`, which is a mean. With two
-# outputs that is the same number. **Guess:** with `MSELoss(reduction="sum")` instead, how many times
+# The chapter on training loops writes half the sum of the squared errors and calls `MSELoss`, which is a
+# mean. With two outputs that is the same number. **Guess:** with `MSELoss(reduction="sum")` instead, how many times
 # as long is the gradient here?
 
 # %%

@@ -380,7 +380,7 @@ plots.plot_memory(billions, unit="GB for 7 billion parameters")
 
 # %% [markdown]
 # 112 GB before a single activation. Autocast saves nothing of this: weights, gradients and moments stay in
-# FP32. All in BF16 would halve it, and you have seen what becomes of the updates. The chapter counts 14
+# FP32. All in BF16 would halve it, and you have seen what becomes of the updates. The lecture's chapter counts 14
 # GB for 7 billion weights "without a graph"; that is the weights in 16 bits.
 
 # %%

@@ -359,8 +359,8 @@ for function in (by_python, by_where):
 # %% [markdown]
 # ## 3i.6 What each switch costs
 #
-# The chapter has a table of costs: accumulation saves 60 % of the memory at the same speed, mixed precision 40 %,
-# and makes steps half as long. Measure it. One network, one batch of 512 digits, four ways to its gradient.
+# The chapter on training loops has a table of costs: accumulation saves 60 % of the memory at the same speed,
+# mixed precision 40 %, and makes steps half as long. Measure it. One network, one batch of 512 digits, four ways to its gradient.
 # **Guess:** BF16 autocast on your device, what happens to the time of a step?
 
 # %%

@@ -367,8 +367,8 @@ worked.compute("N26")
 reveal("04a.past-the-end", 5e-4)
 
 # %% [markdown]
-# Half the full rate again: past its end a cosine climbs. The essay's warm-up begins with the factor 0 / 100,
-# so its first update moves nothing (the last line below). Yours should begin at 1 / warmup.
+# Half the full rate again: past its end a cosine climbs. The lecture's essay has a warm-up that begins with the
+# factor 0 / 100, so its first update moves nothing (the last line below). Yours should begin at 1 / warmup.
 
 # %%
 worked.compute("N28")
@@ -432,7 +432,7 @@ guess("04a.periods", ...)
 worked.compute("N27")
 
 # %% [markdown]
-# It does not decay faster, as the essay says: it oscillates, sixteen times. And the essay's rule, never
+# The lecture's essay says that it decays faster. It oscillates, sixteen times. And the essay's rule, never
 # step in the batch loop, holds only if the length was given in epochs (F59); a schedule over updates
 # belongs exactly there. A step schedule of 100 has lost three powers of ten after 313 batches (N29).
 
@@ -502,7 +502,7 @@ worked.compute("N50")
 # %% [markdown]
 # ## 4a.9 A fair race
 #
-# The chapter lets SGD and Adam run at the same rate of 0.01 and finds Adam three to five times as fast.
+# The chapter on training loops lets SGD and Adam run at the same rate of 0.01 and finds Adam three to five times as fast.
 # Count the updates to a loss of 0.5 on the spirals, with three seeds each, and let SGD also run at a rate
 # of its own. **Guess:** how many updates does Adam need at 0.01?
 
