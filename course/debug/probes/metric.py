@@ -212,6 +212,8 @@ def _hits(outputs: Tensor, targets: Tensor) -> Tensor | None:
     classes = outputs.dim() == 2 and outputs.shape[1] > 1 and targets.dim() == 1
     if not classes or targets.is_floating_point():
         return None
+    if int(targets.max()) >= outputs.shape[1]:  # columns are no classes, e.g. thresholds of grades
+        return None
     return outputs.argmax(1) == targets
 
 
