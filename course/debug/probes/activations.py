@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,8 @@ from torch import nn
 
 from course.debug.probes.pairing import met_by_the_loss
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.session import NotChecked, Session, clone
+from course.debug.probes.tape import Tape
 from course.debug.probes.thresholds import LEAST_STEPS, ROUNDED
 
 EQUAL = 1e-4
@@ -28,6 +30,10 @@ EDGE = 0.01
 """Distance from an end of the range that counts as the end: a sigmoid is so near from 4.6 on."""
 AT_EDGES = 0.5
 """Share of the outputs that have to be at an end, for inputs 1000 times larger."""
+LARGER = 10.0
+"""Factor on the weights: two layers make logits of 0.01 to 0.1 larger than 1, and what a sigmoid
+gives stays between 0 and 1."""
+BCE = "bce_with_logits"
 LOG_OFF = 10 * ROUNDED
 """Distance from 1 of a sum of exp(outputs) from which they are not log-probabilities; exp
 multiplies what rounding did to a logarithm by its size."""
@@ -128,20 +134,36 @@ def double_sigmoid(session: Session) -> Iterator[Finding]:
     """Binary cross-entropy with logits gets logits, no probabilities."""
     one = met_by_the_loss(session)[0]
     x = one["inputs"].float()
-    logits_loss = one["name"] == "bce_with_logits" or (
-        not one["name"] and _is_bce_logits(session, one)
-    )
+    logits_loss = one["name"] == BCE or (not one["name"] and _is_bce_logits(session, one))
     if not logits_loss:
         raise NotChecked("the loss is no binary cross-entropy with logits")
     every = [m["inputs"].float() for m in met_by_the_loss(session)]
     squeezed = all(float(t.min()) >= 0 and float(t.max()) <= 1 for t in every)
-    if squeezed and (len(every) >= LEAST_STEPS or _bounded(session, 0.0, 1.0)):
+    often = len(every) >= LEAST_STEPS and not _leaves_the_range(session)
+    if squeezed and (often or _bounded(session, 0.0, 1.0)):
         yield Finding(
             "double-softmax", "error",
             "BCEWithLogitsLoss applies the sigmoid itself and here gets probabilities.",
             {"smallest": float(x.min()), "largest": float(x.max()), "loss_floor": 0.3133},
             "loss = F.binary_cross_entropy_with_logits(logits, targets)  # no sigmoid before",
         )  # fmt: skip
+
+
+def _leaves_the_range(session: Session) -> bool:
+    """With larger weights some of the loss's inputs lie outside of 0 to 1: logits that were small,
+    where a sigmoid would keep them inside. A loop that was only watched is not tried."""
+    if not session.epoch.batches:
+        return False
+    tape = Tape(session.model, session.optimizers, session.setup.scheduler)
+    with session.observe():
+        with torch.no_grad():
+            for p in session.model.parameters():
+                if p.dim() > 1:
+                    p.mul_(LARGER)
+        with contextlib.suppress(Exception), tape.running():
+            (session.setup.train_step or session.plain_step)(clone(session.epoch.batches[0]))
+    met = [e.inputs.float() for e in tape.of("loss") if e.graph and e.info["name"] == BCE]
+    return any(bool(((t < 0) | (t > 1)).any()) for t in met)
 
 
 def _is_bce_logits(session: Session, met: dict[str, Any]) -> bool:
