@@ -13,6 +13,7 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import Evaluation, NotChecked, Session, clone
 from course.debug.probes.tape import Event, Tape
 from course.debug.probes.thresholds import KEPT, OFTEN, TINY
+from course.state import Snapshot
 
 ASLEEP = 0.7
 """Share of the forwards with a graph that are in eval mode, from which training is: the others may
@@ -124,7 +125,7 @@ def _stochastic(
     with session.observe(), torch.no_grad():
         session.model.eval()
         a, b = (session._first_tensor(session.call_model(inputs)) for _ in range(2))
-    if a.shape == b.shape and _differ(a, b) and not _repeats(events):
+    if a.shape == b.shape and _differ(a, b) and not (_repeats(events) or _keeps_state(session)):
         yield Finding(
             "train-mode-in-eval", "error",
             "The model gives another output at each call although it is in eval mode: "
@@ -132,6 +133,19 @@ def _stochastic(
             {"largest_difference": float((a - b).abs().max()), "metrics": differ},
             "x = F.dropout(x, p, training=self.training)",
         )  # fmt: skip
+
+
+def _keeps_state(session: Session) -> bool:
+    """The second output differs with the same random numbers too: it depends on the first call,
+    which model.state looks at."""
+    inputs, _ = session.batch
+    with session.observe(), torch.no_grad():
+        session.model.eval()
+        generators = Snapshot()
+        a = session._first_tensor(session.call_model(inputs))
+        generators.restore()
+        b = session._first_tensor(session.call_model(inputs))
+    return a.shape == b.shape and _differ(a, b)
 
 
 def _differ(a: Tensor, b: Tensor) -> bool:
@@ -147,7 +161,7 @@ def always_random(session: Session) -> Iterator[Finding]:
     with session.observe(), torch.no_grad():
         session.model.eval()
         a, b = (session._first_tensor(session.call_model(inputs)) for _ in range(2))
-    if a.shape == b.shape and _differ(a, b):
+    if a.shape == b.shape and _differ(a, b) and not _keeps_state(session):
         yield Finding(
             "train-mode-in-eval", "warning",
             "The model gives another output at each call although it is in eval mode.",
