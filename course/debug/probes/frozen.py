@@ -50,6 +50,7 @@ def frozen(session: Session) -> Iterator[Finding]:
     undeclared = [n for n, p in named if not p.requires_grad and not is_declared_frozen(session, n)]
     trainable = sum(p.numel() for _, p in named if p.requires_grad)
     total = sum(p.numel() for _, p in named)
+    undeclared = [n for n in undeclared if not _is_adapted(session.model, n)]
     undeclared = [n for n in undeclared if _shapes_outputs(session, session.model, n)]
     last = {n for n, _ in named[-2:]}
     if undeclared and last & set(undeclared) and TRAINS * total < trainable:
@@ -70,6 +71,26 @@ def frozen(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
         return
     yield from _cut_graph(session, named)
+
+
+def _is_adapted(model: nn.Module, name: str) -> bool:
+    """Beside the frozen layer stand two trained matrices whose product has the shape of its weight
+    and which are smaller together: an adapter, which freezes the layer on purpose. In a Sequential
+    one layer follows another and none stands beside."""
+    path = name.rpartition(".")[0]
+    weight = getattr(model.get_submodule(path), "weight", None)
+    parent = model.get_submodule(path.rpartition(".")[0])
+    if not path or isinstance(parent, nn.Sequential):
+        return False
+    if not isinstance(weight, Tensor) or weight.dim() != 2:
+        return False
+    rows, columns = weight.shape
+    shapes = {tuple(p.shape) for p in parent.parameters() if p.requires_grad and p.dim() == 2}
+    return any(
+        (rank, columns) in shapes and (rows, rank) in shapes
+        for rank in range(1, min(rows, columns))
+        if rank * (rows + columns) < rows * columns
+    )
 
 
 def _shapes_outputs(session: Session, model: nn.Module, name: str) -> bool:
