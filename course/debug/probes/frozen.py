@@ -185,6 +185,8 @@ def frozen_drift(session: Session) -> Iterator[Finding]:
         still = parameters and all(
             not p.requires_grad or is_declared_frozen(session, f"{path}.{n}") for n, p in parameters
         )
+        # what moves without an optimizer is written by the author: a target network, an average
+        still = still and not any(f"{path}.{n}" in loop.moved_while_frozen for n, _ in parameters)
         if still:
             drifting += [
                 f"{path}.{n}" for n, _ in module.named_buffers(recurse=False)
