@@ -8,6 +8,7 @@ So a notebook runs from top to bottom with exercises left open, down to its scor
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
@@ -36,8 +37,12 @@ def ready(*answers: Callable[..., Any]) -> bool:
 
 
 def is_stub(answer: Callable[..., Any]) -> bool:
-    """Whether a function, or a method of a class, is still as it was released."""
-    return any(STUB in code.co_names for code in _codes(answer))
+    """Whether a function, or a method of a class, is still as it was released: it only raises."""
+    return any(STUB in code.co_names and not _returns(code) for code in _codes(answer))
+
+
+def _returns(code: CodeType) -> bool:
+    return any(step.opname.startswith("RETURN") for step in dis.get_instructions(code))
 
 
 def _codes(answer: Callable[..., Any]) -> Iterator[CodeType]:
