@@ -59,7 +59,7 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     frozen.frozen, frozen.frozen_drift, groups.weight_decay, groups.zero_rate, groups.batch_of_one,
     clearing.clearing, clearing.thrown_away, stepping.uphill, between.reseeded, stepping.erased,
     stepping.stepping, clipping.clip_place, accumulation.accumulation, accumulation.wasted,
-    progress.undone, schedule.schedule, between.kept_graphs, between.skipped,
+    progress.undone, schedule.schedule, schedule.factor, between.kept_graphs, between.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
     modes.no_grad, metric.which_data, metric.accuracy, metric.repeats,
     scored.another_model, scored.smoothed_loss, checkpoints.checkpoint, *RELATIONS,

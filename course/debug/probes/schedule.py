@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from course.data.loading import length_of
 from course.debug.probes.loop import own_loop
@@ -16,6 +16,15 @@ SELDOM = 0.5
 NEARLY_TWICE = 1.8
 """Scheduler steps per update from which they come with every micro-batch: two at least, and fewer
 where the last window is cut off."""
+
+SMALL_RATE = 0.1
+"""First rates from it on are left alone: who lets the function compute the rate itself, e.g. from
+the inverse square root of the step, hands in a first rate of 1."""
+ALIKE = 1.05
+"""Ratio of the largest factor and the first rate up to which they are the same number: of a long
+schedule not each step is looked at."""
+DENSE, SPARSE, LAST = 200, 1.05, 100_000
+"""Steps at which a factor is computed: each of the first 200, then one every 5 %, to the last."""
 
 
 def schedule(session: Session) -> Iterator[Finding]:
@@ -99,3 +108,35 @@ def _too_short(scheduler: object, length: int, ticks: int, fix: str) -> Iterator
             "batches of one epoch: its length was told in epochs.",
             {"length_of_schedule": float(span), "batches_per_epoch": length, "seen": ticks}, fix,
         )  # fmt: skip
+
+
+def factor(session: Session) -> Iterator[Finding]:
+    """LambdaLR gets a factor of the learning rate, and not the rate itself."""
+    scheduler = session.setup.scheduler
+    if type(scheduler).__name__ != "LambdaLR":
+        raise NotChecked("the scheduler is no LambdaLR")
+    for function, rate in zip(scheduler.lr_lambdas, scheduler.base_lrs, strict=True):
+        with session.observe():
+            largest = _largest(function)
+        if 0 < rate < SMALL_RATE and rate / ALIKE < largest < rate * ALIKE:
+            yield Finding(
+                "lr-too-small", "warning",
+                f"LambdaLR multiplies the first rate, {rate:g}, by what its function returns, and "
+                f"that is at most {largest:.3g}, the rate itself: the largest rate is "
+                f"{rate * largest:.2g}.",
+                {"first_rate": rate, "largest_factor": largest, "largest_rate": rate * largest},
+                "scheduler = LambdaLR(optimizer, lambda step: rate(step) / lr)  # 1 at the peak",
+            )  # fmt: skip
+            return
+
+
+def _largest(function: Callable[[int], float]) -> float:
+    """The largest factor of all steps looked at, until one is none."""
+    largest, step = 0.0, 0
+    while step < LAST:
+        try:
+            largest = max(largest, float(function(step)))
+        except Exception:  # e.g. a table that has come to its end
+            break
+        step = step + 1 if step < DENSE else int(step * SPARSE)
+    return largest
