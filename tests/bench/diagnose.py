@@ -18,8 +18,8 @@ who had read neither the doctor nor its tests): 23 told apart, 23 named first, 2
 none. Today 42 of them are told apart and named; `faulty.unseen.MISSED` says which are not, and why.
 `fourth` (30 pairs, by another author who had read neither): 14 told apart, 14 named first, 2 twins
 with an alarm (an ordinal model, a GAN with small logits); `fourth` (15 sound): 3 alarms (a state
-carried on purpose, adapters, a target network). The false alarms have been repaired since; the
-same 14 are told apart today, and `faulty.fourth.MISSED` says why the others are not.
+carried on purpose, adapters, a target network). The false alarms have been repaired since, and 16
+are told apart today; `faulty.fourth.MISSED` says why the others are not.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from course.debug.probes.report import Finding, Severity
-from course.debug.probes.session import NotChecked, Session, as_list, clone
+from course.debug.probes.session import NotChecked, Session, as_list, as_metrics, clone
 from course.state.nested import tensors_in
 
 STEPS = 4
@@ -38,6 +39,8 @@ class Trace:
     """Right after `save()` returned: it should have changed nothing."""
     loaded: dict[str, Any] = field(default_factory=dict)
     end: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    """What `evaluate()` gives at the end."""
     saved_moved: int = 0
     """Tensors in what `save()` returned that later steps changed."""
     refused: str = ""
@@ -59,6 +62,7 @@ def checkpoint(session: Session) -> Iterator[Finding]:
             raise NotChecked("two runs from the same seed differ, so no resume can be compared")
         resumed = _run(session, setup.load, folder)
     yield from _judged(whole, resumed)
+    yield from _scored(whole, again, resumed)
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,23 @@ def _judged(whole: Trace, resumed: Trace) -> Iterator[Finding]:
                 return
 
 
+def _scored(whole: Trace, again: Trace, resumed: Trace) -> Iterator[Finding]:
+    """Two runs that end with the same weights, and are scored apart."""
+    if resumed.failed or _differences(whole.end, resumed.end):
+        return
+    apart = [name for name in whole.scores if name in _differences(whole.scores, resumed.scores)]
+    if apart and not _differences(whole.scores, again.scores):
+        name = apart[0]
+        yield Finding(
+            "checkpoint-incomplete", "warning",
+            f"After load() the weights are those of an uninterrupted run, and evaluate() gives "
+            f"another {name}: what it scores, e.g. an average of the weights, is not loaded.",
+            {"uninterrupted": whole.scores[name], "loaded": resumed.scores.get(name, math.nan)},
+            'checkpoint["averaged"] = averaged.state_dict()\n'
+            'averaged.load_state_dict(checkpoint["averaged"])',
+        )  # fmt: skip
+
+
 def _run(session: Session, load: Callable | None, folder: str) -> Trace:
     """Steps, save, steps; with `load`: other steps, load, the same steps."""
     trace, file = Trace(), Path(folder) / "checkpoint.pt"
@@ -194,6 +215,8 @@ def _run(session: Session, load: Callable | None, folder: str) -> Trace:
         torch.set_rng_state(random)
         _steps(session, batches, size, size)
         trace.end = _state(session)
+        with contextlib.suppress(Exception):  # a probe of its own says so
+            trace.scores = as_metrics(session.setup.evaluate()) if session.setup.evaluate else {}
     return trace
 
 

@@ -16,10 +16,8 @@ MISSED = {
     "advantage_broadcast": "the values broadcast inside a loss written by hand",
     "clip_list_spent": "the first clip gets the parameters, and the others cut nothing",
     "gan_not_detached": "which part of a loss may move which network, the author knows",
-    "lambda_returns_lr": "a schedule may start low, so that its rate is not judged",
     "plateau_wrong_way": "too few epochs are watched for the rate to be cut",
     "ema_left_in": "before the first step the average is the model itself",
     "perplexity_counts_padding": "the metric of sequences is not computed again",
-    "ema_not_saved": "training goes on as it would have: only what is evaluated differs",
 }
 """Pairs that are not told apart, and why."""
