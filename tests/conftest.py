@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of child processes too: small t
 import pytest
 import torch
 
+from course.view import student_view
 from tests.sampling import heap
 from tests.second_device import register, second_device
 
@@ -40,6 +41,12 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _readers_view() -> None:
+    """Worked tables as a reader sees them, whatever notebook ran in this process before."""
+    student_view(None)
 
 
 @pytest.fixture(scope="session")
