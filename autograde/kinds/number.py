@@ -17,6 +17,7 @@ its part, so a student's number says which mistake was made, or none that is kno
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -147,10 +148,7 @@ class Number(ValueExercise):
                 results.append(PartResult(part, True))
                 continue
             shows = None if got is None else self._shown_by(part.key, got, inputs)
-            said = "Not answered yet." if got is None else f"{brief(got)} is not it."
-            if got is not None and isinstance(right[part.key], int) and got != round(got):
-                said = f"{brief(got)} is not a whole number, and one is asked for."
-            results.append(Said(part, False, shows=shows, reason=said))
+            results.append(Said(part, False, shows=shows, reason=_refusal(got, right[part.key])))
         return results
 
     def _shown_by(self, key: str, got: float, inputs: dict[str, Any]) -> Wrong | None:
@@ -160,7 +158,7 @@ class Number(ValueExercise):
             if value is None:
                 continue
             if isinstance(right, int) and isinstance(value, float):  # a count that is not rounded
-                alike = got != round(got) and abs(got - value) < UNROUNDED
+                alike = got % 1 != 0 and abs(got - value) < UNROUNDED
             else:
                 alike = agrees(value, got, self.within)
             if alike:
@@ -213,9 +211,20 @@ def agrees(right: float, got: float, within: float) -> bool:
 
 
 def _number(value: Any, key: str) -> float | None:
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return math.inf if value > 0 else -math.inf
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return value
     if isinstance(value, list) and len(value) == 1:
         return _number(value[0], key)
     kind = "text" if isinstance(value, str) else type(value).__name__
     raise AnswerError(f"{key}: the {kind} {brief(value)!r} came where a number is asked for.")
+
+
+def _refusal(got: float | None, right: float) -> str:
+    """What is said of a number that is not the right one."""
+    if got is None:
+        return "Not answered yet."
+    if isinstance(right, int) and got % 1 != 0:  # inf and nan as well
+        return f"{brief(got)} is not a whole number, and one is asked for."
+    return f"{brief(got)} is not it."

@@ -81,6 +81,13 @@ def test_nonsense_earns_nothing_and_is_answered_with_a_reason(id, value):
     assert max(map(len, result.message.splitlines())) <= WIDTH
 
 
+@pytest.mark.parametrize("value", (math.inf, -math.inf, math.nan, 10**400, -(10**400)))
+@pytest.mark.parametrize("id", [id for id in IDS if isinstance(bank.load(id), Number)])
+def test_a_number_beyond_all_numbers_is_refused_in_every_part(id, value):
+    result = check(id, {part.key: value for part in bank.load(id).parts})
+    assert result.points == 0 and "is not" in result.message
+
+
 @pytest.mark.parametrize("id", IDS)
 def test_no_message_about_a_wrong_answer_shows_the_right_one(id):
     exercise = bank.load(id)
