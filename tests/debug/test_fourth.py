@@ -13,6 +13,7 @@ from course.debug.probes.setup import as_setup
 from tests.debug.faulty import PAIRS, fourth
 from tests.debug.faulty.fourth.kit import batches, blobs
 from tests.debug.sound import SOUND
+from tests.debug.told import assert_told_apart
 from tests.sampling import sample
 
 HERE = {p.name: p for p in PAIRS if any(hasattr(part, p.name) for part in fourth.PARTS)}
@@ -25,11 +26,7 @@ def test_all_pairs_of_the_fourth_set_are_tried():
 
 @pytest.mark.parametrize("name", sample(TOLD, 4))
 def test_the_fault_is_named_first_and_its_twin_is_left_alone(name):
-    pair = HERE[name]
-    faulty, twin = diagnose(pair.make(True)), diagnose(pair.make(False))
-    assert faulty.alarms and faulty.alarms[0].id in pair.ids, str(faulty)
-    assert faulty.alarms[0].fix and faulty.alarms[0].evidence
-    assert twin.ok, str(twin)
+    assert_told_apart(HERE[name])
 
 
 @pytest.mark.parametrize("name", sample([*fourth.MISSED], 4))

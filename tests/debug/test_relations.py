@@ -13,6 +13,7 @@ from course.engine.loss_of import Loss
 from course.state.snapshot import reached
 from tests.debug.faulty import PAIRS, dress, kinds
 from tests.debug.sound import SOUND
+from tests.debug.told import assert_told_apart
 from tests.sampling import sample
 
 OF_MANY_KINDS = [p for p in PAIRS if hasattr(kinds, p.name) or hasattr(dress, p.name)]
@@ -24,9 +25,7 @@ def test_all_pairs_of_many_kinds_are_tried():
 
 @pytest.mark.parametrize("pair", sample(OF_MANY_KINDS, 2), ids=lambda pair: pair.name)
 def test_the_relation_that_breaks_names_the_bug_and_holds_for_the_twin(pair):
-    faulty, twin = diagnose(pair.make(True)), diagnose(pair.make(False))
-    assert faulty.alarms and faulty.alarms[0].id in pair.ids, str(faulty)
-    assert twin.ok, str(twin)
+    assert_told_apart(pair)
 
 
 def dictionaries(**more):

@@ -7,6 +7,7 @@ from course.debug import diagnose
 from tests.debug.faulty import PAIRS, fresh, reported, subtle
 from tests.debug.faulty.kit import nn, parts, whole
 from tests.debug.sound import SOUND
+from tests.debug.told import assert_told_apart
 from tests.sampling import sample
 
 HOMES = ((subtle, ()), (reported, pytest.mark.slow), (fresh, pytest.mark.slow))
@@ -19,11 +20,7 @@ SUBTLE = [
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("pair", sample(SUBTLE, 3))
 def test_a_subtle_fault_is_named_first_and_its_twin_is_left_alone(pair):
-    faulty, twin = diagnose(pair.make(True)), diagnose(pair.make(False))
-    assert faulty.alarms and faulty.alarms[0].id in pair.ids, str(faulty)
-    first = faulty.alarms[0]
-    assert first.message and first.fix and first.evidence
-    assert twin.ok, str(twin)
+    assert_told_apart(pair)
 
 
 def notes(setup):
