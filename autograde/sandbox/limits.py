@@ -10,7 +10,7 @@ class Limits:
     """What a submission may use."""
 
     cell_s: float = 60.0
-    """Time of one cell, seconds; all three without the time in which others had the cores."""
+    """Time of one cell, seconds, in all three without that in which others had the cores."""
     answer_s: float = 10.0
     """Time of one call by the referee, seconds."""
     notebook_s: float = 300.0

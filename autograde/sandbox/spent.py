@@ -3,7 +3,8 @@
 The wall's clock goes on while a process waits for a core that somebody else has. The kernel counts
 that waiting (/proc/PID/task/TID/schedstat), so it can be taken off: a neighbour's load then costs
 nobody a point. A process that makes itself wait, by many children of its own, is held to the
-processor time of them all.
+processor time of them all. Nobody counts the time in which a virtual machine was paused or a disk
+was slow; from outside it looks like sleep, which therefore counts for less.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from typing import NamedTuple
 
 STRETCH = 6.0
 """How many times a limit may pass on the wall's clock, however busy the machine is."""
+
+
+ASLEEP = 0.5
+"""Share that counts of the time in which it neither ran nor waited for a core."""
 
 
 class Used(NamedTuple):
@@ -41,10 +46,11 @@ class Spent:
         return min(elapsed_s, max(0.0, used_by(self.process).waited - self.then.waited))
 
     def own(self, elapsed_s: float) -> float:
-        """Its own time since: the wall's without the waiting, and no less than the processor's."""
+        """Its own time since: the processor's, and a share of what it seems to have slept."""
         now = used_by(self.process)
-        waited = min(elapsed_s, max(0.0, now.waited - self.then.waited))
-        return max(elapsed_s - waited, now.cpu - self.then.cpu)
+        ran = max(0.0, now.cpu - self.then.cpu)
+        waited = max(0.0, now.waited - self.then.waited)
+        return ran + ASLEEP * max(0.0, elapsed_s - waited - ran)
 
 
 def used_by(process: int) -> Used:

@@ -22,7 +22,7 @@ from autograde.sources import source_paths
 from tests.sampling import THOROUGH
 from tests.short_class import hand_in, short_class, submission
 
-LIMITS = Limits(cell_s=20.0, answer_s=2.0)
+LIMITS = Limits(cell_s=20.0, answer_s=5.0)
 
 
 def autograde(*words: str) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ from autograde.sandbox.limits import Limits
 from tests.short_class import short_class
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMITS = Limits(cell_s=20.0, answer_s=2.0)
+LIMITS = Limits(cell_s=20.0, answer_s=5.0)
 
 
 def dask(*words: object) -> subprocess.Popen:

@@ -25,7 +25,7 @@ from tests.short_class import short_class
 SBIN = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo", "srun")
 STARTS_WITHIN_S = 60.0
-LIMITS = Limits(cell_s=20.0, answer_s=2.0)
+LIMITS = Limits(cell_s=20.0, answer_s=5.0)
 
 pytestmark = [
     pytest.mark.slow,
