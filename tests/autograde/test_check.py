@@ -13,6 +13,7 @@ from autograde.check import Result
 from autograde.referee import RefereeFault, judge, written_by_hand
 from course.catalogue import UnknownIdError
 from course.engine import clip_by_global_norm as reference
+from tests.sampling import sample
 
 GOOD = bank.load("03a.clip").right[0]
 
@@ -168,7 +169,7 @@ def test_what_a_notebook_set_in_torch_costs_a_right_answer_nothing():
     torch.set_grad_enabled(False)
     torch.set_default_device("meta")
     try:
-        for id in bank.asks_for_code():
+        for id in sample(bank.asks_for_code(), 5):
             result = check(id, bank.load(id).right[0], parts="all")
             assert result.passed, result.message
         assert torch.get_default_dtype() == torch.float64 and not torch.is_grad_enabled()
