@@ -14,8 +14,9 @@ torch lets a backend be written in Python. This one keeps each tensor's numbers 
     every copy from or to the CPU, and every read of a number (.item(), float(), bool()), is counted
 
 What it cannot show, and only tests marked `gpu` can: rounding of a GPU's kernels, streams and
-asynchronous errors, pinned memory, memory counters, the whole of autocast's lists, a generator made
-on the device, and `torch.load(..., map_location=device)`.
+asynchronous errors, pinned memory, memory counters and addresses, views made under inference_mode,
+the whole of autocast's lists, a generator made on the device, and `torch.load(...,
+map_location=device)`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.utils._device import _device_constructors
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -84,6 +86,21 @@ class SecondTensor(Tensor):
     def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
         return _run(op, args, kwargs or {})
 
+    @property
+    def data(self) -> Tensor:
+        return Tensor.data.__get__(self)
+
+    @data.setter
+    def data(self, other: SecondTensor) -> None:
+        Tensor.data.__set__(self, other)  # e.g. model.double(): the Parameter stays, of new numbers
+        self.inner = other.inner
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return super().__getitem__(_with_tensors(index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(_with_tensors(index), value)
+
     def tolist(self) -> Any:
         COUNTS.waits += 1
         return self.inner.detach().tolist()
@@ -138,7 +155,7 @@ def _run(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         COUNTS.to_cpu += goes_to == "cpu" and bool(ours)
         COUNTS.to_device += goes_to == NAME and not ours
     else:
-        _refuse_mixed(name, tensors, ours)
+        _refuse_mixed(name, args, tensors)
     if ours and name in WAITS:
         COUNTS.waits += 1
     if goes_to is not None:
@@ -161,9 +178,23 @@ PACKED = "aten::_pack_padded_sequence"
 """Takes lengths on the CPU, and its second result stays there."""
 
 
-def _refuse_mixed(name: str, tensors: list[Tensor], ours: list[SecondTensor]) -> None:
+INDEXING = {"aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"}
+"""Indices may lie on the CPU, as CUDA allows: they are the second argument."""
+
+
+def _with_tensors(index: Any) -> Any:
+    """An index with tensors for lists, of which torch would make some itself, with an assert."""
+    if isinstance(index, list):
+        return torch.tensor(index, device="cpu")
+    return tuple(map(_with_tensors, index)) if isinstance(index, tuple) else index
+
+
+def _refuse_mixed(name: str, args: tuple[Any, ...], tensors: list[Tensor]) -> None:
     """As CUDA does; a CPU tensor that is a single number may take part."""
+    ours = [tensor for tensor in tensors if isinstance(tensor, SecondTensor)]
     strangers = [t for t in tensors if not isinstance(t, SecondTensor) and t.dim() > 0]
+    if name in INDEXING and isinstance(args[0], SecondTensor):
+        strangers = [t for t in strangers if not any(t is index for index in args[1])]
     if ours and strangers and name != PACKED:
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
@@ -264,6 +295,7 @@ def register() -> None:
         def is_built(self) -> bool:
             return True
 
+    _device_constructors()  # kept by torch: not what stands in for them in a block
     _setup_privateuseone_for_python_backend(NAME, BACKEND, Hook())
     library = torch.library.Library("_", "IMPL")
     library.fallback(lambda op, *args, **kwargs: _run(op, args, kwargs), "PrivateUse1")
@@ -271,12 +303,28 @@ def register() -> None:
     aten = torch.library.Library("aten", "IMPL")
     aten.impl("_thnn_fused_gru_cell", _gru_cell, "AutogradPrivateUse1")
     aten.impl("_thnn_fused_lstm_cell", _lstm_cell, "AutogradPrivateUse1")
+    for name in GROWING:
+        aten.impl(name, _made_whole(_overload(name)), "PrivateUse1")
     for name, dtype in AUTOCAST.items():
-        packet, _, overload = name.partition(".")
-        op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        aten.impl(name, _autocast_to(dtype, op), "AutocastPrivateUse1")
+        aten.impl(name, _autocast_to(dtype, _overload(name)), "AutocastPrivateUse1")
     register.libraries = (library, aten)  # what they register goes with them
     torch.serialization.add_safe_globals([_rebuilt])
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+GROWING = ("arange", "arange.start", "arange.start_step", "range", "range.step", "eye", "eye.m")
+"""What torch makes by growing an empty tensor: the one with the device's name would stay empty."""
+
+
+def _made_whole(op: Any) -> Callable[..., Tensor]:
+    def made(*args: Any, device: Any = None, pin_memory: Any = None, **kwargs: Any) -> Tensor:
+        return SecondTensor(op(*args, device=torch.device("cpu"), **kwargs))
+
+    return made
 
 
 def _gru_cell(inputs, hidden, state, input_bias=None, hidden_bias=None):
@@ -341,10 +389,12 @@ def _made_on_the_cpu(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """For `torch.tensor(values, device=...)`, which an assert inside torch forbids as it is."""
 
     def made(*args: Any, device: Any = None, **kwargs: Any) -> Tensor:
-        if device is None or torch.device(device).type != NAME:
+        place = torch.empty(0).device if device is None else torch.device(device)  # or the default
+        if place.type != NAME:
             return make(*args, device=device, **kwargs)
         grad = kwargs.pop("requires_grad", False)
-        return make(*args, **kwargs).detach().to(device).requires_grad_(grad)
+        on_the_cpu = make(*args, device="cpu", **kwargs)
+        return on_the_cpu.detach().to(place).requires_grad_(grad)
 
     return made
 

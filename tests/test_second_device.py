@@ -57,6 +57,43 @@ def test_it_does_not_mix_with_the_cpu(second):
     assert (torch.ones(2, device=second) + torch.tensor(1.0)).tolist() == [2.0, 2.0]
 
 
+def test_indices_may_lie_on_the_cpu_and_values_may_not(second):
+    x = torch.zeros(4, device=second)
+    x[torch.tensor([0, 2])] = torch.ones(2, device=second)
+    x[[3]] = 2.0
+    assert x.tolist() == [1.0, 0.0, 1.0, 2.0] and x[[0, 3]].tolist() == [1.0, 2.0]
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        x[torch.tensor([0, 2])] = torch.ones(2)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.zeros(4)[torch.tensor([0, 2], device=second)]
+
+
+MAKERS = {
+    "arange": lambda: torch.arange(1, 7, 2),
+    "eye": lambda: torch.eye(2, 3),
+    "linspace": lambda: torch.linspace(0, 1, 4),
+    "randperm": lambda: torch.randperm(5).sort().values,
+    "tensor": lambda: torch.tensor([1.0, 2.0], requires_grad=True),
+    "tril_indices": lambda: torch.tril_indices(3, 3),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_made_there_has_its_shape(name, second):
+    with torch.device(second):
+        made = MAKERS[name]()
+    expected = MAKERS[name]()
+    assert made.device == second and made.shape == expected.shape
+    assert made.tolist() == expected.tolist() and made.requires_grad == expected.requires_grad
+
+
+def test_a_change_of_dtype_keeps_the_parameters_and_computes_in_it(second):
+    layer = nn.Linear(3, 2).to(second)
+    weight = layer.weight
+    assert layer.double().weight is weight
+    assert layer(torch.ones(4, 3, dtype=torch.float64, device=second)).dtype == torch.float64
+
+
 def test_numpy_is_refused(second):
     for read in (lambda t: t.numpy(), np.asarray):
         with pytest.raises(TypeError, match="can't convert second_device:0 device type tensor"):
