@@ -17,7 +17,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any
@@ -208,15 +208,12 @@ def _quiet_and_seeded(seed: int) -> Iterator[None]:
     import numpy
     import torch
 
+    from course.state import on_the_cpu
+
     before = random.getstate(), numpy.random.get_state()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    elsewhere = torch.get_default_device().type != "cpu"  # entering a device slows small calls
-    with (
-        torch.random.fork_rng(),
-        warnings.catch_warnings(),
-        torch.device("cpu") if elsewhere else nullcontext(),
-    ):
+    with torch.random.fork_rng(), warnings.catch_warnings(), on_the_cpu():
         warnings.simplefilter("ignore")
         random.seed(seed)
         numpy.random.seed(seed)

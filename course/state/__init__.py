@@ -5,13 +5,14 @@
     with undisturbed(): ...                     the global generators alone
     with evaluation_mode(model): ...            eval mode and no graph
     with fresh_settings(): ...                  torch as in a new process
+    with on_the_cpu(): ...                      new tensors on the CPU
 
 The engine, the learning-rate finder, the doctor, claims, worked numbers and the referee use the
 same ones.
 """
 
 from course.state.found import left_as_found
-from course.state.fresh import fresh_settings
+from course.state.fresh import fresh_settings, on_the_cpu
 from course.state.generators import own_generators
 from course.state.modes import evaluation_mode, modes_kept, train_mode_
 from course.state.nested import cloned, mapped, moved, num_examples, tensors_in
@@ -29,6 +30,7 @@ __all__ = [
     "modes_kept",
     "moved",
     "num_examples",
+    "on_the_cpu",
     "own_generators",
     "rng_state",
     "seed_everything",

@@ -8,7 +8,8 @@ A reader may ask for an example in the middle of their own work, inside `torch.n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
 
 
 @contextmanager
@@ -32,3 +33,14 @@ def fresh_settings() -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(dtype)
+
+
+def on_the_cpu() -> AbstractContextManager[Any]:
+    """New tensors on the CPU, as in a new process, whatever default device a reader has set.
+
+    Where they are made there anyway it does nothing, since entering a device slows small calls.
+    """
+    import torch
+
+    cpu = torch.device("cpu")
+    return nullcontext() if torch.get_default_device() == cpu else cpu

@@ -18,6 +18,7 @@ from course.state import (
     kept,
     left_as_found,
     modes_kept,
+    on_the_cpu,
     seed_everything,
 )
 
@@ -152,3 +153,12 @@ def test_torch_is_as_in_a_new_process_and_then_as_it_was(set_by_hand):
         with pytest.raises(KeyError), fresh_settings():
             raise KeyError
         assert settings() == before
+
+
+def test_new_tensors_lie_on_the_cpu_whatever_default_device_is_set():
+    with torch.device("meta"):
+        with on_the_cpu():
+            assert torch.ones(1).item() == 1.0
+        assert torch.ones(1).is_meta
+    with on_the_cpu():
+        assert torch.ones(1).device.type == "cpu"

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Protocol
 
 from course.widgets.base.frames import as_frame
 from course.widgets.base.settings import Checked
-from course.widgets.base.widget import CourseWidget
+from course.widgets.base.widget import CourseWidget, computing
 
 FRAME_S = 1 / 30
 """Frames come no faster than this."""
@@ -69,7 +69,8 @@ class LiveWidget(CourseWidget):
 
     def __init__(self, **settings: Any) -> None:
         self.worker = Worker(self)
-        self._run: LiveRun = self.run_type(self.settings_type().changed(**settings))
+        with computing():
+            self._run: LiveRun = self.run_type(self.settings_type().changed(**settings))
         super().__init__(**settings)
 
     def do(self, command: str) -> None:
@@ -98,17 +99,19 @@ class LiveWidget(CourseWidget):
         """Controls and states of the exported page: recorded runs and their moments."""
         from course.widgets.base.page import recorded
 
-        return recorded(self)
+        with computing():
+            return recorded(self)
 
     def figure(self) -> Any:
         """The twin; of a run that nobody has started, as it looks `ahead` updates later."""
         if self._number > 1 or not self.ahead:
             return super().figure()
-        run = self.run_type(self._state)
-        for _ in range(self.ahead):
-            if not run.stopped:
-                run.step()
-        return type(self).twin(self._state, as_frame(run.frame()))
+        with computing():
+            run = self.run_type(self._state)
+            for _ in range(self.ahead):
+                if not run.stopped:
+                    run.step()
+            return type(self).twin(self._state, as_frame(run.frame()))
 
     def close(self) -> None:
         """End the thread, then the widget."""

@@ -49,8 +49,10 @@ import base64
 import inspect
 import io
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -83,6 +85,19 @@ def widget(
         return cls
 
     return register
+
+
+def computing() -> AbstractContextManager[Any]:
+    """Where a widget computes: on the CPU, also in a notebook that has set another default device.
+
+    Its tensors are small, a part of them is kept from frame to frame, and a run's thread would not
+    see the notebook's choice. Who has not imported torch has set none, and need not wait for it.
+    """
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from course.state.fresh import on_the_cpu
+
+    return on_the_cpu()
 
 
 class Setting(traitlets.TraitType):
@@ -236,7 +251,7 @@ class CourseWidget(anywidget.AnyWidget):
 
     def _show(self, note: str = "", *, running: bool = False) -> None:
         """Compute the frame and give it to the page, in one message."""
-        with self._lock:
+        with self._lock, computing():
             frame = self._compute()
             slow = {key: frame[key] for key in self.slow}
             fast = as_frame({key: value for key, value in frame.items() if key not in slow})
@@ -302,7 +317,8 @@ class CourseWidget(anywidget.AnyWidget):
         """Controls and states of the exported page; a refused state is its message."""
         from course.widgets.base.page import enumerated
 
-        return enumerated(self)
+        with computing():
+            return enumerated(self)
 
     def __repr__(self) -> str:
         return f"{self.title}: {self.view['says']}" if self.view else super().__repr__()
