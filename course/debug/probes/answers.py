@@ -67,7 +67,7 @@ def shuffled_in_step(session: Session) -> Iterator[Finding]:
         order = [place.get(row, -1) for row in rows_of(forwards[0].to(inputs.dtype))]
         if min(order) < 0 or any(t.numel() != targets.numel() for t in losses):
             continue
-        expected = targets[order].flatten().double()
+        expected = targets[order].cpu().flatten().double()
         met = [t.detach().cpu().flatten().double() for t in losses]
         if not all(torch.equal(m.sort().values, expected.sort().values) for m in met):
             continue

@@ -124,13 +124,18 @@ class Climb:
 
     @cached_property
     def train_rows(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the training batches that were read, joined."""
+        """Inputs and targets of the training batches that were read, joined, on the CPU."""
         return _joined(self.session.epoch.batches, "train_loader")
 
     @cached_property
     def val_rows(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the validation batches that were read, joined."""
+        """Inputs and targets of the validation batches that were read, joined, on the CPU."""
         return _joined(self.session.val_epoch.batches, "val_loader")
+
+    def as_loaded(self, *rows: Tensor) -> list[Tensor]:
+        """Copies of rows where the train_loader hands its batches over: a step may expect that."""
+        batch = pair(self.session.epoch.batches[0])
+        return [part.to(one.device, copy=True) for part, one in zip(rows, batch, strict=True)]
 
     # Training and scoring
 
@@ -192,7 +197,7 @@ def _joined(batches: list[Any], name: str) -> tuple[Tensor, Tensor]:
         raise Fall(f"the {name} gave no batch", fix=f"next(iter({name}))")
     pairs = [pair(batch) for batch in batches]
     try:
-        return torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs])
+        return torch.cat([x for x, _ in pairs]).cpu(), torch.cat([y for _, y in pairs]).cpu()
     except RuntimeError as error:
         raise NotChecked("batches of different shapes cannot be joined") from error
 

@@ -175,7 +175,7 @@ def _score_in_train_mode(climb: Climb, inputs: Tensor, targets: Tensor) -> float
     with torch.no_grad():
         climb.model.train()
         outputs = climb.model(climb.session.place(inputs)).detach().cpu()
-    return climb.scores_of(outputs, targets).mean
+    return climb.scores_of(outputs, targets.cpu()).mean
 
 
 def _floor(climb: Climb, targets: Tensor) -> float:
@@ -274,7 +274,7 @@ def small_subset(climb: Climb) -> Outcome:
             for rows in torch.randperm(len(inputs), generator=order).split(size):
                 if len(rows) < 2 <= size:
                     continue
-                loss = climb.step([inputs[rows].clone(), targets[rows].clone()])
+                loss = climb.step(climb.as_loaded(inputs[rows], targets[rows]))
                 made += 1
         on_subset = climb.score(inputs, targets)
         on_val = climb.score(*climb.val_rows)
