@@ -13,6 +13,7 @@ This is the one module that knows what a `train_loader` is made of.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -33,6 +34,7 @@ from course.data.loading import Augmented, draws_nothing_unkeyed, length_of
 from course.data.sampling import ResumableBatchSampler
 from course.engine import unprofiled
 from course.engine.errors import CheckpointError
+from course.engine.own_state import OwnState
 from course.engine.progress import Progress
 from course.engine.window import Batch
 from course.state import own_generators, rng_state, set_rng_state
@@ -58,7 +60,8 @@ class EpochBatches:
         self.seekable = seekable_part(loader)
         self.exact = self.seekable is not None and enters_exactly(loader)
         """Entered in the middle, the loader gives the batches that it would have given there."""
-        self._first = self._counters()
+        self.own = OwnState(lambda: [*self.parts, self.loader])
+        self._said = False
         self.start: dict[str, Any] | None = None
         """How the generators stood when this epoch began; None for a loader that can be entered."""
 
@@ -109,15 +112,17 @@ class EpochBatches:
         self.start = {
             "rng": rng_state(self.device),
             "generators": self._generator_states(),
-            "counters": self._counted(),
+            "counters": self.own.changed(),
         }
+        self.own.begin_epoch()
         return unprofiled.batches(self.loader)
 
     def _play_again(self, done: int) -> Iterator[Batch]:
         here = rng_state(self.device)
         set_rng_state(self.start["rng"], self.device)
         self._set_generators(self.start["generators"])
-        self._set_counters(self.start.get("counters", {}))
+        self.own.put_back(self.start.get("counters", {}))
+        self.own.begin_epoch()
         batches = unprofiled.batches(self.loader)
         for _ in range(done):
             next(batches)
@@ -129,38 +134,23 @@ class EpochBatches:
         return {
             "start": self.start,
             "generators": self._generator_states(),
-            "counters": self._counted(),
+            "counters": self.own.changed(),
+            "lost": self._lost(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Stand where `state_dict` was taken."""
         self.start = state["start"]
         self._set_generators(state["generators"])
-        self._set_counters(state.get("counters", {}))
+        self.own.put_back(state.get("counters", {}))
 
-    def _counters(self) -> dict[str, Any]:
-        """Plain values that samplers and data sets of the user's own hold, such as an epoch."""
-        own = [
-            (number, part)
-            for number, part in enumerate(self.parts)
-            if type(part).__module__.split(".")[0] not in ("torch", "course")
-        ]
-        return {
-            f"{number}.{name}": value
-            for number, part in own
-            for name, value in getattr(part, "__dict__", {}).items()
-            if type(value) in (bool, int, float, str)
-        }
-
-    def _counted(self) -> dict[str, Any]:
-        """Those that have changed since the run began: settings stay those of the new process."""
-        now = self._counters()
-        return {name: value for name, value in now.items() if self._first.get(name) != value}
-
-    def _set_counters(self, values: dict[str, Any]) -> None:
-        for name, value in (self._first | values).items():
-            number, attribute = name.split(".", 1)
-            setattr(self.parts[int(number)], attribute, value)
+    def _lost(self) -> list[str]:
+        """What a resumed run would not have, said when the first checkpoint lacks it."""
+        lost = self.own.lost()
+        if lost and not self._said:
+            self._said = True
+            warnings.warn(f"a checkpoint cannot hold {_named(lost)}", stacklevel=2)
+        return lost
 
     def _generators(self) -> list[Own]:
         """A resumable loader's own generator only seeds its workers, so it need not be saved."""
@@ -174,8 +164,17 @@ class EpochBatches:
         for generator, state in zip(self._generators(), states, strict=True):
             put_back(generator, state)
 
-    def check(self, state: dict[str, Any]) -> None:
-        """Say where `load_state_dict` would not fit, and change nothing."""
+    def check(self, state: dict[str, Any], *, accepted: bool = False) -> None:
+        """Say where `load_state_dict` would not fit, and change nothing.
+
+        Args:
+            accepted: The run may go on with other batches than it would have had.
+        """
+        if (lost := state.get("lost")) and not accepted:
+            raise CheckpointError(
+                f"the checkpoint does not hold {_named(lost)} Or go on with other batches by "
+                "on_change='accept'."
+            )
         here, there = len(self._generators()), len(state["generators"])
         if here != there:
             raise CheckpointError(
@@ -183,6 +182,14 @@ class EpochBatches:
                 "checkpoint was written, so its draws would not be the same. Build it as it was "
                 "built for that run."
             )
+
+
+def _named(lost: list[str]) -> str:
+    return (
+        f"{', '.join(lost)}: it goes on from epoch to epoch, so a resumed run would get other "
+        "batches. Let the order depend on an epoch's number, as set_epoch(epoch) is told it, or on "
+        "plain values and lists."
+    )
 
 
 def enters_exactly(loader: Any) -> bool:

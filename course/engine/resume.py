@@ -100,7 +100,7 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
     if isinstance(loss, nn.Module) and "criterion" in state:
         checkpoint.check_weights(loss, state["criterion"], path)
-    trainer.batches.check(mine["batches"])
+    trainer.batches.check(mine["batches"], accepted=trainer.plan.on_change == "accept")
     try:
         _load_accepted(trainer, state, changed)
     except (ValueError, KeyError) as error:

@@ -1,0 +1,148 @@
+"""Samplers and loaders that remember from epoch to epoch: resumed to the same bits, or refused."""
+
+import itertools
+import random
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+from course.engine import CheckpointError, Trainer
+
+NUM = 24
+X = torch.randn(NUM, 5, generator=torch.Generator().manual_seed(1))
+Y = X[:, :3].argmax(1)
+
+
+class Own(Sampler):
+    """A sampler whose order comes from what it remembers."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def __len__(self) -> int:
+        return NUM
+
+    def __iter__(self):
+        return iter(self.order_of_epoch())
+
+
+def order_by(seed):
+    return torch.randperm(NUM, generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+class ShufflesItsList(Own):
+    def begin(self):
+        self.order = list(range(NUM))
+
+    def order_of_epoch(self):
+        random.shuffle(self.order)
+        return list(self.order)
+
+
+class ShufflesItsTensor(Own):
+    def begin(self):
+        self.order = torch.arange(NUM)
+
+    def order_of_epoch(self):
+        self.order.copy_(self.order[torch.randperm(NUM)])
+        return self.order.tolist()
+
+
+class ShufflesItsArray(Own):
+    def begin(self):
+        self.order, self.seen = None, deque([1], maxlen=3)
+
+    def order_of_epoch(self):
+        self.order = np.arange(NUM) if self.order is None else self.order
+        self.seen.append(self.seen[-1] + 1)
+        np.random.default_rng(sum(self.seen)).shuffle(self.order)
+        return self.order.tolist()
+
+
+class Memory:
+    def __init__(self):
+        self.epochs = {"done": [0]}
+
+
+class CountsInAnotherObject(Own):
+    def begin(self):
+        self.memory = Memory()
+
+    def order_of_epoch(self):
+        self.memory.epochs["done"][0] += 1
+        return order_by(self.memory.epochs["done"][0])
+
+
+class HoldsAnIterator(Own):
+    def begin(self):
+        self.epochs = itertools.count()
+
+    def order_of_epoch(self):
+        return order_by(next(self.epochs))
+
+
+class OwnLoader:
+    """No DataLoader at all."""
+
+    def __init__(self):
+        self.epoch = 0
+
+    def __len__(self):
+        return NUM // 3
+
+    def __iter__(self):
+        self.epoch += 1
+        rows = torch.tensor(order_by(self.epoch)).split(3)
+        return ((X[row], Y[row]) for row in rows)
+
+
+def loader_of(kind):
+    if kind is OwnLoader:
+        return OwnLoader()
+    return DataLoader(TensorDataset(X, Y), 3, sampler=kind())
+
+
+def train(kind, run_dir=None, max_updates=None, **options):
+    """3 epochs of 8 updates in what stands for a new process: everything is made again."""
+    random.seed(0)
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    trainer = Trainer(model, nn.CrossEntropyLoss(), optimizer, run_dir=run_dir, device="cpu")
+    trainer.fit(loader_of(kind), epochs=3, max_updates=max_updates, progress=False, **options)
+    return model.weight.detach()
+
+
+KINDS = [ShufflesItsList, ShufflesItsTensor, ShufflesItsArray, CountsInAnotherObject, OwnLoader]
+
+
+@pytest.mark.parametrize("stopped", [11, 16], ids=["inside an epoch", "at an epoch's end"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resumed_run_gets_the_orders_that_the_sampler_would_have_given(kind, stopped, tmp_path):
+    train(kind, tmp_path, stopped)
+    assert torch.equal(train(kind, tmp_path, resume="auto"), train(kind))
+
+
+def test_an_iterator_that_outlives_the_epochs_is_refused_unless_accepted(tmp_path):
+    with pytest.warns(UserWarning, match="cannot hold epochs of HoldsAnIterator"):
+        train(HoldsAnIterator, tmp_path, 16)
+    with pytest.raises(CheckpointError, match="epochs of HoldsAnIterator: it goes on from epoch"):
+        train(HoldsAnIterator, tmp_path, resume="auto")
+    with pytest.warns(UserWarning, match="a resumed run would get other batches"):
+        train(HoldsAnIterator, tmp_path, resume="auto", on_change="accept")
+
+
+def test_settings_that_did_not_change_in_the_run_stay_those_of_the_new_process():
+    """A resumed run may give another path or another number of workers."""
+    from course.engine.own_state import OwnState
+
+    old, new = Memory(), Memory()
+    old.where, new.where = "/old", "/new"
+    saved = OwnState(lambda: [old])
+    old.epochs["done"][0] = 7
+    OwnState(lambda: [new]).put_back(saved.changed())
+    assert (new.where, new.epochs) == ("/new", {"done": [7]})
