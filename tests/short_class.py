@@ -13,7 +13,7 @@ from autograde.classroom.example import ASSIGNMENT
 
 api.get_alembic_version = functools.cache(api.get_alembic_version)
 """For each new gradebook nbgrader starts alembic, seconds, to hear the same version again."""
-KEPT = ("import ", "from ", "student(", "q = ask(", "ask(")
+KEPT = ("student(", "q = ask(", "ask(")
 """Beginnings of ungraded code that an answer needs."""
 
 

@@ -3,8 +3,9 @@
 A sampler may count its epochs, or shuffle a list of its own in place. In a new process it would
 begin again with its first epoch's order, and the resumed run would be another one without a word.
 So their plain values, lists, arrays and tensors are looked at: what has changed since the run began
-is in the checkpoint and is put back. An iterator that lives from epoch to epoch has a place that
-nobody can read; a checkpoint names it, and resuming from that is refused.
+is in the checkpoint and is put back. Of a data set with rows by position only plain values are: it
+may keep a cache, or hold objects that note what is done. An iterator that lives from epoch to epoch
+has a place that nobody can read; a checkpoint names it, and resuming from that is refused.
 
 Source: Lecture 3, "Saving and loading"; ledger C10, C14, F86, F103.
 """
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Sampler
 
 PLAIN = (bool, int, float, str, type(None))
 MOST_OBJECTS = 64
@@ -85,6 +87,8 @@ class OwnState:
                 continue
             seen[id(thing)] = thing
             yield path, thing
+            if _is_data(thing):
+                continue
             inner = ((f"{path}.{name}", part) for name, part in vars(thing).items())
             waiting += [(way, part) for way, part in inner if _is_own(part)][::-1]
 
@@ -93,12 +97,12 @@ class OwnState:
             f"{path}.{name}": _copied(value)
             for path, owner in self._owners()
             for name, value in vars(owner).items()
-            if _is_value(value)
+            if (type(value) in PLAIN if _is_data(owner) else _is_value(value))
         }
 
     def _iterators_now(self) -> Iterator[tuple[str, Any]]:
         for path, owner in self._owners():
-            for name, value in vars(owner).items():
+            for name, value in () if _is_data(owner) else vars(owner).items():
                 if hasattr(value, "__next__") and name != "_iterator":  # that is a DataLoader's
                     yield f"{path}.{name}", value
 
@@ -109,6 +113,11 @@ def _is_own(thing: Any) -> bool:
     library = root in NOT_OWN or (root in sys.stdlib_module_names and root != "__main__")
     attributes = isinstance(getattr(thing, "__dict__", None), dict)
     return attributes and not library and not isinstance(thing, (nn.Module, type))
+
+
+def _is_data(thing: Any) -> bool:
+    """Rows by position: their order is others' work, and its lists are caches, logs or the data."""
+    return hasattr(type(thing), "__getitem__") and not isinstance(thing, Sampler)
 
 
 def _is_value(value: Any) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Sampler, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
 
 from course.engine import CheckpointError, Trainer
 
@@ -146,3 +146,34 @@ def test_settings_that_did_not_change_in_the_run_stay_those_of_the_new_process()
     old.epochs["done"][0] = 7
     OwnState(lambda: [new]).put_back(saved.changed())
     assert (new.where, new.epochs) == ("/new", {"done": [7]})
+
+
+class Noting(torch.utils.data.Dataset):
+    """Keeps a cache, and notes in an object of somebody else's what it was asked for."""
+
+    def __init__(self, notes):
+        self.notes, self.cache, self.asked = notes, {}, 0
+
+    def __len__(self):
+        return NUM
+
+    def __getitem__(self, index):
+        self.asked += 1
+        self.notes.rows.append(index)
+        return self.cache.setdefault(index, (X[index], Y[index]))
+
+
+class Notes:
+    def __init__(self):
+        self.rows = []
+
+
+def test_what_a_data_set_caches_and_notes_is_left_alone():
+    from course.engine.own_state import OwnState
+
+    data = Noting(Notes())
+    state = OwnState(lambda: [data, RandomSampler(data)])
+    assert state.changed() == {} and len(data[3]) == 2
+    assert state.changed() == {"0.asked": 1} and state.lost() == []
+    state.put_back({})
+    assert (data.asked, data.notes.rows, list(data.cache)) == (0, [3], [3])
