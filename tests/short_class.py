@@ -1,18 +1,14 @@
 """A class whose assignment has its exercises and little else: what a test grades in seconds."""
 
 import dis
-import functools
 from pathlib import Path
 from types import CodeType
 
 import nbformat
-from nbgrader import api
 
 from autograde import class_dir
 from autograde.classroom.example import ASSIGNMENT
 
-api.get_alembic_version = functools.cache(api.get_alembic_version)
-"""For each new gradebook nbgrader starts alembic, seconds, to hear the same version again."""
 KEPT = ("student(", "q = ask(", "ask(")
 """Beginnings of ungraded code that an answer needs."""
 

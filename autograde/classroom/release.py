@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -47,6 +48,7 @@ def ask_nbgrader(config: Config, command: str, *args: str, **options: object) ->
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
     let_alembic_be_found()
+    _ask_alembic_once()
     api = NbGraderAPI(config=config)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nbgrader's own queries, and odd cell ids: named elsewhere
@@ -62,6 +64,14 @@ def let_alembic_be_found() -> None:
     scripts = str(Path(sys.executable).parent)
     if scripts not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = scripts + os.pathsep + os.environ.get("PATH", "")
+
+
+@functools.cache
+def _ask_alembic_once() -> None:
+    """For each new gradebook nbgrader starts alembic, seconds, to hear the same version again."""
+    from nbgrader import api
+
+    api.get_alembic_version = functools.cache(api.get_alembic_version)
 
 
 def last_words(log: str) -> str:
