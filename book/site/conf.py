@@ -18,6 +18,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "plain_docstrings",
     "ledger_links",
+    "linked_code",
     "mathml",
 ]
 exclude_patterns = ["_static", "_templates", "extra"]

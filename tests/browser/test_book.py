@@ -30,7 +30,7 @@ KINDS = {
     "claim": "id/F38.html",
     "bug": "id/B08.html",
     "verdicts": "verdicts.html",
-    "notebook": "notebooks/01a-tensors-and-autograd.html",
+    "notebook": "notebooks/01b-modules-and-losses.html",
     "exercises": "exercises/01a.html",
     "widget": "widgets/ceiling.html",
     "source": "sources/lecture.html",
@@ -127,6 +127,24 @@ def test_a_page_needs_nothing_but_the_folder(offline, site, kind):
     assert "torch" in page.locator(".made-on").first.inner_text()
     for image in page.locator("article img").all():
         assert image.get_attribute("alt"), image.evaluate("one => one.outerHTML.slice(0, 200)")
+    assert not wrong
+
+
+def test_a_name_in_a_notebooks_code_leads_to_its_reference(offline, site):
+    page, wrong = offline
+    page.goto((site / KINDS["notebook"]).as_uri())
+    link = page.locator(".cell_input a.api", has_text="choose_device").last
+    shown = "one => getComputedStyle(one).textDecorationLine"
+    assert link.evaluate(shown) == "none"
+    link.hover()
+    assert link.evaluate(shown) == "underline"
+    page.mouse.move(0, 0)
+    page.keyboard.press("Tab")  # from here on the focus is shown
+    link.focus()
+    assert link.evaluate(shown) == "underline"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/api/course.engine.placement.html#*choose_device")
+    assert "choose_device" in page.locator(":target").inner_text()
     assert not wrong
 
 
