@@ -381,8 +381,14 @@ def second_device() -> Iterator[torch.device]:
         stack.enter_context(
             mock.patch.object(torch.accelerator, "synchronize", BACKEND.synchronize)
         )
+        stack.enter_context(mock.patch.object(torch.Tensor, "pin_memory", _as_it_is))
         stack.enter_context(mock.patch.object(BACKEND, "is_there", True))
         yield torch.device(NAME, 0)
+
+
+def _as_it_is(tensor: Tensor, *_args: object, **_kwargs: object) -> Tensor:
+    """For a loader that pins its batches where there is an accelerator."""
+    return tensor
 
 
 def _made_on_the_cpu(make: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from tests.second_device import counted, second_device
 
@@ -92,6 +93,11 @@ def test_a_change_of_dtype_keeps_the_parameters_and_computes_in_it(second):
     weight = layer.weight
     assert layer.double().weight is weight
     assert layer(torch.ones(4, 3, dtype=torch.float64, device=second)).dtype == torch.float64
+
+
+def test_a_loader_that_pins_its_batches_gives_them(second):
+    loader = DataLoader(TensorDataset(torch.arange(4.0)), 2, pin_memory=True)
+    assert [batch.to(second).tolist() for (batch,) in loader] == [[0.0, 1.0], [2.0, 3.0]]
 
 
 def test_numpy_is_refused(second):

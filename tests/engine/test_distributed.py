@@ -104,3 +104,24 @@ def test_a_criterion_with_weights_trains_as_in_one_process(tmp_path):
         for name, tensor in alone[part].items():
             assert torch.equal(first[part][name], second[part][name])
             torch.testing.assert_close(first[part][name], tensor, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_two_processes_on_the_second_device_end_with_the_cpus_bits(tmp_path):
+    """Gradients, weights of windows, findings and sums cross through gloo, over copies."""
+    job = Path(__file__).with_name("ddp_second_job.py")
+    done = subprocess.run(
+        [*TORCHRUN, str(job), str(tmp_path)],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, other = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    for found in (first, other):
+        assert found["cpu"]["collectives"] == 0 < found["second"]["collectives"]
+        assert found["second"]["losses"] == found["cpu"]["losses"] == first["cpu"]["losses"]
+        for part, weights in found["second"]["weights"].items():
+            for name, weight in weights.items():
+                assert torch.equal(weight, found["cpu"]["weights"][part][name]), name
+                assert torch.equal(weight, first["cpu"]["weights"][part][name]), name
+    assert any(epoch[0] != first["cpu"]["losses"][0][0] for epoch in first["cpu"]["losses"])
