@@ -50,6 +50,25 @@ def is_lost(text: str) -> bool:
     return any(words in text for words in LOST)
 
 
+def must_compute(device: str) -> None:
+    """That this process, which no answer can harm, still computes where answers were computed.
+
+    Raises:
+        DeviceError: It does not: the device is lost, and answers that failed there prove nothing.
+    """
+    import torch
+
+    from course.engine import DeviceError
+
+    if device == "cpu":
+        return
+    try:
+        torch.ones(1).to(device).sum().item()
+    except RuntimeError as fault:
+        why = str(fault).partition("\n")[0]
+        raise DeviceError(f"device '{device}' was lost meanwhile: {why}") from None
+
+
 def advice(text: str) -> str:
     """What to do about an exception that speaks of devices; empty for any other."""
     if "Expected all tensors to be on the same device" in text:

@@ -88,6 +88,7 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
                 outputs = [clean_output(output, said) for output in session.run(cell["source"])]
             shown.append({"source": cell["source"], "outputs": outputs})
         ended = session.ended
+    devices.must_compute(device)
     return {
         "graded": True,
         "notes": notes,

@@ -15,8 +15,11 @@ import nbformat
 import pytest
 import torch
 
-from autograde import check, devices
+from autograde import bank, check, devices
+from autograde.classroom import marking
+from autograde.classroom.assignment import exercises_version
 from autograde.classroom.release import release
+from autograde.referee import answer_of
 from course.engine import DeviceError
 from tests import second_device as backend
 from tests.short_class import hand_in, short_class
@@ -161,6 +164,78 @@ def test_an_answer_that_costs_the_process_its_device_costs_itself_alone(with_sec
     texts, is_another = json.loads(ran.stdout)
     assert ["still here" in text for text in texts] == [True, False, True]
     assert "device-side assert" in texts[1] and is_another
+
+
+class InProcess:
+    """A student's session without a process of its own: the right answers, computed here."""
+
+    def __init__(self, folder, limits, isolation, device):
+        self.device, self.ended = device, ""
+        self.asked = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run(self, source):
+        return []
+
+    def ask(self, id, function, case):
+        self.asked += 1
+        self.before_an_answer()
+        exercise = bank.load(id)
+        return answer_of(exercise, exercise.right[0], case, device=torch.device(self.device))
+
+    def before_an_answer(self):
+        pass
+
+
+def clip_job(folder, device):
+    """A notebook that holds one check, for a grader."""
+    named = {"grade_id": "clip", "grade": True, "solution": False, "locked": True, "points": 1}
+    cell = nbformat.v4.new_code_cell("check('03a.clip', f)", metadata={"nbgrader": named})
+    calls = {"clip": {"exercise_id": "03a.clip", "function": "f", "parts": "all"}}
+    return {
+        "path": "submitted/ada/a/a.ipynb",
+        "folder": str(folder),
+        "text": nbformat.writes(nbformat.v4.new_notebook(cells=[cell])),
+        "assignment": {
+            "cells": [cell], "calls": calls, "released": {}, "given": [],
+            "exercises": exercises_version(("03a.clip",)),
+        },
+        "limits": {},
+        "isolation": {"trusted": True, "hidden": []},
+        "seed": 1,
+        "device": device,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_where_a_device_vanishes_meanwhile_nobody_is_graded_until_it_is_back(
+    at, monkeypatch, tmp_path
+):
+    """Its answers fail from then on: that must not cost the student anything."""
+
+    def vanish(session):
+        if session.asked == at:
+            lost.setattr(backend, "_run", _no_device)
+
+    monkeypatch.setattr(marking, "StudentSession", InProcess)
+    with backend.second_device() as device, monkeypatch.context() as lost:
+        lost.setattr(InProcess, "before_an_answer", vanish)
+        result = marking.mark(clip_job(tmp_path, str(device)))
+        assert not result["graded"] and "checks" not in result
+        assert "the bus is empty" in result["reason"]
+        assert result["reason"].endswith("Run autograde grade again.")
+        lost.undo()
+        (check,) = marking.mark(clip_job(tmp_path, str(device)))["checks"]
+        assert check["points"] == check["max_points"] > 0
+
+
+def _no_device(*_):
+    raise RuntimeError("the bus is empty")
 
 
 def test_check_follows_the_notebooks_device(monkeypatch):
