@@ -6,9 +6,8 @@ They read no class directory: the cells with a grade_id, what students were give
 
 from __future__ import annotations
 
-import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+import re
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -111,7 +110,7 @@ def sources_from(modules: list[str]) -> dict[str, bytes]:
         module = waiting.pop()
         if module not in sources and (path := _path_of(module)):
             sources[module] = path.read_bytes()
-            waiting += _imported(sources[module])
+            waiting += _imported(sources[module].decode())
     return sources
 
 
@@ -128,20 +127,22 @@ def _path_of(module: str) -> Path | None:
     return next((path for path in choices if path.is_file()), None)
 
 
-def _imported(source: bytes) -> list[str]:
-    """Names that may be modules: `from a.b import c` names a.b and a.b.c."""
-    found = []
-    for node in _statements(ast.parse(source).body):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+def _imported(source: str) -> set[str]:
+    """Names that may be modules: `from a.b import c` names a.b and a.b.c.
+
+    Found by their text, in a tenth of the time that parsing takes. Prose that reads like an import
+    may give a name too many; it counts only where a module of ours is called so.
+    """
+    found = set()
+    for package, names, modules in IMPORT.findall(source):
+        words = NAME.findall(COMMENT.sub("", names or modules))
+        found |= {package, *(f"{package}.{word}" for word in words)} if package else set(words)
     return found
 
 
-def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Statements in their order, those inside of others too; expressions hold no imports."""
-    for node in body:
-        yield node
-        for inner in ("body", "handlers", "orelse", "finalbody", "cases"):
-            yield from _statements(getattr(node, inner, ()))
+IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.*))",
+    re.MULTILINE,
+)
+COMMENT = re.compile(r"#.*")
+NAME = re.compile(r"[\w.]+")

@@ -1,5 +1,6 @@
 """What a grade depends on: a changed reference makes a new version, a changed report does not."""
 
+import ast
 import json
 import shutil
 
@@ -48,6 +49,30 @@ def test_a_version_changes_with_what_the_verdict_depends_on(copied, changed, mat
     with (copied / changed).open("a") as source:
         source.write("\n# mended\n")
     assert (exercises_version(EXERCISES) != before) == matters
+
+
+def test_what_a_module_imports_is_found_by_its_text():
+    source = (
+        "from course.data import (\n    InMemoryLoader,  # in memory\n    load as read,\n)\n"
+        "if True:\n    import course.engine, autograde.plain as plain  # ours\n"
+        "    from autograde.bank import clip\n"
+    )
+    assert {
+        *("course.data", "course.data.InMemoryLoader", "course.data.load"),
+        *("course.engine", "autograde.plain", "autograde.bank", "autograde.bank.clip"),
+    } <= assignment._imported(source)
+
+
+def test_a_version_rests_on_the_sources_that_parsing_finds():
+    """Prose that reads like an import may add a module; none may be missed."""
+    for name, source in sources_from(["autograde.bank.accumulate", *assignment.JUDGES]).items():
+        parsed = set()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                parsed |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                parsed |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        assert parsed <= assignment._imported(source.decode()), name
 
 
 def test_sources_are_those_of_this_project_only():
