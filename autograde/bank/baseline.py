@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import torch
-from sklearn.dummy import DummyClassifier
 
 from autograde.bank.common_wrong import LOOKS, common
 from autograde.bank.harness import Watch
@@ -60,6 +59,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 def reference(train_targets, val_targets) -> tuple[int, float]:
     """scikit-learn's DummyClassifier."""
+    from sklearn.dummy import DummyClassifier
+
     train, val = train_targets.cpu().numpy(), val_targets.cpu().numpy()
     dummy = DummyClassifier(strategy="most_frequent").fit(np.zeros((len(train), 1)), train)
     rows = np.zeros((len(val), 1))

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.dummy import DummyClassifier
-from sklearn.neighbors import NearestCentroid
 from torch import Tensor
 
 from autograde.bank.common_wrong import named
@@ -58,6 +56,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 def reference(data) -> dict[str, float]:
     """scikit-learn's DummyClassifier and NearestCentroid."""
+    from sklearn.dummy import DummyClassifier
+    from sklearn.neighbors import NearestCentroid
+
     (x, y), (u, v) = (
         (data[side][0].flatten(1).cpu().double().numpy(), data[side][1].cpu().numpy())
         for side in ("train", "val")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import confusion_matrix, recall_score
 from torch import Tensor
 
 from autograde.bank.common_wrong import LOOKS, common
@@ -139,6 +138,8 @@ def _pair_or_none(value: Any, what: str) -> str:
 
 def reference(logits, targets, people, n) -> dict[str, Any]:
     """scikit-learn counts; the softmax is NumPy's, in float64."""
+    from sklearn.metrics import confusion_matrix, recall_score
+
     rows, true = logits.cpu().double().numpy(), targets.cpu().numpy()
     said, names = rows.argmax(axis=1), np.unique(true)
     recalls = recall_score(true, said, labels=names, average=None, zero_division=0)

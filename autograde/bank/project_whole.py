@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sklearn.neighbors import NearestCentroid
 from torch import Tensor, nn
 
 from autograde.bank import project_data, project_run, project_setup
@@ -190,6 +189,8 @@ def _held(case: Case) -> Any:
 
 def _held_back(one: Run, found: dict[str, Any]) -> Answer:
     """Whether the checkpoint is worth its training: nearer to the nearest mean than to chance."""
+    from sklearn.neighbors import NearestCentroid
+
     held = _held(one.case)
     images, labels, _ = one.raw
     model = found["setup"]["model"].cpu()

@@ -47,6 +47,14 @@ def test_digits_are_scikit_learns_and_every_example_is_in_one_part():
     assert ours == sorted(map(tuple, load_digits().data.astype(int).tolist()))
 
 
+def test_digits_are_the_same_where_scikit_learn_keeps_them_in_another_file(monkeypatch):
+    before = load("digits")
+    monkeypatch.setattr(module, "DIGITS_FILE", "elsewhere.csv.gz")
+    after = load("digits")
+    assert torch.equal(after.train_inputs, before.train_inputs)
+    assert torch.equal(after.train_targets, before.train_targets)
+
+
 def test_normalisation_is_fitted_on_the_training_part_only():
     data = load("digits", val_share=0.5)
     assert data.train_inputs.mean().abs() < 1e-5
