@@ -205,15 +205,13 @@ def grade(
         needs_you = [f"--students: {named} {what}; the others were looked at"]
     names = check_students(asked, known, what)
     if not scheduler:
-        parent.start()  # it warms up while we load what we need ourselves
+        parent.start(len(names or known))  # it warms up while we load what we need ourselves
 
     from autograde.classroom import gradebook as _gradebook  # noqa: F401  loads nbgrader
     from autograde.classroom import grading
     from autograde.classroom.submissions import handed_in
     from autograde.sandbox.limits import Limits
 
-    if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
-        _refuse_without_isolation()
     notebook_s = max(Limits.notebook_s, 5 * cell_timeout)
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout, notebook_s=notebook_s)
     wanted = handed_in(folder, assignment, names)
@@ -228,6 +226,8 @@ def grade(
         trusted=trust_submissions,
         device=device,
     )
+    if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
+        _refuse_without_isolation()
     outcomes = []
     try:
         for outcome in _with_progress(run, len(wanted)):
@@ -279,6 +279,7 @@ def regrade(
     grading.check_release(folder, about)
     for line in regrade.describe_versions(folder, about):
         print(line)
+    parent.start(len(regrade.concerned(folder, about, since)))
     if not trust_submissions:
         _refuse_without_isolation()
     limits = Limits()

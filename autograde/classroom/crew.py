@@ -82,6 +82,11 @@ class Crew:
         """Whether another job would soon be started; feed no faster than this."""
         return self.pending < 2 * self.size
 
+    def prepare(self) -> None:
+        """Have a process load what it needs before there is a job for it."""
+        if not self.members:
+            self.members.append(_Member(self.work, self.finishes))
+
     def give(self, job: Job) -> None:
         """Hand over a job."""
         self.waiting.append(_Task(job))

@@ -95,6 +95,8 @@ def grade(
 ) -> Iterator[Outcome]:
     """Grade the submissions of a class, and yield each outcome as it comes.
 
+    What can be refused is refused at once, before the first outcome is asked for.
+
     Grades go to nbgrader's gradebook, graded notebooks to autograded/, reasons to verdicts/. What
     was graded before is left alone, unless the submission or the exercise has changed since; what
     was not graded is tried again.
@@ -115,14 +117,21 @@ def grade(
         ClassDirError: The source notebook has changed since it was released.
         JournalBusyError: Another run is grading this assignment.
     """
+    from autograde.classroom.gradebook import students_in
+
     submissions = find_submissions(folder, assignment, students)
     about = read_assignment(folder, assignment)
-    with (
-        ClassRun(folder, about, limits, trusted=trusted, device=device) as run,
-        closing(_workers(jobs, scheduler, limits, device)) as graders,
-    ):
-        written = _written_before(folder, about)
-        yield from run.grade(submissions, graders, written=written, force=force)
+    check_release(folder, about)
+
+    def outcomes() -> Iterator[Outcome]:
+        with (
+            ClassRun(folder, about, limits, trusted=trusted, device=device) as run,
+            closing(_workers(jobs, scheduler, limits, device)) as graders,
+        ):
+            written = students_in(folder, assignment)
+            yield from run.grade(submissions, graders, written=written, force=force)
+
+    return outcomes()
 
 
 def usable_cores() -> int:
@@ -190,6 +199,8 @@ class ClassRun:
             else:
                 to_do.append(submission)
         jobs = (self._start(submission, force) for submission in to_do)
+        if to_do:
+            self.writer.prepare()
         for done in rounds(jobs, graders, self.writer):
             for job, result in done:
                 self._keep(job, result)
@@ -373,14 +384,6 @@ def ran_out_of_time(result: dict[str, Any]) -> bool:
     return any(check.get("status") == "raised Timeout" for check in result.get("checks", [])) or (
         any("no answer within" in words or "whole notebook were over" in words for words in said)
     )
-
-
-def _written_before(folder: Path, assignment: Assignment) -> set[str]:
-    """Students with a submission in the gradebook, if anybody may be left out."""
-    from autograde.classroom.gradebook import students_in
-
-    check_release(folder, assignment)
-    return students_in(folder, assignment.name)
 
 
 def check_release(folder: Path, assignment: Assignment) -> None:

@@ -1,15 +1,17 @@
-"""Everything a student's process will need, imported and touched once in a warm parent.
+"""What every student's process will need, imported and touched once in a warm parent.
 
 The standard library's fork server imports this module when it starts; every student process is then
 a fork of it and begins in milliseconds instead of the seconds that `import torch` takes. One thread
 only: a parent that ever ran an operation on two threads makes its children's hang.
+
+What takes long and few need is left for those who need it: torch's compiler, scikit-learn. For a
+whole class `warm_for_many` loads that as well.
 """
 
 import atexit
 import gc
 import importlib
 import io
-import sys
 
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,8 +19,9 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import autograde.bank
-from autograde.sandbox import control_group, kernel, stubs, student
+from autograde.sandbox import control_group, stubs, student
 from autograde.sandbox.parent import without_address_grammar
+from course.worked.startup import put_off_compiler
 
 MODULES = (
     "IPython.core.interactiveshell",
@@ -29,13 +32,13 @@ MODULES = (
     "matplotlib.pyplot",
     "matplotlib_inline.backend_inline",
     "nbformat",
-    "sklearn.datasets",
 )
 
 
 def touch_lazy_parts() -> None:
-    """First uses load much: an optimizer pulls in torch's compiler, an exercise its module."""
+    """First uses load much: an exercise its module, a figure its fonts."""
     torch.set_num_threads(1)
+    put_off_compiler()  # else the first optimizer would import it
     with without_address_grammar():
         for module in MODULES:
             importlib.import_module(module)
@@ -66,8 +69,5 @@ stubs.leave_only_questions()
 stubs.covered()
 control_group.places()
 student.ready_shell().run("1")
-gc.collect()
 gc.freeze()  # the collector leaves inherited objects alone, so that their pages stay shared
 atexit.register(gc.unfreeze)
-if sys.platform == "linux":
-    kernel.gather_into_large_pages()

@@ -16,36 +16,44 @@ from types import ModuleType
 from typing import Any
 
 NAME = "torch._dynamo"
-MARK = "__dynamo_disable"  # where torch/_compile.py keeps a method's uncompiled twin
-MARKED = ("zero_grad", "add_param_group", "state_dict", "load_state_dict")
+MARK = "__dynamo_disable"  # where torch/_compile.py keeps a function's uncompiled twin
 
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
     """Let optimizers run without importing the compiler; everything as before afterwards."""
-    if "torch" not in sys.modules or NAME in sys.modules:
-        yield
-        return
-    torch = sys.modules["torch"]
-    stand_in = _stand_in()
-    sys.modules[NAME] = torch._dynamo = stand_in
+    stand_in = put_off_compiler()
     try:
         yield
     finally:
-        if sys.modules.get(NAME) is stand_in:
+        if stand_in is not None and sys.modules.get(NAME) is stand_in:
             _remove(stand_in)
+
+
+def put_off_compiler() -> ModuleType | None:
+    """The same for as long as nobody needs the compiler: the first use of it brings it.
+
+    Returns:
+        The module that stands in; None where torch is not imported, or the compiler is already.
+    """
+    if "torch" not in sys.modules or NAME in sys.modules:
+        return None
+    sys.modules[NAME] = sys.modules["torch"]._dynamo = stand_in = _stand_in()
+    return stand_in
 
 
 def _stand_in() -> ModuleType:
     module = ModuleType(NAME)
     module.graph_break = lambda: None
+    module.marked = []
 
     def disable(function: Callable, *_args: Any, **_kwargs: Any) -> Callable:
+        module.marked.append(function)
         return function
 
     def bring_the_real_one(attribute: str) -> Any:
-        if attribute.startswith("__"):  # the import system looks for __path__ and __spec__
-            raise AttributeError(attribute)
+        if attribute.startswith("__") and attribute != "__path__":  # asked for by every import
+            raise AttributeError(attribute)  # (the path only by that of a module inside)
         _remove(module)
         return getattr(importlib.import_module(NAME), attribute)
 
@@ -55,12 +63,11 @@ def _stand_in() -> ModuleType:
 
 
 def _remove(stand_in: ModuleType) -> None:
-    """Forget the stand-in, and the twins that it gave to the optimizer's methods."""
+    """Forget the stand-in, where it still stands, and the twins that it gave to functions."""
     torch = sys.modules["torch"]
-    sys.modules.pop(NAME, None)
+    if sys.modules.get(NAME) is stand_in:
+        del sys.modules[NAME]
     if torch.__dict__.get("_dynamo") is stand_in:
         del torch._dynamo
-    for name in MARKED:
-        method = getattr(getattr(torch.optim.Optimizer, name, None), "__wrapped__", None)
-        if method is not None and MARK in vars(method):
-            delattr(method, MARK)
+    while stand_in.marked:
+        vars(stand_in.marked.pop()).pop(MARK, None)

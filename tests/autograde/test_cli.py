@@ -136,14 +136,14 @@ def test_a_gradebook_that_knows_no_release_says_so(tmp_path):
     """As after gradebook.db was lost: the notebook has not changed, and is not called changed."""
     from autograde.class_dir import ClassDirError
     from autograde.classroom.assignment import Assignment
-    from autograde.classroom.grading import _written_before
+    from autograde.classroom.grading import check_release
 
     folder = make(tmp_path / "class", {"ada": Paper()})
     lost = Assignment(
         name="other", cells=[], released={}, given=[], calls={}, version="", exercises=""
     )
     with pytest.raises(ClassDirError, match="does not know other: it was not released"):
-        _written_before(folder, lost)
+        check_release(folder, lost)
 
 
 def test_a_source_that_an_instructor_edited_is_kept_when_init_renews_it(tmp_path):

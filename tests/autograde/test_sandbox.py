@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 import autograde
 from autograde import class_dir
-from autograde.classroom import crew
+from autograde.classroom import crew, grading
 from autograde.cli import app
-from autograde.sandbox import kernel, protections, seccomp
+from autograde.sandbox import kernel, parent, protections, seccomp
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import Isolation, IsolationError, holds_users
 from autograde.sandbox.session import StudentSession
+from tests import short_class
 
 IN_CI = bool(os.environ.get("CI"))
 
@@ -37,6 +38,35 @@ def test_the_command_says_so():
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.stdout.count("\n") == 8
     assert (result.returncode == 0) == ("NO " not in result.stdout)
+
+
+def test_a_student_process_starts_without_what_few_need_and_gets_it_when_asked():
+    """scikit-learn and torch's compiler: half of what a warm parent would spend on its start."""
+    with StudentSession() as session:
+        (said,) = session.run(
+            "import sys\n"
+            "import torch\n"
+            "from course.data import load\n"
+            "model = torch.nn.Linear(64, 10)\n"
+            "optimizer = torch.optim.Adam(model.parameters())\n"
+            "model(load('digits').train_inputs.flatten(1)).sum().backward()\n"
+            "optimizer.step()\n"
+            "before = [name in sys.modules for name in ('sklearn', 'sympy')]\n"
+            "from sklearn.dummy import DummyClassifier\n"
+            "print(before, DummyClassifier.__name__)"
+        )
+        assert said["text"] == "[False, False] DummyClassifier\n"
+
+
+@pytest.mark.parametrize("submissions, heavy", [(0, False), (parent.FEW, False), (1000, True)])
+def test_for_a_whole_class_more_is_loaded_beforehand(monkeypatch, submissions, heavy):
+    preload = list(parent.PRELOAD)
+    monkeypatch.setattr(parent, "PRELOAD", preload)
+    monkeypatch.setattr(parent.forkserver._forkserver, "ensure_running", lambda: None)
+    parent.start(submissions)
+    parent.start()  # whoever asks for a fork later takes nothing back
+    assert preload == ["autograde.sandbox.warm", *[parent.MANY] * heavy]
+    parent.warm_context().set_forkserver_preload(["autograde.sandbox.warm"])
 
 
 BECOME_ORDINARY = """
@@ -129,9 +159,12 @@ def test_where_the_kernel_refuses_nothing_is_run(monkeypatch, tmp_path):
     try:
         assert len(protections.missing()) == 8
         assert "user namespaces" in protections.missing()[0].why
-        folder = class_dir.init(tmp_path / "class")[0].parents[2]
+        folder = class_dir.init(tmp_path / "class", ["01a-tensors-and-autograd"])[0].parents[2]
+        short_class.hand_in(folder, "ada", "01a-tensors-and-autograd", "")
+        begun = []
+        monkeypatch.setattr(grading, "grade", lambda *_args, **_more: map(begun.append, ["ada"]))
         result = CliRunner().invoke(app, ["grade", "--dir", str(folder)])
-        assert result.exit_code == 2 and "nothing was graded" in result.output
+        assert result.exit_code == 2 and "nothing was graded" in result.output and not begun
     finally:
         protections.tried.cache_clear()
 

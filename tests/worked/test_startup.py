@@ -59,6 +59,19 @@ def test_whoever_needs_the_compiler_meanwhile_gets_the_real_one():
     )
 
 
+@pytest.mark.slow
+def test_a_module_inside_of_the_compiler_brings_it_too():
+    run(
+        STEP + "from course.worked.startup import put_off_compiler\n"
+        "put_off_compiler()\n"
+        "before = step()\n"
+        "import torch._dynamo.config\n"
+        "assert not hasattr(torch.optim.Optimizer.zero_grad.__wrapped__, '__dynamo_disable')\n"
+        "assert torch._dynamo.config.cache_size_limit and torch._dynamo.__file__\n"
+        "assert step() == before and put_off_compiler() is None"
+    )
+
+
 def test_an_exception_inside_leaves_no_stand_in_behind():
     run(
         STEP + "try:\n"
