@@ -57,7 +57,7 @@ def worked(
 
         check_page(html)
     if seed is not None:
-        from course.worked.inputs import check_seed
+        from course.whole import check_seed
 
         check_seed(seed)
     found = [registry.compute(id, seed=seed)] if id else list(registry.compute_all(seed))

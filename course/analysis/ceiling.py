@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from course.analysis import checks
-from course.analysis.checks import whole_number
 from course.analysis.scores import Interval, bootstrap
 from course.analysis.tables import as_csv
+from course.whole import check_seed, whole_number
 
 Score = Callable[[Any, Any], float]
 """Of the pipeline's output and the example: 1 where right, 0 where wrong, or between."""
@@ -190,7 +189,7 @@ def ceiling_analysis(
             raise ValueError(
                 f"example {place} is a {type(example).__name__}: expected a pair (input, truth)."
             )
-    resamples, seed = whole_number("resamples", resamples, 1), checks.seed(seed)
+    resamples, seed = whole_number("resamples", resamples, 1), check_seed(seed)
     names = [stage.name for stage in stages]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"stages {names}: at least one is needed, each with a name of its own.")
@@ -328,7 +327,7 @@ def digits_stages(
     num_codes = whole_number("num_codes", num_codes, 2)
     num_known = whole_number("num_known", num_known, 1, 10**LENGTH)
     num_train = whole_number("num_train", num_train, 20, 1_500)
-    rng = np.random.default_rng(checks.seed(seed))
+    rng = np.random.default_rng(check_seed(seed))
     if not isinstance(noise, (int, float)) or not 0 <= noise < math.inf:
         raise ValueError(f"noise = {noise!r}: expected a standard deviation, 0 or more.")
     bunch = load_digits()

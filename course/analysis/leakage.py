@@ -18,9 +18,9 @@ from functools import partial
 
 import numpy as np
 
-from course.analysis.checks import seed as check_seed
 from course.data.split_check import SplitReport, check_split
 from course.data.splits import group_split, random_split, stratified_split, time_split
+from course.whole import check_seed
 
 DRAWS = 5
 """Splits that a score is averaged over: one split of a few hundred rows moves by a point or two."""

@@ -21,10 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from course.analysis import checks
-from course.analysis.checks import whole_number
 from course.analysis.tables import as_csv
 from course.tables import boxed
+from course.whole import check_seed, whole_number
 
 Better = Literal["min", "max"]
 
@@ -137,7 +136,7 @@ def balanced(*, seed: int = 0) -> Case:
     from course.analysis.scores import Predictions, calibration
     from course.data.datasets import load
 
-    data = load("digits", seed=checks.seed(seed))
+    data = load("digits", seed=check_seed(seed))
     train, val = (x[:, :, :4].flatten(1) for x in (data.train_inputs, data.val_inputs))
     weight, bias = _fit(
         lambda z: F.cross_entropy(z, data.train_targets), train, 10, steps=100, seed=seed
@@ -181,7 +180,7 @@ def imbalanced(*, seed: int = 0, digit: int = 8) -> Case:
     from course.data.datasets import load
 
     digit = whole_number("digit", digit, 0, 9)
-    data = load("digits", seed=checks.seed(seed))
+    data = load("digits", seed=check_seed(seed))
     train, val = data.train_inputs.flatten(1), data.val_inputs.flatten(1)
     rare, truth = (data.train_targets == digit).float(), (data.val_targets == digit).float()
     up_weight = (1 - rare).sum() / rare.sum()
@@ -240,7 +239,7 @@ def regression(*, seed: int = 0) -> Case:
     from sklearn.linear_model import LinearRegression, QuantileRegressor
     from sklearn.model_selection import train_test_split
 
-    seed = checks.seed(seed)
+    seed = check_seed(seed)
     inputs, targets = load_diabetes(return_X_y=True)
     train, val, train_targets, truth = train_test_split(
         inputs, targets, test_size=0.3, random_state=seed
@@ -295,7 +294,7 @@ def ranking(*, seed: int = 0, num_queries: int = 150) -> Case:
 
     from course.data.datasets import load
 
-    data = load("digits", seed=checks.seed(seed))
+    data = load("digits", seed=check_seed(seed))
     num_queries = whole_number("num_queries", num_queries, 1, len(data.val_targets))
     gallery, labels = data.train_inputs.flatten(1), data.train_targets
     queries, truth = data.val_inputs.flatten(1)[:num_queries], data.val_targets[:num_queries]

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from course.analysis import checks
 from course.data.split_check import check_split
+from course.whole import check_seed
 
 ALPHA = 1e-3
 """Chance of a false alarm accepted in each test, as in `check_split`."""
@@ -86,7 +86,7 @@ def tell_shift(
     Raises:
         ValueError: Fewer than 40 examples on a side, also of those left when classes are matched.
     """
-    seed = checks.seed(seed)
+    seed = check_seed(seed)
     val_right, now_right = (torch.as_tensor(part).bool() for part in right)
     differ, auc = _told_apart(val, production, seed)
     differ_matched, auc_matched = _told_apart(*_matched(val, production, seed), seed)
@@ -182,7 +182,7 @@ def shifted_digits(kind: str, *, seed: int = 0) -> ShiftedDigits:
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
     targets = torch.tensor(digits.target)
-    generator = torch.Generator().manual_seed(checks.seed(seed))
+    generator = torch.Generator().manual_seed(check_seed(seed))
     order = torch.randperm(len(targets), generator=generator)
     train, val, now = ((images[rows], targets[rows]) for rows in order.chunk(3))
     return ShiftedDigits(kind=kind, train=train, val=val, production=_shifted(kind, *now))

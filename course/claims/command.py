@@ -8,13 +8,14 @@ from typing import IO
 
 from course.claims.contradictions import Contradiction, find_contradiction
 from course.claims.page import document, page, summary
-from course.claims.registry import catalogue, check_seed, compute, compute_all, place_of
+from course.claims.registry import catalogue, compute, compute_all, place_of
 from course.claims.show import line
 from course.claims.trial import VERDICTS
 from course.ledger import rows
 from course.ledger.rows import TEXTS
 from course.pages import check_page
 from course.report import dumped, wrapped
+from course.whole import check_seed
 
 
 def run_command(

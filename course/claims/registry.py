@@ -32,6 +32,7 @@ from course.claims.trial import (
     versions,
 )
 from course.ledger.rows import with_sources
+from course.whole import check_seed
 
 
 def claim(
@@ -168,19 +169,6 @@ def record_gpu_verdicts(path: Path | None = None, *, seed: int = 0) -> dict[str,
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     Path(path or GPU_VERDICTS).write_text(text + "\n", "utf-8")
     return document
-
-
-def check_seed(seed: Any) -> None:
-    """A seed that Python, NumPy and torch all take.
-
-    Raises:
-        ValueError: It is not a whole number from 0 to 2**32 - 1.
-    """
-    whole = isinstance(seed, int) and not isinstance(seed, bool)
-    if not whole or not 0 <= seed < 2**32:
-        raise ValueError(
-            f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1}, as NumPy takes it."
-        )
 
 
 def place_of(device: Any = None, *, gpu: bool = False) -> Any:

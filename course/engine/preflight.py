@@ -36,6 +36,7 @@ from course.engine.window import (
     averages_targets,
     ignored_index,
 )
+from course.whole import check_seed
 
 
 def check_accum_steps(accum_steps: int) -> None:
@@ -55,10 +56,11 @@ def check_settings(max_norm: Any, seed: Any, run_dir: Any) -> None:
             f"max_norm = {max_norm!r}: the ceiling must be above 0. Usual values are 0.5 to 5, or "
             "give a function that clips. For no clipping leave it out."
         )
-    if seed is not None and (
-        not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32
-    ):
-        raise EngineError(f"seed = {seed!r}: expected a whole number from 0 to 4294967295.")
+    if seed is not None:
+        try:
+            check_seed(seed)
+        except ValueError as fault:
+            raise EngineError(str(fault)) from None
     if run_dir is not None and not isinstance(run_dir, (str, PathLike)):
         raise EngineError(f"run_dir = {run_dir!r}: expected a path, such as 'runs/first'.")
 

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from course.whole import check_seed
+
 
 def seed_everything(seed: int, *, deterministic: bool = False) -> torch.Generator:
     """Seed Python, NumPy and torch, and return a fresh CPU generator with the same seed.
@@ -30,9 +32,11 @@ def seed_everything(seed: int, *, deterministic: bool = False) -> torch.Generato
 
     Returns:
         A generator to hand to a `DataLoader` or a split.
+
+    Raises:
+        ValueError: The seed is another number, or none; nothing is seeded.
     """
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed = {seed}: NumPy takes 0 to 4294967295. Try {seed % 2**32}.")
+    seed = check_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)  # CPU and every accelerator

@@ -12,8 +12,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin, get_type_hints
 
+from course.whole import SEEDS
+
 RANGES: dict[str, tuple[float, float, str]] = {
-    "seed": (0, 2**63 - 1, "a whole number from 0 to 2**63 - 1"),
+    "seed": (0, SEEDS - 1, f"a whole number from 0 to {SEEDS - 1}"),
     **dict.fromkeys(
         ("patience", "short_patience", "warmup", "at", "past", "target", "dropped"),
         (0, math.inf, "0 or more"),
@@ -64,15 +66,6 @@ def checked_inputs(
     return {
         name: _checked(value, hints[name], f"{id}: {name}", name) for name, value in given.items()
     }
-
-
-def check_seed(seed: int) -> None:
-    """A seed that torch takes.
-
-    Raises:
-        ValueError: It is not a whole number from 0 to 2**63 - 1.
-    """
-    _checked(seed, int, "seed", "seed")
 
 
 def _checked(value: Any, hint: Any, title: str, name: str) -> Any:

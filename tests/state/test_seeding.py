@@ -30,10 +30,12 @@ def test_determinism_is_asked_for_and_taken_back():
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_that_numpy_refuses_is_refused(seed):
-    with pytest.raises(ValueError, match="NumPy takes 0 to"):
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, True, "1"])
+def test_a_seed_that_numpy_refuses_is_refused_and_nothing_is_seeded(seed):
+    before = random.getstate()
+    with pytest.raises(ValueError, match="expected a whole number from 0 to 4294967295"):
         seed_everything(seed)
+    assert random.getstate() == before
 
 
 def test_a_saved_state_brings_every_generator_back(tmp_path):

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
-from course.analysis import checks
-from course.analysis.checks import names_of_classes, whole_number
+from course.analysis.checks import names_of_classes
 from course.analysis.errors.mistakes import ErrorSet, Mistake
 from course.analysis.errors.tags import read_tags
 from course.analysis.scores.predicting import check_logits, check_parts
 from course.engine.placement import check_device, to_device
 from course.state import evaluation_mode
+from course.whole import check_seed, whole_number
 
 
 def collect_errors(
@@ -55,7 +55,7 @@ def collect_errors(
 
     Source: Lecture 3, "Error analysis"; ledger S19.
     """
-    n, seed = whole_number("n", n, 1), checks.seed(seed)
+    n, seed = whole_number("n", n, 1), check_seed(seed)
     if order not in ("confident", "random"):
         raise ValueError(f"order = {order!r}: expected 'confident' or 'random'.")
     if tags_path is not None and Path(tags_path).is_dir():

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from course.analysis.checks import whole_number
 from course.analysis.errors.buckets import (
     UNTAGGED,
     BucketRow,
@@ -25,6 +24,7 @@ from course.analysis.errors.buckets import (
 )
 from course.analysis.errors.tags import write_tags
 from course.analysis.tables import as_csv
+from course.whole import whole_number
 
 MISTAKE_COLUMNS = ("index", "target", "prediction", "confidence", "target_probability", "bucket")
 

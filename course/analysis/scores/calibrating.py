@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from course.analysis.checks import whole_number
 from course.analysis.scores.predicting import Predictions, expect_predictions
+from course.whole import whole_number
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from course.analysis.checks import whole_number
 from course.analysis.scores.predicting import Predictions, expect_predictions
+from course.whole import whole_number
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from course.analysis import checks
-from course.analysis.checks import whole_number
 from course.analysis.scores.predicting import Predictions, expect_predictions
+from course.whole import check_seed, whole_number
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def bootstrap(
         raise ValueError(f"samples of {lengths} examples: paired ones have the same length.")
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
         raise ValueError(f"confidence = {confidence!r}: choose one between 0 and 1, e.g. 0.95.")
-    resamples, seed = whole_number("resamples", resamples, 1), checks.seed(seed)
+    resamples, seed = whole_number("resamples", resamples, 1), check_seed(seed)
     value = float(statistic(*arrays, axis=-1) if vectorized else statistic(*arrays))
     with np.errstate(invalid="ignore"):
         drawn = stats.bootstrap(
