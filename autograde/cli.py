@@ -35,6 +35,7 @@ with parent.without_address_grammar():
 if TYPE_CHECKING:
     from autograde.classroom.collect.collecting import Collected
     from autograde.classroom.grading import Outcome
+    from autograde.classroom.report import Row
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0])
 
@@ -196,14 +197,8 @@ def grade(
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
     device = device if scheduler else _chosen(device)
-    asked, needs_you = _names(students), []
     known = _handed_in(folder, assignment)
-    what = f"handed in nothing for {assignment}"
-    if strangers := unknown_students(asked or [], known):
-        asked = [name for name in asked or [] if name not in strangers] or asked
-        named = few([f"'{name}'{did_you_mean(name, known)}" for name in strangers])
-        needs_you = [f"--students: {named} {what}; the others were looked at"]
-    names = check_students(asked, known, what)
+    names, needs_you = _asked_for(students, known, assignment)
     if not scheduler:
         parent.start(len(names or known))  # it warms up while we load what we need ourselves
 
@@ -214,7 +209,6 @@ def grade(
 
     notebook_s = max(Limits.notebook_s, 5 * cell_timeout)
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout, notebook_s=notebook_s)
-    wanted = handed_in(folder, assignment, names)
     run = grading.grade(
         folder,
         assignment,
@@ -228,28 +222,48 @@ def grade(
     )
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()
-    outcomes = []
-    try:
-        for outcome in _with_progress(run, len(wanted)):
-            outcomes.append(outcome)
-    except KeyboardInterrupt:
-        print(f"\nStopped after {len(outcomes)} of {len(wanted)}; run it again to go on.")
-        raise typer.Exit(130) from None
-    new = [outcome for outcome in outcomes if not outcome.unchanged]  # others were said before
-    needs_you += [line for o in new for line in (*o.notes, o.reason) if line]
-    looked_at = [outcome.student for outcome in new]
+    outcomes = _all_of(run, len(handed_in(folder, assignment, names)))
+    needs_you += _needing_you(outcomes, folder, assignment)
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
-    for line in (
-        *_unprotected(folder),
-        *_doubtful_times(folder, assignment, looked_at),
-        *_off_roster(folder, looked_at),
-    ):
-        print(f"autograde: {line}", file=sys.stderr)
-        needs_you.append(line)
     print(_graded(outcomes))
     print(f"Next: autograde report --dir {folder}")
     raise typer.Exit(2 if needs_you else 0)
+
+
+def _asked_for(
+    students: str | None, known: list[str], assignment: str
+) -> tuple[list[str] | None, list[str]]:
+    """Whom to grade, None for all, and what to say of names that handed in nothing."""
+    asked, needs_you = _names(students), []
+    what = f"handed in nothing for {assignment}"
+    if strangers := unknown_students(asked or [], known):
+        asked = [name for name in asked or [] if name not in strangers] or asked
+        named = few([f"'{name}'{did_you_mean(name, known)}" for name in strangers])
+        needs_you = [f"--students: {named} {what}; the others were looked at"]
+    return check_students(asked, known, what), needs_you
+
+
+def _all_of(run: Iterator[Outcome], count: int) -> list[Outcome]:
+    """All outcomes of a run, with its progress shown; Ctrl-C ends the command."""
+    outcomes = []
+    try:
+        for outcome in _with_progress(run, count):
+            outcomes.append(outcome)
+    except KeyboardInterrupt:
+        print(f"\nStopped after {len(outcomes)} of {count}; run it again to go on.")
+        raise typer.Exit(130) from None
+    return outcomes
+
+
+def _needing_you(outcomes: list[Outcome], folder: Path, assignment: str) -> Iterator[str]:
+    """What a person must look at; of unchanged work an earlier run has said it."""
+    new = [outcome for outcome in outcomes if not outcome.unchanged]
+    yield from (line for o in new for line in (*o.notes, o.reason) if line)
+    looked_at = [outcome.student for outcome in new]
+    yield from _unprotected(folder)
+    yield from _doubtful_times(folder, assignment, looked_at)
+    yield from _off_roster(folder, looked_at)
 
 
 @app.command()
@@ -290,9 +304,8 @@ def regrade(
         print(line)
     students = [one.student for one in found]
     if apply and students:
-        for outcome in grading.grade(
-            folder, assignment, students, limits, jobs=jobs, force=True, trusted=trust_submissions
-        ):
+        options = {"jobs": jobs, "force": True, "trusted": trust_submissions}
+        for outcome in grading.grade(folder, assignment, students, limits, **options):
             if outcome.reason:
                 print(f"autograde: {outcome.reason}", file=sys.stderr)
         print(f"{len(students)} graded again. Next: autograde report --dir {folder}")
@@ -462,36 +475,43 @@ def report(
 
     folder = check_class_dir(folder)
     if everything:
-        from autograde.classroom.course_page import write_course_page
-
-        if assignment or as_json:
-            raise ValueError(
-                "--all is the whole course as a page: without an assignment or --json."
-            )
-        for sentence in write_course_page(folder, html):
-            print(sentence)
+        _report_course(folder, html, alone=not (assignment or as_json))
         return
     assignment = check_assignment(folder, assignment)
     rows = read_rows(folder, assignment)
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2, ensure_ascii=False))
-        if html:
-            from autograde.classroom.page import write_page
+    else:
+        print_table(as_table(rows))
+        for line in _class_needs(rows, nothing_handed_in(folder, assignment), folder):
+            print(line)
+    if html or not as_json:
+        from autograde.classroom.page import write_page
 
-            write_page(folder, assignment, html)
-        return
-    print_table(as_table(rows))
-    if missing := nothing_handed_in(folder, assignment):
-        print(f"{len(missing)} on the class list handed in nothing: {few(missing, most=20)}")
-    waiting = sum(len(row.to_grade_by_hand) for row in rows)
-    if waiting:
-        print(
+        path = write_page(folder, assignment, html)
+        if not as_json:
+            print(f"wrote {path}")
+
+
+def _class_needs(rows: list[Row], missing: list[str], folder: Path) -> Iterator[str]:
+    """Who handed in nothing, and how many answers a person has to grade."""
+    if missing:
+        yield f"{len(missing)} on the class list handed in nothing: {few(missing, most=20)}"
+    if waiting := sum(len(row.to_grade_by_hand) for row in rows):
+        yield (
             f"{'1 answer waits' if waiting == 1 else f'{waiting} answers wait'} for a person: "
             f"start jupyter lab in {folder}, then menu Nbgrader > Formgrader."
         )
-    from autograde.classroom.page import write_page
 
-    print(f"wrote {write_page(folder, assignment, html)}")
+
+def _report_course(folder: Path, html: Path | None, *, alone: bool) -> None:
+    """Write the page of the whole course, and print what stands out."""
+    from autograde.classroom.course_page import write_course_page
+
+    if not alone:
+        raise ValueError("--all is the whole course as a page: without an assignment or --json.")
+    for sentence in write_course_page(folder, html):
+        print(sentence)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 import nbformat
+from nbformat import NotebookNode
 
 from autograde.classroom.cells import Cell, grade_id, marked
 from autograde.classroom.names import shown
@@ -34,12 +35,29 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
     Raises:
         SubmissionFault: It cannot be graded.
     """
+    try:
+        notebook = _notebook_of(text)
+        expected = [grade_id(cell) for cell in assignment["cells"] if marked(cell, "grade")]
+        if not set(expected) & {grade_id(cell) for cell in notebook.cells if marked(cell, "grade")}:
+            raise SubmissionFault(
+                "has none of the assignment's graded cells. Is it another notebook? Ask for the "
+                "released one, filled in."
+            )
+    except SubmissionFault as fault:
+        raise SubmissionFault(f"{path}: {fault}") from None
+    known = [grade_id(cell) for cell in assignment["cells"]]
+    notes = _oddities(notebook.cells, known, expected, assignment["released"])
+    return notebook.cells, [f"{path}: {note}" for note in notes]
 
-    def fault(words: str) -> SubmissionFault:
-        return SubmissionFault(f"{path}: {words}")
 
+def _notebook_of(text: str) -> NotebookNode:
+    """A file's text as a notebook that nbformat takes, without the outputs that it holds.
+
+    Raises:
+        SubmissionFault: It is none; the message goes on after the file's name.
+    """
     if (count := values_in(text)) > MAX_VALUES:
-        raise fault(
+        raise SubmissionFault(
             f"holds up to {count:,} values, and {MAX_VALUES:,} are read. Ask for it with outputs "
             "and widget state cleared."
         )
@@ -47,38 +65,32 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # cell ids missing or doubled: nbformat repairs them
             if odd := _no_notebook(json.loads(text)):
-                raise fault(f"{odd}. Ask the student to save it with Jupyter.")
+                raise SubmissionFault(f"{odd}. Ask the student to save it with Jupyter.")
             notebook = nbformat.reads(_without_early_ids(text), as_version=4)
             if len(notebook.cells) > MAX_CELLS:
-                raise fault(f"holds {len(notebook.cells):,} cells; at most {MAX_CELLS:,} are run.")
+                raise SubmissionFault(
+                    f"holds {len(notebook.cells):,} cells; at most {MAX_CELLS:,} are run."
+                )
             if odd := unwritable(_without_stored_outputs(notebook)):
-                raise fault(f"holds {odd}. Ask the student to save it with Jupyter.")
+                raise SubmissionFault(f"holds {odd}. Ask the student to save it with Jupyter.")
             nbformat.validate(notebook)
             json.dumps(notebook, ensure_ascii=False).encode()
     except SubmissionFault:
         raise
     except UnicodeEncodeError:
-        raise fault(
+        raise SubmissionFault(
             "holds half of a character (a lone surrogate), which no file can hold. Ask the "
             "student to save it with Jupyter."
         ) from None
     except (nbformat.reader.NotJSONError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-        raise fault(
+        raise SubmissionFault(
             "is not valid JSON: it was cut off or edited. Ask for a fresh upload."
         ) from None
     except Exception as problem:
         reason = shown((str(problem) or type(problem).__name__).splitlines()[0], 120)
         words = f"is not a notebook ({reason}). Ask the student to save it with Jupyter."
-        raise fault(words) from None
-    expected = [grade_id(cell) for cell in assignment["cells"] if marked(cell, "grade")]
-    if not set(expected) & {grade_id(cell) for cell in notebook.cells if marked(cell, "grade")}:
-        raise fault(
-            "has none of the assignment's graded cells. Is it another notebook? Ask for the "
-            "released one, filled in."
-        )
-    known = [grade_id(cell) for cell in assignment["cells"]]
-    notes = _oddities(notebook.cells, known, expected, assignment["released"])
-    return notebook.cells, [f"{path}: {note}" for note in notes]
+        raise SubmissionFault(words) from None
+    return notebook
 
 
 def _no_notebook(document: Any) -> str:

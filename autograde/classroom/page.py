@@ -258,41 +258,49 @@ def concerns(
         late: What is doubtful about when they came or what that costs, by student.
     """
     found = []
-
-    def add(student: str, kind: str, words: str) -> None:
-        words = OWN_NOTEBOOK.sub("", words.replace(f"{folder}/", ""))  # the row says whose it is
-        found.append(Concern(student=student, kind=kind, words=words))
-
     for row in rows:
-        verdict = verdicts[row.student]
-        if row.not_graded:
-            add(row.student, "not graded", row.not_graded)
-        if verdict.get("ended"):
-            add(row.student, "crashed", verdict["ended"])
-        slow = [name for name, status in row.seen.items() if status == "raised Timeout"]
-        if slow:
-            add(row.student, "timed out", f"no answer in time: {', '.join(slow)}")
-        for note in verdict.get("notes", []):
-            kind = "edited checks" if "was edited" in note or "was deleted" in note else "odd"
-            add(row.student, kind, note)
-        if removed := verdict.get("cleaned"):
-            add(row.student, "cleaned", few(removed, most=8))
+        said = _concerns_about(row, verdicts[row.student], code.get(row.student, {}))
+        found += [(row.student, kind, words) for kind, words in said]
         if late and row.student in late:
-            add(row.student, "lateness", late[row.student])
-        if row.off_roster:
-            add(row.student, "not on the class list", "is the folder's name the student's id?")
-        for words in _words_in_time(code.get(row.student, {}), row):
-            add(row.student, "to read", words)
+            found.append((row.student, "lateness", late[row.student]))
     for cell, students in waiting_answers(rows).items():
-        add(_count(len(students), "student"), "by hand", f"{cell}: {few(students, most=20)}")
+        words = f"{cell}: {few(students, most=20)}"
+        found.append((_count(len(students), "student"), "by hand", words))
     for pair in pairs:
         cells = ", ".join(cell for cell, share in pair.cells.items() if share > 0)
-        add(
-            f"{pair.first}, {pair.second}",
-            "near-identical",
-            f"{100 * pair.score:.0f} % alike in {cells}",
-        )
-    return sorted(found, key=lambda concern: KINDS.index(concern.kind))
+        words = f"{100 * pair.score:.0f} % alike in {cells}"
+        found.append((f"{pair.first}, {pair.second}", "near-identical", words))
+    concerns = [
+        Concern(student=whose, kind=kind, words=_without_place(words, folder))
+        for whose, kind, words in found
+    ]
+    return sorted(concerns, key=lambda concern: KINDS.index(concern.kind))
+
+
+def _concerns_about(
+    row: Row, verdict: Mapping[str, Any], cells: Cells
+) -> Iterator[tuple[str, str]]:
+    """What one submission gives a person to look at: the kind, and the words."""
+    if row.not_graded:
+        yield "not graded", row.not_graded
+    if verdict.get("ended"):
+        yield "crashed", verdict["ended"]
+    slow = [name for name, status in row.seen.items() if status == "raised Timeout"]
+    if slow:
+        yield "timed out", f"no answer in time: {', '.join(slow)}"
+    for note in verdict.get("notes", []):
+        edited = "was edited" in note or "was deleted" in note
+        yield "edited checks" if edited else "odd", note
+    if removed := verdict.get("cleaned"):
+        yield "cleaned", few(removed, most=8)
+    if row.off_roster:
+        yield "not on the class list", "is the folder's name the student's id?"
+    yield from (("to read", words) for words in _words_in_time(cells, row))
+
+
+def _without_place(words: str, folder: Path) -> str:
+    """Words without the path of a submission: the row says whose it is."""
+    return OWN_NOTEBOOK.sub("", words.replace(f"{folder}/", ""))
 
 
 def _words_in_time(cells: Cells, row: Row) -> list[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 GROUP = 0.27
@@ -66,16 +66,11 @@ def statistics_of(
     """
     unseen = f"{waiting} answer{' waits' if waiting == 1 else 's wait'} for a person"
     if waiting > len(scores):
+        numbers = ("solved", "mean", "difficulty", "discrimination", "point_biserial")
+        why = f"{unseen}, so there are no numbers yet"
+        none = dict.fromkeys(numbers)
         return ExerciseStatistics(
-            name=name,
-            count=len(scores),
-            solved=None,
-            mean=None,
-            max_score=max_score,
-            difficulty=None,
-            discrimination=None,
-            point_biserial=None,
-            why=f"{unseen}, so there are no numbers yet",
+            name=name, count=len(scores), max_score=max_score, why=why, **none
         )
     students = sorted(scores)
     points = [scores[student] for student in students]
@@ -86,14 +81,7 @@ def statistics_of(
     enough, even = len(points) >= LEAST, len(set(sums)) == 1
     r = point_biserial(full, rest) if enough and max_score else None
     reasons = [f"{unseen}: not counted"] if waiting else []
-    if not enough:
-        reasons.append(f"too few grades ({len(points)}) to tell students apart: {LEAST} is least")
-    elif even:
-        reasons.append("all totals are equal, so nobody is above or below")
-    if not max_score:
-        reasons.append("no full points to compare with: it is extra credit only")
-    elif enough and not even and r is None:
-        reasons.append(f"no point-biserial r: {_why_no_r(full)}")
+    reasons += _why_no_numbers(full, r, extra=not max_score, even=even)
     return ExerciseStatistics(
         name=name,
         count=len(points),
@@ -105,6 +93,21 @@ def statistics_of(
         point_biserial=r,
         why="; ".join(reasons),
     )
+
+
+def _why_no_numbers(
+    full: Sequence[bool], r: float | None, *, extra: bool, even: bool
+) -> Iterator[str]:
+    """Why some of the numbers are None."""
+    enough = len(full) >= LEAST
+    if not enough:
+        yield f"too few grades ({len(full)}) to tell students apart: {LEAST} is least"
+    elif even:
+        yield "all totals are equal, so nobody is above or below"
+    if extra:
+        yield "no full points to compare with: it is extra credit only"
+    elif enough and not even and r is None:
+        yield f"no point-biserial r: {_why_no_r(full)}"
 
 
 def _why_no_r(full: Sequence[bool]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -10,7 +11,7 @@ from course.claims.contradictions import Contradiction, find_contradiction
 from course.claims.page import document, page, summary
 from course.claims.registry import catalogue, compute, compute_all, place_of
 from course.claims.show import line
-from course.claims.trial import VERDICTS
+from course.claims.trial import VERDICTS, Trial
 from course.ledger import rows
 from course.ledger.rows import TEXTS
 from course.pages import check_page
@@ -63,42 +64,53 @@ def run_command(
     if html is not None:
         check_page(Path(html))
     if id is not None and id.strip().upper().startswith("K"):
-        row = find_contradiction(id)
-        if html is not None:
-            raise ValueError(
-                f"--html {html}: a page holds claims, and {row.id} is a contradiction. Leave the "
-                "id out: the page of all claims ends with every contradiction."
-            )
+        row = _contradiction(id, html)
         print(dumped(row.to_json()) if as_json else contradiction_text(row), file=out)
         return 0
     if id is not None:
         trials = [compute(id, seed=seed, device=device)]
         print(dumped(trials[0].to_json()) if as_json else trials[0], file=out)
     else:
-        quiet = as_json or not out.isatty()  # then nothing else shows that it runs
-        trials = []
-        if verdict is None and part is None:
-            tried = compute_all(seed=seed, device=device)
-        else:
-            tried = (compute(i, seed=seed, device=device) for i in chosen(verdict, part))
-        for trial in tried:
-            trials.append(trial)
-            if not as_json:
-                print(line(trial, colour=out.isatty()), file=out, flush=True)
-            if quiet and progress.isatty():
-                print(f"\r{trial.entry.id} of {len(catalogue())}", end="", file=progress)
-        if quiet and progress.isatty():
-            print("\r", end="", file=progress)
-        print(
-            dumped(document(trials))
-            if as_json
-            else "\n" + summary(trials, whole=verdict is part is None),
-            file=out,
+        whole = verdict is part is None
+        tried = (
+            compute_all(seed=seed, device=device)
+            if whole
+            else (compute(i, seed=seed, device=device) for i in chosen(verdict, part))
         )
+        trials = _said_one_by_one(tried, None if as_json else out, progress, quiet=not out.isatty())
+        text = dumped(document(trials)) if as_json else f"\n{summary(trials, whole=whole)}"
+        print(text, file=out)
     if html is not None:
         Path(html).write_text(page(trials), "utf-8")
         print(f"page written to {html}", file=progress)
     return int(not all(trial.as_expected for trial in trials))
+
+
+def _contradiction(id: str, html: Path | None) -> Contradiction:
+    row = find_contradiction(id)
+    if html is not None:
+        raise ValueError(
+            f"--html {html}: a page holds claims, and {row.id} is a contradiction. Leave the "
+            "id out: the page of all claims ends with every contradiction."
+        )
+    return row
+
+
+def _said_one_by_one(
+    tried: Iterable[Trial], out: IO[str] | None, progress: IO[str], *, quiet: bool
+) -> list[Trial]:
+    """All trials; a line each on `out`, and how far it is where nothing else shows that it runs."""
+    trials = []
+    counts = (quiet or out is None) and progress.isatty()
+    for trial in tried:
+        trials.append(trial)
+        if out is not None:
+            print(line(trial, colour=out.isatty()), file=out, flush=True)
+        if counts:
+            print(f"\r{trial.entry.id} of {len(catalogue())}", end="", file=progress)
+    if counts:
+        print("\r", end="", file=progress)
+    return trials
 
 
 def chosen(verdict: str | None, part: str | None) -> list[str]:

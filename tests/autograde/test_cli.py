@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from nbgrader.api import Gradebook
@@ -13,6 +14,7 @@ from nbgrader.api import Gradebook
 from autograde import cli
 from autograde.class_dir import did_you_mean
 from autograde.classroom import release
+from autograde.classroom.grading import Outcome
 from tests.autograde.paper_class import ASSIGNMENT, Paper, make
 
 NAMES = ("ada", "ben", "øyvind", "zoë")
@@ -58,6 +60,16 @@ def test_a_list_of_a_thousand_unknown_students_is_still_a_line(autograde):
 def test_a_list_that_names_nobody_is_refused(autograde, students):
     code, _, err = autograde("grade", "--students", students)
     assert code == 2 and "names nobody" in err
+
+
+def test_what_was_said_of_unchanged_work_is_not_said_again(tmp_path, monkeypatch):
+    """Else a deleted check, graded long ago, would make every later run end with exit 2."""
+    for name in ("_unprotected", "_doubtful_times", "_off_roster"):
+        monkeypatch.setattr(cli, name, lambda *_about: iter(()))
+    odd = Outcome(student="ada", notes=["check cell 'a' was deleted"])
+    before = replace(odd, unchanged=True)
+    assert list(cli._needing_you([before, before], tmp_path, ASSIGNMENT)) == []
+    assert list(cli._needing_you([before, odd], tmp_path, ASSIGNMENT)) == odd.notes
 
 
 def test_an_id_is_known_however_its_accents_are_written(folder):
