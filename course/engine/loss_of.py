@@ -212,7 +212,7 @@ class OwnLoss(Seam):
             check_value(loss.value)
             self.check = None
         if loss.weight is None:
-            loss = loss._replace(weight=_examples_in(loss, batch))
+            loss = loss._replace(weight=examples_in(loss, batch))
         return loss
 
     def weight(self, targets: Any) -> Weight:
@@ -225,7 +225,7 @@ class OwnLoss(Seam):
         raise AttributeError(name)
 
 
-def _examples_in(loss: Loss, batch: Any) -> int:
+def examples_in(loss: Loss, batch: Any) -> int:
     """How many examples a batch holds, by its targets, else by the first tensor in it."""
     if loss.targets is not None:
         return num_examples(loss.targets)

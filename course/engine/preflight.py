@@ -113,8 +113,10 @@ def check_model(model: Any, name: str = "model") -> None:
         )
 
 
-def check_own_step(step: Any, accum_steps: int, compile: bool) -> None:
+def check_own_step(step: Any, accum_steps: int, compile: bool | str) -> None:
     """What a step of the user's own cannot have round it."""
+    if not isinstance(compile, bool) and compile != "step":
+        raise EngineError(f"compile = {compile!r}: expected True, False or 'step'.")
     if step is None:
         return
     if accum_steps > 1:
@@ -122,7 +124,7 @@ def check_own_step(step: Any, accum_steps: int, compile: bool) -> None:
             f"accum_steps = {accum_steps} with a step of your own: it is given one batch at a "
             "time. Use a larger batch, or accumulate inside the step."
         )
-    if compile:
+    if compile is True:
         raise EngineError(
             "compile=True with a step of your own: compile the models yourself, as "
             "torch.compile(model), where it helps."

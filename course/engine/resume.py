@@ -42,6 +42,7 @@ def collect(trainer: Trainer) -> dict[str, Any]:
         "optimizer": trainer.optimizer.state_dict(),
         "scheduler": trainer.scheduler.state_dict() if trainer.scheduler else None,
         "scaler": trainer.precision.scaler.state_dict() if trainer.precision.scaler else None,
+        "one_graph": trainer.one_graph.state_dict() if trainer.one_graph else None,
         "callbacks": [callback.state_dict() for callback in _remembering(trainer)],
         "processes": everybodys(
             {
@@ -110,6 +111,8 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
         loss.load_state_dict(state["criterion"])
     if trainer.precision.scaler:
         trainer.precision.scaler.load_state_dict(state["scaler"])
+    if trainer.one_graph and state.get("one_graph"):
+        trainer.one_graph.load_state_dict(state["one_graph"])
     trainer.progress.load_state_dict(state["progress"] | mine["sums"])
     trainer.history.load_state_dict(state["history"])
     trainer.batches.load_state_dict(mine["batches"])

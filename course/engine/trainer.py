@@ -32,6 +32,7 @@ from course.engine.errors import EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.history import History
 from course.engine.loss_of import LossOf, OwnLoss, PairLoss, as_loss_of
+from course.engine.one_graph import OneGraph
 from course.engine.placement import choose_device, move_training_
 from course.engine.precision import Precision
 from course.engine.progress import Plan, Progress, StepReport, Sums
@@ -67,7 +68,10 @@ class Trainer:
             its own way, such as `partial(clip_by_value, max_value=0.5)`.
         precision: `"fp32"`, `"bf16"`, or `"fp16"`, which brings its gradient scaler.
         device: `"auto"` takes the accelerator where there is one.
-        compile: Let `torch.compile` make the forward pass; checkpoints keep the plain names.
+        compile: Let `torch.compile` make the forward pass; or `"step"`, the whole step as one graph
+            (see `course.engine.one_graph`), falling back to the plain step with the reason said
+            once. A graph takes seconds to minutes to make, and pays in long runs. Checkpoints keep
+            the plain names.
         callbacks: What else should happen, such as `[EarlyStopping(patience=3)]`.
         seed: Seeds all generators at the start of `fit`; with several processes, each its own way.
         run_dir: Where the record, the log and the checkpoints go; nothing is written without it. A
@@ -92,7 +96,7 @@ class Trainer:
         max_norm: Ceiling | None = None,
         precision: str = "fp32",
         device: torch.device | str = "auto",
-        compile: bool = False,
+        compile: bool | str = False,
         callbacks: Sequence[Callback] = (),
         seed: int | None = None,
         run_dir: Path | str | None = None,
@@ -112,7 +116,7 @@ class Trainer:
         self.model, self.criterion, self.optimizer = model, criterion, optimizer
         self.own_loss_of, self.own_step = loss_of, step
         share_criterion(loss_of if criterion is None else criterion)
-        self.forward = share_gradients(torch.compile(model) if compile else model)
+        self.forward = share_gradients(torch.compile(model) if compile is True else model)
         self.scheduler, self.schedule_per = scheduler, schedule_per
         self.check_schedule = check_schedule
         self.accum_steps, self.max_norm, self.compile = accum_steps, max_norm, compile
@@ -197,6 +201,7 @@ class Trainer:
                 callback.reset()
         if self.run_dir is not None or resume is not None:
             self.description = describe(self, val_loader, config)
+        self.one_graph = OneGraph(self) if self.compile == "step" else None
         place = restore(self, resume)
         if self.check_schedule:
             schedules.check_length(self.scheduler, self.schedule_per, self.plan, self.progress)
@@ -278,6 +283,11 @@ class Trainer:
 
     def _update(self, micro_batches: list[Batch]) -> StepReport:
         """One step over a window."""
+        measure_norm = self.plan.wants_norm(self.progress)
+        if self.one_graph is not None and self.progress.update:
+            report = self.one_graph.take(micro_batches, measure_norm=measure_norm)
+            if report is not None:
+                return report
         return train_step(
             self.forward,
             micro_batches,
@@ -287,7 +297,7 @@ class Trainer:
             precision=self.precision,
             device=self.device,
             on_nonfinite=self.plan.on_nonfinite,
-            measure_norm=self.plan.wants_norm(self.progress),
+            measure_norm=measure_norm,
         )
 
     def _own_update(self) -> Callable[[list[Batch]], StepReport]:

@@ -1,0 +1,386 @@
+"""The whole step as one graph: forward, loss, backward, clipping and the optimizer's update.
+
+    Trainer(model, criterion, optimizer, compile="step")
+
+`torch.compile(model)` makes graphs of the forward and the backward pass; the loss, the norm, the
+clipping and the optimizer stay single operations between them. Here `torch.compile` is given one
+function that does it all, so that an update is one call. A loss or gradient that is inf or nan is
+known only inside the graph, so there the old weights and the old state are chosen over the new.
+
+The first update of a run is the plain one: it looks at batch, loss and criterion, and makes the
+optimizer's state. Each shape of batch gets a graph of its own, which first does one step on trial,
+beside a plain backward pass. Where anything does not fit, the plain step is taken and the reason
+said once; a checkpoint remembers both, so that a resumed run takes the same steps.
+
+Source: ledger C01, C07, F41; PyTorch documentation, "torch.compile" and "Compiled optimizers".
+"""
+
+from __future__ import annotations
+
+import itertools
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim import optimizer as everybodys
+from torch.utils._pytree import tree_flatten
+
+from course.engine.clipping import clip_, grad_norm, parameters_of
+from course.engine.distributed import num_ranks
+from course.engine.loss_of import Loss, OwnLoss, PairLoss, examples_in
+from course.engine.nonfinite import nonfinite_error
+from course.engine.progress import StepReport
+from course.engine.window import Batch
+from course.state import kept, moved
+
+if TYPE_CHECKING:
+    from course.engine.trainer import Trainer
+
+COMPILER: dict[str, Any] = {"backend": "inductor", "options": {"fallback_random": True}}
+"""Random numbers as the plain step draws them, so that dropout drops the same."""
+MOST_SHAPES = 4
+"""Shapes of batches that get a graph, which takes seconds to minutes each: the full and the short
+last batch, and two more. Sequences padded to the longest of their batch would have dozens."""
+CLOSE = {"fp32": 1e-3, "bf16": 5e-2}
+"""How far, as a share of its norm, the trial's gradient may be from the plain one; the order of
+summation alone moves it by 1e-6 under fp32, and by up to 2e-2 under bf16."""
+Graph = Callable[[Any], "Outcome"]
+_numbers = itertools.count()
+
+
+class Outcome(NamedTuple):
+    """What a graph gives back."""
+
+    loss: Loss
+    norm: Tensor
+    found: Tensor
+    """Loss or gradient is inf or nan; nothing has moved."""
+
+
+class OneGraph:
+    """Takes steps in one graph, as long as nothing speaks against it."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.model, self.optimizer = trainer.model, trainer.optimizer
+        self.loss_of, self.precision = trainer.loss_of, trainer.precision
+        self.device, self.max_norm = trainer.device, trainer.max_norm
+        self.skips = trainer.plan.on_nonfinite == "skip"
+        self.refused = ""
+        """Why the plain step is taken; empty while it is not."""
+        self.admitted: list[str] = []
+        """Shapes of batches that get a graph."""
+        self._graphs: dict[Any, Graph | None] = {}
+        self._used: list[Tensor] = []
+        self._options: list[dict[str, Any]] = []
+        if reason := why_not(trainer):
+            self.refuse(reason)
+
+    def refuse(self, reason: str) -> None:
+        """Take the plain step from now on, and say why."""
+        self.refused = reason
+        _say(f"{reason} The plain step is taken.")
+
+    def state_dict(self) -> dict[str, Any]:
+        """What decides which steps are taken in a graph."""
+        return {"refused": self.refused, "admitted": self.admitted}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Decide as the run did that is resumed."""
+        if state["refused"] and not self.refused:
+            self.refuse(state["refused"])
+        self.admitted = list(state["admitted"])
+
+    def take(self, micro_batches: Sequence[Batch], *, measure_norm: bool) -> StepReport | None:
+        """One step over a window of one batch; None where the plain step is to be taken.
+
+        Raises:
+            NonFiniteError: Loss or gradient is inf or nan; the weights are untouched.
+        """
+        if self.refused:
+            return None
+        batch = moved(micro_batches[0], self.device)
+        key = _shapes_in(batch)
+        graph = self._graphs[key] if key in self._graphs else self._admit(key, batch)
+        if graph is None or self._options_moved():
+            return None
+        try:
+            outcome = self._run(graph, batch)
+        except (
+            torch._dynamo.exc.TorchDynamoException,
+            torch._dynamo.exc.FailOnRecompileLimitHit,
+        ) as error:
+            self.refuse(_in_words(error))
+            return None
+        return self._report(batch, outcome, measure_norm)
+
+    def _report(self, batch: Any, outcome: Outcome, measure_norm: bool) -> StepReport:
+        loss, norm, found = outcome
+        found = bool(found) if found.is_cpu else found.float()
+        if found is True and not self.skips:
+            raise nonfinite_error(self.model, loss.value, norm)
+        if isinstance(self.loss_of, PairLoss):
+            weigh, sums = self.loss_of.weigher
+            weight = weigh(batch[1])
+        else:
+            weight = examples_in(loss, batch) if loss.weight is None else loss.weight
+            sums = loss.sums
+        wanted = measure_norm or self.max_norm is not None
+        mean = loss.value / weight if sums else loss.value
+        return StepReport(mean, weight, norm if wanted else None, found)
+
+    def _admit(self, key: Any, batch: Any) -> Graph | None:
+        """A graph for batches of another shape, if there may be one more."""
+        graph = None
+        if key is None:
+            self.refuse("compile='step': a batch holds more than tensors, which may be others "
+                        "each time.")  # fmt: skip
+        elif repr(key) not in self.admitted and len(self.admitted) == MOST_SHAPES:
+            _say(f"batches have more than {MOST_SHAPES} shapes; for the others the plain step is "
+                 "taken. Pad them to a few lengths.")  # fmt: skip
+        elif graph := self._make(batch):
+            self.admitted = list(dict.fromkeys([*self.admitted, repr(key)]))
+        self._graphs[key] = graph
+        return graph
+
+    def _make(self, batch: Any) -> Graph | None:
+        """Compile, and let the graph do one step on trial; None, with the reason, if it fails."""
+        changes = (self.model, self.optimizer, self.loss_of.criterion)
+        with kept(*changes):
+            value, grads = self._plain_backward(batch)
+        if isinstance(self.loss_of, PairLoss) and self.loss_of.weigher is None:
+            self.refuse("compile='step': how the criterion weighs a batch is not known.")
+            return None
+        self._used = [p for p, grad in grads if grad is not None]
+        for parameter, grad in grads:
+            parameter.grad = None if grad is None else torch.zeros_like(parameter)
+        self._options = [_other_options(group) for group in self.optimizer.param_groups]
+        graph = self._compiled()
+        try:
+            with kept(*changes), torch._dynamo.config.patch(trace_autograd_ops=True):
+                outcome = self._run(graph, batch)
+                ours = [parameter.grad.clone() for parameter in self._used]
+        except Exception as error:  # torch.compile raises dozens of kinds, and nothing has moved
+            self.refuse(_in_words(error))
+            return None
+        away = _distance([outcome.loss.value], [value])
+        if self.max_norm is None:  # else these are clipped
+            theirs = [grad for _, grad in grads if grad is not None]
+            away = max(away, _distance(ours, theirs))
+        if away > CLOSE[self.precision.name]:
+            self.refuse(
+                f"compile='step': the graph's loss or gradient is {away:.1e} of its norm away from "
+                "the plain one."
+            )
+            return None
+        return graph
+
+    def _plain_backward(self, batch: Any) -> tuple[Tensor, list[tuple[Tensor, Tensor | None]]]:
+        """Loss and gradients without a graph; by the way, the criterion's weighing is measured."""
+        parameters = [p for p in parameters_of(self.optimizer) if p.requires_grad]
+        with self.precision.autocast:
+            value = self.loss_of(self.model, batch).value
+        grads = torch.autograd.grad(value, parameters, allow_unused=True)
+        return value.detach(), list(zip(parameters, grads, strict=True))
+
+    def _run(self, graph: Graph, batch: Any) -> Outcome:
+        """Call the graph; it takes rates as tensors, else each new rate would be a new graph."""
+        groups = self.optimizer.param_groups
+        asked = [(group["lr"], group.get("fused")) for group in groups]
+        for group, (lr, fused) in zip(groups, asked, strict=True):
+            if not isinstance(lr, Tensor):
+                group["lr"] = torch.tensor(lr, dtype=torch.float64)
+            if fused:  # a kernel of its own; the graph fuses anyway
+                group["fused"] = False
+        for parameter in self._used:
+            if parameter.grad is None:  # somebody has called zero_grad()
+                parameter.grad = torch.zeros_like(parameter)
+        try:
+            outcome = graph(batch)
+        finally:
+            for group, (lr, fused) in zip(groups, asked, strict=True):
+                group["lr"] = lr
+                if fused:
+                    group["fused"] = fused
+        if "step" in self.optimizer.__dict__:
+            self.optimizer._opt_called = True  # a schedule has put a counter round step()
+        return outcome
+
+    def _options_moved(self) -> bool:
+        """Whether options besides the rate have changed, each value of which would be a graph."""
+        now = [_other_options(group) for group in self.optimizer.param_groups]
+        if now == self._options:
+            return False
+        names = {
+            name
+            for a, b in zip(now, self._options, strict=True)
+            for name in a
+            if a[name] != b.get(name)
+        }
+        self.refuse(
+            f"compile='step': {', '.join(sorted(names))} of the optimizer changes during the run. "
+            "OneCycleLR leaves the momentum alone with cycle_momentum=False."
+        )
+        return True
+
+    def _compiled(self) -> Graph:
+        """The step as a function that `torch.compile` makes one graph of."""
+        model, optimizer, max_norm = self.model, self.optimizer, self.max_norm
+        cost_of, autocast = _cost_of(self.loss_of), _autocast_of(self.precision, self.device)
+        update = type(optimizer).step.__wrapped__.__wrapped__
+        used, parameters = self._used, parameters_of(optimizer)
+        chosen = [*used, *_tensors_of(optimizer)]
+        chosen += list(model.buffers()) if self.skips else []
+
+        def step(batch: Any) -> Outcome:
+            before = [tensor.detach().clone() for tensor in chosen]
+            if autocast is None:
+                loss = cost_of(model, batch)
+            else:
+                with torch.autocast(*autocast):
+                    loss = cost_of(model, batch)
+            grads = torch.autograd.grad(loss.value, used)
+            value = loss.value.detach()
+            with torch.no_grad():
+                for parameter, grad in zip(used, grads, strict=True):
+                    parameter.grad.copy_(grad)
+                norm = grad_norm(parameters)
+                found = ~(torch.isfinite(value) & torch.isfinite(norm))
+                if max_norm is not None:
+                    clip_(parameters, norm, max_norm)
+                update(optimizer)
+                for tensor, old in zip(chosen, before, strict=True):
+                    tensor.copy_(torch.where(found, old, tensor))
+            return Outcome(loss._replace(value=value), norm, found)
+
+        return torch.compile(_alone(step), fullgraph=True, dynamic=False, **COMPILER)
+
+
+def why_not(trainer: Trainer) -> str:
+    """What speaks against one graph before anything is compiled; empty if nothing does."""
+    for reason in _reasons(trainer):
+        return f"compile='step': {reason}."
+    return ""
+
+
+def _reasons(trainer: Trainer) -> Iterator[str]:
+    if trainer.own_step is not None:
+        yield "a step of your own has an order of its own"
+    if trainer.accum_steps > 1:
+        yield f"accum_steps = {trainer.accum_steps} makes several backward passes a step"
+    if trainer.precision.scaler is not None:
+        yield "the gradient scaler of fp16 decides between backward and step"
+    if num_ranks() > 1:
+        yield f"{num_ranks()} processes average their gradients"
+    if _carries_state(trainer.own_loss_of):
+        yield "loss_of carries state from batch to batch"
+    if not _is_torchs(trainer.optimizer):
+        yield f"{type(trainer.optimizer).__name__} is not one of torch.optim"
+    if _has_hooks(trainer.model, trainer.optimizer):
+        yield "a hook is registered on model or optimizer"
+    if not hasattr(torch._dynamo.config, "trace_autograd_ops"):
+        yield f"torch {torch.__version__} does not trace a backward pass"
+
+
+def _carries_state(loss_of: Any) -> bool:
+    remembers = hasattr(loss_of, "start_pass") or hasattr(loss_of, "load_state_dict")
+    return remembers and not isinstance(loss_of, nn.Module)
+
+
+def _is_torchs(optimizer: Any) -> bool:
+    step = getattr(type(optimizer), "step", None)
+    inner = getattr(getattr(step, "__wrapped__", None), "__wrapped__", None)
+    own = isinstance(optimizer, Optimizer) and type(optimizer).__module__.startswith("torch.optim")
+    return own and inner is not None
+
+
+def _has_hooks(model: nn.Module, optimizer: Any) -> bool:
+    """Whether somebody listens: a graph would not call them, or only while it is made."""
+    listening = (
+        module
+        for module in model.modules()
+        if module._forward_hooks or module._forward_pre_hooks
+        or module._backward_hooks or module._backward_pre_hooks
+    )  # fmt: skip
+    tensors = (p for p in model.parameters() if p._backward_hooks or p._post_accumulate_grad_hooks)
+    step = optimizer.__dict__.get("step")
+    return (
+        any(True for _ in itertools.chain(listening, tensors))
+        or (step is not None and not hasattr(step, "_wrapped_by_lr_sched"))
+        or bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+        or bool(everybodys._global_optimizer_pre_hooks or everybodys._global_optimizer_post_hooks)
+    )
+
+
+def _cost_of(loss_of: PairLoss | OwnLoss) -> Callable[[nn.Module, Any], Loss]:
+    """What a batch costs, without the checks that the plain step has made."""
+    if isinstance(loss_of, PairLoss):
+        criterion = loss_of.criterion
+
+        def cost(model: nn.Module, batch: Any) -> Loss:
+            inputs, targets = batch
+            return Loss(criterion(model(inputs), targets))
+
+        return cost
+    function = loss_of.function
+
+    def own_cost(model: nn.Module, batch: Any) -> Loss:
+        loss = function(model, batch)
+        if not isinstance(loss, Loss):
+            return Loss(loss)
+        return Loss(loss.value, loss.weight, None, None, loss.sums)
+
+    return own_cost
+
+
+def _autocast_of(precision: Any, device: torch.device) -> tuple[str, torch.dtype] | None:
+    return (device.type, torch.bfloat16) if precision.name == "bf16" else None
+
+
+def _tensors_of(optimizer: Optimizer) -> list[Tensor]:
+    """What the optimizer remembers, as far as it is tensors."""
+    states = optimizer.state.values()
+    return [value for state in states for value in state.values() if isinstance(value, Tensor)]
+
+
+def _other_options(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name not in ("params", "lr")}
+
+
+def _shapes_in(batch: Any) -> Any:
+    """What two batches must share for one graph; None where they hold more than tensors."""
+    if type(batch) in (tuple, list) and len(batch) == 2:  # the hot path
+        leaves, kind = batch, type(batch)
+    else:
+        leaves, kind = tree_flatten(batch)
+    if not all(isinstance(leaf, Tensor) for leaf in leaves):
+        leaves, kind = tree_flatten(batch)
+        if not all(isinstance(leaf, Tensor) for leaf in leaves):
+            return None
+    return (str(kind), *((tuple(t.shape), t.dtype, t.stride()) for t in leaves))
+
+
+def _distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
+    """Norm of the difference over the norm; 0 where both are nothing or not finite."""
+    apart = torch.stack([(a - b).norm() for a, b in zip(ours, theirs, strict=True)]).norm()
+    size = torch.stack([b.norm() for b in theirs]).norm()
+    share = float(apart / size) if size else float(apart)
+    return share if torch.isfinite(size) else 0.0
+
+
+def _alone(function: types.FunctionType) -> types.FunctionType:
+    """The function with code of its own, since torch allows 8 graphs per code, of all runs."""
+    code = function.__code__.replace(co_name=f"step_{next(_numbers)}")
+    return types.FunctionType(code, function.__globals__, None, None, function.__closure__)
+
+
+def _in_words(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"compile='step': torch.compile gave up ({type(error).__name__}: {lines[0][:160]})."
+
+
+def _say(text: str) -> None:
+    warnings.warn(text, stacklevel=2)

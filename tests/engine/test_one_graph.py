@@ -1,0 +1,209 @@
+"""`compile="step"`: the plain step's numbers, the same bits after a resume, else a reason.
+
+Torch's backend `eager` runs the traced step operation by operation: what is tested here is what is
+traced. One test, marked slow, makes machine code of it.
+"""
+
+import pytest
+import torch
+import torch._inductor.config as inductor
+from torch import nn
+from torch.optim import SGD, AdamW
+from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
+from torch.utils.data import DataLoader, TensorDataset
+
+from course.engine import Loss, NonFiniteError, Trainer, one_graph
+
+SPREAD = 10 ** torch.linspace(-1, 1, 3)
+X = torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
+Y = (X[:, :3] * SPREAD).argmax(1)
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Trace, and make no machine code."""
+    monkeypatch.setattr(one_graph, "COMPILER", {"backend": "eager"})
+
+
+def weights_of(model):
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def make(compile, optimizer=SGD, schedule=None, hidden=4, **options):
+    torch.manual_seed(0)
+    layers = (nn.Linear(5, hidden), nn.Dropout(0.2), nn.ReLU(), nn.Linear(hidden, 3))
+    model = nn.Sequential(*layers)
+    moves = optimizer(model.parameters(), lr=0.1)
+    scheduler = schedule(moves) if schedule else None
+    if "loss_of" not in options and "step" not in options:
+        options["criterion"] = nn.CrossEntropyLoss()
+    return Trainer(
+        model, optimizer=moves, compile=compile, scheduler=scheduler, schedule_per="update",
+        check_schedule=False, device="cpu", seed=0, **options,
+    )  # fmt: skip
+
+
+def train(trainer, inputs=X, batch_size=5, updates=6, **options):
+    loader = DataLoader(TensorDataset(inputs, Y), batch_size, shuffle=True)
+    trainer.fit(loader, max_updates=updates, progress=False, **options)
+    return trainer
+
+
+def falling(optimizer):
+    return CosineAnnealingLR(optimizer, 6)
+
+
+def test_a_graph_moves_the_weights_as_the_plain_step_and_resumes_to_the_same_bits(traced, tmp_path):
+    """Under a schedule, clipped, with dropout."""
+
+    def run(compile, where=None, updates=6, **more):
+        trainer = make(compile, with_momentum, falling, max_norm=0.3, run_dir=where)
+        return train(trainer, batch_size=10, updates=updates, log_every=1, **more)
+
+    plain, graph = run(False), run("step", tmp_path / "a")
+    assert (graph.one_graph.refused, len(graph.one_graph.admitted)) == ("", 1)
+    torch.testing.assert_close(weights_of(graph.model), weights_of(plain.model))
+    assert graph.history[-1]["grad_norm"] == pytest.approx(plain.history[-1]["grad_norm"], rel=1e-4)
+    assert graph.optimizer.param_groups[0]["lr"] == plain.optimizer.param_groups[0]["lr"]
+
+    run("step", tmp_path / "b", updates=3)
+    resumed = run("step", tmp_path / "b", resume="auto")
+    assert torch.equal(weights_of(resumed.model), weights_of(graph.model))
+    saved = torch.load(tmp_path / "a" / "last.pt", weights_only=True)
+    assert list(saved["model"]) == list(plain.model.state_dict())
+    assert type(saved["optimizer"]["param_groups"][0]["lr"]) is float
+
+
+def with_momentum(parameters, lr):
+    return SGD(parameters, lr, momentum=0.9)
+
+
+class Breaking:
+    """A loader whose third batch holds a nan."""
+
+    def __iter__(self):
+        for number in range(4):
+            inputs = X[number * 5 : number * 5 + 5].clone()
+            inputs[0, 0] = float("nan") if number == 2 else inputs[0, 0]
+            yield inputs, Y[number * 5 : number * 5 + 5]
+
+
+def test_a_graph_leaves_weights_and_momentum_alone_where_the_loss_is_not_finite(traced):
+    trainers = [make(compile, with_momentum) for compile in ("step", "step", False)]
+    with pytest.raises(NonFiniteError, match=r"batch 2.*step not taken"):
+        trainers[0].fit(Breaking(), epochs=1, progress=False)
+    for trainer in trainers[1:]:
+        trainer.fit(Breaking(), epochs=1, progress=False, on_nonfinite="skip")
+        assert trainer.history[-1]["skipped"] == 1 and trainer.progress.update == 3
+    assert trainers[1].one_graph.refused == ""
+    assert torch.isfinite(weights_of(trainers[0].model)).all()
+    ours, theirs = (trainer.optimizer.state_dict()["state"] for trainer in trainers[1:])
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(*(weights_of(trainer.model) for trainer in trainers[1:]))
+
+
+def own_loss(model, batch):
+    inputs, targets = batch
+    return Loss(nn.functional.cross_entropy(model(inputs), targets), len(targets))
+
+
+def own_step(step, batch):
+    loss = own_loss(step.models, batch).value
+    step.descend("optimizer", loss)
+    return loss
+
+
+class Carrying:
+    """A `loss_of` with a state of its own."""
+
+    def __call__(self, model, batch):
+        return own_loss(model, batch)
+
+    def start_pass(self):
+        pass
+
+
+class Mine(SGD):
+    """An optimizer of the user's own."""
+
+
+def hooked(**options):
+    trainer = make(**options)
+    trainer.model[0].register_forward_hook(lambda *_: None)
+    return trainer
+
+
+CANNOT = {
+    "a step of your own": (make, {"step": own_step}),
+    "accum_steps = 2": (make, {"accum_steps": 2}),
+    "gradient scaler of fp16": (make, {"precision": "fp16"}),
+    "loss_of carries state": (make, {"loss_of": Carrying()}),
+    "Mine is not one of torch.optim": (make, {"optimizer": Mine}),
+    "a hook is registered": (hooked, {}),
+}
+
+
+@pytest.mark.parametrize("reason", CANNOT)
+def test_what_does_not_fit_is_said_once_and_the_plain_step_is_taken(reason):
+    maker, options = CANNOT[reason]
+    with pytest.warns(UserWarning, match=f"compile='step': .*{reason}.*plain step") as said:
+        trainer = train(maker(compile="step", **options))
+    assert sum("compile='step'" in str(warning.message) for warning in said) == 1
+    plain = train(maker(compile=False, **options))
+    assert torch.equal(weights_of(trainer.model), weights_of(plain.model))
+
+
+def test_options_that_change_with_every_update_end_the_graph(traced):
+    def cycle(optimizer):
+        return OneCycleLR(optimizer, 0.1, 6)
+
+    with pytest.warns(UserWarning, match=r"momentum of the optimizer.*cycle_momentum=False"):
+        trainer = train(make("step", with_momentum, cycle))
+    plain = train(make(False, with_momentum, cycle))
+    torch.testing.assert_close(weights_of(trainer.model), weights_of(plain.model))
+
+
+def test_more_shapes_than_graphs_take_the_plain_step(traced, monkeypatch):
+    monkeypatch.setattr(one_graph, "MOST_SHAPES", 1)
+    with pytest.warns(UserWarning, match="more than 1 shapes; for the others the plain step"):
+        trainer = train(make("step"), batch_size=14)
+    assert len(trainer.one_graph.admitted) == 1 and not trainer.one_graph.refused
+    plain = train(make(False), batch_size=14)
+    torch.testing.assert_close(weights_of(trainer.model), weights_of(plain.model))
+
+
+def test_a_graph_that_computes_something_else_is_refused(traced, monkeypatch):
+    """The trial compares with the plain backward pass, whatever the reason for a difference."""
+
+    def faulty(model, batch):
+        loss = own_loss(model, batch)
+        return loss._replace(value=loss.value * 1.01)
+
+    monkeypatch.setattr(one_graph, "_cost_of", lambda loss_of: faulty)
+    with pytest.warns(UserWarning, match=r"the graph's loss or gradient is 1.0e-02 of its norm"):
+        trainer = train(make("step"))
+    assert torch.equal(weights_of(trainer.model), weights_of(train(make(False)).model))
+
+
+@pytest.mark.slow
+def test_without_a_working_compiler_the_reason_is_said():
+    """torch wants a C++ compiler for the CPU; nothing is changed by the attempt."""
+    changes = {"cpp.cxx": (None, "no-such-compiler"), "force_disable_caches": True}
+    with (
+        inductor.patch(changes),
+        pytest.warns(UserWarning, match="compile='step': torch.compile gave up"),
+    ):
+        trainer = train(make("step", hidden=5))
+    assert torch.equal(weights_of(trainer.model), weights_of(train(make(False, hidden=5)).model))
+
+
+def test_other_words_than_step_are_refused():
+    with pytest.raises(ValueError, match="compile = 'all': expected True, False or 'step'"):
+        make("all")
+
+
+@pytest.mark.slow
+def test_machine_code_of_the_whole_step_gives_the_plain_steps_numbers():
+    trainer, plain = (train(make(compile, AdamW, falling)) for compile in ("step", False))
+    assert trainer.one_graph.refused == ""
+    torch.testing.assert_close(weights_of(trainer.model), weights_of(plain.model))
