@@ -1,22 +1,32 @@
 """What the engine costs beside hand-written loops and beside the frameworks a student might take.
 
-    python -m tests.bench.engine [--rounds 15] [--peers]
+    python -m tests.bench.engine [--rounds 15] [--no-peers] [--compiled | --parts]
 
 (a) the plainest loop over a DataLoader; (b) the fastest loop we can write by hand: fused optimizer,
 batches cut from memory. Neither records a loss, looks for nan or can be resumed. Goals: the engine
 with the loader and optimizer of (a) at most 1.03 times (a), with those of (b) at most 1.05 times.
 The engine leaves out torch's labels for its profiler (`course.engine.unprofiled`); (c) is (b) with
 the same done by hand, to show what the rest of the engine costs.
+
+Two more loops do by hand what the engine is asked for: clipping (goal 1.03), and a checkpoint after
+each epoch, the best one, and a log (goal 1.05). `compile="step"` is timed beside (b) with forward
+pass and loss compiled, and beside a hand-written step in one graph: at most 1.10 times the faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import logging
+import math
+import os
 import re
+import statistics
 import subprocess
 import sys
+import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -29,11 +39,19 @@ from torch.optim import Adam
 from torch.utils.data import DataLoader, TensorDataset
 
 from course.data.loading import InMemoryLoader
-from course.engine import Trainer
-from tests.bench.harness import interleaved, report
+from course.engine import Callback, Trainer
+from tests.bench.harness import Ratio, interleaved, ratio, report
 
-GOALS = {"engine beside (a)": 1.03, "engine beside (b)": 1.05}
+GOALS = {
+    "engine beside (a)": 1.03,
+    "engine beside (b)": 1.05,
+    "engine, clipped": 1.03,
+    "engine with run_dir": 1.05,
+    'engine, compile="step"': 1.10,
+}
 BATCH = 64
+WARM_UP = 5
+"""Epochs in which graphs are made; a short last batch has one of its own."""
 
 
 class Job:
@@ -117,6 +135,162 @@ def engine_fast(job: Job) -> None:
     trainer = Trainer(model, job.criterion, Adam(model.parameters(), fused=True), device="cpu")
     loader = InMemoryLoader(job.inputs, job.targets, BATCH, shuffle=True)
     trainer.fit(loader, epochs=job.epochs, progress=False)
+
+
+def clipped(job: Job) -> None:
+    """(a), clipped."""
+    model, loader = job.model(), job.loader()
+    optimizer = Adam(model.parameters())
+    for _ in range(job.epochs):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = job.criterion(model(inputs), targets)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+
+def engine_clipped(job: Job) -> None:
+    model = job.model()
+    optimizer = Adam(model.parameters())
+    trainer = Trainer(model, job.criterion, optimizer, max_norm=1.0, device="cpu")
+    trainer.fit(job.loader(), epochs=job.epochs, progress=False)
+
+
+def recorded(job: Job) -> None:
+    """(a) with a log line every 50 updates, and after each epoch a checkpoint and the best one."""
+    model, loader = job.model(), job.loader()
+    optimizer = Adam(model.parameters())
+    with tempfile.TemporaryDirectory() as folder:
+        best, updates = math.inf, 0
+        for epoch in range(job.epochs):
+            total = 0.0
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                loss = job.criterion(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                total += loss.item() * len(targets)
+                updates += 1
+                if updates % 50 == 0:
+                    with open(Path(folder) / "log.jsonl", "a") as file:
+                        file.write(json.dumps({"update": updates, "loss": loss.item()}) + "\n")
+            state = {"model": model.state_dict(), "epoch": epoch}
+            if total < best:
+                best = total
+                save_whole(state, Path(folder) / "best.pt")
+            state |= {"optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
+            save_whole(state, Path(folder) / "last.pt")
+
+
+def save_whole(state: dict, path: Path) -> None:
+    """On the disk before it has its name."""
+    partial_path = path.with_suffix(".partial")
+    with open(partial_path, "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial_path, path)
+
+
+def engine_recorded(job: Job) -> None:
+    model = job.model()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            model, job.criterion, Adam(model.parameters()), run_dir=folder, device="cpu"
+        )
+        trainer.fit(job.loader(), epochs=job.epochs, progress=False)
+
+
+def compiled_forward(job: Job) -> Callable[[], None]:
+    """(b) with forward pass and loss compiled: an epoch of it."""
+    model = job.model()
+    optimizer = Adam(model.parameters(), fused=True)
+    cost = torch.compile(lambda inputs, targets: job.criterion(model(inputs), targets))
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        cost(inputs, targets).backward()
+        optimizer.step()
+
+    return lambda: epoch_of(job, step)
+
+
+def compiled_whole(job: Job) -> Callable[[], None]:
+    """The whole step in one graph, by hand, with no look at what it computes: an epoch of it."""
+    model = job.model()
+    parameters = list(model.parameters())
+    optimizer = Adam(parameters, capturable=False)
+    update = type(optimizer).step.__wrapped__.__wrapped__
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        grads = torch.autograd.grad(job.criterion(model(inputs), targets), parameters)
+        with torch.no_grad():
+            for parameter, grad in zip(parameters, grads, strict=True):
+                parameter.grad.copy_(grad)
+            update(optimizer)
+
+    job.criterion(model(job.inputs[:BATCH]), job.targets[:BATCH]).backward()
+    optimizer.step()  # makes its state
+    compiled = torch.compile(step, fullgraph=True, dynamic=False)
+    with torch._dynamo.config.patch(trace_autograd_ops=True):
+        epoch_of(job, compiled)
+    return lambda: epoch_of(job, compiled)
+
+
+def epoch_of(job: Job, step: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    for rows in torch.randperm(len(job.inputs)).split(BATCH):
+        step(job.inputs.index_select(0, rows), job.targets.index_select(0, rows))
+
+
+class Beside(Callback):
+    """Times epochs of loops by hand between those of a trainer, since a graph is made per run."""
+
+    def __init__(self, loops: dict[str, Callable[[], None]], name: str) -> None:
+        self.loops, self.name = loops, name
+        self.seconds: dict[str, list[float]] = {each: [] for each in (*loops, name)}
+
+    def on_epoch_start(self, _trainer: Trainer) -> None:
+        for name, loop in self.loops.items():
+            started = time.perf_counter()
+            loop()
+            self.seconds[name].append(time.perf_counter() - started)
+        self.started = time.perf_counter()
+
+    def on_epoch_end(self, _trainer: Trainer) -> None:
+        self.seconds[self.name].append(time.perf_counter() - self.started)
+
+
+def beside_compiled(job: Job, rounds: int) -> dict[str, Ratio]:
+    """`compile="step"` and the loops by hand, in terms of the faster compiled one."""
+    model = job.model()
+    plain_optimizer = Adam(model.parameters(), fused=True)
+
+    def plain_step(inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        plain_optimizer.zero_grad()
+        job.criterion(model(inputs), targets).backward()
+        plain_optimizer.step()
+
+    loops = {
+        "(b) fastest loop": lambda: epoch_of(job, plain_step),
+        "(d) compiled forward": compiled_forward(job),
+        "(e) compiled, one graph": compiled_whole(job),
+    }
+    beside = Beside(loops, 'engine, compile="step"')
+    net = job.model()
+    optimizer = Adam(net.parameters(), fused=True)
+    trainer = Trainer(
+        net, job.criterion, optimizer, compile="step", callbacks=[beside], device="cpu"
+    )
+    loader = InMemoryLoader(job.inputs, job.targets, BATCH, shuffle=True)
+    trainer.fit(loader, epochs=rounds + WARM_UP, progress=False)
+    if trainer.one_graph.refused:
+        print(trainer.one_graph.refused)
+    seconds = {name: times[WARM_UP:] for name, times in beside.seconds.items()}
+    base = min(("(d) compiled forward", "(e) compiled, one graph"),
+               key=lambda name: statistics.median(seconds[name]))  # fmt: skip
+    units = job.updates // job.epochs
+    return {name: ratio(times, seconds[base], units) for name, times in seconds.items()}
 
 
 def ignite(job: Job) -> None:
@@ -243,6 +417,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--compiled", action="store_true", help="Only compile='step'.")
+    parser.add_argument("--parts", action="store_true", help="Only clipping and run_dir.")
     settings = parser.parse_args()
     torch.set_num_threads(settings.threads)
     warnings.filterwarnings("ignore")
@@ -251,13 +427,31 @@ def main() -> None:
     peers = {} if settings.no_peers else peers_here()
 
     groups = {}
+    if settings.compiled:
+        for job in (Job("digits MLP", epochs=30), Job("small CNN", epochs=3)):
+            title = f"{job.name}, compiled, beside the faster compiled loop"
+            groups[title] = beside_compiled(job, rounds=10 * settings.rounds)
+        report("engine_compiled", groups, goals=GOALS)
+        return
     for job in (Job("digits MLP", epochs=30), Job("small CNN", epochs=3)):
         ours = {"(a) plain loop": plain, "engine beside (a)": engine}
         fast = {"(b) fastest loop": fastest, "engine beside (b)": engine_fast}
+        parts = (
+            ("loop, clipped", {"loop, clipped": clipped, "engine, clipped": engine_clipped}),
+            (
+                "loop with record",
+                {"loop with record": recorded, "engine with run_dir": engine_recorded},
+            ),
+        )
         for base, variants in (
-            ("(a) plain loop", ours),
-            ("(b) fastest loop", fast),
-            ("(a) plain loop", ours | fast | {"(c) unlabelled": fastest_unlabelled} | peers),
+            parts
+            if settings.parts
+            else (
+                *parts,
+                ("(a) plain loop", ours),
+                ("(b) fastest loop", fast),
+                ("(a) plain loop", ours | fast | {"(c) unlabelled": fastest_unlabelled} | peers),
+            )
         ):
             bound = {name: partial(variant, job) for name, variant in variants.items()}
             rounds = settings.rounds if len(variants) == 2 else max(settings.rounds // 3, 3)
@@ -265,6 +459,9 @@ def main() -> None:
             title += "" if len(variants) == 2 else ", everybody"
             groups[title] = interleaved(bound, base=base, rounds=rounds, units=job.updates)
 
+    if settings.parts:
+        report("engine_parts", groups, goals=GOALS)
+        return
     memory = {name: peak_memory_mib(name) for name in ("plain", "engine", "fastest", "engine_fast")}
     print("\npeak memory, MiB:", {name: round(value, 1) for name, value in memory.items()})
     report("engine", groups, goals=GOALS, peak_memory_mib=memory)

@@ -57,10 +57,10 @@ def interleaved(
             started = time.perf_counter()
             variants[name]()
             seconds[name].append(time.perf_counter() - started)
-    return {name: _ratio(times, seconds[base], units) for name, times in seconds.items()}
+    return {name: ratio(times, seconds[base], units) for name, times in seconds.items()}
 
 
-def _ratio(times: list[float], base: list[float], units: int) -> Ratio:
+def ratio(times: list[float], base: list[float], units: int) -> Ratio:
     ratios = [mine / its for mine, its in zip(times, base, strict=True)]
     low, median, high = statistics.quantiles(ratios, n=4)
     return Ratio(
