@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 from course.debug import diagnose
-from course.debug.probes import checkpoints, schedule
-from course.debug.probes.session import Session
+from course.debug.probes import activations, checkpoints, schedule
+from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
 from tests.debug.faulty import PAIRS, fourth
 from tests.debug.faulty.fourth.kit import batches, blobs
+from tests.debug.faulty.kit import parts
 from tests.debug.sound import SOUND
 from tests.debug.told import assert_told_apart
 from tests.sampling import sample
@@ -21,7 +22,7 @@ TOLD = [name for name in HERE if name not in fourth.MISSED]
 
 
 def test_all_pairs_of_the_fourth_set_are_tried():
-    assert len(HERE) == 30 and len(TOLD) == 16 and len(fourth.MISSED) == 14
+    assert len(HERE) == 30 and len(TOLD) == 29 and len(fourth.MISSED) == 1
 
 
 @pytest.mark.parametrize("name", sample(TOLD, 4))

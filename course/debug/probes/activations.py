@@ -65,6 +65,8 @@ def double_softmax(session: Session) -> Iterator[Finding]:
         rows = [t.float() for t in together]
         sums = max(float((t.sum(1) - 1).abs().max()) for t in rows)
         lowest = min(float(t.min()) for t in rows)
+        if not any(bool(t.any()) for t in rows):
+            raise NotChecked("all outputs are 0, as of a last layer of zeros")
         if sums < ROUNDED and lowest >= 0:
             classes = x.shape[1]
             yield Finding(
@@ -138,6 +140,8 @@ def double_sigmoid(session: Session) -> Iterator[Finding]:
     if not logits_loss:
         raise NotChecked("the loss is no binary cross-entropy with logits")
     every = [m["inputs"].float() for m in met_by_the_loss(session)]
+    if not any(bool(t.any()) for t in every):
+        raise NotChecked("all outputs are 0, as of a last layer of zeros")
     squeezed = all(float(t.min()) >= 0 and float(t.max()) <= 1 for t in every)
     often = len(every) >= LEAST_STEPS and not _leaves_the_range(session)
     if squeezed and (often or _bounded(session, 0.0, 1.0)):
