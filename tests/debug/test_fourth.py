@@ -43,6 +43,20 @@ def test_thresholds_of_grades_are_no_classes_and_small_logits_no_probabilities(n
     assert twin.ok, str(twin)
 
 
+@pytest.mark.parametrize("style", ["mlp", "multilabel"])
+def test_a_last_layer_of_zeros_gives_no_probabilities(style):
+    torch.manual_seed(0)
+    setup = parts(style)
+    nn.init.zeros_(setup["model"][-1].weight)
+    nn.init.zeros_(setup["model"][-1].bias)
+    probe = activations.double_softmax if style == "mlp" else activations.double_sigmoid
+    with pytest.raises(NotChecked, match="all outputs are 0, as of a last layer of zeros"):
+        list(probe(Session(as_setup(setup))))
+    if style == "mlp":
+        setup["model"].append(nn.Softmax(1))
+        assert [f.id for f in probe(Session(as_setup(setup)))] == ["double-softmax"]
+
+
 @pytest.mark.parametrize(
     "name", ["truncated_bptt_tied_lm", "lora_on_frozen", "byol_target_network"]
 )

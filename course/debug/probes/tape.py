@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -49,6 +49,8 @@ LOSSES = {
     F.binary_cross_entropy_with_logits: "bce_with_logits",
     F.kl_div: "kl_div",
 }
+PAIRWISE = {"add", "sub", "rsub", "mul", "div", "true_divide", "eq", "ne", "lt", "le", "gt", "ge"}
+"""Functions of two tensors that broadcast, by their names without underscores."""
 RELUS = {F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_, F.relu_}
 UINT8_MATH = {
     Tensor.add: int.__add__, torch.add: int.__add__, Tensor.__add__: int.__add__,
@@ -99,6 +101,9 @@ class Tape:
         self._depth = 0
         self._waiting: list[Event] = []
         self._strides = _strides(self.watched)
+        self._columns: list[Tensor] = []
+        self._meant: set[int] = set()
+        self._drawn: list[Tensor] = []
         self._epoch = 0
         self._epoch_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -153,6 +158,9 @@ class Tape:
         yield nn.Module, "zero_grad", self._noting("zero")
         yield clip_grad, "_clip_grads_with_norm_", self._clip
         yield torch.amp.GradScaler, "unscale_", self._noting("unscale")
+        yield distributions.Distribution, "sample", self._sample
+        yield distributions.Normal, "sample", self._sample
+        yield distributions.Normal, "log_prob", self._noting("log_prob")
         yield DataLoader, "__iter__", self._loader_iter
         yield loader_module._BaseDataLoaderIter, "__next__", self._fetch
         if self.scheduler is not None:
@@ -236,13 +244,25 @@ class Tape:
 
     def _clip(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
         before = self.gradient()
+        given = args[0] if args else kwargs["parameters"]
+        handed = _with_gradient([given] if isinstance(given, Tensor) else given)
         result = original(*args, **kwargs)
-        self.note("clip", before=before, after=self.gradient())
+        self.note("clip", before=before, after=self.gradient(), handed=handed)
         return result
 
     def _scheduler_step(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        self.note("schedule")
+        self.note("schedule", value=args[0] if args else kwargs.get("metrics"))
         return original(*args, **kwargs)
+
+    def _sample(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
+        """A draw that could have carried a gradient; who gets it is seen where a part is called."""
+        result = original(*args, **kwargs)
+        law = args[0]
+        parts = (getattr(law, name, None) for name in law.arg_constraints)
+        learned = any(isinstance(p, Tensor) and p.requires_grad for p in parts)
+        if law.has_rsample and learned and torch.is_grad_enabled():
+            self._drawn.append(result.detach())
+        return result
 
     def _loader_iter(self, original: Callable, loader: Any) -> Any:
         iterator = original(loader)
@@ -263,6 +283,7 @@ class Tape:
             "step",
             optimizer=optimizer,
             gradient=self.gradient(),
+            handed=_with_gradient(p for g in optimizer.param_groups for p in g["params"]),
             weights=self.weights(),
             lrs=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
             has_closure=len(args) > 1 or bool(kwargs.get("closure")),
@@ -276,6 +297,8 @@ class Tape:
         if module is self.model:
             first = next((a for a in args if isinstance(a, Tensor)), None)
             self._relu_count = 0
+            self._columns, self._drawn = [], []
+            self._meant.clear()
             self.note(
                 "forward",
                 training=module.training,
@@ -284,6 +307,8 @@ class Tape:
                 inputs=None if first is None else first.detach(),
                 stats=_stats(first),
             )
+        elif self._drawn and any(_shares_memory(a, self._drawn) for a in args):
+            self.note("drawn into", part=self.parts.get(id(module), type(module).__name__))
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self.model:
@@ -300,6 +325,7 @@ class Tape:
                 graph=made,
                 output=None if first is None else first.detach(),
             )
+            self._columns += [t.detach() for t in tensors_in(output) if _is_column(t)]
 
     def see_function(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """A torch function was called by the user's code."""
@@ -315,10 +341,28 @@ class Tape:
                     call_again=_again(function, args, kwargs),
                 )  # fmt: skip
                 self._mark(self.events[-1], result)
+        elif function is F.ctc_loss and isinstance(args[0] if args else None, Tensor):
+            self.note("log_probs", name="ctc_loss", inputs=args[0].detach())
         elif function in RELUS and isinstance(result, Tensor) and result.dim() > 1:
             self._see_relu(result.detach())
         elif function in UINT8_MATH:
             self._see_uint8(UINT8_MATH[function], args, result)
+        if self._columns and isinstance(result, Tensor):
+            self._see_column(function, [a for a in args if isinstance(a, Tensor)], result)
+
+    def _see_column(self, function: Any, args: list[Tensor], result: Tensor) -> None:
+        """What becomes of outputs [N, 1], element by element, until they meet [N]: a table."""
+        name = getattr(function, "__name__", "").strip("_")
+        if any(a.dim() == 1 for a in args) and len(args) == 1 and _is_column(result):
+            self._meant.add(id(result))  # a column that the author made of a row
+        met = [a for a in args if _is_column(a) and id(a) not in self._meant]
+        if not any(_shares_memory(a, self._columns) for a in met):
+            return
+        rows = len(self._columns[0])
+        if _is_column(result) and len(result) == rows:
+            self._columns.append(result.detach())
+        elif name in PAIRWISE and result.shape == (rows, rows) and any(a.dim() == 1 for a in args):
+            self.note("table", rows=rows, function=name, graph=result.requires_grad)
 
     def _see_relu(self, result: Tensor) -> None:
         unit = result.flatten(2).amax(2) if result.dim() > 2 else result
@@ -415,6 +459,19 @@ def _watched_parameters(model: nn.Module, optimizers: list[Any]) -> list[Tensor]
     held = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     unique = {id(p): p for p in itertools.chain(model.parameters(), held)}
     return list(unique.values())
+
+
+def _with_gradient(parameters: Iterable[Tensor]) -> set[int]:
+    """Ids of those that have one."""
+    return {id(p) for p in parameters if p.grad is not None}
+
+
+def _is_column(tensor: Tensor) -> bool:
+    return tensor.dim() == 2 and tensor.shape[1] == 1 < len(tensor)
+
+
+def _shares_memory(one: Any, others: list[Tensor]) -> bool:
+    return isinstance(one, Tensor) and any(one.data_ptr() == other.data_ptr() for other in others)
 
 
 def _strides(parameters: list[Tensor]) -> list[int]:

@@ -3,12 +3,17 @@
 from course.debug.relations import (
     data,
     direction,
+    evaluated,
+    handed,
     joining,
     loss,
     model,
+    networks,
     reach,
+    rows,
     scoring,
     sides,
+    targets,
     weights,
 )
 
@@ -17,7 +22,9 @@ RELATIONS = (
     loss.broadcast, loss.own_target, loss.shares, loss.class_weights,
     model.state, model.rows, model.future, model.padding,
     joining.together, joining.alone, sides.windows, sides.target_seen, sides.moved_alike,
-    reach.within,
+    handed.table, handed.log_probabilities, handed.clipped, handed.plateau, handed.drawn,
+    rows.order, rows.masked, targets.positions, targets.merged, targets.own_label,
+    reach.within, reach.constant, networks.left_over, evaluated.left, evaluated.told_loss,
     weights.silent, weights.by_reference, weights.average, weights.moves,
     scoring.accuracy, direction.follows,
 )  # fmt: skip

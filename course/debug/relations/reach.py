@@ -1,11 +1,13 @@
-"""Relation on outputs: the loss asks for nothing that they cannot give."""
+"""Relations on outputs: the loss asks for nothing that they cannot give."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from course.debug.probes.report import Finding
@@ -28,6 +30,11 @@ OUT_OF_REACH = 0.1
 """Share of the targets from which they are out of reach by nature, not as outliers."""
 LEAST_VALUES = 4
 """Different values out of reach, from which they are targets and not a mark for what is missing."""
+MISSES = 0.02
+"""Of the least loss of a constant: by so much more costs the nearest that is in reach."""
+FURTHEST, HALF, HALVINGS = 20.0, 20, 8
+"""Constants are tried up to 20 times the size of targets and outputs, 20 on either side, closer
+together near 0, and then between the two beside the best one."""
 OFF_ONE = 0.5
 """Distance from 1 of a sum of targets of 0 and 1 that is not 1."""
 
@@ -58,6 +65,81 @@ def within(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def constant(session: Session) -> Iterator[Finding]:
+    """The constant that costs least as an output lies within what the outputs can reach.
+
+    For any loss of outputs and targets that has such a constant.
+    """
+    if any(is_parametrized(module) for module in session.model.modules()):
+        raise NotChecked("weights are normalised: their size says nothing")
+    outputs, targets = session.outputs, session.batch[1]
+    if not outputs.is_floating_point():
+        raise NotChecked("outputs are no numbers")
+
+    def cost(value: float) -> float:
+        found = float(session.loss(torch.full_like(outputs, value), targets))
+        return found if math.isfinite(found) else math.inf
+
+    size = max(1.0, float(targets.float().abs().max()), float(outputs.abs().max()))
+    with session.observe(), torch.no_grad():
+        best = _least(cost, size)
+        low, high = _bounds(*(_predicted(session, scale) for scale in (LARGE, LARGER)))
+        end = low if best < low else high if best > high else best
+        costs, at_end = cost(best), cost(end)
+    if end != best and at_end - costs > MISSES * max(abs(costs), MISSES):
+        yield Finding(
+            "targets-out-of-reach", "warning",
+            f"The loss of constant outputs is least at {best:.3g}, and no weights bring the "
+            f"outputs {'below' if best < end else 'above'} {end:.3g}: the last layer's activation "
+            "does not fit what the loss takes.",
+            {"best_constant": best, "its_loss": costs, "nearest_in_reach": end,
+             "loss_there": at_end},
+            "return self.head(x)  # no activation where the loss takes logits or log-rates",
+        )  # fmt: skip
+
+
+def _least(cost: Callable[[float], float], size: float) -> float:
+    """Where a loss of constants is least, to a hundredth of the step between those tried.
+
+    Raises:
+        NotChecked: It is least at an end, or the same everywhere.
+    """
+    values = [size * FURTHEST * (k / HALF) ** 3 for k in range(-HALF, HALF + 1)]
+    costs = [cost(v) for v in values]
+    place = min(range(len(costs)), key=costs.__getitem__)
+    if place in (0, len(costs) - 1) or not costs[place] < min(costs[place - 1], costs[place + 1]):
+        raise NotChecked("no single constant costs least")
+    low, high = values[place - 1], values[place + 1]
+    for _ in range(HALVINGS):
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, b) if cost(a) < cost(b) else (a, high)
+    return (low + high) / 2
+
+
+def _predicted(session: Session, size: float) -> Tensor:
+    """Outputs [draws, ...] in eval mode with random weights."""
+    model = session.model.eval()
+    kept = [p.detach().clone() for p in model.parameters()]
+    found = []
+    for draw in range(DRAWS):
+        _redraw(model, size, draw)
+        found.append(session._first_tensor(session.call_model(session.batch[0])).float())
+        for p, old in zip(model.parameters(), kept, strict=True):
+            p.copy_(old)
+    drawn = torch.stack(found)
+    if not bool(torch.isfinite(drawn).all()):
+        raise NotChecked("the outputs are not finite with larger weights")
+    return drawn
+
+
+def _redraw(model: nn.Module, size: float, draw: int) -> None:
+    """Random weights of these times their own size."""
+    own = torch.Generator().manual_seed(draw)
+    for p in model.parameters():
+        noise = torch.randn(p.shape, generator=own).to(p)
+        p.copy_(size * (p.float().pow(2).mean().sqrt() + ROUNDED).to(p) * noise)
+
+
 def _the_distance(program: Program) -> int:
     """The place, among the losses of a step, of the one between outputs and targets alike."""
     losses = program.first().losses
@@ -75,13 +157,7 @@ def _drawn(program: Program, place: int, size: float) -> list[Tensor]:
     """Outputs that meet the loss with random weights, as far as they are finite."""
     found = []
     for draw in range(DRAWS):
-        own = torch.Generator().manual_seed(draw)
-
-        def redraw(own: torch.Generator = own) -> None:
-            for p in program.model.parameters():
-                noise = torch.randn(p.shape, generator=own).to(p)
-                p.copy_(size * (p.float().pow(2).mean().sqrt() + ROUNDED).to(p) * noise)
-
+        redraw = partial(_redraw, program.model, size, draw)
         losses = program.step(program.batches[0], prepare=redraw).losses
         if len(losses) > place and bool(torch.isfinite(losses[place].inputs).all()):
             found.append(losses[place].inputs.detach().float())

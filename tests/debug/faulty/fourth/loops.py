@@ -46,7 +46,7 @@ def clip_list_spent(bug):
     )
 
 
-@pair()
+@pair("missing-zero-grad")
 def gan_not_detached(bug):
     """The discriminator's loss runs back into the generator, which it should not move."""
     real = torch.randn(256, 2) * 0.3 + torch.tensor([2.0, -1.0])

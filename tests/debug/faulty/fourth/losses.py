@@ -39,7 +39,7 @@ def poisson_exp_twice(bug):
     )
 
 
-@pair()
+@pair("labels-merged")
 def ordinal_off_by_one(bug):
     """Levels are y >= k for k from 0: the first is always 1 and the last grade is lost."""
     x = torch.randn(384, 6)
@@ -81,7 +81,7 @@ def ordinal_off_by_one(bug):
     )
 
 
-@pair()
+@pair("depends-on-order")
 def cox_unsorted(bug):
     """Cox: the risk sets are cumulated in the batch's order and not by time."""
     x = torch.randn(320, 5)
@@ -207,7 +207,7 @@ class TinyGPT(nn.Module):
         return self.out(self.block(h, src_mask=mask))
 
 
-@pair()
+@pair("labels-moved")
 def labels_shifted_twice(bug):
     """The data set has shifted the labels already and the loss shifts them again."""
     ids = markov(256, 17)

@@ -1,0 +1,183 @@
+"""Relations on what torch's own functions are handed: it is what they are made for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from course.debug.probes.loop import norm, own_loop
+from course.debug.probes.modes import close, evaluation_of
+from course.debug.probes.report import Finding
+from course.debug.probes.session import (
+    MAX_BATCHES,
+    NotChecked,
+    Session,
+    as_metrics,
+    clone,
+)
+from course.debug.probes.tape import Event, Tape
+from course.debug.probes.thresholds import MOST, OFTEN, ROUNDED
+from course.debug.relations.direction import NOT, WORDS
+
+LEAST_CLIPS = 3
+"""Clips from which a habit is told from a single one: the first may still get what is spent."""
+LOG_OFF = 10 * ROUNDED
+"""Distance from 1 of a sum of exp(inputs) from which they are not log-probabilities."""
+LOWER = ("loss", "err", "perplexity", "nll", "mse", "mae")
+"""Words of metrics that are better the lower they are."""
+
+
+def log_probabilities(session: Session) -> Iterator[Finding]:
+    """Losses that want log-probabilities get logarithms of shares, which are never above 0."""
+    tape = session.loop.tape
+    wanted = [e for e in tape.of("log_probs") if e.inputs.dim() == 3]
+    divergences = [e for e in tape.of("loss") if e.graph and e.name == "kl_div"]
+    if not wanted and not divergences:
+        raise NotChecked("no ctc_loss and no kl_div was seen")
+    off = [e for e in wanted if _sum_off(e.inputs, -1) > LOG_OFF]
+    off += [e for e in divergences if float(e.inputs.float().max()) > LOG_OFF]
+    if len(off) > OFTEN * len([*wanted, *divergences]):
+        x = off[0].inputs.float()
+        yield Finding(
+            "missing-log-softmax", "error",
+            f"{off[0].name} wants log-probabilities and here gets raw scores: the exponentials of "
+            "a row do not add up to 1, so that the loss falls as the scores grow.",
+            {"largest": float(x.max()), "sum_of_exp_off_1": _sum_off(x, -1), "calls": len(off)},
+            "log_probs = logits.log_softmax(-1)",
+        )  # fmt: skip
+
+
+def _sum_off(scores: Tensor, axis: int) -> float:
+    return float((scores.float().exp().sum(axis) - 1).abs().max())
+
+
+def clipped(session: Session) -> Iterator[Finding]:
+    """Gradients that are clipped are those that the next step uses."""
+    tape = own_loop(session).tape
+    events = [e for e in tape.events if e.kind in ("clip", "step")]
+    if not any("handed" in e.info for e in events if e.kind == "clip"):
+        raise NotChecked("no clipping by norm was seen")
+    seen = empty = 0
+    for place, event in enumerate(events):
+        if event.kind != "clip" or "handed" not in event.info:
+            continue
+        steps = _steps_after(events[place + 1 :])
+        used = set().union(*(e.handed for e in steps))
+        if not used or not any(norm(e.gradient) for e in steps):
+            continue
+        seen += 1
+        empty += not event.handed & used
+    if seen >= LEAST_CLIPS and empty >= MOST * seen:
+        yield Finding(
+            "clip-misplaced", "error",
+            f"{empty} of {seen} times clip_grad_norm_ was handed no parameter with a gradient that "
+            "the next step uses: nothing is clipped. A generator or a filter is spent after its "
+            "first use.",
+            {"clips": seen, "of_nothing": empty},
+            "params = [p for p in model.parameters() if p.requires_grad]  # a list",
+        )  # fmt: skip
+
+
+def _steps_after(events: list[Event]) -> list[Event]:
+    """Steps until the next clip that follows one."""
+    found: list[Event] = []
+    for event in events:
+        if event.kind == "clip" and found:
+            break
+        found += [event] if event.kind == "step" else []
+    return found
+
+
+def plateau(session: Session) -> Iterator[Finding]:
+    """ReduceLROnPlateau waits for a fall of what is better low, for a rise of what is better high.
+
+    The last number that it was handed is looked for among those of evaluate() at that moment.
+    """
+    scheduler = session.setup.scheduler
+    if type(scheduler).__name__ != "ReduceLROnPlateau":
+        raise NotChecked("the scheduler is no ReduceLROnPlateau")
+    evaluation_of(session)
+    told, metrics = _told_to(session, scheduler)
+    names = [k for k, v in metrics.items() if close(v, told)]
+    high = [k for k in names if _has(k, WORDS) and not _has(k, NOT)]
+    low = [k for k in names if _has(k, LOWER)]
+    wrong = (scheduler.mode == "min" and high) or (scheduler.mode == "max" and low)
+    if wrong and not (high and low):
+        better = "higher" if scheduler.mode == "min" else "lower"
+        yield Finding(
+            "scheduler-misplaced", "error",
+            f"ReduceLROnPlateau is in mode {scheduler.mode!r} and is told {wrong[0]} = "
+            f"{told:.4g}, which is better the {better} it is: the rate is cut while all goes well.",
+            {"mode": scheduler.mode, "told": told, "patience": int(scheduler.patience)},
+            f'ReduceLROnPlateau(optimizer, mode="{"max" if high else "min"}")',
+        )  # fmt: skip
+
+
+def _told_to(session: Session, scheduler: Any) -> tuple[float, dict[str, float]]:
+    """The number that the scheduler was handed last, and the metrics right after it."""
+    setup, batches = session.setup, session.epoch.batches
+    if not session.epoch.whole or len(batches) > MAX_BATCHES:
+        raise NotChecked("the loader is too long for an epoch")
+    tape = Tape(session.model, session.optimizers, scheduler)
+    with session.observe():
+        try:
+            with tape.running():
+                if setup.train is not None:
+                    setup.train(len(batches))
+                else:
+                    for batch in batches:
+                        (setup.train_step or session.plain_step)(clone(batch))
+            metrics = as_metrics(setup.evaluate())
+        except NotChecked:
+            raise
+        except Exception as error:
+            raise NotChecked(f"the loop raises {type(error).__name__}") from error
+    values = [e.value for e in tape.of("schedule") if e.value is not None]
+    if not values or tape.of("step")[-1:] == [e for e in tape.events if e.kind in (
+            "step", "schedule")][-1:]:  # fmt: skip
+        raise NotChecked("the scheduler is told nothing at the end of an epoch")
+    return float(values[-1]), metrics
+
+
+def _has(name: str, words: tuple[str, ...]) -> bool:
+    return any(word in name.lower() for word in words)
+
+
+def drawn(session: Session) -> Iterator[Finding]:
+    """What a later layer reads of a learned law is drawn so that the gradient comes through."""
+    tape = session.loop.tape
+    cut = tape.of("drawn into")
+    if not cut:
+        raise NotChecked("no layer reads a draw from a law that is learned")
+    if not tape.of("log_prob") and len(cut) >= OFTEN * len(tape.of("backward")) > 0:
+        yield Finding(
+            "frozen-params", "warning",
+            f"{cut[0].part} reads what sample() has drawn from a law whose parameters are learned: "
+            "no gradient comes back through the draw, and no log_prob takes its place.",
+            {"layer": cut[0].part, "draws": len(cut)},
+            "z = law.rsample()  # mean + std * noise: the gradient comes through",
+        )  # fmt: skip
+
+
+def table(session: Session) -> Iterator[Finding]:
+    """Outputs [B, 1] do not meet numbers [B] in an expression: that makes a table [B, B]."""
+    loops = session.loop.tape.of("table")
+    scored: list[Event] = []
+    if session.setup.evaluate is not None:
+        scored = session.evaluation.tape.of("table")
+    for events, bug, where in (
+        (loops, "broadcast-loss", "a training step"), (scored, "metric-wrong", "evaluate()"),
+    ):  # fmt: skip
+        if events:
+            rows = events[0].rows
+            yield Finding(
+                bug, "error",
+                f"In {where} the model's outputs [{rows}, 1] meet numbers [{rows}] in "
+                f"{events[0].function}: they are broadcast to a {rows} x {rows} table, in which "
+                "every output is compared with the number of every other example.",
+                {"rows": rows, "function": events[0].function, "times": len(events)},
+                "advantage = reward - value.squeeze(1)  # both [B]",
+            )  # fmt: skip
+            return

@@ -1,0 +1,199 @@
+"""Relations on targets: an output meets the target of its own example, at its own position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.thresholds import OFTEN, TINY
+from course.debug.relations.joining import read_by_the_model
+from course.debug.relations.program import program_of
+from course.state.nested import tensors_in
+
+OF_CLASSES = {"cross_entropy", "nll_loss"}
+SAME_LABELS = 0.5
+"""Share of the counted labels that are the inputs at their positions, from which the next input is
+what is forecast, and moving the labels by one is right: by chance few are, else all."""
+MOVES = (1, 2)
+PULLED = 4
+"""Batches in which it is seen where the loss pulls the outputs."""
+LEAST_ROWS = 4
+"""Examples of a batch among which the nearest two say something."""
+LEAST_PULLED = 48
+"""Rows from which a share below one half is no chance where 9 of 10 are right."""
+NEARER = 0.8
+"""Ratio of the distances to the nearest and the second nearest example, below which an input is
+the former's; of two that are mixed half and half neither is."""
+MIXED_OFF = 1e-3
+"""Difference of a class's share among the targets met and in the batch that rounding makes; mixing
+the rows of a batch leaves these shares as they are."""
+
+
+def positions(session: Session) -> Iterator[Finding]:
+    """Labels of the batch's own, which are no inputs, meet the outputs at their own position."""
+    program = program_of(session)
+    step = program.first()
+    outputs = [e.output for e in step.tape.of("output") if e.output is not None and e.graph]
+    losses = [e for e in step.losses if e.name in OF_CLASSES and e.inputs.dim() > 1]
+    if len(outputs) != 1 or len(losses) != 1 or outputs[0].dim() != 3:
+        raise NotChecked("no single cross-entropy of outputs [B, T, C]")
+    (event,), (given,) = losses, outputs
+    read, leaves = read_by_the_model(session), list(tensors_in(program.batches[0]))
+    inputs = [t for t in step.calls[0].tensors if t.dim() == 2 and not t.is_floating_point()]
+    classes = event.inputs.shape[1]
+    rows = event.inputs.movedim(1, -1).reshape(-1, classes)
+    met = event.targets.flatten()
+    for out in (given, given.transpose(1, 2)):
+        labels = [
+            t.to(out.device)
+            for n, t in enumerate(leaves)
+            if n not in read and t.shape == out.shape[:2] and not t.is_floating_point()
+        ]
+        for y in labels if out.shape[-1] == classes else []:
+            moved = _moved(out, y, rows, met)
+            if moved and not any(_alike(y, x) for x in inputs):
+                yield Finding(
+                    "labels-moved", "warning",
+                    f"Labels of the batch [B, T] that are not the inputs themselves meet the "
+                    f"outputs of {moved} position{'s' * (moved > 1)} before: labels that were "
+                    "shifted where the data were made are shifted again.",
+                    {"positions": moved, "labels": list(y.shape), "met": len(met)},
+                    "loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())  # no slices",
+                )  # fmt: skip
+                return
+
+
+def _moved(out: Tensor, labels: Tensor, rows: Tensor, met: Tensor) -> int:
+    """By how many positions the labels that the loss met stand behind its outputs; 0: none."""
+    for by in MOVES:
+        a, b = out[:, :-by].flatten(0, 1), labels[:, by:].flatten()
+        if a.shape == rows.shape and torch.equal(a, rows) and torch.equal(b, met.to(b)):
+            return by
+    return 0
+
+
+def _alike(labels: Tensor, inputs: Tensor) -> bool:
+    counted = labels >= 0
+    if labels.shape != inputs.shape or not bool(counted.any()):
+        return False
+    return float((labels == inputs)[counted].float().mean()) > SAME_LABELS
+
+
+def merged(session: Session) -> Iterator[Finding]:
+    """Labels that differ have targets that differ, where the loss makes several of each label."""
+    loop = session.loop
+    if loop.unit != "step":
+        raise NotChecked("the batches of train() are not seen one by one")
+    codes: dict[int, set[tuple]] = {}
+    columns: list[Tensor] = []
+    for call, batch in enumerate(loop.batches):
+        met = [e for e in loop.tape.in_call(call) if e.kind == "loss" and e.graph]
+        labels = [t for t in tensors_in(batch) if t.dim() == 1 and t.dtype == torch.long]
+        if len(met) != 1 or len(labels) != 1 or met[0].targets.dim() != 2:
+            raise NotChecked("no single loss with targets [B, K] made of labels [B]")
+        targets, y = met[0].targets.cpu(), labels[0].cpu()
+        if len(targets) != len(y) or not bool(((targets == 0) | (targets == 1)).all()):
+            raise NotChecked("targets are no rows of 0 and 1, one for each label")
+        columns.append(targets)
+        for label, row in zip(y.tolist(), targets.tolist(), strict=True):
+            codes.setdefault(label, set()).add(tuple(row))
+    if len(codes) < 3 or any(len(rows) > 1 for rows in codes.values()):
+        raise NotChecked("targets are not made of the label alone")
+    rows = [next(iter(row)) for _, row in sorted(codes.items())]
+    every = torch.cat(columns)
+    still = [n for n in range(every.shape[1]) if len(every[:, n].unique()) == 1]
+    if len(set(rows)) < len(rows) and 0 < len(still) < every.shape[1]:
+        yield Finding(
+            "labels-merged", "warning",
+            f"{len(rows)} labels have only {len(set(rows))} different rows of targets, and column "
+            f"{still[0]} is the same in all of them: some labels can never be told apart.",
+            {"labels": len(rows), "rows_of_targets": len(set(rows)), "column": still[0]},
+            "levels = (y[:, None] > torch.arange(grades - 1)).float()  # one threshold between two",
+        )  # fmt: skip
+
+
+def own_label(session: Session) -> Iterator[Finding]:
+    """The loss pulls an output to the label of the example that makes up most of its input."""
+    if not all(e.name in OF_CLASSES for e in program_of(session).first().losses):
+        raise NotChecked("the loss is no cross-entropy")
+    right = away = seen = 0
+    for batch in session.epoch.batches[:PULLED]:
+        x, y = pair(batch)
+        inputs, pull, targets = _pulled(session, batch)
+        if (
+            not x.is_floating_point()
+            or len(x) < LEAST_ROWS
+            or inputs.shape != x.shape
+            or len(pull) != len(y)
+        ):
+            raise NotChecked("inputs [B, ...] do not reach the model in their shape")
+        if y.dim() != 1 or y.is_floating_point() or pull.dim() != 2 or not _of_batch(targets, y):
+            raise NotChecked("the targets met are not the labels of the batch, or mixtures of them")
+        nearest, clear = _origin(inputs, x)
+        clear, own = clear & (pull.abs().amax(1) > 0), y.to(pull.device)[nearest]
+        right += int((pull.argmin(1) == own)[clear].sum())
+        away += int((pull.argmax(1) == own)[clear].sum())
+        seen += int(clear.sum())
+    if seen < LEAST_PULLED:
+        raise NotChecked(f"fewer than {LEAST_PULLED} inputs are clearly one example's")
+    if right < OFTEN * seen and away < OFTEN * seen:  # else a loss with the other sign
+        yield Finding(
+            "labels-shuffled", "error",
+            f"Of {seen} inputs only {right} are pulled to the label of the example that they are, "
+            "or are mostly made of: in a mixture the weights of the two labels are exchanged, or "
+            "inputs and labels are in another order.",
+            {"inputs": seen, "pulled_to_their_label": right},
+            "loss = lam * F.cross_entropy(out, y) + (1 - lam) * F.cross_entropy(out, y[p])",
+        )  # fmt: skip
+
+
+def _pulled(session: Session, batch: object) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """What the model got in a step, the gradient at its outputs, and the targets met."""
+    inputs: list[Tensor] = []
+    pulls: list[Tensor] = []
+
+    def listen(model: nn.Module, args: tuple, output: object) -> None:
+        if isinstance(output, Tensor) and output.requires_grad and isinstance(args[0], Tensor):
+            inputs.append(args[0].detach().clone())
+            output.register_hook(lambda gradient: pulls.append(gradient.detach().clone()))
+
+    def prepare() -> None:
+        session.model.register_forward_hook(listen)  # taken off where the step is put back
+
+    step = program_of(session).step(batch, prepare=prepare)
+    if len(step.calls) != 1 or len(inputs) != 1 or len(pulls) != 1:
+        raise NotChecked("a step does not call the model once")
+    return inputs[0], pulls[0], [e.targets for e in step.losses]
+
+
+def _of_batch(targets: list[Tensor], labels: Tensor) -> bool:
+    """Targets are the labels in any order, or shares with as much of each class."""
+    own = labels.cpu().sort().values
+    return bool(targets) and all(
+        _shares_of(t.cpu(), own) if t.is_floating_point()
+        else t.shape == own.shape and torch.equal(t.cpu().sort().values, own)
+        for t in targets
+    )  # fmt: skip
+
+
+def _shares_of(shares: Tensor, labels: Tensor) -> bool:
+    if shares.dim() != 2 or len(shares) != len(labels) or int(labels[-1]) >= shares.shape[1]:
+        return False
+    own = torch.bincount(labels, minlength=shares.shape[1]) / len(labels)
+    return bool((shares.mean(0) - own).abs().max() < MIXED_OFF)
+
+
+def _origin(inputs: Tensor, examples: Tensor) -> tuple[Tensor, Tensor]:
+    """The example of the batch that each input is most like, and whether it is clearly so.
+
+    By direction from the mean, so that scaling them or moving them all says nothing.
+    """
+    a, b = (t.flatten(1).double() for t in (inputs, examples.to(inputs.device)))
+    a, b = (t - t.mean(0) for t in (a, b))
+    a, b = (t / t.norm(dim=1, keepdim=True).clamp_min(TINY) for t in (a, b))
+    two = torch.cdist(a, b).topk(2, dim=1, largest=False)
+    return two.indices[:, 0], two.values[:, 0] < NEARER * two.values[:, 1]
