@@ -7,8 +7,26 @@ from torch import distributions, nn
 
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import evaluated, handed, networks, reach, rows, targets
-from tests.debug.faulty.dresses import DRESSES, Tagging, numbers, setup, trained_by
+from course.debug.relations import (
+    asleep,
+    epochs,
+    evaluated,
+    handed,
+    loss,
+    networks,
+    reach,
+    rows,
+    targets,
+)
+from tests.debug.faulty.dresses import (
+    DRESSES,
+    Dropping,
+    Tagging,
+    numbers,
+    rows_of,
+    setup,
+    trained_by,
+)
 from tests.debug.faulty.fourth.kit import batches, blobs, mlp
 
 
@@ -234,7 +252,61 @@ def half_a_square_is_told():
     return found | {"loss_of": lambda m, b: F.mse_loss(m(b[0]), b[1])}
 
 
+def asked_several_times():
+    """Dropout stays on and answers are averaged over passes."""
+    found = setup(Dropping(True), rows_of(*numbers()))
+    x, y = numbers()
+
+    def evaluate():
+        found["model"].eval()
+        with torch.no_grad():
+            mean = torch.stack([found["model"]({"x": x}) for _ in range(3)]).mean(0)
+        return {"error": F.mse_loss(mean, y).item()}
+
+    return found | {"evaluate": evaluate, "loss_of": lambda m, b: F.mse_loss(m(b), b["y"])}
+
+
+def found_among_the_batch():
+    """Retrieval: the right one of a batch is looked for, so its size matters."""
+    x, _ = numbers()
+    model, val = nn.Linear(6, 4), batches(x, shuffle=False)
+
+    def evaluate():
+        with torch.no_grad():
+            hits = [((model(a) @ model(a + 0.5).T).argmax(1) == torch.arange(len(a))).float()
+                    for (a,) in val]  # fmt: skip
+        return {"recall": torch.cat(hits).mean().item()}
+
+    found = setup(model, batches(x), val_loader=val, evaluate=evaluate)
+    return found | {"loss_of": lambda m, b: -F.cosine_similarity(m(b[0]), m(b[0] + 0.5)).mean()}
+
+
+def with_replacement():
+    x, y = blobs(96, c=4)
+    weight = torch.where(y == 0, 5.0, 1.0)
+    sampler = torch.utils.data.WeightedRandomSampler(weight, 96)
+    return setup(mlp(10, 8, 4), batches(x, y, shuffle=False, sampler=sampler),
+                 loss_fn=nn.CrossEntropyLoss())  # fmt: skip
+
+
+def labels_that_say_little():
+    x, y = torch.randn(160, 10), torch.randint(2, (160,))
+    return setup(mlp(10, 8, 2), batches(x[:96], y[:96]), loss_fn=nn.CrossEntropyLoss(),
+                 val_loader=batches(x[96:], y[96:], shuffle=False))  # fmt: skip
+
+
+def a_yes_weighs_a_little_less():
+    x, y = numbers()
+    loss_fn = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(0.8))
+    return setup(mlp(6, 8, 1), batches(x, (y > 1.2).float()[:, None]), loss_fn=loss_fn)
+
+
 LOOKS = {
+    asked_several_times: asleep.nothing_dropped,
+    found_among_the_batch: evaluated.rebatched,
+    with_replacement: epochs.most_drawn,
+    labels_that_say_little: epochs.same_names,
+    a_yes_weighs_a_little_less: loss.pos_weight,
     ranked_in_pairs: handed.table,
     column_on_purpose: handed.table,
     next_row_as_negative: rows.order,

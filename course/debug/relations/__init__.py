@@ -1,8 +1,10 @@
 """What must be true of any training program, whatever its batches, models and losses look like."""
 
 from course.debug.relations import (
+    asleep,
     data,
     direction,
+    epochs,
     evaluated,
     handed,
     joining,
@@ -19,12 +21,13 @@ from course.debug.relations import (
 
 RELATIONS = (
     data.stored, data.wrapped, data.same_item, data.one_pass, data.same_batch,
-    loss.broadcast, loss.own_target, loss.shares, loss.class_weights,
+    loss.broadcast, loss.own_target, loss.shares, loss.class_weights, loss.pos_weight,
     model.state, model.rows, model.future, model.padding,
     joining.together, joining.alone, sides.windows, sides.target_seen, sides.moved_alike,
     handed.table, handed.log_probabilities, handed.clipped, handed.plateau, handed.drawn,
     rows.order, rows.masked, targets.positions, targets.merged, targets.own_label,
     reach.within, reach.constant, networks.left_over, evaluated.left, evaluated.told_loss,
+    evaluated.rebatched, asleep.nothing_dropped, epochs.most_drawn, epochs.same_names,
     weights.silent, weights.by_reference, weights.average, weights.moves,
     scoring.accuracy, direction.follows,
 )  # fmt: skip

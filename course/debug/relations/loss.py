@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -9,13 +10,15 @@ from torch import Tensor
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.probes.thresholds import ROUNDED
+from course.debug.probes.thresholds import OFTEN, ROUNDED
 from course.debug.relations.program import SAME, changed, close, far, program_of
 from course.state.nested import tensors_in
 
 ELEMENTWISE = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 EXACT = 1e-5
 """Relative change of a loss whose terms are only added in another order."""
+TURNED = 1.4
+"""Ratio of a weight and the one that would be turned over, up to which it is taken for that."""
 RARER, HEAVIER = 1.5, 1.2
 """Ratios of two classes' frequencies, and of their weights, from which their order means something:
 rounding and smoothed counts stay below."""
@@ -72,6 +75,36 @@ def class_weights(session: Session) -> Iterator[Finding]:
             {"examples": [int(counts[often]), int(counts[rare])],
              "weights": [float(weight[often]), float(weight[rare])]},
             "weight = 1 / class_counts  # not class_counts; then weight / weight.mean()",
+        )  # fmt: skip
+
+
+def pos_weight(session: Session) -> Iterator[Finding]:
+    """The weight of a yes is not the share by which it should be divided."""
+    events = [e for e in session.loop.tape.of("loss")
+              if e.graph and e.call_again is not None
+              and e.call_again.keywords.get("pos_weight") is not None]  # fmt: skip
+    if not events:
+        raise NotChecked("no weight of the positive answers is given to a loss of torch's")
+    weight = events[0].call_again.keywords["pos_weight"].flatten().double().cpu()
+    answers = torch.cat([e.targets.double().flatten(1) if e.targets.dim() > 1
+                         else e.targets.double()[:, None] for e in events]).cpu()  # fmt: skip
+    yes = answers.mean(0) if weight.numel() == answers.shape[1] else answers.mean()[None]
+    known = (yes > 0) & (yes < 1) & (weight > 0)
+    if not bool(known.any()) or len(weight) != len(yes):
+        raise NotChecked("no column has both answers")
+    rarer = ((1 - yes) / yes).log()[known]
+    heavier = weight.log()[known]
+    telling = rarer.abs() > math.log(RARER)
+    turned = telling & ((rarer + heavier).abs() < math.log(TURNED))
+    if int(turned.sum()) > OFTEN * int(telling.sum()) > 0:
+        place = int(turned.nonzero()[0])
+        yield Finding(
+            "class-weights-inverted", "warning",
+            f"{float(yes[known][place]):.0%} of the answers are yes, and a yes weighs "
+            f"{float(weight[known][place]):.3g}: pos_weight is positives over negatives and should "
+            "be negatives over positives.",
+            {"share_of_yes": float(yes[known][place]), "pos_weight": float(weight[known][place])},
+            "pos_weight = (y == 0).sum() / (y == 1).sum()",
         )  # fmt: skip
 
 

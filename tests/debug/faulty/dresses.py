@@ -12,7 +12,17 @@ import torch.nn.functional as F
 from torch import distributions, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from course.debug.relations import evaluated, handed, networks, reach, rows, targets
+from course.debug.relations import (
+    asleep,
+    epochs,
+    evaluated,
+    handed,
+    loss,
+    networks,
+    reach,
+    rows,
+    targets,
+)
 from tests.debug.faulty.fourth.kit import accuracy, batches, blobs, mlp
 
 DRESSES: dict[str, tuple[Callable, str, Callable[[bool], dict[str, Any]]]] = {}
@@ -611,3 +621,181 @@ def left_out_words_count(bug):
         return {"eval_loss": total / (tags.numel() if bug else int((tags >= 0).sum()))}
 
     return found | {"loss_of": cost, "evaluate": evaluate}
+
+
+# Scores that depend on the size of batches
+
+
+@dress(evaluated.rebatched, "metric-batch-mean")
+def explained_batch_by_batch(bug):
+    x, y = numbers()
+    model, val = nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)), batches(x, y, shuffle=False)
+
+    def explained(out, y):
+        return 1 - float((out - y).pow(2).sum() / (y - y.mean()).pow(2).sum())
+
+    def evaluate():
+        with torch.no_grad():
+            found = [(model(a), b) for a, b in val]
+        if bug:
+            return {"r2": sum(explained(*one) for one in found) / len(found)}
+        return {"r2": explained(*(torch.cat(part) for part in zip(*found, strict=True)))}
+
+    return setup(model, batches(x, y), loss_fn=nn.MSELoss(), val_loader=val, evaluate=evaluate)
+
+
+@dress(evaluated.rebatched, "metric-batch-mean")
+def hits_over_full_batches(bug):
+    x, y = blobs(90)
+    model, val = mlp(10, 8, 3), batches(x, y, shuffle=False)
+
+    def evaluate():
+        with torch.no_grad():
+            hits = [int((model(a).argmax(1) == b).sum()) for a, b in val]
+        return {"accuracy": sum(hits) / (len(hits) * val.batch_size if bug else len(x))}
+
+    return setup(
+        model,
+        batches(x, y),
+        loss_of=lambda m, b: F.cross_entropy(m(b[0]), b[1]),
+        val_loader=val,
+        evaluate=evaluate,
+    )
+
+
+# Dropout in eval mode
+
+
+class Dropping(nn.Module):
+    def __init__(self, bug):
+        super().__init__()
+        self.body, self.head, self.bug = nn.Linear(6, 8), nn.Linear(8, 1), bug
+
+    def forward(self, rows):
+        h = F.dropout(self.body(rows["x"]).relu(), 0.2, training=self.bug or self.training)
+        return self.head(h).squeeze(1)
+
+
+def rows_of(x, y):
+    data = [{"x": a, "y": b} for a, b in zip(x, y, strict=True)]
+    return torch.utils.data.DataLoader(data, 16, shuffle=True)
+
+
+@dress(asleep.nothing_dropped, "train-mode-in-eval")
+def always_dropping(bug):
+    return setup(
+        Dropping(bug),
+        rows_of(*numbers()),
+        loss_of=lambda m, b: F.huber_loss(m({"x": b["x"]}), b["y"]),
+    )
+
+
+class Attending(nn.Module):
+    def __init__(self, bug):
+        super().__init__()
+        self.ask, self.head, self.bug = nn.Linear(5, 15), nn.Linear(5, 2), bug
+
+    def forward(self, x):
+        rate = 0.1 if self.bug or self.training else 0.0
+        parts = self.ask(x).chunk(3, -1)
+        return self.head(F.scaled_dot_product_attention(*parts, dropout_p=rate).mean(1))
+
+
+@dress(asleep.nothing_dropped, "train-mode-in-eval")
+def attention_always_dropping(bug):
+    x, _, y = sets()
+
+    def cost(model, batch):
+        return F.cross_entropy(model(batch[0]), batch[1])
+
+    return trained_by(cost, Attending(bug), batches(x, y, bs=16))
+
+
+# What an epoch draws
+
+
+@dress(epochs.most_drawn, "few-examples-drawn")
+def weights_of_classes_not_of_rows(bug):
+    x, y = blobs(96, c=4)
+    weight = 1 / torch.bincount(y)
+    weight = weight if bug else weight[y]
+    sampler = torch.utils.data.WeightedRandomSampler(weight, 96)
+    loader = batches(x, y, shuffle=False, sampler=sampler)
+    return setup(mlp(10, 8, 4), loader, loss_fn=nn.CrossEntropyLoss())
+
+
+class Blocks(torch.utils.data.Sampler):
+    """Blocks of eight rows, drawn at random."""
+
+    def __init__(self, size, bug):
+        self.size, self.bug = size, bug
+
+    def __len__(self):
+        return self.size
+
+    def __iter__(self):
+        order = torch.randperm(self.size // 8).tolist()
+        for block in order:
+            first = 8 * (0 if self.bug else block)
+            yield from range(first, first + 8)
+
+
+@dress(epochs.most_drawn, "few-examples-drawn")
+def the_first_block_again(bug):
+    x, y = numbers()
+    loader = batches(x, y[:, None], shuffle=False, sampler=Blocks(96, bug))
+    return trained_by(lambda m, b: F.l1_loss(m(b[0]), b[1]), mlp(6, 8, 1), loader)
+
+
+# Labels on both sides
+
+
+def two_sides(bug, rename, classes):
+    x, y = blobs(160, c=classes, noise=0.5)
+    val = rename[y[96:]] if bug else y[96:]
+    return setup(
+        mlp(10, 8, classes),
+        batches(x[:96], y[:96]),
+        loss_fn=nn.CrossEntropyLoss(),
+        val_loader=batches(x[96:], val, shuffle=False),
+    )
+
+
+@dress(epochs.same_names, "labels-renamed")
+def classes_numbered_as_they_come(bug):
+    return two_sides(bug, torch.tensor([1, 2, 0]), 3)
+
+
+@dress(epochs.same_names, "labels-renamed")
+def yes_and_no_exchanged(bug):
+    return two_sides(bug, torch.tensor([1, 0]), 2)
+
+
+# The weight of a yes
+
+
+@dress(loss.pos_weight, "class-weights-inverted")
+def weight_of_rare_answers(bug):
+    x, y = numbers()
+    y = (y > 1.2).float()
+    share = y.mean()
+    weight = share / (1 - share) if bug else (1 - share) / share
+    return setup(
+        nn.Sequential(mlp(6, 8, 1), nn.Flatten(0)),
+        batches(x, y),
+        loss_fn=nn.BCEWithLogitsLoss(pos_weight=weight),
+    )
+
+
+@dress(loss.pos_weight, "class-weights-inverted")
+def weights_of_several_answers(bug):
+    x, _ = numbers()
+    y = (torch.rand(96, 3) < torch.tensor([0.1, 0.2, 0.8])).float()
+    weight = (y == 0).sum(0) / (y == 1).sum(0)
+    weight = 1 / weight if bug else weight
+
+    def cost(model, batch):
+        out = model(batch[0])
+        return F.binary_cross_entropy_with_logits(out, batch[1], pos_weight=weight)
+
+    return trained_by(cost, mlp(6, 8, 3), batches(x, y))
