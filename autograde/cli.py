@@ -494,7 +494,7 @@ def report(
 
 
 def _class_needs(rows: list[Row], missing: list[str], folder: Path) -> Iterator[str]:
-    """Who handed in nothing, and how many answers a person has to grade."""
+    """Students who handed in nothing, and how many answers a person has to grade."""
     if missing:
         yield f"{len(missing)} on the class list handed in nothing: {few(missing, most=20)}"
     if waiting := sum(len(row.to_grade_by_hand) for row in rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class Difference:
     """What to say instead of the two values, where the field is not what was asked for at all."""
     trivial: bool = False
     """Whether the value that came is one that many mistakes give: 0, 1, nan, nothing."""
+    values: tuple[Any, Any] | None = dataclasses.field(default=None, compare=False, repr=False)
+    """The whole field, expected and got, for a clue."""
 
 
 def first_difference(
@@ -71,7 +74,8 @@ def first_difference(
         factor = ON_GPU if on_gpu else 1.0
         found = _walk(expected[field], got[field], "", {**TOLERANCE, **tolerance}, factor)
         if found is not None:
-            return Difference(field, *found, trivial=found[2] in TRIVIAL)
+            values = expected[field], got[field]
+            return Difference(field, *found, trivial=found[2] in TRIVIAL, values=values)
     return None
 
 

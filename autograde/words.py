@@ -28,14 +28,15 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
     if verdict.status == "blank":
         yield f"  Not answered yet: write {exercise.name} in the cell above, then run both."
         return
-    reasons = {_reason(result, exercise) for result in verdict.parts}
+    clues = not verdict.misconceptions
+    reasons = {_reason(result, exercise, clues=clues) for result in verdict.parts}
     if len(reasons) == 1 and not verdict.passed and "" not in reasons:  # said once
         yield from wrapped(reasons.pop(), first="  ✘ ")
     else:
         said = set()
         for result in verdict.parts:
             yield f"  {'✔' if result.passed else '✘'} {result.part.title}"
-            reason = _reason(result, exercise)
+            reason = _reason(result, exercise, clues=clues)
             yield from wrapped("The same." if reason and reason in said else reason)
             said.add(reason)
     for wrong in verdict.misconceptions:
@@ -48,23 +49,28 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
         yield f"  {hidden:g} more when it is graded: cases of a kind not shown here."
 
 
-def _reason(result: PartResult, exercise: Exercise) -> str:
+def _reason(result: PartResult, exercise: Exercise, *, clues: bool = True) -> str:
     if result.raised:
         if result.raised.kind in OUR_OWN:
             return result.raised.text
         if result.raised.kind == "NotImplementedError" and not result.raised.text:
             return "Nothing is changed or filled in here yet."
         return f"Your function raised {result.raised.kind}: {result.raised.text}"
-    return difference_in_words(result.difference, exercise) if result.difference else ""
+    return difference_in_words(result.difference, exercise, clues) if result.difference else ""
 
 
-def difference_in_words(difference: Difference, exercise: Exercise) -> str:
-    """What was expected and what came, in one sentence."""
+def difference_in_words(difference: Difference, exercise: Exercise, clues: bool = True) -> str:
+    """What was expected and what came, in one sentence, and a clue where one is wanted."""
     if difference.reason:
         return difference.reason
     what = exercise.says.get(difference.field, difference.field)
     at = f" {difference.where}" if difference.where else ""
-    return f"{what}{at} should be {difference.expected} and yours is {difference.got}."
+    from autograde.clues import clue  # torch: only where something differs
+
+    seen = clue(*difference.values) if clues and difference.values else ""
+    return (
+        f"{what}{at} should be {difference.expected} and yours is {difference.got}. {seen}"
+    ).strip()
 
 
 def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[str]:
@@ -104,7 +110,7 @@ def _next_step(verdict: Verdict, exercise: Exercise) -> str:
     call = f"case.run({name})" if exercise.kind == "class" else f"{name}(**case.inputs)"
     return (
         f'case = failing("{exercise.id}") gives you a small case that fails: print case, and call '
-        f"{call} to see your own prints and the whole traceback."
+        f'{call} to see your own prints and the whole traceback. hint("{exercise.id}") helps, too.'
     )
 
 

@@ -64,7 +64,7 @@ def same_names(session: Session) -> Iterator[Finding]:
     if x.shape[1] != new.shape[1] or len(labels) < LEAST_VAL:
         raise NotChecked("inputs differ in shape, or too few examples validate")
     if int(min(y.min(), labels.min())) < 0 or int(y.max()) >= MOST_CLASSES:
-        raise NotChecked("targets are no class indices")
+        raise NotChecked("targets are not class indices")
     mean, std = x.float().mean(0), x.float().std(0).clamp_min(ZERO)
     nearest = torch.cdist((new.float() - mean) / std, (x.float() - mean) / std).argmin(1)
     classes = 1 + int(max(y.max(), labels.max()))

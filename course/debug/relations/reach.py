@@ -74,7 +74,7 @@ def constant(session: Session) -> Iterator[Finding]:
         raise NotChecked("weights are normalised: their size says nothing")
     outputs, targets = session.outputs, session.batch[1]
     if not outputs.is_floating_point():
-        raise NotChecked("outputs are no numbers")
+        raise NotChecked("outputs are not numbers")
 
     def cost(value: float) -> float:
         found = float(session.loss(torch.full_like(outputs, value), targets))

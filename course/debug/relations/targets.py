@@ -97,7 +97,7 @@ def merged(session: Session) -> Iterator[Finding]:
             raise NotChecked("no single loss with targets [B, K] made of labels [B]")
         targets, y = met[0].targets.cpu(), labels[0].cpu()
         if len(targets) != len(y) or not bool(((targets == 0) | (targets == 1)).all()):
-            raise NotChecked("targets are no rows of 0 and 1, one for each label")
+            raise NotChecked("targets are not rows of 0 and 1, one for each label")
         columns.append(targets)
         for label, row in zip(y.tolist(), targets.tolist(), strict=True):
             codes.setdefault(label, set()).add(tuple(row))

@@ -1,0 +1,159 @@
+"""What holds for all the numbers of a wrong answer: each is twice the right one, or one is off.
+
+A clue says only what was observed in one case, and is given where no misconception is named: it
+leads on where the first number that differs would leave a student with arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+RTOL, ATOL = 1e-4, 1e-6
+"""How well a relation holds that is said with four digits."""
+EQUAL = {torch.float64: 1e-9}
+"""Up to which relative difference a number is called right; no exercise is stricter."""
+EQUAL_ELSE = 1e-6
+"""The same for float32 and shorter formats."""
+FEWEST = 3
+"""Numbers that a relation has to hold for: of two, one or another often holds by chance."""
+
+
+def clue(expected: Any, got: Any) -> str:
+    """One sentence on how all numbers of an answer lie to the right ones, or nothing.
+
+    Args:
+        expected: A field of the right answer: a tensor, numbers in lists, or a mapping of these.
+        got: The same of the answer that differs.
+    """
+    if isinstance(expected, Mapping) and isinstance(got, Mapping) and len(expected) > 1:
+        return _of_names(expected, got) or _of_numbers(expected, got)
+    return _of_numbers(expected, got)
+
+
+def _of_names(expected: Mapping, got: Mapping) -> str:
+    """Which entries are right, where some are and some are not."""
+    if set(expected) != set(got):
+        return ""
+    agrees = {}
+    for name in expected:
+        right, yours = _flat(expected[name]), _flat(got[name])
+        if right is None or yours is None or right.shape != yours.shape:
+            return ""
+        agrees[str(name)] = not _differ(expected[name], right, yours).any()
+    wrong = [name for name, agree in agrees.items() if not agree]
+    if len(wrong) == 1 and len(agrees) > 1:
+        return f"All but {wrong[0]} is right."
+    fine = [name for name, agree in agrees.items() if agree]
+    return f"Right: {', '.join(fine)}. Wrong: {', '.join(wrong)}." if fine and wrong else ""
+
+
+def _of_numbers(expected: Any, got: Any) -> str:
+    right, yours = _flat(expected), _flat(got)
+    if right is None or yours is None or right.shape != yours.shape or len(right) < FEWEST:
+        return ""
+    if _close(right, yours):
+        return "" if _form(expected) == _form(got) else "The numbers themselves are right."
+    if not (torch.isfinite(right).all() and torch.isfinite(yours).all()):
+        return ""
+    if len(right.unique()) < FEWEST:  # of equal numbers everything is a multiple
+        return ""
+    said = next(filter(None, (relation(right, yours) for relation in RELATIONS)), "")
+    return said or _one_off(_differ(expected, right, yours))
+
+
+def _multiple(right: Tensor, yours: Tensor) -> str:
+    factor = float((right @ yours) / (right @ right))
+    if not _close(factor * right, yours) or abs(factor) < ATOL:
+        return ""
+    if abs(factor + 1) < RTOL:
+        return "Each number there has the other sign."
+    return f"Each number there is {factor:.4g} times the right one."
+
+
+def _shifted(right: Tensor, yours: Tensor) -> str:
+    off = float((yours - right).mean())
+    if not _close(right + off, yours) or abs(off) < ATOL:
+        return ""
+    return f"Each number there is {abs(off):.4g} too {'large' if off > 0 else 'small'}."
+
+
+def _in_another_order(right: Tensor, yours: Tensor) -> str:
+    if not _close(right.sort().values, yours.sort().values):
+        return ""
+    how = "from the last to the first" if _close(right.flip(0), yours) else "in another order"
+    return f"Those are the right numbers {how}."
+
+
+def _square(right: Tensor, yours: Tensor) -> str:
+    if _close(right * right, yours):
+        return "Each number there is the square of the right one."
+    return "Each number there is the root of the right one." if _close(right, yours * yours) else ""
+
+
+def _all_equal(_right: Tensor, yours: Tensor) -> str:
+    return "All numbers of yours are equal there." if len(yours.unique()) == 1 else ""
+
+
+def _one_off(differ: Tensor) -> str:
+    wrong = differ.nonzero().flatten().tolist()
+    if len(wrong) != 1:
+        return ""
+    place = {0: ", the first,", len(differ) - 1: ", the last,"}.get(wrong[0], "")
+    return f"Only that one of {len(differ)} numbers{place} is wrong."
+
+
+RELATIONS: tuple[Callable[[Tensor, Tensor], str], ...] = (
+    _multiple, _shifted, _in_another_order, _square, _all_equal,
+)  # fmt: skip
+
+
+def _differ(expected: Any, right: Tensor, yours: Tensor) -> Tensor:
+    """Which numbers are not right, as strictly as any exercise asks."""
+    rtol = max((EQUAL.get(dtype, EQUAL_ELSE) for dtype in _dtypes(expected)), default=1e-9)
+    return ~torch.isclose(yours, right, rtol, 0.0)
+
+
+def _dtypes(value: Any) -> Iterator[torch.dtype]:
+    if isinstance(value, Tensor):
+        yield value.dtype
+    elif isinstance(value, (list, tuple, Mapping)):
+        for entry in value.values() if isinstance(value, Mapping) else value:
+            yield from _dtypes(entry)
+
+
+def _form(value: Any) -> Any:
+    """Shapes and dtypes of what an answer consists of."""
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, (list, tuple, Mapping)):
+        return [_form(part) for part in (value.values() if isinstance(value, Mapping) else value)]
+    return type(value)
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(other, one, RTOL, ATOL)
+
+
+def _flat(value: Any) -> Tensor | None:
+    """All numbers of a value in one row; None where something in it is no number."""
+    numbers = list(_numbers(value))
+    if not numbers or any(part is None for part in numbers):
+        return None
+    return torch.cat(numbers)
+
+
+def _numbers(value: Any) -> Iterator[Tensor | None]:
+    if isinstance(value, Tensor):
+        yield None if value.is_complex() else value.detach().flatten().cpu().double()
+    elif isinstance(value, bool) or not isinstance(value, (int, float, list, tuple, Mapping)):
+        yield None
+    elif isinstance(value, (int, float)):
+        yield torch.tensor([float(value)], dtype=torch.float64)
+    else:
+        entries = value.values() if isinstance(value, Mapping) else value
+        for entry in entries:
+            yield from _numbers(entry)
