@@ -85,28 +85,12 @@ def lock_away(
     signal.pthread_sigmask(signal.SIG_BLOCK, KEEPERS_SIGNALS)
     keeper = os.getpid()
     is_root, outside = hands_out_users(), FIRST_UID + keeper
-    group = None
-    if isolation.control_groups:
-        group = ControlGroup.made(
-            folder.name,
-            memory_bytes=limits.memory_bytes,
-            processes=limits.processes,
-            cores=limits.cores,
-        )
+    group = _group_for(folder, limits) if isolation.control_groups else None
     if not is_root:
         uid, gid = os.geteuid(), os.getegid()
         kernel.unshare(kernel.NEWUSER)
         kernel.map_to_one_user(uid, gid, INSIDE)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)  # unshare(NEWUSER) would forget it
-    kernel.unshare(kernel.NEWPID)
-    here, keepers_end = os.pipe()
-    if student := os.fork():
-        os.close(kept)
-        os.close(here)
-        _keep(student, group or _Meter(student, limits.memory_bytes), owner_of(folder))
-    os.setsid()  # before anything else: a signal to its group reaches no keeper
-    os.close(keepers_end)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    here = _leave_the_keeper(folder, limits, kept, group)
     if group is not None:
         group.enter()
     if group is None or not group.bounds_cores:
@@ -127,8 +111,41 @@ def lock_away(
     if select.select([here], [], [], 0)[0]:
         os._exit(0)  # the keeper was gone before that
     os.close(here)
+    _bound_what_is_counted(limits.processes)
+    seccomp.install()
+
+
+def _group_for(folder: Path, limits: object) -> ControlGroup | None:
+    return ControlGroup.made(
+        folder.name,
+        memory_bytes=limits.memory_bytes,
+        processes=limits.processes,
+        cores=limits.cores,
+    )
+
+
+def _leave_the_keeper(folder: Path, limits: object, kept: int, group: ControlGroup | None) -> int:
+    """Go on as a child in a session of its own; who called keeps it, and never returns.
+
+    Returns:
+        A descriptor that can be read once the keeper is gone.
+    """
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)  # unshare(NEWUSER) would forget it
+    kernel.unshare(kernel.NEWPID)
+    here, keepers_end = os.pipe()
+    if student := os.fork():
+        os.close(kept)
+        os.close(here)
+        _keep(student, group or _Meter(student, limits.memory_bytes), owner_of(folder))
+    os.setsid()  # before anything else: a signal to its group reaches no keeper
+    os.close(keepers_end)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    return here
+
+
+def _bound_what_is_counted(processes: int) -> None:
     for kind, most in (
-        (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_NPROC, processes),
         (resource.RLIMIT_NOFILE, 512),
         (RLIMIT_SIGPENDING, 1024),  # counted by user, as the next two are: the keeper's, too
         (resource.RLIMIT_MEMLOCK, 2**16),
@@ -137,7 +154,6 @@ def lock_away(
         hard = resource.getrlimit(kind)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (most, most))
-    seccomp.install()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, KEEPERS_SIGNALS)
 
 
