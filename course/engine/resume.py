@@ -76,24 +76,10 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     """
     if trainer.run_dir is not None or resume is not None:
         _warn_of_other_draws(trainer.batches.loader)
-    if resume is None or (resume == "auto" and trainer.run_dir is None):
-        return None
-    where = trainer.run_dir if resume == "auto" else Path(resume)
-    path = checkpoint.find(where)
+    path = _checkpoint_of(trainer, resume)
     if path is None:
-        if resume == "auto":
-            return None
-        raise CheckpointError(
-            f"{where}: no checkpoint there to resume from. Give a last.pt or a run directory that "
-            "holds one, or resume='auto' to start afresh where there is none."
-        )
-    state = checkpoint.load(path)
-    if "optimizer" not in state:
-        raise CheckpointError(
-            f"{path} holds weights only, so a run cannot go on from it: without the optimizer's "
-            f"state the loss would jump. Resume from {path.with_name(checkpoint.LAST)}, or load it "
-            "into the model with course.engine.load_weights."
-        )
+        return None
+    state = _whole_state(path)
     _check_setup(state["setup"], _setup(trainer), path)
     changed = _check_changes(state.get("settings"), trainer, path)
     mine = state["processes"][rank()]
@@ -120,6 +106,34 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
         callback.load_state_dict(remembered)
     set_rng_state(mine["rng"], trainer.device)
     return path
+
+
+def _checkpoint_of(trainer: Trainer, resume: Path | str | None) -> Path | None:
+    """Where to resume from; None for a fresh run."""
+    if resume is None or (resume == "auto" and trainer.run_dir is None):
+        return None
+    where = trainer.run_dir if resume == "auto" else Path(resume)
+    path = checkpoint.find(where)
+    if path is None:
+        if resume == "auto":
+            return None
+        raise CheckpointError(
+            f"{where}: no checkpoint there to resume from. Give a last.pt or a run directory that "
+            "holds one, or resume='auto' to start afresh where there is none."
+        )
+    return path
+
+
+def _whole_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds; weights alone are refused."""
+    state = checkpoint.load(path)
+    if "optimizer" not in state:
+        raise CheckpointError(
+            f"{path} holds weights only, so a run cannot go on from it: without the optimizer's "
+            f"state the loss would jump. Resume from {path.with_name(checkpoint.LAST)}, or load it "
+            "into the model with course.engine.load_weights."
+        )
+    return state
 
 
 def _warn_of_other_draws(loader: Any) -> None:

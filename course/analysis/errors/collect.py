@@ -63,26 +63,15 @@ def collect_errors(
     check_parts(model, loader)
     _check_in_order(loader)
     device = check_device(model, device)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed) if order == "random" else None
     kept: list[tuple[float, Mistake]] = []
     num_examples = num_mistakes = batches = num_classes = 0
     with evaluation_mode(model):
         for inputs, targets in to_device(loader, device):
             logits, targets = check_logits(model(inputs), targets, batches)
-            probabilities = logits.softmax(dim=1)
-            confidence, predicted = probabilities.max(dim=1)
-            wrong = (predicted != targets).nonzero()[:, 0]
-            rank = confidence if order == "confident" else torch.rand(
-                len(targets), generator=generator
-            )  # fmt: skip
-            for i in wrong[rank[wrong].argsort(descending=True, stable=True)][:n].tolist():
-                mistake = Mistake(
-                    num_examples + i, inputs[i].detach().cpu().clone(), int(targets[i]),
-                    int(predicted[i]), float(confidence[i]), float(probabilities[i, targets[i]]),
-                )  # fmt: skip
-                kept.append((float(rank[i]), mistake))
-            kept = sorted(kept, key=lambda pair: (-pair[0], pair[1].index))[:n]
-            num_mistakes += len(wrong)
+            found, number = _mistakes_in(inputs, targets, logits, n, num_examples, generator)
+            kept = sorted([*kept, *found], key=lambda pair: (-pair[0], pair[1].index))[:n]
+            num_mistakes += number
             num_examples += len(targets)
             batches, num_classes = batches + 1, logits.shape[1]
     if not num_examples:
@@ -98,6 +87,34 @@ def collect_errors(
     if errors.tags_path and errors.tags_path.exists():
         errors.tags = _tags_for(errors)
     return errors
+
+
+def _mistakes_in(
+    inputs: Tensor,
+    targets: Tensor,
+    logits: Tensor,
+    n: int,
+    first: int,
+    generator: torch.Generator | None,
+) -> tuple[list[tuple[float, Mistake]], int]:
+    """A batch's `n` mistakes of the highest rank, each with it, and how many mistakes there are.
+
+    Args:
+        first: Index of the batch's first example in the data set.
+        generator: Draws the ranks; for None a rank is the confidence.
+    """
+    probabilities = logits.softmax(dim=1)
+    confidence, predicted = probabilities.max(dim=1)
+    wrong = (predicted != targets).nonzero()[:, 0]
+    rank = confidence if generator is None else torch.rand(len(targets), generator=generator)
+    found = []
+    for i in wrong[rank[wrong].argsort(descending=True, stable=True)][:n].tolist():
+        mistake = Mistake(
+            first + i, inputs[i].detach().cpu().clone(), int(targets[i]),
+            int(predicted[i]), float(confidence[i]), float(probabilities[i, targets[i]]),
+        )  # fmt: skip
+        found.append((float(rank[i]), mistake))
+    return found, len(wrong)
 
 
 def _check_in_order(loader: Any) -> None:
