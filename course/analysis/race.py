@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from course.data import InMemoryLoader
 from course.data.datasets import Data
+from course.state import undisturbed
 
 
 def losses_of(
@@ -42,7 +43,7 @@ def losses_of(
         batch_size: Examples per update.
         factor: Of each group's learning rate, by update, counted from 0.
     """
-    with torch.random.fork_rng(devices=[]):
+    with undisturbed():
         torch.manual_seed(seed)
         model = make_model()
     optimizer = make_optimizer(model)

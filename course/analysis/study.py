@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from course.data import InMemoryLoader
 from course.data.datasets import Data
+from course.state import undisturbed
 
 BATCH_SIZE = 64
 CHANGES: dict[str, dict[str, float]] = {
@@ -59,7 +60,7 @@ def train(
         filters: Of a 3 × 3 convolution before the hidden layer; 0 for none.
         lr: The rate of AdamW.
     """
-    with torch.random.fork_rng(devices=[]):
+    with undisturbed():
         torch.manual_seed(seed)
         model = _network(data, hidden, dropout, filters)
         optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay)

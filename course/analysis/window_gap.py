@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from course.state import undisturbed
+
 Batch = tuple[Tensor, Tensor]
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -48,7 +50,7 @@ def _gradient(
     """All parameters' gradients as one vector, added up over the batches."""
     tried = copy.deepcopy(model)
     tried.zero_grad()
-    with torch.random.fork_rng(devices=[]):
+    with undisturbed():
         for (inputs, targets), share in zip(batches, shares, strict=True):
             (criterion(tried(inputs), targets) * share).backward()
     return torch.cat([p.grad.flatten() for p in tried.parameters() if p.grad is not None])

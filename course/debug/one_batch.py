@@ -55,7 +55,7 @@ def one_batch_losses(bug: str = "none", *, seed: int = 0, steps: int = STEPS) ->
     if bug not in ONE_BATCH_BUGS:
         raise ValueError(f"bug = {bug!r}: there are {', '.join(ONE_BATCH_BUGS)}.")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         return _train(bug, steps)
 
 

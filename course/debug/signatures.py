@@ -184,7 +184,7 @@ def logged_run(bugs: Collection[str] = (), *, seed: int = 0, epochs: int = EPOCH
     if unknown := sorted(set(bugs) - set(BUGS)):
         raise ValueError(f"bugs = {unknown}: there are {', '.join(BUGS)}. Name some of these.")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         run = _Run(frozenset(bugs), seed)
         done: list[Epoch] = []
         try:

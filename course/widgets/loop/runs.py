@@ -90,7 +90,7 @@ def run(
         return left.val_losses[-1]
 
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         names = _given() | {"evaluate": judged, "print": left.log.append, "epochs": epochs}
         names["path"] = path or os.path.join(folder, "last.pt")
         with warnings.catch_warnings(record=True) as caught:

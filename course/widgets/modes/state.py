@@ -84,7 +84,7 @@ def batch(number: int, batch_size: int) -> Tensor:
 @lru_cache
 def _network(p: float, warm: bool) -> Network:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
+        torch.default_generator.manual_seed(5)
         model = Network(p)
         if warm:
             for number in range(WARM_PASSES):
@@ -100,7 +100,7 @@ def _asked(model: Network, passes: int, batch_size: int, no_grad: bool) -> dict[
     model.dropout.register_forward_hook(lambda layer, args, out: seen.append((args[0], out)))
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(not no_grad):
         for number in range(passes):
-            torch.manual_seed(100 + number)
+            torch.default_generator.manual_seed(100 + number)
             outputs.append(model(batch(number, batch_size))[0].item())
             before, after = (tensor[0].detach() for tensor in seen.pop())
             units.append(after.tolist())

@@ -131,9 +131,9 @@ def frame(settings: Settings) -> dict[str, Any]:
 def _walk(scale: str, blocks: str) -> dict[str, Any]:
     """Everything measured on one module, from its construction to a loaded copy."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
+        torch.default_generator.manual_seed(3)
         model, inputs = Net(scale, blocks), torch.randn(8, 2)
-        torch.manual_seed(4)
+        torch.default_generator.manual_seed(4)
         new = Net(scale, blocks).to(torch.float64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     built = _values(model)
