@@ -14,9 +14,8 @@ torch lets a backend be written in Python. This one keeps each tensor's numbers 
     every copy from or to the CPU, and every read of a number (.item(), float(), bool()), is counted
 
 What it cannot show, and only tests marked `gpu` can: rounding of a GPU's kernels, streams and
-asynchronous errors, pinned memory, memory counters and addresses, views made under inference_mode,
-the whole of autocast's lists, a generator made on the device, and `torch.load(...,
-map_location=device)`.
+asynchronous errors, pinned memory, memory counters, views made under inference_mode, the whole of
+autocast's lists, a generator made on the device, and `torch.load(..., map_location=device)`.
 """
 
 from __future__ import annotations
@@ -100,6 +99,12 @@ class SecondTensor(Tensor):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         super().__setitem__(_with_tensors(index), value)
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.inner.untyped_storage()  # where the numbers are, and how many bytes
+
+    def data_ptr(self) -> int:
+        return self.inner.data_ptr()
 
     def tolist(self) -> Any:
         COUNTS.waits += 1

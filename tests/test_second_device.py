@@ -100,6 +100,13 @@ def test_a_loader_that_pins_its_batches_gives_them(second):
     assert [batch.to(second).tolist() for (batch,) in loader] == [[0.0, 1.0], [2.0, 3.0]]
 
 
+def test_views_lie_where_their_tensor_does(second):
+    x = torch.arange(6.0, device=second)
+    storage = x.view(2, 3)[1].untyped_storage()
+    assert storage.data_ptr() == x.untyped_storage().data_ptr() and storage.nbytes() == 24
+    assert x.clone().data_ptr() != x.data_ptr()
+
+
 def test_numpy_is_refused(second):
     for read in (lambda t: t.numpy(), np.asarray):
         with pytest.raises(TypeError, match="can't convert second_device:0 device type tensor"):

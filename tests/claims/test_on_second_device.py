@@ -10,7 +10,6 @@ from tests.second_device import second_device
 
 CANNOT = {
     "F52": "a view made under inference_mode",
-    "F55": "addresses of memory",
 }
 """What the second device cannot show; these wait for a GPU."""
 TAKES_ONE = [
