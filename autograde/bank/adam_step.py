@@ -132,6 +132,29 @@ def in_place(theta, grad, state, lr, betas, eps):
     return theta, state
 
 
+def rate_in_m(theta, grad, state, lr, betas, eps):
+    t = state.get("t", 0) + 1
+    m = _mean(betas[0], state.get("m", 0.0), lr * grad)
+    v = _mean(betas[1], state.get("v", 0.0), grad**2)
+    m_hat, v_hat = m / (1 - betas[0] ** t), v / (1 - betas[1] ** t)
+    return theta - m_hat / (np.sqrt(v_hat) + eps), {"t": t, "m": m, "v": v}
+
+
+def one_starts_at_gradient(both):
+    """m, or both, are the first gradient's and are corrected."""
+
+    def adam_step(theta, grad, state, lr, betas, eps):
+        v = state.get("v", grad**2 if both else 0.0)
+        return plain(theta, grad, {**state, "m": state.get("m", grad), "v": v}, lr, betas, eps)
+
+    return named("one_starts_at_gradient", adam_step)
+
+
+def eps_on_theta(theta, grad, state, lr, betas, eps):
+    moved, state = plain(theta, grad, state, lr, betas, 0.0)
+    return moved + eps, state
+
+
 def corrected_kept(theta, grad, state, lr, betas, eps):
     t = state.get("t", 0) + 1
     m = _mean(betas[0], state.get("m", 0.0), grad) / (1 - betas[0] ** t)
@@ -323,6 +346,36 @@ EXERCISE = Exercise(
             "All entries were divided by the same number. v has an entry for each of theta's.",
         ),
         Wrong(
+            "one-v-for-all",
+            _adam("summed_v", square=lambda b, v, g: _mean(b, v, (g * g).sum() + 0 * g)),
+        ),
+        Wrong(
+            "square-left-out",
+            _adam("square_left_out", square=_mean),
+            "v averaged the gradient itself, so its root is nan where that is negative. It "
+            "averages the square: grad**2.",
+            sure=True,
+        ),
+        Wrong(
+            "beta-times-t",
+            _adam("beta_times_t", shares=lambda b1, b2, t: (1 - b1 * t, 1 - b2 * t)),
+            "The averages were divided by 1 - beta * t. t is an exponent: 1 - beta**t.",
+            sure=True,
+        ),
+        Wrong(
+            "eps-after-the-fraction",
+            _adam("eps_after", move=lambda m, v, a, b, eps, g: m / a / np.sqrt(v / b) + eps),
+            "eps was added after the division. It is added to the root, below the fraction: "
+            "lr * m_hat / (np.sqrt(v_hat) + eps).",
+        ),
+        Wrong("eps-after-the-fraction", eps_on_theta),
+        Wrong(
+            "rate-in-m",
+            rate_in_m,
+            "m holds the rates of earlier steps. It averages the gradients alone; lr of this step "
+            "multiplies the fraction.",
+        ),
+        Wrong(
             "uphill",
             _adam("uphill", move=lambda *all: -_move(*all)),
             "The step goes up the gradient: theta minus lr times the fraction.",
@@ -382,6 +435,13 @@ EXERCISE = Exercise(
             starts_at_gradient,
             "The averages began at the first gradient and were not corrected. They begin at 0.",
         ),
+        Wrong(
+            "corrected-as-from-0",
+            one_starts_at_gradient(both=False),
+            "An average began at the first gradient and was corrected as if it had begun at 0. "
+            "Begin both at 0.",
+        ),
+        Wrong("corrected-as-from-0", one_starts_at_gradient(both=True)),
         Wrong(
             "a-step-behind",
             a_step_behind,

@@ -93,10 +93,13 @@ def run(function, case: Case, device: torch.device) -> Answer:
 def _state_of(optimizer: object, parameter: nn.Parameter) -> dict:
     """The numbers that torch keeps of a parameter."""
     state = getattr(optimizer, "state", None)
-    mine = state.get(parameter) if isinstance(state, dict) else None
+    entries = state.items() if isinstance(state, dict) else ()
+    mine = next((entry for key, entry in entries if key is parameter), None)
     if not isinstance(mine, dict) or not {"step", *KEYS} <= set(mine):
         found = (
-            f"that holds {', '.join(map(str, mine))}" if isinstance(mine, dict) else "there is none"
+            f"that holds {', '.join(map(str, mine))}"
+            if isinstance(mine, dict)
+            else _no_state(state)
         )
         raise AnswerError(
             f"state[p] of a parameter p should be a dictionary with step, exp_avg and exp_avg_sq, "
@@ -107,6 +110,14 @@ def _state_of(optimizer: object, parameter: nn.Parameter) -> dict:
         raise AnswerError("exp_avg and exp_avg_sq in state[p] are tensors of p's shape.")
     read = {key: value.detach().cpu().clone() for key, value in values.items()}
     return {"step": as_number(mine["step"], "state[p]['step']"), **read}
+
+
+def _no_state(state: object) -> str:
+    """What there is in place of a parameter's own entry."""
+    kinds = sorted({type(key).__name__ for key in state}) if isinstance(state, dict) else []
+    if kinds and not any("Parameter" in kind or "Tensor" in kind for kind in kinds):
+        return f"the keys are of type {', '.join(kinds)}, not the parameters themselves"
+    return "there is none"
 
 
 class Reference:
@@ -301,6 +312,41 @@ class NameBound(Plain):
         p.copy_(old)
 
 
+class StepNotInPlace(Plain):
+    """The decay is in place; then `p = p - ...`."""
+
+    def update(self, p, grad):
+        old = p.clone()
+        super().update(p, grad)
+        p.copy_(old)
+        self.decay(p)
+
+
+class DecayOfOne(Plain):
+    """lr * weight_decay is taken off, whatever the weight."""
+
+    def decay(self, p):
+        p.sub_(self.lr * self.weight_decay)
+
+
+class CountOverParameters(Plain):
+    """Every update of a parameter moves the one count on."""
+
+    t = 0
+
+    def moments(self, state, grad, beta1, beta2):
+        self.t += 1
+        state["step"] = self.t
+        return super().moments(state, grad, beta1, beta2)
+
+
+class StateById(Plain):
+    def step(self):
+        self.state = getattr(self, "mine", {})
+        super().step()
+        self.mine, self.state = self.state, {id(p): s for p, s in self.state.items()}
+
+
 class ZeroesNone(Plain):
     def zero_grad(self):
         for p in self.parameters:
@@ -488,6 +534,12 @@ EXERCISE = Exercise(
             "The weights moved as if weight_decay were 0.",
         ),
         Wrong(
+            "decay-of-one",
+            DecayOfOne,
+            "Every weight lost lr * weight_decay, whatever its size. The decay is a share of it: p "
+            "times 1 - lr * weight_decay.",
+        ),
+        Wrong(
             "decay-last",
             DecayLast,
             "The weights shrank after they were moved, so the step shrank as well. Shrink first.",
@@ -496,6 +548,7 @@ EXERCISE = Exercise(
             "idle-decays",
             IdleDecays,
             "A parameter without a gradient shrank. Leave it alone: it took no part in the loss.",
+            sure=True,
         ),
         Wrong(
             "none-is-zero",
@@ -515,6 +568,12 @@ EXERCISE = Exercise(
             "A parameter whose first gradient came late was corrected as if it had been there "
             "from the start. Count the steps of each parameter in its own state.",
             sure=True,
+        ),
+        Wrong(
+            "count-over-parameters",
+            CountOverParameters,
+            "The first parameter is right, the next one is corrected as if it were a step further: "
+            "one count serves them all. Keep `step` in the state of each.",
         ),
         Wrong(
             "square-left-out",
@@ -542,10 +601,12 @@ EXERCISE = Exercise(
             "the decay, too.",
         ),
         Wrong("not-in-place", NameBound),
+        Wrong("not-in-place", StepNotInPlace, sure=True),
         Wrong(
             "not-in-place",
             NotInPlace,
-            "The model's own weights did not move. Change p itself: p.mul_(), p.sub_().",
+            "The step did not arrive in the model's own weights. `p = p - ...` makes another "
+            "tensor; change p itself: p.mul_(), p.sub_().",
             sure=True,
         ),
         Wrong(
@@ -584,6 +645,7 @@ EXERCISE = Exercise(
             "The averages began at the first gradient. They begin at 0, and are corrected for it.",
         ),
         Wrong("names-of-its-own", NamesOfItsOwn),
+        Wrong("state-by-id", StateById),
         Wrong("never-clears", NeverClears),
         Wrong(
             "zeroes-none",

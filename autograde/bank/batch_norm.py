@@ -29,7 +29,7 @@ MANY = 1200
 def draw(source: Draw, part: str) -> Case:
     """Rows or images far from mean 0; eps is large where the part may depend on it."""
     channels = source.integer(2, 3)
-    shape = [2, channels, source.integer(2, 3), source.integer(4, 5)]
+    shape = [channels + 1, channels, source.integer(2, 3), source.integer(4, 5)]
     few = 5 if part == "gradient" else 2  # two rows alike have hardly a variance: eps would show
     sizes = [source.integer(few, 6) for _ in range(3)]
     shapes = [shape] if part == "images" else [[size, channels] for size in sizes]
@@ -135,7 +135,8 @@ class Averages(TorchFunctionMode):
         made = func(*args, **(kwargs or {}))
         name, given = getattr(func, "__name__", ""), args[0] if args else None
         if name in ("mean", "var", "std") and isinstance(given, Tensor) and given.dim() == 4:
-            self.per_pixel |= isinstance(made, Tensor) and made.squeeze().shape == given.shape[1:]
+            pixels = given.shape[1:], (1, *given.shape[1:])
+            self.per_pixel |= isinstance(made, Tensor) and made.shape in pixels
         return made
 
 
@@ -392,6 +393,14 @@ class RowByRow(Norm):
         return super().wide(x, t) if t.dim() == 1 else t
 
 
+class AlongTheChannels(Norm):
+    """Dimension 1 in place of all others, in both modes, and nothing is remembered."""
+
+    def forward(self, x):
+        var, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
+        return self.normal(x, mean, var) * self.weight + self.bias
+
+
 class PlainTensors(Norm):
     def __init__(self, channels, momentum, eps):
         super().__init__(channels, momentum, eps)
@@ -600,6 +609,7 @@ EXERCISE = Exercise(
         Wrong("row-by-row", RowByRow,
               "Each example was normalised over its own features: a LayerNorm. BatchNorm goes "
               "over the batch."),
+        Wrong("along-the-channels", AlongTheChannels),
         Wrong("plain-tensors", PlainTensors,
               "running_mean and running_var are plain attributes: neither saved nor moved with the "
               "model. Use register_buffer().", sure=True),

@@ -195,6 +195,10 @@ dead_examples = made_of(
     join=lambda a, b: torch.cat([a, b]),
 )
 by_position = made_of(alive=lambda o: (o > 0).any(0))
+last_batch_by_position = made_of(alive=lambda o: (o > 0).any(0), join=lambda old, new: new)
+last_batch_by_position_in_train = made_of(
+    alive=lambda o: (o > 0).any(0), join=lambda old, new: new, mode=lambda m: None
+)
 in_one_image = made_of(
     alive=lambda o: (o.flatten(2) > 0).any(2).all(0) if o.dim() > 2 else ~never(o)
 )
@@ -378,11 +382,17 @@ EXERCISE = Exercise(
               "means 0 for every example."),
         Wrong("nothing-dead", zero_fires,
               "Every unit came out alive, also those that give 0 for every example. Ask of each "
-              "unit whether any output is > 0; >= 0 is true of all that a ReLU gives.", sure=True),
+              "unit whether any output of the ReLU is > 0; >= 0 is true of all that it gives.",
+              sure=True),
         Wrong("nothing-dead", dead_examples),
+        Wrong("nothing-dead", linear_watched),
         Wrong("by-position", by_position,
               "Positions of an image were counted. A unit is a channel, dead if it is 0 at all of "
               "its positions."),
+        Wrong("last-batch-by-position", last_batch_by_position,
+              "Those are counts of the last batch alone, and of images each position was counted. "
+              "A unit is a channel, dead if it is 0 everywhere in all batches."),
+        Wrong("last-batch-by-position", last_batch_by_position_in_train),
         Wrong("in-one-image", in_one_image),
         Wrong("threshold", small_mean,
               "The counts change where all activations are made smaller, and the same units fire: "
@@ -399,7 +409,6 @@ EXERCISE = Exercise(
         Wrong("hooks-left", hooks_left),
         Wrong("top-level-only", top_level_only,
               "A ReLU inside another module is missing. named_modules() visits all depths."),
-        Wrong("linear-watched", linear_watched),
         Wrong("all-layers", all_layers),
         Wrong("what-comes-in", what_comes_in),
         Wrong("a-share", a_share),

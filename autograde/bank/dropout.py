@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -56,7 +57,21 @@ def run(function, case: Case, device: torch.device) -> Answer:
         return {**answer, **ends, "active": not torch.equal(active, x)}
     more = [_as_tensor(function(x, case["p"], case["training"]), x) for _ in range(CALLS - 2)]
     counts = {int((out == 0).sum()) for out in (made, again, *more)}
-    return {**answer, **_pattern(x, made, again, case["p"]), "counted": len(counts) == 1}
+    return {
+        **answer,
+        **_pattern(x, made, again, case["p"]),
+        "counted": len(counts) == 1,
+        "by_torch": _drawn_by_torch(function, x, case),
+    }
+
+
+def _drawn_by_torch(function, x: Tensor, case: Case) -> bool:
+    """Whether torch's seed decides which entries are dropped."""
+    zeros = []
+    for _ in "12":
+        torch.manual_seed(17)
+        zeros.append(function(x, case["p"], case["training"]) == 0)
+    return torch.equal(*zeros)
 
 
 def _as_tensor(made: object, x: Tensor) -> Tensor:
@@ -148,6 +163,12 @@ last_dimension_alone = made_of(lambda x, p: torch.rand(x.shape[-1]).to(x) >= p)
 same_each_time = made_of(
     lambda x, p: torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x) >= p
 )
+
+
+def by_numpy(x, p, training):
+    if not training or p == 1:
+        return x * (not training)
+    return x * torch.from_numpy(np.random.rand(*x.shape) >= p).to(x) / (1 - p)
 
 
 def always_on(x, p, training):
@@ -273,7 +294,7 @@ EXERCISE = Exercise(
     parts=(
         Part("scale", "what is kept, scaled", points=1, fields=("scale", "even")),
         Part("share", "which are dropped, and how many", points=1,
-             fields=("share", "in_a_row", "in_a_column", "again", "counted")),
+             fields=("share", "in_a_row", "in_a_column", "again", "counted", "by_torch")),
         Part("eval", "eval mode", points=1, fields=("out", "again", "active")),
         Part("edges", "p = 0 and p = 1", points=1, fields=("out",)),
         Part("quiet", "x as it was, its dtype, and the gradient", points=1, hidden=True,
@@ -290,6 +311,7 @@ EXERCISE = Exercise(
         "in_a_column": "the share of neighbours in a column that are both 0:",
         "again": "whether a second call gives the same:",
         "counted": "whether every call drops equally many:",
+        "by_torch": "whether torch.manual_seed() decides which are dropped:",
         "active": "whether train mode changes x:",
         "some": "whether some entries are 0 and some are not:",
         "out": "what it returned:",
@@ -326,6 +348,9 @@ EXERCISE = Exercise(
         Wrong("same-each-time", same_each_time,
               "A second call dropped the same entries. Seed nothing in here: each call draws.",
               sure=True),
+        Wrong("not-by-torch", by_numpy,
+              "torch.manual_seed() does not decide which entries are dropped. Draw with torch: "
+              "torch.rand(x.shape).", sure=True),
         Wrong("always-on", always_on,
               "Eval mode dropped entries, too. If not training, return x."),
         Wrong("switched", switched,

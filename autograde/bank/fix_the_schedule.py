@@ -94,6 +94,7 @@ added_up = fixed(("epochs * len(loader)", "epochs + len(loader)"))
 half_as_long = fixed(("epochs * len(loader)", "epochs * len(loader) // 2"))
 made_each_epoch = fixed((MADE + EPOCHS, EPOCHS + "    " + MADE))
 made_each_batch = fixed((MADE, ""), (CLEAR, "        " + MADE + CLEAR))
+order_alone = fixed((MADE + EPOCHS, EPOCHS + "    " + MADE), ("epochs * len(loader)", "epochs"))
 turned_first = fixed((NOTE + TURN, NOTE), (STEP, TURN + STEP))
 turned_at_the_top = fixed((NOTE + TURN, NOTE), (CLEAR, TURN + CLEAR))
 turned_per_epoch = fixed((NOTE + TURN, NOTE + TURN[4:]))
@@ -186,6 +187,12 @@ EXERCISE = Exercise(
             "over the epochs.",
         ),
         Wrong("made-each-batch", made_each_batch),
+        Wrong(
+            "order-alone",
+            order_alone,
+            "The first update has the full rate now. A new schedule is still made in every epoch, "
+            "and its T_max counts epochs while step() comes after every batch.",
+        ),
         Wrong(
             "turned-first",
             turned_first,

@@ -63,10 +63,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
         model.blocks[1].weight = model.blocks[0].weight
     head = getattr(model, case["head"])
     watch = Watch(model)
+    trainable = [name for name, p in model.named_parameters() if p.requires_grad]
     groups = function(model, head, case["lr"], case["head_lr"], case["weight_decay"])
     rows = list(_rows(groups))
     names = {id(p): name for name, p in model.named_parameters()}
-    trainable = [name for name, p in model.named_parameters() if p.requires_grad]
     given: dict[str, list[Any]] = {}
     for parameter, lr, decay in rows:
         given.setdefault(names.get(id(parameter), "a tensor of its own"), []).append((lr, decay))
@@ -163,6 +163,11 @@ last_two_are_the_head = _groups(
 def head_undecayed(model, head, lr, head_lr, weight_decay):
     groups = one_group_each(model, head, lr, head_lr, weight_decay)
     return [{**g, "weight_decay": g["weight_decay"] * (g["lr"] == lr)} for g in groups]
+
+
+def whole_head_decays(model, head, lr, head_lr, weight_decay):
+    groups = one_group_each(model, head, lr, head_lr, weight_decay)
+    return [{**g, "weight_decay": weight_decay} if g["lr"] == head_lr else g for g in groups]
 
 
 def by_module(model):
@@ -317,6 +322,19 @@ EXERCISE = Exercise(
             two_dimensions_alone,
             "The weight of a convolution, with three dimensions, does not decay. Those with two "
             "or more do: p.ndim >= 2.",
+            sure=True,
+        ),
+        Wrong(
+            "three-dimensions",
+            _groups(decays=lambda _, p: p.ndim > 2),
+            "Weights with two dimensions do not decay. Those with two or more do: p.ndim >= 2.",
+            sure=True,
+        ),
+        Wrong(
+            "whole-head-decays",
+            whole_head_decays,
+            "All of the head decays, its bias too. Ask the head's parameters for their dimensions "
+            "as well.",
             sure=True,
         ),
         Wrong("head-by-place", last_two_are_the_head),

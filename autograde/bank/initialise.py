@@ -84,15 +84,20 @@ def run(function, case: Case, device: torch.device) -> Answer:
     function(model, case["activation"])
     now = dict(layers(model))
     return {
-        "std": {name: layer.weight.detach().std().item() for name, layer in now.items()},
+        "std": {_called(name): layer.weight.detach().std().item() for name, layer in now.items()},
         "drawn": not_drawn(now, old),
-        "biases": [name for name, layer in now.items()
+        "biases": [_called(name) for name, layer in now.items()
                    if layer.bias is not None and layer.bias.detach().cpu().any()],
         "others": [name for name, tensor in apart(model).items()
                    if not torch.equal(tensor, others[name])],
         "replaced": sum(a is not b for a, b in zip(before, model.parameters(), strict=True)),
         "disturbed": watch.changed(frozenset({"weights", "random", "buffers"})),
     }  # fmt: skip
+
+
+def _called(name: str) -> str:
+    """A layer in a message; its name alone is a number."""
+    return f"layer {name}"
 
 
 def layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -116,11 +121,11 @@ def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> str:
         error = flat.std() / math.sqrt(flat.numel())
         rows = flat.mean(dim=1).std() * math.sqrt(flat.shape[1])  # as large as the numbers' own
         if not flat.mean().abs() <= FAR * error:
-            found.append(f"{name}: the mean is {flat.mean():.3g}, not 0")
+            found.append(f"{_called(name)}: the mean is {flat.mean():.1g}, not 0")
         elif not 0.5 < rows / flat.std() < 2:
-            found.append(f"{name}: rows, or numbers in a row, depend on one another")
+            found.append(f"{_called(name)}: rows, or numbers in a row, depend on one another")
         elif any(other.shape == weight.shape and torch.equal(other, weight) for other in seen):
-            found.append(f"{name}: the same numbers as another layer, or as before")
+            found.append(f"{_called(name)}: the same numbers as another layer, or as before")
         seen.append(weight.clone())
     return found[0] if found else "nothing"
 
@@ -162,6 +167,7 @@ by_units = made_of(lambda w, a: GAIN[a] / math.sqrt(len(w)))
 variance_for_std = made_of(lambda w, a: GAIN[a] ** 2 / inputs(w))
 root_forgotten = made_of(lambda w, a: GAIN[a] / inputs(w))
 gain_missing = made_of(lambda w, a: 1 / math.sqrt(inputs(w)))
+relu_gain_2 = made_of(lambda w, a: (2 if a == "relu" else GAIN[a]) / math.sqrt(inputs(w)))
 always_relu = made_of(lambda w, a: math.sqrt(2 / inputs(w)))
 gain_twice = made_of(lambda w, a: GAIN[a] ** 2 / math.sqrt(inputs(w)))
 gain_under_root = made_of(lambda w, a: math.sqrt(GAIN[a] / inputs(w)))
@@ -247,6 +253,15 @@ def bound_for_std(model, activation):
 def from_zero_up(model, activation):
     def one(layer):
         nn.init.uniform_(layer.weight, 0, math.sqrt(12) * he(layer.weight, activation))
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+    each_as_it_was(model, one)
+
+
+def share_of_rand(model, activation):
+    def one(layer):
+        layer.weight.data = torch.rand_like(layer.weight) * he(layer.weight, activation)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
 
@@ -388,7 +403,13 @@ EXERCISE = Exercise(
         Wrong("bound-for-std", bound_for_std,
               "The weights are √3 too narrow: a uniform number between -b and b has standard "
               "deviation b/√3."),
-        Wrong("from-zero-up", from_zero_up),
+        Wrong("from-zero-up", from_zero_up,
+              "No weight is below 0, so their mean is not 0. torch.rand gives numbers from 0 to 1: "
+              "draw between -b and b.", sure=True),
+        Wrong("from-zero-up", share_of_rand, sure=True),
+        Wrong("relu-gain-2", relu_gain_2,
+              "relu's weights are drawn with a gain of 2, which is that of the variance. The "
+              "standard deviation's is √2.", sure=True),
         Wrong("not-under-no-grad", not_under_no_grad,
               "A parameter was changed in place while torch recorded. Do it under "
               "torch.no_grad().", raises="a leaf Variable that requires grad"),

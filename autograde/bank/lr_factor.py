@@ -59,6 +59,26 @@ def _factor(name, *, rise=lambda step, warmup: (step + 1) / warmup, done=_done, 
     return named(name, factor)
 
 
+def _cut(name, done=_done, fall=_cosine):
+    """The same for the fall alone, and the floor from `total` on."""
+    falling = _factor(name, done=done, fall=fall)
+
+    def factor(step, warmup, total, floor):
+        return floor if step >= total else falling(step, warmup, total, floor)
+
+    return named(name, factor)
+
+
+def _in_degrees(done, floor):
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(180 * done))
+
+
+def rise_too_long(step, warmup, total, floor):
+    if warmup and step <= warmup:
+        return (step + 1) / warmup
+    return _cosine(_done(step, warmup, total), floor)
+
+
 def no_rise_at_all(step, warmup, total, floor):
     return _cosine(_done(max(step, warmup), warmup, total), floor)
 
@@ -147,6 +167,25 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong(
+            "rise-too-long",
+            rise_too_long,
+            "At step = warmup the factor is above 1: the rise still counts. It is for "
+            "step < warmup.",
+            sure=True,
+        ),
+        Wrong(
+            "rise-a-step-flat",
+            _factor("flat", rise=lambda step, warmup: (step + 1) / (warmup + 1)),
+            "The rise does not arrive at 1. In the last step of the warm-up (step + 1) / warmup "
+            "is 1.",
+        ),
+        Wrong(
+            "rounded-down",
+            _factor("rounded_down", rise=lambda step, warmup: (step + 1) // warmup),
+            "The rise was rounded down to a whole number: / divides, // rounds.",
+            sure=True,
+        ),
+        Wrong(
             "cosine-from-the-start",
             _factor("from_the_start", done=lambda step, warmup, total: min(step / total, 1.0)),
             "The cosine counted from step 0, so after the warm-up it had already begun. Count "
@@ -162,8 +201,17 @@ EXERCISE = Exercise(
         Wrong(
             "ends-too-late",
             _factor("late", done=lambda step, warmup, total: min((step - warmup) / total, 1.0)),
-            "The cosine is as long as the whole run, and it starts after the warm-up: it is not "
-            "down at the end. It has total - warmup steps.",
+            "The cosine is as long as the whole run, and it starts after the warm-up. It has "
+            "total - warmup steps.",
+        ),
+        Wrong("ends-too-late", _cut("late_and_cut", lambda step, warmup, total: (
+            step - warmup) / total)),
+        Wrong(
+            "ends-too-early",
+            _factor("early", done=lambda step, warmup, total: min(
+                (step - warmup) / (total - warmup - 1), 1.0)),
+            "The cosine is down one step too early. It has total - warmup steps, and done is 1 at "
+            "step = total.",
         ),
         Wrong(
             "climbs-again",
@@ -176,6 +224,7 @@ EXERCISE = Exercise(
             _factor("wave", fall=lambda done, floor: _cosine(2 * done, floor)),
             "That is a whole wave, down and up again. Half of one is asked for: cos(pi * done).",
         ),
+        Wrong("whole-wave", _cut("wave_and_cut", fall=lambda done, at: _cosine(2 * done, at))),
         Wrong(
             "quarter-wave",
             _factor("quarter", fall=lambda done, floor: floor
@@ -198,6 +247,7 @@ EXERCISE = Exercise(
             _factor("upside_down", fall=lambda done, floor: _cosine(1 - done, floor)),
             "It rises where it should fall: 1 plus the cosine, not 1 minus.",
         ),
+        Wrong("upside-down", _cut("rising", fall=lambda done, floor: _cosine(1 - done, floor))),
         Wrong(
             "floor-on-top",
             _factor("on_top", fall=lambda done, floor: floor + _cosine(done, 0.0)),
@@ -215,15 +265,18 @@ EXERCISE = Exercise(
             _factor("no_floor", fall=lambda done, floor: _cosine(done, 0.0)),
             "The fall goes down to 0, whatever the floor.",
         ),
-        Wrong("in-degrees", _factor("degrees", fall=lambda done, floor: floor
-              + (1 - floor) * 0.5 * (1 + math.cos(180 * done)))),
+        Wrong("in-degrees", _factor("degrees", fall=_in_degrees),
+              "math.cos takes radians: half a wave is math.pi, not 180."),
+        Wrong("in-degrees", _cut("degrees_and_cut", fall=_in_degrees)),
         Wrong(
             "nothing-after-the-end",
             lambda step, warmup, total, floor: 0.0 if step > total
             else in_two_branches(step, warmup, total, floor),
-            "Past the end the factor is 0, whatever the floor. It stays at the floor.",
+            "At the end, or after it, the factor is 0, whatever the floor. It stays at the floor.",
             sure=True,
         ),
+        Wrong("nothing-after-the-end", lambda step, warmup, total, floor: 0.0 if step >= total
+              else in_two_branches(step, warmup, total, floor), sure=True),
         Wrong("rise-times-cosine", rise_times_cosine),
         Wrong(
             "rise-from-the-floor",

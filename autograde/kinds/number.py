@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autograde.exercise import AnswerError, Draw, Wrong
-from autograde.kinds.value import NO_NAME, Said, ValueExercise, brief
+from autograde.kinds.value import NO_NAME, UNSET, Said, ValueExercise, brief
 from autograde.kit.question import Question
 from autograde.kit.student import plain_name
 from autograde.referee import PartResult
@@ -224,7 +224,7 @@ def _number(value: Any, key: str) -> float | None:
 def _refusal(got: float | None, right: float) -> str:
     """What is said of a number that is not the right one."""
     if got is None:
-        return "Not answered yet."
+        return UNSET
     if isinstance(right, int) and got % 1 != 0:  # inf and nan as well
         return f"{brief(got)} is not a whole number, and one is asked for."
     return f"{brief(got)} is not it."

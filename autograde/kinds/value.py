@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_ITEMS = 200
 MAX_TEXT = 5000
+UNSET = "Not answered yet."
+"""Said of one of several values that is still None."""
 NO_NAME = 'Type your name first, in student("...") at the top: the numbers here are drawn for you.'
 
 
@@ -197,10 +199,15 @@ class ValueExercise(Exercise):
             yield from wrapped(reason, "  → ")
         for wrong in verdict.misconceptions:
             yield from wrapped(wrong.message, "  → ")
-        if not verdict.passed and not verdict.misconceptions:
+        if self._says_what_next(verdict):
             yield from wrapped(self.next_step, "  → ")
         if verdict.passed and self.reason:
             yield f"  {self.reason.points:g} more for the {self.written}, which a person reads."
+
+    def _says_what_next(self, verdict: Verdict) -> bool:
+        """Whether an answer is wrong, and no mistake of it is known."""
+        wrong = [r for r in verdict.parts if not r.passed and getattr(r, "reason", "") != UNSET]
+        return bool(wrong) and not verdict.misconceptions
 
     @property
     def next_step(self) -> str:

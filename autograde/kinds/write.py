@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autograde.exercise import AnswerError, Part
-from autograde.kinds.value import Reason, Said, ValueExercise, brief, is_blank
+from autograde.kinds.value import UNSET, Reason, Said, ValueExercise, brief, is_blank
 from autograde.kit.question import Question
 from autograde.referee import PartResult
 
@@ -87,7 +87,7 @@ class Write(ValueExercise):
         results: list[PartResult] = []
         for fact, part in zip(self.facts, self.parts, strict=True):
             if is_blank(answer[fact.key]):
-                said = "Not answered yet."
+                said = UNSET
             else:
                 said = fact.wrong(answer)
             results.append(Said(part, not said, reason=said))
