@@ -609,7 +609,10 @@ EXERCISE = Exercise(
         Wrong("row-by-row", RowByRow,
               "Each example was normalised over its own features: a LayerNorm. BatchNorm goes "
               "over the batch."),
-        Wrong("along-the-channels", AlongTheChannels),
+        Wrong("along-the-channels", AlongTheChannels,
+              "Each example was averaged over its own features, in both modes, and nothing was "
+              "remembered. Dimension 1 counts the channels: average over all others.",
+              raises="The size of tensor"),
         Wrong("plain-tensors", PlainTensors,
               "running_mean and running_var are plain attributes: neither saved nor moved with the "
               "model. Use register_buffer().", sure=True),
