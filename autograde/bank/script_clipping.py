@@ -100,6 +100,7 @@ cleared_late = given((CLEAR, ""), (STEP, STEP + CLEAR))
 stale = given((CLEAR, ""), (CLIP, CLIP + CLEAR))
 by_value = fixed((CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in parameters])\n"
                   "            nn.utils.clip_grad_value_(parameters, max_norm)\n"))  # fmt: skip
+value_returned = fixed(("norm = nn.utils.clip_grad_norm_", "norm = nn.utils.clip_grad_value_"))
 measured_alone = fixed((CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in "
                         "parameters])\n"))  # fmt: skip
 normed = fixed(("            largest = max(largest, norm.item())",
@@ -187,7 +188,11 @@ EXERCISE = Exercise(
         Wrong("not-shortened", measured_alone),
         Wrong("clipped-norm-logged", normed,
               "The weights are right. The log should show the norm before clipping, which tells "
-              "how much was cut."),
+              "how much was cut.", sure=True),
+        Wrong("none-logged", value_returned,
+              "`norm` is None. clip_grad_norm_() returns the norm before clipping, "
+              "clip_grad_value_() returns nothing.",
+              raises="'NoneType' object has no attribute 'item'"),
         Wrong("per-tensor", per_tensor,
               "Each tensor is clipped by itself. One norm over all of them was meant, and one "
               "factor."),

@@ -119,6 +119,8 @@ on_the_inputs = fixed(("self.body(inputs).tanh()", "self.body(nn.functional.drop
                            "p)", "p, training=self.training)"), ""))  # fmt: skip
 other_share = fixed(("dropout(hidden, p,", "dropout(hidden, 1 - p,"))
 no_eval = fixed(("    model.eval()\n", ""))
+seeded = given(("    model.eval()\n", "    model.eval()\n    torch.manual_seed(0)\n"))
+before_tanh = given((".tanh()", ""), (DROP, DROP.replace("p)", "p, self.training).tanh()")))
 averaged = given(("            logits = model(inputs)\n",
                   "            logits = sum(model(inputs) for _ in range(50)) / 50\n"))  # fmt: skip
 uncleared = fixed(("            optimizer.zero_grad()\n", ""))
@@ -179,11 +181,17 @@ EXERCISE = Exercise(
         Wrong("turned-round", by_grad_in_reverse,
               "Dropout is off in train mode and on in eval mode: it should be the other way "
               "round."),
-        Wrong("on-the-inputs", on_the_inputs),
-        Wrong("after-the-head", after_head),
+        Wrong("on-the-inputs", on_the_inputs,
+              "The two modes are right, and the masks fall on the inputs. Hidden values were "
+              "dropped: leave the line in its place."),
+        Wrong("before-tanh", before_tanh),
+        Wrong("after-the-head", after_head,
+              "The two modes are right, and the masks fall on the logits. Hidden values were "
+              "dropped: leave the line in its place."),
         Wrong("other-share", other_share,
               "The share that is dropped is 1 - p now; p is what is dropped, not what is kept."),
         Wrong("still-on", no_eval),
+        Wrong("still-on", seeded),
         Wrong("averaged", averaged),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),

@@ -181,7 +181,9 @@ EXERCISE = Exercise(
               "The head that comes back is as it was made. Does the optimizer hold its tensors, "
             "themselves and not copies, and is it made once?"),
         Wrong("still-head", copied_weights),
-        Wrong("old-head", old_head),
+        Wrong("old-head", old_head,
+              "A target is larger than the model has classes: the pretrained head is still in it. "
+              "make_head() gives the new one.", raises="IndexError: Target"),
         Wrong("still-head", per_epoch),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),

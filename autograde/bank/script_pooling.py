@@ -231,7 +231,9 @@ EXERCISE = Exercise(
         Wrong("hardest", hardest),
         Wrong("renormalised", renormalised),
         Wrong("right-in-validation", right_in_validation),
-        Wrong("one-longer", one_longer),
+        Wrong("one-longer", one_longer,
+              "One column of padding takes a share of the attention: positions count from 0, so "
+              "padding begins at the length itself."),
     ),
     right=(last_axis, as_a_function, transposed, written_out),
 )  # fmt: skip

@@ -101,6 +101,9 @@ reference = fixed()
 by_row = given((LOSS, "((outputs - scaled[None]) ** 2).mean()"))
 squeezed_first = given((OUTPUTS, OUTPUTS.replace("(inputs)", "(inputs).squeeze(0)")))
 row_means = given((LOSS, "(outputs - scaled).square().mean(dim=1).mean()"))
+summed_table = given((LOSS, LOSS.replace("mean", "sum")))
+other_std = given(("    std = (squares / count - mean**2) ** 0.5\n",
+                   "    std = ((squares - count * mean**2) / (count - 1)) ** 0.5\n"))  # fmt: skip
 diagonal_only = given((LOSS, "(outputs - scaled).square().diagonal().sum() / len(targets) ** 2"))
 unscaled = fixed((SCALED, "            scaled = targets\n"))
 only_centred = fixed((SCALED, "            scaled = targets - mean\n"))
@@ -156,6 +159,8 @@ EXERCISE = Exercise(
               "need one shape before they are subtracted."),
         Wrong("still-pairs", squeezed_first),
         Wrong("still-pairs", row_means),
+        Wrong("still-pairs", summed_table),
+        Wrong("still-pairs", other_std),
         Wrong("mean-output", mean_output,
               "Every output of a batch gets the same gradient, as if its mean were the output. "
               "Compare example by example."),

@@ -138,6 +138,9 @@ saved_at_first = fixed(
     ("    losses = run_epochs(model, optimizer, first)\n",
      "    at_first = optimizer.state_dict()\n    losses = run_epochs(model, optimizer, first)\n"),
 )  # fmt: skip
+object_saved = fixed(("optimizer.state_dict()", "optimizer"),
+                     (MORE, '    optimizer = checkpoint["optimizer"]\n'))  # fmt: skip
+loaded_alone = fixed((WITH, CHECKPOINT))
 old_optimizer = given((AGAIN, "    model, _ = make()\n    checkpoint"))
 begun_again = fixed(('checkpoint["losses"] + run', "run"), (LOAD, ""), (MORE, ""))
 weights_forgotten = fixed((LOAD, ""))
@@ -200,6 +203,12 @@ EXERCISE = Exercise(
         Wrong("nothing-remembered", settings_alone),
         Wrong("nothing-remembered", saved_at_first),
         Wrong("nothing-remembered", in_a_variable),
+        Wrong("object-saved", object_saved,
+              "The checkpoint holds an object that load() refuses, such as the optimizer itself. "
+              "Save its state_dict().", raises="UnpicklingError"),
+        Wrong("not-in-the-checkpoint", loaded_alone,
+              "load() gives back what was saved, which has no such entry. Put the optimizer's "
+              "state_dict() into the checkpoint.", raises="KeyError: 'opt"),
         Wrong("old-optimizer", old_optimizer,
               "On Tuesday the model does not move: the optimizer holds Monday's weights. After a "
               "night there is no old one: make it, and load its state."),
