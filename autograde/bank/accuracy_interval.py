@@ -31,6 +31,12 @@ EXERCISE = Number(
     wrong=(
         Wrong("normal-interval", lambda n, w, h: ends(n, w, wald_interval),
               "That is p ± z·√(p(1 − p) / n), too narrow near 1. Wilson's ends lie elsewhere."),
+        Wrong("normal-in-percent", lambda n, w, h: {
+              k: 100 * v for k, v in ends(n, w, wald_interval).items()},
+              "That is p ± z·√(p(1 − p) / n), in percent. Asked are Wilson's ends, as shares."),
+        Wrong("normal-of-the-mistakes", lambda n, w, h: ends(n, n - w, wald_interval),
+              "That is p ± z·√(p(1 − p) / n) for the share of mistakes. Asked is the accuracy, and "
+              "Wilson's ends."),
         Wrong("one-sigma", lambda n, w, h: needed(n, w, 1.96 * h),
               "That leaves z = 1.96 out, as if it were 1."),
         Wrong("in-percent", lambda n, w, h: {k: 100 * v for k, v in ends(n, w).items()},

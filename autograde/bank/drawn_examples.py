@@ -29,6 +29,18 @@ EXERCISE = Number(
               "That is the weighted sampler's half. A shuffle holds each class at its share."),
         Wrong("of-the-majority", lambda big, small, b, r: {"plain": b * small / big},
               "That divides by the majority alone: a share is of all {big} + {small}."),
+        Wrong("a-share", lambda big, small, b, r: {"plain": small / (big + small)},
+              "That is the minority's share. A batch has {b} examples."),
+        Wrong("same-chance", lambda big, small, b, r: {
+              "seen": big * (1 - (1 - 1 / (big + small)) ** (big + small))},
+              "That gives every example the same chance. Half of all weight lies on {big} "
+              "examples: a draw is a given one of them with the chance 0.5 / {big}."),
+        Wrong("fewer-draws", lambda big, small, b, r: {"seen": big * (1 - (1 - 0.5 / big) ** big)},
+              "That is for {big} draws. An epoch has {big} + {small}."),
+        Wrong("per-rank", lambda big, small, b, r: {"twice": -(-(big + small + 1) // r)},
+              "That is what each rank gets. How many are dealt in all, and how many are there?"),
+        Wrong("one-left-out", lambda big, small, b, r: {"twice": -(big + small) % r},
+              "That deals {big} + {small} examples. There is one more."),
         Wrong("draws", lambda big, small, b, r: {"seen": (big + small) / 2},
               "That counts draws, of which many repeat an example."),
         Wrong("never", lambda big, small, b, r: {"seen": big * (1 - 0.5 / big) ** (big + small)},

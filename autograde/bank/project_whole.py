@@ -326,6 +326,7 @@ WRONG = (
      "A copy of the folder has another mean and std in run.json, and got the answers of before. "
      "Take both from the record of the folder that classify is handed."),
     ("not-normalised", edited((SCALED, "images.float().unsqueeze(1)")), ""),
+    ("other-unit", edited((SCALED, SCALED.replace("unsqueeze(1)", "unsqueeze(1).div(255)"))), ""),
     ("scale-of-the-run", edited((SCALED, "images.float().sub(images.float().mean()).div("
                                           "images.float().std()).unsqueeze(1)")), ""),
     ("train-mode", edited(("        model.eval()\n", "")), ""),

@@ -117,6 +117,10 @@ def divided_by_everything(x, axis):
     return e / e.sum()
 
 
+def naive_over_everything(x, axis):
+    return np.exp(x) / np.exp(x).sum()
+
+
 def no_keepdims(x, axis):
     e = np.exp(x - x.max(axis=axis, keepdims=True))
     return e / e.sum(axis=axis)
@@ -303,6 +307,7 @@ EXERCISE = Exercise(
             "distribution of its own.",
         ),
         Wrong("over-everything", divided_by_everything),
+        Wrong("over-everything", naive_over_everything),
         Wrong(
             "no-keepdims",
             no_keepdims,

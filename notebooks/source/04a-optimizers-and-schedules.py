@@ -354,8 +354,8 @@ plot_rates(shapes)
 
 # %% [markdown]
 # The last two: a short rise is meant to keep first steps in unknown terrain, with averages of a few
-# gradients only, from going too far. **Guess:** a cosine from 0.001 over 100 steps: which rate has it at step 150, if
-# you let it run on?
+# gradients only, from going too far. **Guess:** a cosine from 0.001 over 100 steps: what rate does it
+# give at step 150, if you let it run on?
 
 # %%
 guess("04a.past-the-end", ...)
@@ -448,7 +448,7 @@ TwoSchedules()
 # %% [markdown]
 # At the rate 0.3 every shape that decays ends at a lower loss than the constant rate, at 0.03 at a higher
 # one: decay lets a fast run settle, and slows a slow one down. That is one seed on one problem; section
-# 4.9 asks again.
+# 4a.9 asks again.
 
 # %% exercise 04a.fix-the-schedule
 # This loop should let the rate fall once, along a cosine, from the full rate in the first update to 0
