@@ -36,11 +36,11 @@ EXERCISE = Number(
               "That gives every example the same chance. Half of all weight lies on {big} "
               "examples: a draw is a given one of them with the chance 0.5 / {big}."),
         Wrong("fewer-draws", lambda big, small, b, r: {"seen": big * (1 - (1 - 0.5 / big) ** big)},
-              "That is for {big} draws. An epoch has {big} + {small}."),
+              "That is for as many draws as the majority has examples. An epoch has more."),
         Wrong("per-rank", lambda big, small, b, r: {"twice": -(-(big + small + 1) // r)},
               "That is what each rank gets. How many are dealt in all, and how many are there?"),
         Wrong("one-left-out", lambda big, small, b, r: {"twice": -(big + small) % r},
-              "That deals {big} + {small} examples. There is one more."),
+              "One example is left out: there is one more than both classes have together."),
         Wrong("draws", lambda big, small, b, r: {"seen": (big + small) / 2},
               "That counts draws, of which many repeat an example."),
         Wrong("never", lambda big, small, b, r: {"seen": big * (1 - 0.5 / big) ** (big + small)},

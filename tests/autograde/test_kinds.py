@@ -68,7 +68,7 @@ def test_what_was_not_answered_is_called_blank(id):
 
 NONSENSE = (
     True, 1e400, math.nan, -1, "?!", "ZZ", ["Q"], [[["A"]]], {"x": 1}, object(), print, b"A",
-    torch.tensor([0.3, -1.0, 2.0]), torch.zeros(10_000), "A" * 100_000, [[[[[[1]]]]]], 1j, range(5),
+    torch.tensor([0.3, -1.0, 2.5]), torch.zeros(10_000), "A" * 100_000, [[[[[[1]]]]]], 1j, range(5),
     10**400,
 )  # fmt: skip
 
