@@ -144,9 +144,15 @@ population = _wrong_reach(
 n_degrees = _wrong_reach(lambda d, level: _quantile(level, len(d)) * _error(d))
 one_error = _wrong_reach(lambda d, level: _error(d))
 other_tail = _wrong_reach(lambda d, level: _quantile(1 - level, len(d) - 1) * _error(d))
+ends_swapped_and_judged = _wrong_reach(lambda d, level: -_quantile(level, len(d) - 1) * _error(d))
 around_the_median = _wrong_reach(
     lambda d, level: _quantile(level, len(d) - 1) * _error(d), statistics.median
 )
+
+
+def ends_swapped(baseline, variant, level, higher_is_better):
+    said = ends_swapped_and_judged(baseline, variant, level, higher_is_better)
+    return said | {"verdict": plain(baseline, variant, level, higher_is_better)["verdict"]}
 
 
 def own_seeds(baseline, variant, level, higher_is_better):
@@ -359,6 +365,11 @@ EXERCISE = Exercise(
               "Those are the ends for two groups with seeds of their own. Here a seed has two "
               "scores: take the differences seed by seed first."),
         Wrong("own-seeds", welch),
+        Wrong("own-seeds", means_of_all),
+        Wrong("ends-swapped", ends_swapped,
+              "The lower end is above the upper one: they have changed places. The lower is the "
+              "mean less t·s/√n.", sure=True),
+        Wrong("ends-swapped", ends_swapped_and_judged, sure=True),
         Wrong("by-position", by_position,
               "The scores were paired by their place in the dictionaries. Pair them by their seed: "
               "variant[seed] - baseline[seed]."),
@@ -407,7 +418,6 @@ EXERCISE = Exercise(
         Wrong("all-seeds-in-the-mean", all_seeds_in_the_mean,
               "Where a seed is missing, the difference is that of two means, each over all the "
               "seeds it has. Take the shared ones alone."),
-        Wrong("all-seeds-in-the-mean", means_of_all),
         Wrong("in-percent", in_percent,
               "The differences are percent of the baseline's scores. Asked are differences: "
               "variant less baseline."),
