@@ -400,7 +400,7 @@ EXERCISE = Exercise(
             "The lowest score that is precise enough was taken. Where several have the highest "
             "recall, take the highest of them.",
         ),
-        Wrong("first-of-the-curve", first_of_the_curve),
+        Wrong("lowest-that-fits", first_of_the_curve),
         Wrong("said-below", said_below),
         Wrong("nearest-precision", nearest_precision),
         Wrong(

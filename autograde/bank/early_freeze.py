@@ -323,14 +323,10 @@ EXERCISE = Exercise(
         Wrong(
             "no-schedule",
             no_schedule,
-            "The rate stays where it began. Is there a scheduler.step() inside the epochs' "
-            "loop, once per epoch, after its batches?",
+            "All epochs have the rate of the first. Is there a scheduler.step() inside the "
+            "epochs' loop, once per epoch, after its batches?",
         ),
-        Wrong(
-            "after-the-run",
-            after_the_run,
-            "The schedule moved once, after all epochs. Call scheduler.step() once after each.",
-        ),
+        Wrong("no-schedule", after_the_run),
         Wrong(
             "every-fourth-epoch",
             every_fourth_epoch,

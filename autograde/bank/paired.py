@@ -360,7 +360,7 @@ EXERCISE = Exercise(
               "places."),
         Wrong("turned-where-lower-is-better", turned_where_lower_is_better,
               "The verdict is right. Where lower is better, difference and ends have changed their "
-              "sign: they are the variant less the baseline in any case."),
+              "sign: they are the variant less the baseline in any case.", sure=True),
         Wrong("own-seeds", own_seeds,
               "Those are the ends for two groups with seeds of their own. Here a seed has two "
               "scores: take the differences seed by seed first."),

@@ -439,6 +439,7 @@ EXERCISE = Exercise(
             StartsAllOver,
             "The second backward() wiped out what the first had brought. It should add to .grad "
             "of the leaves.",
+            sure=True,
         ),
         Wrong("overwrites", SetAtLeaves),
         Wrong(
