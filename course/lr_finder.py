@@ -9,9 +9,10 @@ rate by the same factor; 4 stop when the loss explodes; 5 read the rate off the 
 give everything back as it was.
 
 The lecture's rule, a decade before the lowest loss, lands within half a decade of the best rate.
-So the default goes on from there: it trains for 100 updates with nine rates around it, and takes
-the lowest of those that train as well as any. `rule="decade", sweeps=1, hold=1` is the lecture's
-test alone.
+So the default goes on from there: it trains for a while with some rates around it, judged on
+`val_loader` where there is one, and takes the lowest of those that train as well as any. Sweep and
+trials together make at most 300 updates. `rule="decade", sweeps=1, hold=1` is the lecture's test
+alone.
 
 Source: Lecture 3, "The learning-rate finder"; Smith 2017 (arXiv:1506.01186); ledger C26, S18, N22.
 """
@@ -32,6 +33,8 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from course.data.loading import length_of
+from course.engine.callbacks import somebody_is_watching
 from course.engine.errors import EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.loss_of import LossOf, OwnLoss, PairLoss, as_loss_of
@@ -47,8 +50,10 @@ RULES = ("trials", "decade", "halfway", "steepest", "valley")
 DECADE = 10.0
 DOWN = 0.65
 """Share of the fall after which the rule `halfway` takes the rate."""
-TRIALS = tuple(10 ** (quarter / 4) for quarter in range(-3, 6))
+TRIALS = tuple(10 ** (half / 2) for half in range(-1, 4))
 """Rates that the rule `trials` tries, in units of what the rule `decade` suggests."""
+MOST_UPDATES = 300
+"""What the default may cost: a plain range test's hundred, and twice as much to try rates out."""
 ALIKE = 0.3
 """Losses so much above the lowest, as a share of it, count as equally low."""
 ONE_CYCLE_PEAK = 1.9
@@ -205,12 +210,13 @@ def lr_find(
     val_loader: Iterable[Batch] | None = None,
     accum_steps: int = 1,
     precision: str = "fp32",
-    sweeps: int = 3,
-    hold: int = 2,
+    sweeps: int | None = None,
+    hold: int | None = None,
     smoothing: float = 0.9,
     diverge_at: float = 4.0,
     rule: str = "trials",
-    trial_steps: int = 100,
+    trial_steps: int | None = None,
+    progress: bool | str = "auto",
     device: torch.device | str | None = None,
 ) -> LRCurve:
     """Sweep the learning rate from `start` to `end` in equal ratios, one update at each.
@@ -229,18 +235,23 @@ def lr_find(
         start: First rate.
         end: Last rate; the sweep usually diverges before.
         steps: Updates between the two.
-        val_loader: Measure on all of it after each update instead of on the next window: smoother,
-            and `steps` times as dear.
+        val_loader: Judge by its loss. Under `trials` each trial is, at its end; the sweep reads the
+            training loss. Under the other rules each rate of the sweep is, which is smoother and
+            `steps` times as dear.
         accum_steps: Micro-batches an update.
         precision: `fp32`, `bf16` or `fp16`.
         sweeps: How often the range is swept, each time from the same weights on other batches; the
-            median of them makes one lucky batch harmless.
-        hold: Updates at each rate. `sweeps=1, hold=1` is the plain range test.
+            median of them makes one lucky batch harmless. By default once under `trials`, three
+            times under the other rules.
+        hold: Updates at each rate; by default one under `trials`, two under the other rules.
+            `sweeps=1, hold=1` is the plain range test.
         smoothing: Weight of the past in the running mean, 0 <= smoothing < 1.
         diverge_at: Stop when the smoothed loss is this many times its lowest, counted above zero.
-        rule: Which rule `suggestion` uses. `trials` trains with nine rates around the lecture's,
+        rule: Which rule `suggestion` uses. `trials` trains with some rates around the lecture's,
             from the same weights on the same batches; the others only read the curve.
-        trial_steps: Updates of each trial.
+        trial_steps: Updates of each trial; by default what is left of 300 in equal parts.
+        progress: Whether to say first what the search will cost at most; `"auto"` where a terminal
+            or a notebook shows it.
         device: Where to compute; the model's by default.
 
     Returns:
@@ -252,11 +263,17 @@ def lr_find(
 
     Source: Lecture 3, "The learning-rate finder"; ledger C26, N22.
     """
+    sweeps = (1 if rule == "trials" else 3) if sweeps is None else sweeps
+    hold = (1 if rule == "trials" else 2) if hold is None else hold
+    if trial_steps is None:
+        trial_steps = max(MOST_UPDATES - sweeps * hold * (steps + 1), 100) // len(TRIALS)
     _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, trial_steps, optimizer)
     check_accum_steps(accum_steps)
     _check_parts(model, loader, val_loader)
     own = criterion if loss_of is None else loss_of
     loss_of = as_loss_of(criterion, loss_of)
+    if progress is True or (progress == "auto" and somebody_is_watching()):
+        print(budget(loader, steps, sweeps, hold, rule, trial_steps, accum_steps))
     data = [getattr(part, "dataset", None) for part in (loader, val_loader)]
     snapshot = Snapshot(model, own, optimizer, loader, val_loader, only_read=data)  # 1
     between = Snapshot(model, own, optimizer, rng=False)
@@ -275,7 +292,7 @@ def lr_find(
         runs = []
         for _ in range(sweeps):
             between.restore()
-            runs.append(sweep.run(rates, hold, smoothing, diverge_at))
+            runs.append(sweep.run(rates, hold, smoothing, diverge_at, judged=rule != "trials"))
         curve = _joined(rates, runs, smoothing, diverge_at, rule, sweep)
         if rule == "trials" and (centre := curve.suggest("decade").lr) is not None:
             tried = []
@@ -286,6 +303,23 @@ def lr_find(
     finally:
         snapshot.restore()  # 5
     return curve
+
+
+def budget(
+    loader: Any, steps: int, sweeps: int, hold: int, rule: str, trial_steps: int, accum_steps: int
+) -> str:
+    """What a search will cost at most, in a sentence."""
+    swept = sweeps * hold * (steps + 1)
+    tried = len(TRIALS) * trial_steps if rule == "trials" else 0
+    length = length_of(loader)
+    passes = (
+        f", {(swept + tried) * accum_steps / length:.1f} passes over the data" if length else ""
+    )
+    return (
+        f"lr_find: at most {swept + tried} updates ({swept} to sweep the range"
+        + (f", {len(TRIALS)} x {trial_steps} to try rates out" if tried else "")
+        + f"){passes}; everything is put back."
+    )
 
 
 def _around(centre: float, start: float, end: float) -> list[float]:
@@ -329,7 +363,13 @@ class _Sweep:
         self.peak = ONE_CYCLE_PEAK if all("max_lr" in group for group in groups) else 1.0
 
     def run(
-        self, rates: Sequence[float], hold: int, smoothing: float, diverge_at: float
+        self,
+        rates: Sequence[float],
+        hold: int,
+        smoothing: float,
+        diverge_at: float,
+        *,
+        judged: bool,
     ) -> _RangeTest:
         """Losses by rate, as far as it goes.
 
@@ -337,6 +377,7 @@ class _Sweep:
         each rate's losses are read while the next rate takes its steps.
         """
         precision = Precision(self.precision, self.device)  # a scaler of its own
+        judged = judged and self.val_loader is not None
         losses: list[float] = []
         train_mode_(self.model)
         start_loss = math.nan
@@ -349,9 +390,9 @@ class _Sweep:
                     return _RangeTest(losses, start_loss, "non-finite")
                 if position == 0 and len(before) == 1:
                     start_loss = before[0]
-            if position == 0 and self.val_loader is None:
+            if position == 0 and not judged:
                 continue
-            loss = self._val_loss() if self.val_loader is not None else sum(before) / len(before)
+            loss = self._val_loss() if judged else sum(before) / len(before)
             if not math.isfinite(loss):
                 return _RangeTest(losses, start_loss, "non-finite")
             losses.append(loss)

@@ -1,10 +1,12 @@
 """The learning-rate finder: what it reads off a curve, and that it leaves no trace."""
 
 import copy
+import itertools
 import json
 import math
 import pickle
 import random
+import re
 
 import numpy as np
 import pytest
@@ -285,7 +287,7 @@ def test_losses_may_be_measured_on_validation():
     train, val = DIGITS.loaders(64)
     optimizer = torch.optim.Adam(model.parameters())
     curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, train, val_loader=val, steps=25,
-                    sweeps=1)  # fmt: skip
+                    sweeps=1, rule="decade")  # fmt: skip
     rough = [abs(b - a) for a, b in zip(curve.losses[:8], curve.losses[1:9], strict=True)]
     assert max(rough) < 0.05 and curve.suggestion.lr
 
@@ -546,6 +548,36 @@ def test_a_trial_is_a_plain_run_from_the_same_weights_on_the_same_batches():
                 plain.step()
                 losses.append(fault.item())
         assert loss == pytest.approx(sum(losses[23:30]) / 7, rel=1e-5)
+
+
+def test_the_default_says_what_it_costs_and_costs_at_most_300_updates(capsys):
+    model, count = model_of(), itertools.count()  # a list would be put back
+    optimizer = torch.optim.Adam(model.parameters())
+    optimizer.register_step_post_hook(lambda *_: next(count) and None)
+    lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), progress=True)
+    said = re.search(
+        r"at most (\d+) updates.* ([\d.]+) passes over the data", capsys.readouterr().out
+    )
+    assert 200 < next(count) <= int(said[1]) <= 300
+    assert float(said[2]) == pytest.approx(int(said[1]) / len(loader_of()), abs=0.05)
+    lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), steps=5, progress=False)
+    assert not capsys.readouterr().out
+
+
+def test_trials_are_judged_by_the_validation_loss_where_there_is_a_loader():
+    """Of a model that is asked for other labels in validation, the trials' losses are those."""
+    model, (_, val) = model_of(), DIGITS.loaders(64)
+    optimizer = torch.optim.Adam(model.parameters())
+    options = {"steps": 60, "start": 1e-4, "end": 0.3, "trial_steps": 5}
+    other = [(inputs, (targets + 1) % 10) for inputs, targets in val]
+    curves = [
+        lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(3), val_loader=loader, **options)
+        for loader in (None, val, other)
+    ]
+    assert curves[0].losses == curves[1].losses == curves[2].losses
+    rates, losses = zip(*(zip(*curve.trials, strict=True) for curve in curves), strict=True)
+    assert rates[0] == rates[1] == rates[2]
+    assert all(worse > better for better, worse in zip(losses[1], losses[2], strict=True))
 
 
 def test_the_curve_goes_to_json_to_a_notebook_and_to_a_picture():

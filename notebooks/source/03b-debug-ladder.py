@@ -341,10 +341,10 @@ curve.plot()
 
 # %% [markdown]
 # The lecture reads the rate a decade before the minimum of *one* sweep, which wanders by half a decade
-# from seed to seed. `lr_find` reads the same rule off the median of three sweeps, which holds still
-# (`rule="decade"`). But a sweep gives each rate one or two updates, too few to see what it is worth
-# over a run. So it also trains for 100 updates with nine rates around the lecture's (the green
-# diamonds), and takes the lowest that trains as well as any.
+# from seed to seed; `rule="decade"` reads it off the median of three, which holds still. A sweep
+# gives each rate one or two updates, too few to see what it is worth over a run. So by default
+# `lr_find` sweeps once, then trains for a while with five rates around the lecture's (the green
+# diamonds), 300 updates in all, and takes the lowest that trains as well as any.
 
 # %% [markdown]
 # Try rates yourself: the sweep, and next to it what each rate is worth after 40 updates. How far from the best

@@ -1,6 +1,10 @@
-"""Does the finder name a rate that trains well? Ours beside other finders, on six tasks.
+"""Does the finder name a rate that trains well? Ours beside other finders, on eighteen tasks.
 
-    python -m tests.bench.lr_finder [--seeds 10] [--tasks spirals,diabetes]
+    python -m tests.bench.lr_finder [--seeds 8] [--tasks spirals,diabetes] [--half tuned|held]
+
+Six larger tasks, and twelve small ones: four kinds of model (MLP, convolutions, GRU, attention),
+with and without BatchNorm, SGD and Adam, on tables, images and sequences. Rules may be tuned on the
+first half of the small ones (`--half tuned`); what counts is the other half (`--half held`).
 
 For each task and seed a grid of 17 rates from 1e-5 to 10 is trained in full; then every finder's
 suggestion is, with the same seed. Reported over seeds: validation loss at the suggestion over the
@@ -28,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import OneCycleLR
@@ -54,6 +58,8 @@ class Task:
     criterion: nn.Module
     batch_size: int = 64
     one_cycle: bool = False
+    half: str = ""
+    """Of the small tasks: `tuned`, which a rule may be tuned on, or `held`."""
 
     def start(self, seed: int, lr: float = 1e-3) -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(seed)
@@ -121,6 +127,92 @@ def tasks() -> dict[str, Task]:
             *_diabetes(), lambda: mlp(10, 32, 1), Adam, 20, nn.MSELoss(), batch_size=32
         ),
     }
+
+
+def small_tasks() -> dict[str, Task]:
+    """Twelve that train in a fraction of a second, six of them held out."""
+    digits, entropy = load("digits"), nn.CrossEntropyLoss()
+    images = (digits.train_inputs[:640], digits.train_targets[:640])
+    images = images, (digits.val_inputs, digits.val_targets)
+    rows_of = tuple((inputs.flatten(1), targets) for inputs, targets in images)
+    lines = tuple((inputs.squeeze(1), targets) for inputs, targets in images)
+    wine, cancer, order = _table(load_wine), _table(load_breast_cancer), _order()
+
+    def sgd(parameters: object, lr: float) -> SGD:
+        return SGD(parameters, lr=lr, momentum=0.9)
+
+    def task(half: str, rows: tuple[Rows, Rows], model: Callable[[], nn.Module],
+             optimizer: Callable[..., torch.optim.Optimizer], epochs: int) -> Task:  # fmt: skip
+        return Task(*rows, model, optimizer, epochs, entropy, batch_size=32, half=half)
+
+    return {
+        "wine MLP, SGD": task("tuned", wine, lambda: mlp(13, 16, 3), sgd, 25),
+        "digits MLP with BatchNorm, Adam": task("tuned", rows_of, lambda: normed(64, 10), Adam, 5),
+        "digits CNN with BatchNorm, SGD": task("tuned", images, lambda: small_cnn(True), sgd, 4),
+        "digits lines GRU, Adam": task("tuned", lines, lambda: Recurrent(8, 10), Adam, 6),
+        "order attention, Adam": task("tuned", order, lambda: Attending(3), Adam, 6),
+        "order GRU, SGD": task("tuned", order, lambda: Recurrent(3, 3), sgd, 6),
+        "cancer MLP, Adam": task("held", cancer, lambda: mlp(30, 16, 2), Adam, 8),
+        "cancer MLP with BatchNorm, SGD": task("held", cancer, lambda: normed(30, 2), sgd, 8),
+        "digits CNN, Adam": task("held", images, lambda: small_cnn(False), Adam, 5),
+        "digits CNN with BatchNorm, Adam": task("held", images, lambda: small_cnn(True), Adam, 4),
+        "digits lines GRU, SGD": task("held", lines, lambda: Recurrent(8, 10), sgd, 6),
+        "digits lines attention, SGD": task("held", lines, lambda: Attending(10, 8), sgd, 6),
+    }
+
+
+def normed(inputs: int, outputs: int) -> nn.Module:
+    layers = (nn.Linear(inputs, 32), nn.BatchNorm1d(32), nn.ReLU())
+    return nn.Sequential(*layers, nn.Linear(32, outputs))
+
+
+def small_cnn(norm: bool) -> nn.Module:
+    between = [nn.BatchNorm2d(8)] if norm else []
+    first = (nn.Conv2d(1, 8, 3, padding=1), *between, nn.ReLU(), nn.MaxPool2d(2))
+    return nn.Sequential(*first, nn.Flatten(), nn.Linear(8 * 16, 10))
+
+
+class Recurrent(nn.Module):
+    """A GRU, whose last state is classified."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(inputs, 16, batch_first=True), nn.Linear(16, outputs)
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return self.head(self.gru(sequences)[1][0])
+
+
+class Attending(nn.Module):
+    """One layer of attention over eight places, their mean classified."""
+
+    def __init__(self, outputs: int, inputs: int = 3) -> None:
+        super().__init__()
+        self.entry, self.head = nn.Linear(inputs, 16), nn.Linear(16, outputs)
+        self.place = nn.Parameter(0.1 * torch.randn(8, 16))
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return self.head(self.layer(self.entry(sequences) + self.place).mean(1))
+
+
+def _table(load_table: Callable[..., tuple]) -> tuple[Rows, Rows]:
+    """A quarter for validation, columns scaled by the rest."""
+    raw_inputs, raw_targets = load_table(return_X_y=True)
+    inputs, targets = torch.tensor(raw_inputs, dtype=torch.float32), torch.tensor(raw_targets)
+    rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+    val, train = rows[: len(rows) // 4], rows[len(rows) // 4 :]
+    inputs = (inputs - inputs[train].mean(0)) / inputs[train].std(0)
+    return (inputs[train], targets[train]), (inputs[val], targets[val])
+
+
+def _order() -> tuple[Rows, Rows]:
+    """Eight places of three symbols; which symbol comes up most often in the first half?"""
+    generator = torch.Generator().manual_seed(0)
+    symbols = torch.randint(0, 3, (800, 8), generator=generator)
+    counts = nn.functional.one_hot(symbols, 3).float()
+    targets = counts[:, :5].sum(1).argmax(1)
+    return (counts[:600], targets[:600]), (counts[600:], targets[600:])
 
 
 def _diabetes() -> tuple[Rows, Rows]:
@@ -301,6 +393,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--half", choices=["tuned", "held"], help="Only these small tasks.")
     parser.add_argument("--tasks", default="", help="Parts of names, separated by commas.")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -309,7 +402,9 @@ def main() -> int:
     absent = sorted(set(FINDERS) - set(there))
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     result: dict[str, dict] = {}
-    for name, task in tasks().items():
+    for name, task in (tasks() | small_tasks()).items():
+        if args.half and task.half != args.half:
+            continue
         if args.tasks and not any(part in name for part in args.tasks.split(",")):
             continue
         result[name] = judge(task, seeds, there)
