@@ -309,6 +309,14 @@ def test_asking_for_code_says_where_its_text_is():
 # The bank.
 
 
+def test_a_number_that_is_left_out_is_not_called_a_slip():
+    exercise = bank.load("02a.depth")
+    right = exercise.by_part(exercise.answer, exercise.inputs_of("ada"))
+    left_out = check("02a.depth", {"linear": right["linear"]}).message
+    assert "Not answered yet" in left_out and "None of the slips" not in left_out
+    assert "None of the slips" in check("02a.depth", {"linear": -right["linear"]}).message
+
+
 MOST_LINES = 54
 """Of an exercise of a value: about as many for its known mistakes as for all else."""
 
