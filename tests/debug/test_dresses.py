@@ -301,7 +301,41 @@ def a_yes_weighs_a_little_less():
     return setup(mlp(6, 8, 1), batches(x, (y > 1.2).float()[:, None]), loss_fn=loss_fn)
 
 
+def as_many_bins_as_rows():
+    x, y = numbers()
+    bins = torch.linspace(-2, 2, 16)
+
+    def cost(model, batch):
+        near = -(model(batch[0]) - bins).pow(2)
+        return F.cross_entropy(near, (batch[1][:, None] - bins).abs().argmin(1))
+
+    return trained_by(cost, mlp(6, 8, 1), batches(x, y, bs=16))
+
+
+def standardised_advantages():
+    """At the first step the ratio is 1, and the loss is 0 but for rounding."""
+    x, y = numbers()
+
+    def cost(model, batch):
+        law = model(batch[0]).log_softmax(1)[:, 0]
+        gain = (batch[1] - batch[1].mean()) / batch[1].std()
+        return -((law - law.detach()).exp() * gain).mean()
+
+    return trained_by(cost, mlp(6, 8, 3), batches(x, y))
+
+
+def parity_of_bits():
+    bits = (torch.arange(256)[:, None] >> torch.arange(8)) % 2
+    bits = bits.float()[torch.randperm(256)]
+    y = (bits.sum(1) % 2).long()
+    return setup(mlp(8, 8, 2), batches(bits[:160], y[:160]), loss_fn=nn.CrossEntropyLoss(),
+                 val_loader=batches(bits[160:], y[160:], shuffle=False))  # fmt: skip
+
+
 LOOKS = {
+    as_many_bins_as_rows: handed.table,
+    standardised_advantages: rows.order,
+    parity_of_bits: epochs.same_names,
     asked_several_times: asleep.nothing_dropped,
     found_among_the_batch: evaluated.rebatched,
     with_replacement: epochs.most_drawn,

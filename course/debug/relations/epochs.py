@@ -29,7 +29,8 @@ LEAST_VAL = 24
 OWN, OTHER = 0.4, 0.75
 """Share of the validation examples whose nearest training example has their label: below the first
 as they are named and above the second under other names, the names differ. Labels that say little
-stay below the second whatever they are called."""
+stay below the second whatever they are called; near training examples have to agree so often too,
+which those of a parity do not."""
 
 
 def most_drawn(session: Session) -> Iterator[Finding]:
@@ -66,7 +67,11 @@ def same_names(session: Session) -> Iterator[Finding]:
     if int(min(y.min(), labels.min())) < 0 or int(y.max()) >= MOST_CLASSES:
         raise NotChecked("targets are not class indices")
     mean, std = x.float().mean(0), x.float().std(0).clamp_min(ZERO)
-    nearest = torch.cdist((new.float() - mean) / std, (x.float() - mean) / std).argmin(1)
+    x, new = (x.float() - mean) / std, (new.float() - mean) / std
+    others = torch.cdist(x, x).fill_diagonal_(torch.inf).argmin(1)
+    if float((y[others] == y).float().mean()) < OTHER:
+        raise NotChecked("near training examples do not have the same label")
+    nearest = torch.cdist(new, x).argmin(1)
     classes = 1 + int(max(y.max(), labels.max()))
     both = torch.zeros(classes, classes)
     both.index_put_((y[nearest].long(), labels.long()), torch.ones(len(labels)), accumulate=True)

@@ -20,6 +20,7 @@ from course.debug.probes.session import (
 from course.debug.probes.tape import Event, Tape
 from course.debug.probes.thresholds import MOST, OFTEN, ROUNDED
 from course.debug.relations.direction import NOT, WORDS
+from course.debug.relations.program import changed, program_of
 
 LEAST_CLIPS = 3
 """Clips from which a habit is told from a single one: the first may still get what is spent."""
@@ -166,7 +167,8 @@ def table(session: Session) -> Iterator[Finding]:
     loops = session.loop.tape.of("table")
     scored: list[Event] = []
     if session.setup.evaluate is not None:
-        scored = session.evaluation.tape.of("table")
+        scored = [e for e in session.evaluation.tape.of("table") if e.function in ("eq", "ne")]
+    loops = loops if loops and _follows_the_rows(session, loops) else []
     for events, bug, where in (
         (loops, "broadcast-loss", "a training step"), (scored, "metric-wrong", "evaluate()"),
     ):  # fmt: skip
@@ -181,3 +183,13 @@ def table(session: Session) -> Iterator[Finding]:
                 "advantage = reward - value.squeeze(1)  # both [B]",
             )  # fmt: skip
             return
+
+
+def _follows_the_rows(session: Session, events: list[Event]) -> bool:
+    """A batch of one row less makes a smaller table: the numbers are one for each row, and no list
+    that happens to be as long."""
+    if len({event.rows for event in events}) > 1:
+        return True
+    program, rows = program_of(session), events[0].rows
+    less = changed(program.batches[0], lambda t: t[:-1] if t.dim() and len(t) == rows else t)
+    return any(e.rows == rows - 1 for e in program.step(less).tape.of("table"))

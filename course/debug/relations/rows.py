@@ -13,6 +13,7 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_float, clone
 from course.debug.relations.model import PADDING_SHOWS, _only_behind, _with_and_without
 from course.debug.relations.program import (
+    SAME,
     Call,
     Step,
     changed,
@@ -25,6 +26,9 @@ from course.state.nested import tensors_in
 
 LEAST_ROWS = 8
 """Rows from which the orders below differ from each other."""
+LEAST_SHOWN = 0.01
+"""A loss is taken as at least so large: one that cancels to 0, such as of standardised advantages,
+is nothing but rounding."""
 ORDERS: tuple[Callable[[Tensor], Tensor], ...] = (
     lambda rows: rows.unflatten(0, (-1, 2)).flip(1).flatten(),
     lambda rows: rows.roll(1),
@@ -64,7 +68,7 @@ def order(session: Session) -> Iterator[Finding]:
         if not _same_rows(given, _given(step), moved):
             raise NotChecked("what the model gets of a row depends on its place")
         costs.append(step.loss)
-        if close(base, costs[-1]):
+        if abs(base - costs[-1]) <= SAME * max(abs(base), LEAST_SHOWN):
             return
     yield Finding(
         "depends-on-order", "warning",
