@@ -24,12 +24,13 @@ RELATIONS = (
     loss.broadcast, loss.own_target, loss.shares, loss.class_weights, loss.pos_weight,
     model.state, model.rows, model.future, model.padding,
     joining.together, joining.alone, sides.windows, sides.target_seen, sides.moved_alike,
-    handed.table, handed.log_probabilities, handed.clipped, handed.plateau, handed.drawn,
-    rows.order, rows.masked, targets.positions, targets.merged, targets.own_label,
-    reach.within, reach.constant, networks.left_over, evaluated.left, evaluated.told_loss,
-    evaluated.rebatched, asleep.nothing_dropped, epochs.most_drawn, epochs.same_names,
+    handed.table, handed.log_probabilities, handed.clipped, handed.drawn,
+    rows.masked, targets.positions, targets.merged, reach.within, reach.constant,
+    networks.left_over, evaluated.told_loss, asleep.nothing_dropped,
+    epochs.most_drawn, epochs.same_names,
     weights.silent, weights.by_reference, weights.average, weights.moves,
     scoring.accuracy, direction.follows,
+    rows.order, targets.own_label, handed.plateau, evaluated.left, evaluated.rebatched,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
