@@ -599,6 +599,12 @@ def _trials(curve: LRCurve) -> Suggestion:
     lowest = min(loss for _, loss in curve.trials)
     if not math.isfinite(lowest):
         return Suggestion(None, "trials", "every trial was lost: look at data and loss first.")
+    if len(curve.trials) > 1 and len({loss for _, loss in curve.trials}) == 1:
+        return Suggestion(
+            None, "trials",
+            f"the loss never falls: all {len(curve.trials)} trials end at the same {lowest:.4g}. "
+            "Is the optimizer holding the model's parameters?",
+        )  # fmt: skip
     level = lowest + max(ALIKE * lowest, 0.005 * (curve.start_loss - lowest))
     lr, loss = next((lr, loss) for lr, loss in curve.trials if loss <= level)
     return Suggestion(
