@@ -208,7 +208,7 @@ class Session:
 
     def call_model(self, inputs: Any) -> Any:
         try:
-            return self.model(self.place(inputs))
+            return self.model(self.place_all(inputs))
         except Exception as error:
             raise NotChecked(
                 f"model(inputs) raises {type(error).__name__}: {str(error)[:80]}"
@@ -269,6 +269,8 @@ class Session:
             try:
                 with tape.running():
                     self._run_loop(loop)
+            except NotChecked:  # ours: the plain step cannot be taken, which is no fault of theirs
+                raise
             except Exception as error:
                 loop.error = error
             loop.end = tape.weights()
@@ -311,7 +313,7 @@ class Session:
         self.model.train()
         if self.setup.loss_of is not None:
             return self._step_of_any_kind(batch)
-        inputs, targets = pair(batch)
+        inputs, targets = inputs_and_targets(batch)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 
@@ -431,6 +433,17 @@ def pair(batch: Any) -> tuple[Tensor, Tensor]:
         if isinstance(inputs, Tensor) and isinstance(targets, Tensor):
             return inputs, targets
     raise NotChecked("batches are not (inputs, targets) pairs of tensors")
+
+
+def inputs_and_targets(batch: Any) -> tuple[Any, Tensor]:
+    """Two parts of a batch, of which the second is a tensor: inputs of any form, and targets.
+
+    Raises:
+        NotChecked: It has other parts.
+    """
+    if isinstance(batch, (list, tuple)) and len(batch) == 2 and isinstance(batch[1], Tensor):
+        return batch[0], batch[1]
+    return pair(batch)
 
 
 def same(a: Tensor, b: Tensor) -> bool:

@@ -165,7 +165,7 @@ class Climb:
                 outputs = outputs.reshape(targets.shape) if _fits(outputs, targets) else outputs
             error = (outputs - targets).double().square()
             return Scores(error.flatten(1).mean(1) if error.dim() > 1 else error, "squared error")
-        right = self.answers(outputs).reshape(targets.shape) == targets
+        right = self.answers(outputs, targets).reshape(targets.shape) == targets
         counted = targets >= 0 if not targets.is_floating_point() else torch.ones_like(right)
         right, counted = (right & counted).double(), counted.double()
         if right.dim() > 1:
@@ -173,14 +173,20 @@ class Climb:
             return Scores((right / counted.clamp(min=1))[counted > 0], "accuracy")
         return Scores(right[counted > 0], "accuracy")
 
-    def answers(self, outputs: Tensor) -> Tensor:
+    def answers(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """What the outputs say: the class, or yes and no as 1.0 and 0.0.
+
+        Classes lie along the second axis, as cross-entropy has it, or along the last: [B, T, C].
 
         Raises:
             NotChecked: Outputs that are not scores of classes.
         """
         if self.task == "classification" and outputs.dim() > 1 and outputs.shape[1] > 1:
-            return outputs.argmax(dim=1)
+            second = outputs.shape[:1] + outputs.shape[2:] == targets.shape
+            last = outputs.dim() > 2 and outputs.shape[:-1] == targets.shape
+            if second and last:
+                raise NotChecked(f"classes may lie along axis 1 or 2 of {list(outputs.shape)}")
+            return outputs.argmax(dim=-1 if last else 1)
         if self.task == "classification":
             raise NotChecked(f"outputs {list(outputs.shape)} are not scores [B, C] of classes")
         loss_fn = self.setup.loss_fn

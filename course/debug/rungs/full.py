@@ -203,7 +203,7 @@ def analyse_errors(climb: Climb) -> Outcome:
     if climb.task != "classification" or targets.dim() != 1:
         share = 1 - scores.mean
         return Outcome(f"{share:.1%} of the answers are wrong.", {"wrong": share})
-    return _confusions(climb.answers(outputs), inputs, targets, outputs)
+    return _confusions(climb.answers(outputs, targets), inputs, targets, outputs)
 
 
 def _outputs(climb: Climb, inputs: Tensor) -> Tensor:
