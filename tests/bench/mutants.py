@@ -53,8 +53,13 @@ def _mutants_of_script(right: Any) -> Iterator[Mutant]:
 
 
 def _mutants_of_class(right: type) -> Iterator[Mutant]:
+    """None of a class that a function has made: it has no text of its own."""
     module = sys.modules[right.__module__]
-    for what, mutated in mutated_trees(ast.parse(textwrap.dedent(inspect.getsource(right)))):
+    try:
+        source = inspect.getsource(right)
+    except OSError:
+        return
+    for what, mutated in mutated_trees(ast.parse(textwrap.dedent(source))):
         scope = dict(vars(module))
         with suppress(Exception):  # one that cannot be defined is nobody's answer
             exec(compile(mutated, module.__file__, "exec"), scope)
