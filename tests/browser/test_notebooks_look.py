@@ -17,11 +17,13 @@ from nbformat.sign import NotebookNotary
 from autograde.sources import source_paths
 from course.desk import lay_out
 from tests.browser.lab import ROOT, jupyter_lab
+from tests.sampling import THOROUGH
 from tests.worked_through import worked_through
 
 SCREENS = ROOT / "build" / "screens"
 NAMES = list(source_paths())
-WIDTHS = (480, 760, 1280)
+WIDTHS = {"light": (480, 760, 1280), "dark": (480, 760, 1280) if THOROUGH else (1280,)}
+"""Of the screens; what overflows does so in either theme."""
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 TALLEST = 16_000
 pytestmark = pytest.mark.slow
@@ -105,7 +107,7 @@ def test_a_worked_through_notebook_looks_right(browser, lab, theme, name):
     page.locator(".jp-OutputArea-output").last.wait_for(state="attached")
     page.wait_for_timeout(2000)
     SCREENS.mkdir(parents=True, exist_ok=True)
-    for width in WIDTHS:
+    for width in WIDTHS[theme]:
         page.set_viewport_size({"width": width, "height": 1000})
         page.wait_for_timeout(500)
         height = page.locator(".jp-WindowedPanel-outer").evaluate("box => box.scrollHeight")
