@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from course.analysis import checks
-from course.whole import check_seed
+from course.whole import check_seed, whole_number
 
 PART = 60
 """Examples in each of training, validation and test: a small study."""
@@ -76,7 +75,7 @@ def cost_of_choosing(
     from sklearn.datasets import load_breast_cancer
 
     inputs, targets = load_breast_cancer(return_X_y=True)
-    num_splits = checks.whole_number("num_splits", num_splits, 1)
+    num_splits = whole_number("num_splits", num_splits, 1)
     rng = np.random.default_rng(check_seed(seed))
     most = max(num_candidates)
     found = np.zeros((5, len(num_candidates)))

@@ -37,7 +37,12 @@ def find_learning_rate(climb: Climb) -> Outcome:
     optimizer = optimizers[0]
     with climb.from_the_start():
         curve = lr_find(
-            climb.model, climb.setup.loss_fn, optimizer, climb.setup.train_loader, rule="decade"
+            climb.model,
+            climb.setup.loss_fn,
+            optimizer,
+            climb.setup.train_loader,
+            rule="decade",
+            progress=False,
         )
     chosen = max(float(group["lr"]) for group in optimizer.param_groups)
     suggestion = curve.suggestion

@@ -99,7 +99,7 @@ def sweep(optimizer: str, batch_size: int, seed: int, sweeps: int) -> LRCurve:
     model, made, loader = _made(optimizer, batch_size, seed, START)
     return lr_find(
         model, nn.CrossEntropyLoss(), made, loader, start=START, end=END, steps=SWEPT,
-        sweeps=sweeps, hold=1, smoothing=MEMORY, rule="decade",
+        sweeps=sweeps, hold=1, smoothing=MEMORY, rule="decade", progress=False,
     )  # fmt: skip
 
 
