@@ -12,8 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-RTOL, ATOL = 1e-4, 1e-6
-"""How well a relation holds that is said with four digits."""
+RTOL, ATOL = 1e-4, 1e-7
+"""How well a relation holds that is said with four digits; the second as a share of the largest
+number, so that tiny ones are not taken for anything."""
+FAR = 0.05
+"""Relative difference from which a number is called wrong: no exercise allows more."""
 EQUAL = {torch.float64: 1e-9}
 """Up to which relative difference a number is called right; no exercise is stricter."""
 EQUAL_ELSE = 1e-6
@@ -38,25 +41,33 @@ def _of_names(expected: Mapping, got: Mapping) -> str:
     """Which entries are right, where some are and some are not."""
     if set(expected) != set(got):
         return ""
-    agrees = {}
+    fine, wrong, sure = [], [], True
     for name in expected:
-        right, yours = _flat(expected[name]), _flat(got[name])
-        if right is None or yours is None or right.shape != yours.shape:
+        numbers = _beside(expected[name], got[name])
+        if numbers is None:
             return ""
-        agrees[str(name)] = not _differ(expected[name], right, yours).any()
-    wrong = [name for name, agree in agrees.items() if not agree]
-    if len(wrong) == 1 and len(agrees) > 1:
+        same_form = _form(expected[name]) == _form(got[name])
+        if same_form and not _differ(expected[name], *numbers).any():
+            fine.append(str(name))
+        else:
+            wrong.append(str(name))
+            sure = sure and not torch.allclose(*numbers[::-1], rtol=FAR, atol=0.0)
+    if len(wrong) == 1:
         return f"All but {wrong[0]} is right."
-    fine = [name for name, agree in agrees.items() if agree]
-    return f"Right: {', '.join(fine)}. Wrong: {', '.join(wrong)}." if fine and wrong else ""
+    return (
+        f"Right: {', '.join(fine)}. Wrong: {', '.join(wrong)}." if fine and wrong and sure else ""
+    )
 
 
 def _of_numbers(expected: Any, got: Any) -> str:
-    right, yours = _flat(expected), _flat(got)
-    if right is None or yours is None or right.shape != yours.shape or len(right) < FEWEST:
+    numbers = _beside(expected, got)
+    if numbers is None or len(numbers[0]) < FEWEST:
         return ""
-    if _close(right, yours):
+    right, yours = numbers
+    if not _differ(expected, right, yours).any():
         return "" if _form(expected) == _form(got) else "The numbers themselves are right."
+    if _close(right, yours):
+        return ""
     if not (torch.isfinite(right).all() and torch.isfinite(yours).all()):
         return ""
     if len(right.unique()) < FEWEST:  # of equal numbers everything is a multiple
@@ -130,30 +141,40 @@ def _form(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.shape, value.dtype
     if isinstance(value, (list, tuple, Mapping)):
-        return [_form(part) for part in (value.values() if isinstance(value, Mapping) else value)]
+        names = list(value) if isinstance(value, Mapping) else range(len(value))
+        return {name: _form(value[name]) for name in names}
     return type(value)
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(other, one, RTOL, ATOL)
+    return torch.allclose(other, one, RTOL, ATOL * float(one.abs().max()))
+
+
+def _beside(expected: Any, got: Any) -> tuple[Tensor, Tensor] | None:
+    """All numbers of both, place by place; None where something is no number or has no partner."""
+    pairs = list(_pairs(expected, got))
+    if not pairs or any(a is None or b is None or a.shape != b.shape for a, b in pairs):
+        return None
+    right, yours = (torch.cat(side) for side in zip(*pairs, strict=True))
+    return right, yours
+
+
+def _pairs(expected: Any, got: Any) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+    lists = isinstance(expected, (list, tuple)) and isinstance(got, (list, tuple))
+    if isinstance(expected, Mapping) and isinstance(got, Mapping) and set(expected) == set(got):
+        for name in expected:
+            yield from _pairs(expected[name], got[name])
+    elif lists and len(expected) == len(got):
+        for one, other in zip(expected, got, strict=True):
+            yield from _pairs(one, other)
+    else:
+        yield _flat(expected), _flat(got)
 
 
 def _flat(value: Any) -> Tensor | None:
-    """All numbers of a value in one row; None where something in it is no number."""
-    numbers = list(_numbers(value))
-    if not numbers or any(part is None for part in numbers):
-        return None
-    return torch.cat(numbers)
-
-
-def _numbers(value: Any) -> Iterator[Tensor | None]:
+    """A tensor or a number in one row; None for anything else."""
     if isinstance(value, Tensor):
-        yield None if value.is_complex() else value.detach().flatten().cpu().double()
-    elif isinstance(value, bool) or not isinstance(value, (int, float, list, tuple, Mapping)):
-        yield None
-    elif isinstance(value, (int, float)):
-        yield torch.tensor([float(value)], dtype=torch.float64)
-    else:
-        entries = value.values() if isinstance(value, Mapping) else value
-        for entry in entries:
-            yield from _numbers(entry)
+        return None if value.is_complex() else value.detach().flatten().cpu().double()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return torch.tensor([float(value)], dtype=torch.float64)

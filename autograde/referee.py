@@ -15,7 +15,7 @@ import re
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from autograde.exercise import (
     Part,
     Wrong,
 )
-from course.state import fresh_settings, undisturbed
+from course.state import fresh_settings, on_the_cpu, undisturbed
 
 CPU = torch.device("cpu")
 EVIDENCE = 2
@@ -250,17 +250,12 @@ def usual_torch(device: Any) -> Iterator[None]:
 
     The seeds of torch, NumPy and Python, torch's default dtype, grad and inference mode, autocast.
     """
-    with undisturbed(torch.device(device)), fresh_settings(), _usual_device():
+    with undisturbed(torch.device(device)), fresh_settings(), on_the_cpu():
         generator = torch if device.type == "cuda" else torch.default_generator
         generator.manual_seed(0)  # torch's own also notes down the stack, for CUDA
         random.seed(0)
         np.random.seed(0)
         yield
-
-
-def _usual_device() -> AbstractContextManager[Any]:
-    """New tensors on the CPU; where they are made there anyway, nothing, which costs nothing."""
-    return nullcontext() if torch.get_default_device() == CPU else CPU
 
 
 def copy_of(case: Any) -> Any:

@@ -29,14 +29,13 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
         yield f"  Not answered yet: write {exercise.name} in the cell above, then run both."
         return
     clues = not verdict.misconceptions
-    reasons = {_reason(result, exercise, clues=clues) for result in verdict.parts}
-    if len(reasons) == 1 and not verdict.passed and "" not in reasons:  # said once
-        yield from wrapped(reasons.pop(), first="  ✘ ")
+    reasons = [_reason(result, exercise, clues=clues) for result in verdict.parts]
+    if len(set(reasons)) == 1 and not verdict.passed and reasons[0]:  # said once
+        yield from wrapped(reasons[0], first="  ✘ ")
     else:
         said = set()
-        for result in verdict.parts:
+        for result, reason in zip(verdict.parts, reasons, strict=True):
             yield f"  {'✔' if result.passed else '✘'} {result.part.title}"
-            reason = _reason(result, exercise, clues=clues)
             yield from wrapped("The same." if reason and reason in said else reason)
             said.add(reason)
     for wrong in verdict.misconceptions:
@@ -63,10 +62,10 @@ def difference_in_words(difference: Difference, exercise: Exercise, clues: bool 
     """What was expected and what came, in one sentence, and a clue where one is wanted."""
     if difference.reason:
         return difference.reason
-    what = exercise.says.get(difference.field, difference.field)
-    at = f" {difference.where}" if difference.where else ""
     from autograde.clues import clue  # torch: only where something differs
 
+    what = exercise.says.get(difference.field, difference.field)
+    at = f" {difference.where}" if difference.where else ""
     seen = clue(*difference.values) if clues and difference.values else ""
     return (
         f"{what}{at} should be {difference.expected} and yours is {difference.got}. {seen}"

@@ -81,3 +81,19 @@ def test_the_message_gives_the_clue_where_no_misconception_is_named():
     assert not result.verdict.misconceptions
     assert "Each number there is 0.7 times the right one." in message
     assert 'hint("03a.clip") helps, too' in message
+
+
+def test_only_what_an_exercise_cannot_have_allowed_is_called_wrong():
+    right = {"theta": RIGHT, "m": RIGHT, "v": RIGHT}
+    assert clue(right, right | {"m": RIGHT * 1.00001, "v": -RIGHT}) == ""  # m may be close enough
+    assert clue(right, right | {"m": RIGHT.double(), "v": RIGHT * 1.0001}) == ""
+
+
+def test_names_in_another_order_stand_beside_their_own():
+    right = {"m": RIGHT, "v": RIGHT.square()}
+    assert clue([right], [{"v": -RIGHT.square(), "m": -RIGHT}]).endswith("the other sign.")
+    assert clue([right], [{"v": RIGHT.square(), "m": RIGHT}]) == ""
+
+
+def test_tiny_numbers_are_no_multiples_of_each_other():
+    assert clue(RIGHT * 1e-9, RIGHT.flip(1).abs() * 1e-9) == ""
