@@ -146,6 +146,13 @@ def _lay_out_code(target: Path) -> None:
         copy.chmod(stat.S_IREAD)
 
 
+LAB = (
+    "jupyterlab",
+    "--ServerApp.kernel_websocket_connection_class=course.desk_server.PromptConnection",
+)
+"""JupyterLab as `python -m` starts it for the desk."""
+
+
 def open_lab(folder: Path, *, browser: bool, port: int | None) -> int:
     """Run JupyterLab on the desk until it is stopped; returns its exit code.
 
@@ -158,7 +165,7 @@ def open_lab(folder: Path, *, browser: bool, port: int | None) -> int:
             f"pip install jupyterlab; or open {folder} in VS Code."
         )
     command = [
-        *(sys.executable, "-m", "jupyterlab"),
+        *(sys.executable, "-m", *LAB),
         f"--ServerApp.root_dir={folder.resolve()}",
         "--LabApp.default_url=/lab/tree/notebooks",
         *([] if browser else ["--no-browser"]),

@@ -163,3 +163,21 @@ def test_an_installation_without_notebooks_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr("course.released.FOLDERS", (tmp_path, tmp_path))
     with pytest.raises(FileNotFoundError, match="installation is not whole"):
         released.__wrapped__()
+
+
+def test_the_desk_server_holds_no_message_of_a_kernel_back(monkeypatch):
+    from jupyter_server.serverapp import ServerApp
+    from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
+
+    from course.desk_server import PromptConnection
+
+    option, path = desk.LAB[1].removeprefix("--ServerApp.").split("=")
+    server, asked = ServerApp(), []
+    setattr(server, option, path)  # refused by traitlets where there is no such class
+    assert server.kernel_websocket_connection_class is PromptConnection
+
+    monkeypatch.setattr(PromptConnection.__base__, "connect", lambda self: "connected")
+    monkeypatch.setattr(KernelWebsocketHandler, "set_nodelay", lambda self, on: asked.append(on))
+    connection = PromptConnection.__new__(PromptConnection)
+    connection.websocket_handler = KernelWebsocketHandler.__new__(KernelWebsocketHandler)
+    assert (connection.connect(), asked) == ("connected", [True])

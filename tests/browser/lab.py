@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from course.desk import LAB
 from tests.browser.server import started
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +24,7 @@ def jupyter_lab(folder: Path, home: Path) -> Iterator[str]:
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
     }
-    words = ["jupyterlab", "--LabApp.news_url=", quiet]
+    words = [*LAB, "--LabApp.news_url=", quiet]
     with started(folder, home, words, environment, "/api/status") as address:
         yield address
 

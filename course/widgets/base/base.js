@@ -187,7 +187,7 @@ class Ui {
     const canvas = make("canvas", { role: "img", "aria-label": title, style: `height:${height}px` });
     const panel = this.panel(title, canvas, wide ? "cw-wide" : "");
     const plot = {
-      canvas, panel, g: null,
+      canvas, panel, g: null, size: null, kept: {},
       draw: (painter) => { plot.painter = painter; this.paint(plot); },
       drag: (moved) => {
         canvas.classList.add("cw-drag");
@@ -200,12 +200,12 @@ class Ui {
       },
     };
     this.plots.push(plot);
-    this.sizes.observe(panel);
+    this.sizes.observe(canvas);
     return plot;
   }
 
   paint(plot) {
-    const width = plot.canvas.clientWidth, height = plot.canvas.clientHeight;
+    const [width, height] = plot.size ?? [plot.canvas.clientWidth, plot.canvas.clientHeight];
     if (!plot.painter || !width) return;
     const dots = window.devicePixelRatio || 1;
     const pixels = [Math.round(width * dots), Math.round(height * dots)];
@@ -215,7 +215,7 @@ class Ui {
     const context = plot.canvas.getContext("2d");
     context.setTransform(dots, 0, 0, dots, 0, 0);
     context.clearRect(0, 0, width, height);
-    plot.g = new Painter(context, width, height, this.theme);
+    plot.g = new Painter(context, width, height, this.theme, plot.kept);
     plot.painter(plot.g);
     plot.g.finish();
   }
@@ -232,10 +232,23 @@ class Ui {
   table(title, { wide = false } = {}) {
     const table = make("table", {});
     this.panel(title, make("div", { class: "cw-scroll", tabindex: "0", role: "region", "aria-label": title }, table), wide ? "cw-wide" : "");
-    return ({ head = [], rows, mark = () => false }) => table.replaceChildren(
-      ...(head.length ? [make("thead", {}, make("tr", {}, ...head.map((one, k) => make("th", { scope: "col", class: sideOf(rows[0]?.[k]) }, one))))] : []),
-      make("tbody", {}, ...rows.map((row, i) => make("tr", mark(i) ? { class: "cw-on" } : {}, ...row.map((one, k) =>
-        (k ? make("td", { class: sideOf(one) }, fmt(one)) : make("th", { scope: "row" }, fmt(one))))))));
+    let before = "";
+    return ({ head = [], rows, mark = () => false }) => {
+      const marked = rows.map((_, i) => mark(i)), texts = rows.flat().map((one) => fmt(one));
+      const shape = JSON.stringify([head, marked, rows.map((row) => row.map(sideOf))]);
+      if (shape === before) {  // only the texts that differ: a new table is laid out as a whole
+        table.querySelectorAll("tbody > tr > *").forEach((cell, i) => {
+          if (cell.textContent !== texts[i]) cell.textContent = texts[i];
+        });
+        return;
+      }
+      before = shape;
+      let at = 0;
+      table.replaceChildren(
+        ...(head.length ? [make("thead", {}, make("tr", {}, ...head.map((one, k) => make("th", { scope: "col", class: sideOf(rows[0]?.[k]) }, one))))] : []),
+        make("tbody", {}, ...rows.map((row, i) => make("tr", marked[i] ? { class: "cw-on" } : {}, ...row.map((one, k) =>
+          (k ? make("td", { class: sideOf(one) }, texts[at++]) : make("th", { scope: "row" }, texts[at++])))))));
+    };
   }
 
   // Lines of code: show(lines, numbers of those that run now).
@@ -274,7 +287,13 @@ class Ui {
     };
     const soon = () => [0, 150, 600].forEach((ms) => setTimeout(again, ms));
     this.look();
-    this.sizes = new ResizeObserver(again);
+    this.sizes = new ResizeObserver((entries) => {
+      for (const { target, contentRect } of entries) {  // asking the canvas would lay out the page
+        const plot = this.plots.find((one) => one.canvas === target);
+        plot.size = [contentRect.width, contentRect.height];
+        this.paint(plot);
+      }
+    });
     const seen = new MutationObserver(soon);
     const attributes = { attributes: true };
     [document.documentElement, document.body].forEach((node) => seen.observe(node, attributes));

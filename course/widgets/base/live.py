@@ -39,6 +39,9 @@ FRAME_S = 1 / 30
 """Frames come no faster than this."""
 LOST_S = 2.0
 """A page that has not drawn for so long is not looking."""
+BREATH_S, BREATH_EVERY_S = 1e-4, 2e-3
+"""While a frame is under way the other threads get `BREATH_S` in every `BREATH_EVERY_S`: they carry
+the page's answer, and otherwise wait 5 ms for the interpreter, several times per frame."""
 IDLE_S = 5.0
 """A thread with nothing to do ends after this."""
 
@@ -166,6 +169,8 @@ class Worker:
         """Steps since the last frame."""
         self.stale = False
         """The page does not show the run as it is."""
+        self.breathed = 0.0
+        """When the other threads were last let in."""
 
     def put(self, kind: str, value: Any) -> None:
         """Leave a command; start the thread where there is work and no thread."""
@@ -208,7 +213,12 @@ class Worker:
         self._tell_all()
 
     def _at_once(self) -> tuple[str, Any]:
-        return self.queue.get_nowait()
+        now = time.monotonic()
+        under_way = self.endless and self.drawn < self.widget.view["n"]
+        if not under_way or now - self.breathed < BREATH_EVERY_S:
+            return self.queue.get_nowait()
+        self.breathed = now
+        return self.queue.get(timeout=BREATH_S)
 
     def _patience(self) -> float:
         """Seconds to wait for a command before `_go_on` has something to do."""

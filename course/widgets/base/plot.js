@@ -12,6 +12,8 @@ const DARK = {
 export const ORDER = ["blue", "red", "green", "purple", "orange", "sky", "grey"];
 export const MARKERS = ["o", "s", "^", "D", "x", "v", "+"];
 
+const GROUPED = new Intl.NumberFormat("en-US");  // made once: toLocaleString makes one per number
+
 // A number for people: four digits, thousands apart, powers of ten where it needs them.
 export function fmt(value, digits = 4) {
   if (typeof value === "string" && !/^-?Infinity$|^NaN$/.test(value)) return value;
@@ -20,7 +22,7 @@ export function fmt(value, digits = 4) {
   if (!Number.isFinite(value)) return value > 0 ? "inf" : "−inf";
   const size = Math.abs(value);
   let text;
-  if (Number.isInteger(value) && size < 1e9) text = size.toLocaleString("en-US");
+  if (Number.isInteger(value) && size < 1e9) text = GROUPED.format(size);
   else if (size >= 1e6 || size < 1e-3) {
     const [front, back] = size.toExponential(digits - 2).split("e");
     text = `${front.replace(/\.?0+$/, "")}e${Number(back)}`;
@@ -74,8 +76,9 @@ export function scale(low, high, from, to, log = false) {
 }
 
 export class Painter {
-  constructor(context, width, height, theme) {
-    Object.assign(this, { c: context, width, height, theme });
+  // `kept` outlives the painter: what `still` has drawn.
+  constructor(context, width, height, theme, kept = {}) {
+    Object.assign(this, { c: context, width, height, theme, kept });
     this.ops = [];
     this.named = [];
     this.a = { x: [0, 1], y: [0, 1] };
@@ -125,6 +128,26 @@ export class Painter {
         const at = [this.x(Number(xs[i])), this.y(Number(ys[i]))];
         this.mark(options.marker ?? "o", ...at, options.size ?? 4, color, options.rim);
       }
+    });
+  }
+
+  // What `draw` adds looks the same while `what` is the same object: drawn once, then copied.
+  still(what, draw) {
+    const first = this.ops.length;
+    draw();
+    const ops = this.ops.splice(first);
+    this.ops.push(() => {
+      const { c, kept, box } = this, { width, height } = c.canvas;
+      const key = [width, height, box.l, box.t, box.r, box.b, ...this.a.x, ...this.a.y].join();
+      if (kept.what !== what || kept.key !== key || kept.theme !== this.theme) {
+        const layer = Object.assign(document.createElement("canvas"), { width, height });
+        this.c = layer.getContext("2d");
+        this.c.setTransform(c.getTransform());
+        ops.forEach((op) => op());
+        this.c = c;
+        Object.assign(kept, { what, key, layer, theme: this.theme });
+      }
+      c.drawImage(kept.layer, 0, 0, this.width, this.height);
     });
   }
 

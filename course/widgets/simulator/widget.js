@@ -35,11 +35,11 @@ function drawRegions(g, one, points) {
     const [which, sure] = cellOf(bytes[i]);
     return [...colors[which], 30 + 110 * sure];
   });
-  CLASSES.forEach((color, which) => {
+  g.still(points, () => CLASSES.forEach((color, which) => {
     const of = points.class.flatMap((one, i) => (one === which ? [i] : []));
     g.points(of.map((i) => points.x[i]), of.map((i) => points.y[i]),
       { color, marker: MARKERS[which], size: 3, rim: "bg", name: `class ${which}` });
-  });
+  }));
 }
 
 function drawCurves(g, learners, { at, of, yLabel, log = true, floor = 0 }) {

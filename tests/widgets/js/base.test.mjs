@@ -29,6 +29,27 @@ test("a range leaves out what is no number and is never empty", () => {
   assert.deepEqual(plot.span([]), [0, 1]);
 });
 
+test("what stays is drawn once for each size and theme, and copied after", () => {
+  const context = (canvas) => new Proxy({ canvas, measureText: () => ({ width: 10 }) },
+    { get: (held, name) => held[name] ?? ((...of) => calls.push([name, ...of])), set: () => true });
+  const calls = [], points = {}, theme = { palette: {} };
+  globalThis.document = { createElement: () => ({ getContext() { return context(this); } }) };
+  const drawn = (kept, what, size, colors) => {
+    calls.length = 0;
+    const g = new plot.Painter(context({ width: size, height: size }), size, size, colors, kept);
+    g.still(what, () => g.points([0.2, 0.4], [0.5, 0.5], { name: "class 0" }));
+    g.finish();
+    assert.equal(calls.filter(([name]) => name === "drawImage").length, 1);
+    return calls.filter(([name]) => name === "arc").length - 1;  // one is the legend's
+  };
+  const kept = {};
+  assert.deepEqual([drawn(kept, points, 200, theme), drawn(kept, points, 200, theme)], [2, 0]);
+  assert.equal(drawn(kept, {}, 200, theme), 2);
+  assert.equal(drawn(kept, points, 300, theme), 2);
+  assert.equal(drawn(kept, points, 300, { palette: {} }), 2);
+  delete globalThis.document;
+});
+
 test("a slider's place is the nearest value", () => {
   const control = { values: [0.001, 0.01, 0.1], unit: "s" };
   assert.deepEqual([0.001, 0.0100001, 5].map((v) => base.placeOf(control, v)), [0, 1, 2]);
