@@ -45,11 +45,11 @@ LOST = 0.5
 def dead_units(session: Session) -> Iterator[Finding]:
     """Most units of a ReLU layer are on for some example."""
     tape = session.loop.tape
-    if not tape.relu_alive:
+    if not tape.functions.relu_alive:
         raise NotChecked("no ReLU was seen")
-    if tape.relu_rows < LEAST_ROWS:
+    if tape.functions.relu_rows < LEAST_ROWS:
         raise NotChecked(f"fewer than {LEAST_ROWS} examples were seen")
-    for name, alive in tape.relu_alive.items():
+    for name, alive in tape.functions.relu_alive.items():
         share = float(alive.float().mean())
         if alive.numel() >= LEAST_UNITS and share < ALIVE:
             yield Finding(

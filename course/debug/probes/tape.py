@@ -1,8 +1,9 @@
 """The tape: who was called in which order, and what the gradients were at that moment.
 
 While a tape runs, it listens to everything that a training loop does, whoever does it: forwards
-(with mode and grad mode), calls of loss functions, `backward`, clearing, clipping, optimizer and
-scheduler steps, batches fetched. It changes nothing and puts every hook back when it ends.
+(with mode and grad mode), `backward`, clearing, clipping, optimizer and scheduler steps, batches
+fetched; functions of torch's, `functions` hears. It changes nothing and puts every hook back when
+it ends.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, distributions, nn
 from torch.nn.modules.module import (
     register_module_forward_hook,
@@ -27,10 +26,10 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loader_module
 
+from course.debug.probes.functions import Functions, shares_memory
 from course.state.nested import tensors_in
 
 MAX_NUMBERS = 1_000_000
@@ -38,29 +37,6 @@ MAX_NODES = 20_000
 """Nodes of a graph that are walked to see which losses take part in it."""
 LEAST_SAMPLED = 10
 """Numbers that sampling must leave of a parameter: of a smaller one every number is read."""
-LOSSES = {
-    F.cross_entropy: "cross_entropy",
-    F.nll_loss: "nll_loss",
-    F.mse_loss: "mse_loss",
-    F.l1_loss: "l1_loss",
-    F.smooth_l1_loss: "smooth_l1_loss",
-    F.huber_loss: "huber_loss",
-    F.binary_cross_entropy: "binary_cross_entropy",
-    F.binary_cross_entropy_with_logits: "bce_with_logits",
-    F.kl_div: "kl_div",
-}
-PAIRWISE = {"add", "sub", "rsub", "mul", "div", "true_divide", "eq", "ne", "lt", "le", "gt", "ge"}
-"""Functions of two tensors that broadcast, by their names without underscores."""
-RELUS = {F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_, F.relu_}
-UINT8_MATH = {
-    Tensor.add: int.__add__, torch.add: int.__add__, Tensor.__add__: int.__add__,
-    Tensor.__radd__: int.__add__, Tensor.mul: int.__mul__, torch.mul: int.__mul__,
-    Tensor.__mul__: int.__mul__, Tensor.__rmul__: int.__mul__, Tensor.sub: int.__sub__,
-    torch.sub: int.__sub__, Tensor.__sub__: int.__sub__, Tensor.__rsub__: lambda a, b: b - a,
-    Tensor.__neg__: None, torch.neg: None, Tensor.neg: None,
-    Tensor.add_: int.__add__, Tensor.__iadd__: int.__add__, Tensor.mul_: int.__mul__,
-    Tensor.__imul__: int.__mul__, Tensor.sub_: int.__sub__, Tensor.__isub__: int.__sub__,
-}  # fmt: skip
 
 
 class Tag:
@@ -95,14 +71,10 @@ class Tape:
         self.call = 0
         self.parts = {id(module): name for name, module in model.named_modules()}
         self.watched = _watched_parameters(model, optimizers)
-        self.relu_alive: dict[str, Tensor] = {}
-        self.relu_rows = 0
-        self._relu_count = 0
+        self.functions = Functions(self)
         self._depth = 0
         self._waiting: list[Event] = []
         self._strides = _strides(self.watched)
-        self._columns: list[Tensor] = []
-        self._meant: set[int] = set()
         self._drawn: list[Tensor] = []
         self._epoch = 0
         self._epoch_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -148,7 +120,7 @@ class Tape:
                 stack.callback(handle.remove)
             for owner, name, wrapper in self._patches():
                 stack.enter_context(_patched(owner, name, wrapper))
-            stack.enter_context(_Functions(self))
+            stack.enter_context(self.functions)
             yield self
 
     def _patches(self) -> Iterator[tuple[Any, str, Callable]]:
@@ -194,7 +166,7 @@ class Tape:
         event.info |= {"after": self.gradient(), "arrived": arrived}
         return result
 
-    def _mark(self, event: Event, result: Any) -> None:
+    def mark(self, event: Event, result: Any) -> None:
         """Put the event's number at the loss's node, so that backward can see what it reaches."""
         if isinstance(result, Tensor) and result.grad_fn is not None:
             result.grad_fn.metadata["doctor loss"] = len(self.events) - 1
@@ -296,9 +268,8 @@ class Tape:
     def _before_forward(self, module: nn.Module, args: Any) -> None:
         if module is self.model:
             first = next((a for a in args if isinstance(a, Tensor)), None)
-            self._relu_count = 0
-            self._columns, self._drawn = [], []
-            self._meant.clear()
+            self._drawn = []
+            self.functions.forward_begins()
             self.note(
                 "forward",
                 training=module.training,
@@ -307,7 +278,7 @@ class Tape:
                 inputs=None if first is None else first.detach(),
                 stats=_stats(first),
             )
-        elif self._drawn and any(_shares_memory(a, self._drawn) for a in args):
+        elif self._drawn and any(shares_memory(a, self._drawn) for a in args):
             self.note("drawn into", part=self.parts.get(id(module), type(module).__name__))
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -325,109 +296,7 @@ class Tape:
                 graph=made,
                 output=None if first is None else first.detach(),
             )
-            self._columns += [t.detach() for t in tensors_in(output) if _is_column(t)]
-
-    def see_function(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """A torch function was called by the user's code."""
-        if function in LOSSES:
-            inputs = kwargs.get("input", args[0] if args else None)
-            targets = kwargs.get("target", args[1] if len(args) > 1 else None)
-            if isinstance(inputs, Tensor) and isinstance(targets, Tensor):
-                value = float(result.detach().mean()) if isinstance(result, Tensor) else None
-                self.note(
-                    "loss", name=LOSSES[function], inputs=inputs.detach(), targets=targets.detach(),
-                    value=value, graph=inputs.requires_grad,
-                    reduction=kwargs.get("reduction", "mean"), weight=kwargs.get("weight"),
-                    call_again=_again(function, args, kwargs),
-                )  # fmt: skip
-                self._mark(self.events[-1], result)
-        elif function is F.ctc_loss and isinstance(args[0] if args else None, Tensor):
-            self.note("log_probs", name="ctc_loss", inputs=args[0].detach())
-        elif function in RELUS and isinstance(result, Tensor) and result.dim() > 1:
-            self._see_relu(result.detach())
-        elif function in UINT8_MATH:
-            self._see_uint8(UINT8_MATH[function], args, result)
-        if self._columns and isinstance(result, Tensor):
-            self._see_column(function, [a for a in args if isinstance(a, Tensor)], result)
-
-    def _see_column(self, function: Any, args: list[Tensor], result: Tensor) -> None:
-        """What becomes of outputs [N, 1], element by element, until they meet [N]: a table."""
-        name = getattr(function, "__name__", "").strip("_")
-        if any(a.dim() == 1 for a in args) and len(args) == 1 and _is_column(result):
-            self._meant.add(id(result))  # a column that the author made of a row
-        met = [a for a in args if _is_column(a) and id(a) not in self._meant]
-        if not any(_shares_memory(a, self._columns) for a in met):
-            return
-        rows = len(self._columns[0])
-        if _is_column(result) and len(result) == rows:
-            self._columns.append(result.detach())
-        elif name in PAIRWISE and result.shape == (rows, rows) and any(a.dim() == 1 for a in args):
-            self.note("table", rows=rows, function=name, graph=result.requires_grad)
-
-    def _see_relu(self, result: Tensor) -> None:
-        unit = result.flatten(2).amax(2) if result.dim() > 2 else result
-        alive = (unit > 0).any(0)
-        name = f"relu {self._relu_count} [{alive.numel()}]"
-        self._relu_count += 1
-        known = self.relu_alive.get(name)
-        self.relu_alive[name] = alive if known is None else known | alive
-        self.relu_rows += len(result)
-
-    def _see_uint8(self, operation: Any, args: Any, result: Any) -> None:
-        if not (isinstance(result, Tensor) and result.dtype == torch.uint8):
-            return
-        if operation is None:
-            wrapped = int((args[0] != 0).sum()) if len(args) else 0
-        else:
-            return  # judged before the call, see _Functions
-        if wrapped:
-            self.note("wrapped", count=wrapped, of=result.numel())
-
-
-def _again(function: Any, args: Any, kwargs: Any) -> Callable | None:
-    """The same loss as a function of outputs and targets; None where more came by position."""
-    options = {k: v for k, v in kwargs.items() if k not in ("input", "target")}
-    return partial(function, **options) if len(args) <= 2 else None
-
-
-class _Functions(TorchFunctionMode):
-    """Sees every torch function that user code calls, also by names imported long before."""
-
-    def __init__(self, tape: Tape) -> None:
-        super().__init__()
-        self.tape = tape
-
-    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
-        kwargs = kwargs or {}
-        if function is torch._foreach_clamp_min_:  # how clip_grad_value_ starts
-            self.tape.note("clip", before=self.tape.gradient(), after=[])
-        wide = _wide(function, args)
-        result = function(*args, **kwargs)
-        self.tape.see_function(function, args, kwargs, result)
-        if wide is not None and isinstance(result, Tensor) and result.dtype == torch.uint8:
-            wrapped = int((wide != result.long()).sum())
-            if wrapped:
-                self.tape.note("wrapped", count=wrapped, of=result.numel())
-        return result
-
-
-def _wide(function: Any, args: Any) -> Tensor | None:
-    """The same arithmetic on uint8 tensors with wider integers; None for anything else."""
-    operation = UINT8_MATH.get(function) if callable(function) else None
-    if operation is None or len(args) < 2:
-        return None
-    if not any(isinstance(a, Tensor) and a.dtype == torch.uint8 for a in args[:2]):
-        return None
-    if any(isinstance(a, Tensor) and a.dtype != torch.uint8 for a in args[:2]):
-        return None
-    if any(isinstance(a, float) for a in args[:2]):
-        return None
-    a, b = (x.long() if isinstance(x, Tensor) else x for x in args[:2])
-    if operation is int.__add__:
-        return a + b
-    if operation is int.__mul__:
-        return a * b
-    return a - b if operation is int.__sub__ else b - a
+            self.functions.forward_gave(output)
 
 
 @contextlib.contextmanager
@@ -464,14 +333,6 @@ def _watched_parameters(model: nn.Module, optimizers: list[Any]) -> list[Tensor]
 def _with_gradient(parameters: Iterable[Tensor]) -> set[int]:
     """Ids of those that have one."""
     return {id(p) for p in parameters if p.grad is not None}
-
-
-def _is_column(tensor: Tensor) -> bool:
-    return tensor.dim() == 2 and tensor.shape[1] == 1 < len(tensor)
-
-
-def _shares_memory(one: Any, others: list[Tensor]) -> bool:
-    return isinstance(one, Tensor) and any(one.data_ptr() == other.data_ptr() for other in others)
 
 
 def _strides(parameters: list[Tensor]) -> list[int]:

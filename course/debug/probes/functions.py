@@ -1,0 +1,173 @@
+"""Functions of torch's as user code calls them: losses, activations, arithmetic that goes wrong.
+
+A function mode sees every call, also by a name that was imported long before. What matters of it is
+noted on the tape that listens: which loss met which outputs and targets, which units are alive,
+where bytes wrap, where a column of outputs meets a row of numbers.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from course.state.nested import tensors_in
+
+if TYPE_CHECKING:
+    from course.debug.probes.tape import Tape
+
+LOSSES = {
+    F.cross_entropy: "cross_entropy",
+    F.nll_loss: "nll_loss",
+    F.mse_loss: "mse_loss",
+    F.l1_loss: "l1_loss",
+    F.smooth_l1_loss: "smooth_l1_loss",
+    F.huber_loss: "huber_loss",
+    F.binary_cross_entropy: "binary_cross_entropy",
+    F.binary_cross_entropy_with_logits: "bce_with_logits",
+    F.kl_div: "kl_div",
+}
+PAIRWISE = {"add", "sub", "rsub", "mul", "div", "true_divide", "eq", "ne", "lt", "le", "gt", "ge"}
+"""Functions of two tensors that broadcast, by their names without underscores."""
+RELUS = {F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_, F.relu_}
+UINT8_MATH = {
+    Tensor.add: int.__add__, torch.add: int.__add__, Tensor.__add__: int.__add__,
+    Tensor.__radd__: int.__add__, Tensor.mul: int.__mul__, torch.mul: int.__mul__,
+    Tensor.__mul__: int.__mul__, Tensor.__rmul__: int.__mul__, Tensor.sub: int.__sub__,
+    torch.sub: int.__sub__, Tensor.__sub__: int.__sub__, Tensor.__rsub__: lambda a, b: b - a,
+    Tensor.__neg__: None, torch.neg: None, Tensor.neg: None,
+    Tensor.add_: int.__add__, Tensor.__iadd__: int.__add__, Tensor.mul_: int.__mul__,
+    Tensor.__imul__: int.__mul__, Tensor.sub_: int.__sub__, Tensor.__isub__: int.__sub__,
+}  # fmt: skip
+
+
+class Functions(TorchFunctionMode):
+    """Sees every torch function that user code calls, and notes on a tape what matters."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self.tape: Tape = weakref.proxy(tape)  # the tape holds this, and both go with it
+        self.relu_alive: dict[str, Tensor] = {}
+        """Units of each relu, in order of the calls of a forward, that were ever above 0."""
+        self.relu_rows = 0
+        self._relu_count = 0
+        self._columns: list[Tensor] = []
+        self._meant: set[int] = set()
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        kwargs = kwargs or {}
+        if function is torch._foreach_clamp_min_:  # how clip_grad_value_ starts
+            self.tape.note("clip", before=self.tape.gradient(), after=[])
+        wide = _wide(function, args)
+        result = function(*args, **kwargs)
+        self.see(function, args, kwargs, result)
+        if wide is not None and isinstance(result, Tensor) and result.dtype == torch.uint8:
+            wrapped = int((wide != result.long()).sum())
+            if wrapped:
+                self.tape.note("wrapped", count=wrapped, of=result.numel())
+        return result
+
+    def forward_begins(self) -> None:
+        """The model is called."""
+        self._relu_count = 0
+        self._columns = []
+        self._meant.clear()
+
+    def forward_gave(self, output: Any) -> None:
+        """The model has returned."""
+        self._columns += [t.detach() for t in tensors_in(output) if _is_column(t)]
+
+    def see(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """A torch function was called by the user's code."""
+        if function in LOSSES:
+            inputs = kwargs.get("input", args[0] if args else None)
+            targets = kwargs.get("target", args[1] if len(args) > 1 else None)
+            if isinstance(inputs, Tensor) and isinstance(targets, Tensor):
+                value = float(result.detach().mean()) if isinstance(result, Tensor) else None
+                self.tape.note(
+                    "loss", name=LOSSES[function], inputs=inputs.detach(), targets=targets.detach(),
+                    value=value, graph=inputs.requires_grad,
+                    reduction=kwargs.get("reduction", "mean"), weight=kwargs.get("weight"),
+                    call_again=_again(function, args, kwargs),
+                )  # fmt: skip
+                self.tape.mark(self.tape.events[-1], result)
+        elif function is F.ctc_loss and isinstance(args[0] if args else None, Tensor):
+            self.tape.note("log_probs", name="ctc_loss", inputs=args[0].detach())
+        elif function in RELUS and isinstance(result, Tensor) and result.dim() > 1:
+            self._see_relu(result.detach())
+        elif function in UINT8_MATH:
+            self._see_uint8(UINT8_MATH[function], args, result)
+        if self._columns and isinstance(result, Tensor):
+            self._see_column(function, [a for a in args if isinstance(a, Tensor)], result)
+
+    def _see_column(self, function: Any, args: list[Tensor], result: Tensor) -> None:
+        """What becomes of outputs [N, 1], element by element, until they meet [N]: a table."""
+        name = getattr(function, "__name__", "").strip("_")
+        if any(a.dim() == 1 for a in args) and len(args) == 1 and _is_column(result):
+            self._meant.add(id(result))  # a column that the author made of a row
+        met = [a for a in args if _is_column(a) and id(a) not in self._meant]
+        if not any(shares_memory(a, self._columns) for a in met):
+            return
+        rows = len(self._columns[0])
+        if _is_column(result) and len(result) == rows:
+            self._columns.append(result.detach())
+        elif name in PAIRWISE and result.shape == (rows, rows) and any(a.dim() == 1 for a in args):
+            self.tape.note("table", rows=rows, function=name, graph=result.requires_grad)
+
+    def _see_relu(self, result: Tensor) -> None:
+        unit = result.flatten(2).amax(2) if result.dim() > 2 else result
+        alive = (unit > 0).any(0)
+        name = f"relu {self._relu_count} [{alive.numel()}]"
+        self._relu_count += 1
+        known = self.relu_alive.get(name)
+        self.relu_alive[name] = alive if known is None else known | alive
+        self.relu_rows += len(result)
+
+    def _see_uint8(self, operation: Any, args: Any, result: Any) -> None:
+        if not (isinstance(result, Tensor) and result.dtype == torch.uint8):
+            return
+        if operation is None:
+            wrapped = int((args[0] != 0).sum()) if len(args) else 0
+        else:
+            return  # judged before the call
+        if wrapped:
+            self.tape.note("wrapped", count=wrapped, of=result.numel())
+
+
+def _again(function: Any, args: Any, kwargs: Any) -> Callable | None:
+    """The same loss as a function of outputs and targets; None where more came by position."""
+    options = {k: v for k, v in kwargs.items() if k not in ("input", "target")}
+    return partial(function, **options) if len(args) <= 2 else None
+
+
+def _wide(function: Any, args: Any) -> Tensor | None:
+    """The same arithmetic on uint8 tensors with wider integers; None for anything else."""
+    operation = UINT8_MATH.get(function) if callable(function) else None
+    if operation is None or len(args) < 2:
+        return None
+    if not any(isinstance(a, Tensor) and a.dtype == torch.uint8 for a in args[:2]):
+        return None
+    if any(isinstance(a, Tensor) and a.dtype != torch.uint8 for a in args[:2]):
+        return None
+    if any(isinstance(a, float) for a in args[:2]):
+        return None
+    a, b = (x.long() if isinstance(x, Tensor) else x for x in args[:2])
+    if operation is int.__add__:
+        return a + b
+    if operation is int.__mul__:
+        return a * b
+    return a - b if operation is int.__sub__ else b - a
+
+
+def _is_column(tensor: Tensor) -> bool:
+    return tensor.dim() == 2 and tensor.shape[1] == 1 < len(tensor)
+
+
+def shares_memory(one: Any, others: list[Tensor]) -> bool:
+    return isinstance(one, Tensor) and any(one.data_ptr() == other.data_ptr() for other in others)
