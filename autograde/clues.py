@@ -66,9 +66,7 @@ def _of_numbers(expected: Any, got: Any) -> str:
     right, yours = numbers
     if not _differ(expected, right, yours).any():
         return "" if _form(expected) == _form(got) else "The numbers themselves are right."
-    if _close(right, yours):
-        return ""
-    if not (torch.isfinite(right).all() and torch.isfinite(yours).all()):
+    if not (torch.isfinite(right).all() and torch.isfinite(yours).all()) or _close(right, yours):
         return ""
     if len(right.unique()) < FEWEST:  # of equal numbers everything is a multiple
         return ""

@@ -89,6 +89,12 @@ def test_only_what_an_exercise_cannot_have_allowed_is_called_wrong():
     assert clue(right, right | {"m": RIGHT.double(), "v": RIGHT * 1.0001}) == ""
 
 
+def test_a_nan_that_is_right_is_no_reason_to_fail():
+    right = RIGHT.clone()
+    right[0, 0] = float("nan")
+    assert clue(right, 2 * right) == clue([right], [right + float("inf")]) == ""
+
+
 def test_names_in_another_order_stand_beside_their_own():
     right = {"m": RIGHT, "v": RIGHT.square()}
     assert clue([right], [{"v": -RIGHT.square(), "m": -RIGHT}]).endswith("the other sign.")
