@@ -137,9 +137,10 @@ def one_step(make, batches):
     return not torch.equal(plain, cleared)
 
 
-def by_losses(make, batches):
+def by_losses(make, batches, seed=0):
     def losses(clear):
-        torch.manual_seed(0)
+        if seed is not None:
+            torch.manual_seed(seed)
         step, model, _ = make()
         found = []
         for batch in batches:
@@ -149,6 +150,10 @@ def by_losses(make, batches):
         return found
 
     return losses(False) != losses(True)
+
+
+def by_unseeded_losses(make, batches):
+    return by_losses(make, batches, seed=None)
 
 
 def poisoned_at_first(make, batches):
@@ -330,6 +335,10 @@ EXERCISE = Exercise(
               "steps, and compare the weights after them: no loss is computed after the last.",
               sure=True),
         Wrong("last-step-missed", all_but_the_last_step),
+        Wrong("by-unseeded-losses", by_unseeded_losses,
+              "A program whose last step alone uses old gradients was called healthy, and a "
+              "healthy one with dropout buggy. Compare weights after all steps, since no loss is "
+              "computed after the last, and seed torch before each run."),
         Wrong("poisoned-at-first", poisoned_at_first,
               "Healthy programs that clear at the end were called buggy: what you put into .grad "
               "before the first step is not theirs."),

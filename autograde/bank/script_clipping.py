@@ -53,6 +53,8 @@ MOST = 8
 """Lines that may differ: one that is moved counts two; norm and factor written out, up to eight."""
 
 
+LARGE = 4
+"""Scale of a small batch's inputs, whose gradient is so the longest: an epoch's last or first."""
 HIGH = 50.0
 """A ceiling that no gradient of these nets reaches: clipping leaves them alone."""
 
@@ -60,11 +62,12 @@ HIGH = 50.0
 def draw(source: Draw, part: str) -> Case:
     """A ceiling below every norm, so that the bug shows in all updates; then one above all."""
     features, classes = source.integer(2, 4), source.integer(3, 5)
+    sizes = ((3, LARGE), (source.integer(4, 6), 2), (source.integer(6, 8), 1))
     return {
         "net": draw_net(source, (features, source.integer(3, 5), classes)),
         "batches": [
-            [2 * source.normal(size, features), source.integers(classes, size)]
-            for size in (source.integer(4, 6), source.integer(3, 5), 3)
+            [scale * source.normal(size, features), source.integers(classes, size)]
+            for size, scale in sizes[:: 1 if source.index else -1]
         ],
         "optimizer": draw_optimizer(source),
         "smoothing": source.choice([0.0, 0.1]),
@@ -108,6 +111,8 @@ normed = fixed(("            largest = max(largest, norm.item())",
 per_tensor = fixed((CLIP, "            norm = max(nn.utils.clip_grad_norm_([p], max_norm) "
                     "for p in parameters)\n"))  # fmt: skip
 uncleared = fixed((CLEAR, ""))
+clears_nowhere = given((CLEAR, ""))
+unchanged = given(("len(targets)\n            seen", "len(inputs)\n            seen"))
 last_norm = fixed(("max(largest, norm.item())", "norm.item()"))
 clipped_loss = given(
     (CLIP, "            loss = loss.clamp(max=max_norm)\n"),
@@ -198,6 +203,9 @@ EXERCISE = Exercise(
               "factor."),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
+        Wrong("uncleared-and-early", clears_nowhere,
+              "Gradients of earlier batches are clipped, and each batch's own is added to them "
+              "unclipped: zero_grad() is gone, and clipping still comes before backward()."),
         Wrong("last-norm", last_norm),
         Wrong("loss-clamped", clipped_loss),
         Wrong("lengthened", always_that_long,
@@ -206,7 +214,11 @@ EXERCISE = Exercise(
         Wrong("evaluated-in-training", evaluated_in_training,
               "The accuracy was computed in training mode: model.eval() is gone."),
         Wrong("train-left-out", train_left_out),
-        Wrong("not-clipped", cleared_late),
+        Wrong("not-clipped", cleared_late,
+              "The norms logged are 0, and the steps are those of gradients that nobody has "
+              "shortened: no gradient was there where it was clipped. backward() fills the "
+              "parameters' .grad: clip these between it and step().", sure=True),
+        Wrong("not-clipped", unchanged),
     ),
     right=(from_the_model, in_two_lines, by_hand, by_squares, both_places, cleared_after),
 )  # fmt: skip

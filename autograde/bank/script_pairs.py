@@ -56,14 +56,21 @@ MOST = 6
 batches five, and six if the order is drawn in that line."""
 
 
+APART = 4.0
+"""Of the classes' centres, in deviations of a class: they are learnt at once if rows meet their
+own labels, so that an accuracy of shuffled rows is another."""
+
+
 def draw(source: Draw, part: str) -> Case:
     """Rows of columns on different scales; every class occurs; the last batch is short."""
     features, classes = source.integer(2, 4), source.integer(2, 4)
-    num_rows = 2 * source.integer(5, 7) + 1
+    num_rows = 2 * source.integer(7, 9) + 1
+    labels = torch.tensor(source.shuffled([i % classes for i in range(num_rows)]))
+    centres, scales = source.normal(classes, features, scale=APART), torch.arange(1, features + 1)
     return {
         "net": draw_net(source, (features, source.integer(3, 5), classes)),
-        "features": source.normal(num_rows, features) * torch.arange(1, features + 1) + 2,
-        "labels": torch.tensor(source.shuffled([i % classes for i in range(num_rows)])),
+        "features": (source.normal(num_rows, features) + centres[labels]) * scales + 2,
+        "labels": labels,
         "optimizer": draw_optimizer(source),
         "epochs": source.integer(2, 3),
         "batch_size": 4,
@@ -97,6 +104,7 @@ reference = fixed()
 in_place = fixed(("epoch_labels = labels[order]", "epoch_labels = labels"))
 neither = fixed(("epoch_labels = labels[order]", "epoch_labels = labels"),
                 (ROWS, ROWS.replace("rows[order]", "rows")))  # fmt: skip
+unchanged = given(("    losses = []\n", "    losses = list()\n"))
 inverse = fixed(("labels[order]", "labels[order.argsort()]"))
 twice = fixed(("labels[order]", "labels[order][order]"))
 drawn_once = fixed((ORDER, ""), ("    losses = []\n", "    losses = []\n" + ORDER[4:]))
@@ -108,6 +116,16 @@ first_of_generator = given(
 )
 drawn_and_dropped = given((SECOND, "labels[order]"), (ROWS, ROWS + "        torch.randperm("
                            "len(rows), generator=generator)\n"))  # fmt: skip
+without_generator = fixed(("(len(rows), generator=generator)", "(len(rows))"))
+own_generator = fixed(
+    ("(len(rows), generator=generator)", "(len(rows), generator=torch.Generator())")
+)
+seeded_each_time = fixed(
+    (
+        "(len(rows), generator=generator)",
+        "(len(rows), generator=torch.Generator().manual_seed(0))",
+    )
+)
 shuffled_on = fixed(("epoch_labels = labels[order]", "epoch_labels = labels = labels[order]"))
 rows_in_place = fixed((ROWS, ROWS.replace("rows[order]", "rows")))
 labels_then_rows = given((ROWS, ROWS.replace("[order]", "[order.roll(1)]")))
@@ -181,6 +199,16 @@ EXERCISE = Exercise(
         Wrong("unshuffled", neither,
               "Rows and labels match, and come in the same order in every epoch. Keep the "
               "shuffling: one order, for both."),
+        Wrong("unchanged", unchanged,
+              "Rows still go through one permutation and labels through another, both of the "
+              "generator's. Draw one order per epoch, and index both by it."),
+        Wrong("without-generator", without_generator,
+              "The pairs are right, and the orders are not the generator's: they are those of "
+              "torch's global one. Hand it to randperm(), so that a run can be repeated."),
+        Wrong("own-generator", own_generator,
+              "The pairs are right, and every epoch has the same order, that of a new generator. "
+              "Draw from the one that was handed over."),
+        Wrong("own-generator", seeded_each_time),
         Wrong("inverse", inverse,
               "Labels go through the inverse of the rows' order. Index both by the same one."),
         Wrong("twice", twice),

@@ -64,7 +64,10 @@ MOST = 3
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Padded sequences; in each batch one fills its length and others do not."""
+    """Padded sequences; in each batch one fills its length and others do not.
+
+    The two batches are of unequal size, so that their mean is not the examples'.
+    """
     words, size, classes = source.integer(5, 8), source.integer(3, 4), source.integer(2, 4)
 
     def batch(count: int) -> list:
@@ -78,7 +81,7 @@ def draw(source: Draw, part: str) -> Case:
         "embedding": source.normal(words, size),
         "scorer": source.normal(1, size),
         "head": source.normal(classes, size),
-        "train": [batch(source.integer(3, 5)) for _ in range(2)],
+        "train": [batch(source.integer(4, 5)), batch(3)],
         "val": [batch(source.integer(3, 4)), batch(2)],
         "optimizer": draw_optimizer(source),
         "epochs": source.integer(2, 3),
@@ -159,6 +162,7 @@ plain_mean = given((WEIGHTS, "        weights = (~padded).float() / lengths.unsq
 over_the_words = given((WEIGHTS, "        weights = scores.unsqueeze(2).softmax(dim=2).squeeze(2)\n"
                         "        weights = weights.masked_fill(padded, 0.0)\n"))  # fmt: skip
 pooled_by_mean = fixed((POOLED, POOLED.replace("sum", "mean")))
+over_the_batch = fixed((POOLED, POOLED.replace("dim=1", "dim=0")))
 one_shorter = fixed(("positions >= lengths.unsqueeze(1)", "positions >= lengths.unsqueeze(1) - 1"))
 batch_means = fixed(
     ("            total += loss.item() * len(targets)\n            seen += len(targets)\n"
@@ -223,7 +227,13 @@ EXERCISE = Exercise(
         Wrong("plain-mean", plain_mean,
               "All words of a sentence weigh the same now, and the scores are not used."),
         Wrong("plain-sum", over_the_words),
-        Wrong("pooled-by-mean", pooled_by_mean),
+        Wrong("pooled-by-mean", pooled_by_mean,
+              "The weighted vectors are averaged over all columns, padding included. The weights "
+              "of a sentence add up to 1 already, so add the vectors up."),
+        Wrong("over-the-batch", over_the_batch,
+              "There is one row of logits per column of words, not per sentence: vectors were "
+              "added up over the sentences. Those of one sentence are along dim=1.",
+              raises="Expected input batch_size"),
         Wrong("one-shorter", one_shorter),
         Wrong("batch-means", batch_means),
         Wrong("uncleared", uncleared,

@@ -62,15 +62,19 @@ MOST = 3
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Prices of a scale of their own; every batch has at least three, so that the bug shows."""
+    """Prices of a scale of their own; every batch has at least three, so that the bug shows.
+
+    The first is the largest, so that the mean over batches is not that over examples.
+    """
     features, scale = source.integer(2, 4), source.uniform(5.0, 20.0)
+    more = source.integer(1, 2)
 
     def batch(size: int) -> list:
         return [source.normal(size, features), scale * (3 + source.normal(size))]
 
     return {
         "net": draw_net(source, (features, source.integer(3, 5), 1)),
-        "train": [batch(source.integer(3, 6)) for _ in range(source.integer(2, 3))],
+        "train": [batch(source.integer(5, 6)), *(batch(source.integer(3, 4)) for _ in range(more))],
         "val": [batch(source.integer(3, 5)), batch(2)],
         "optimizer": draw_optimizer(source),
         "epochs": source.integer(2, 3),
@@ -106,6 +110,8 @@ other_std = given(("    std = (squares / count - mean**2) ** 0.5\n",
                    "    std = ((squares - count * mean**2) / (count - 1)) ** 0.5\n"))  # fmt: skip
 diagonal_only = given((LOSS, "(outputs - scaled).square().diagonal().sum() / len(targets) ** 2"))
 unscaled = fixed((SCALED, "            scaled = targets\n"))
+unbiased = fixed(("    std = (squares / count - mean**2) ** 0.5\n",
+                  "    std = ((squares - count * mean**2) / (count - 1)) ** 0.5\n"))  # fmt: skip
 only_centred = fixed((SCALED, "            scaled = targets - mean\n"))
 mean_output = given((LOSS, "(outputs.mean() - scaled).square().mean()"))
 absolute = fixed((LOSS, "(outputs - scaled).abs().mean()"))
@@ -168,6 +174,9 @@ EXERCISE = Exercise(
               "The net learns the prices themselves, and validation still scales its outputs "
               "back. Leave the scaling as it was."),
         Wrong("only-centred", only_centred),
+        Wrong("unbiased", unbiased,
+              "The shapes are right. The standard deviation is that of count - 1 now; the script "
+              "divides by count: leave it as it was."),
         Wrong("absolute", absolute,
               "The loss is the absolute error now; it was the mean of squares. Fix the shape "
               "alone."),

@@ -18,7 +18,7 @@ from autograde.bank.scripts import (
     sent,
     state_of,
 )
-from autograde.exercise import Answer, Case, Draw, Exercise, Wrong, as_numbers, kept
+from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Wrong, as_numbers, kept
 from autograde.kinds.fix import variant
 
 GIVEN = """
@@ -75,14 +75,19 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
     A new process has nothing of the old one: what was made before save() turns to 0 with the next
     make() or load(), and with it a checkpoint that never went through the file.
+
+    Raises:
+        AnswerError: After save() came neither, so that there was no second process.
     """
     saved: list[bytes] = []
     built: list[tuple] = []
     monday: list[tuple] = []
+    asked: list[int] = []  # how many checkpoints there were at each make() and load()
 
     def new_process() -> None:
         for one in monday:
             _emptied(*one)
+        asked.append(len(saved))
 
     def make():
         new_process()
@@ -103,6 +108,11 @@ def run(function, case: Case, device: torch.device) -> Answer:
     batches = sent(case["batches"], device)
     watch = Watch(data=[tensor for both in batches for tensor in both])
     returned = function(make, batches, save, load, case["first"], case["second"])
+    if saved and asked[-1] == 0:
+        raise AnswerError(
+            "After save() neither make() nor load() was called. Tuesday is a new process: all that "
+            "it has of Monday is what load() gives."
+        )
     model, losses = model_of(returned)
     entries = {"losses": kept(as_numbers, losses, "losses", "the losses, one per epoch")}
     may = frozenset({"random"})  # make() draws weights
@@ -150,6 +160,7 @@ uncleared = fixed(("                optimizer.zero_grad()\n", ""))
 epoch_more = fixed(("optimizer, second)", "optimizer, second + 1)"))
 
 still_monday = given((AGAIN, "    checkpoint"), (LOAD, ""))
+no_tuesday = given((AGAIN + " = load()\n" + LOAD, ""))
 never_read = fixed(("    checkpoint = load()\n", ""))
 in_a_variable = fixed(
     (WITH, CHECKPOINT + "    kept = optimizer.state_dict()\n"),
@@ -210,13 +221,14 @@ EXERCISE = Exercise(
               "load() gives back what was saved, which has no such entry. Put the optimizer's "
               "state_dict() into the checkpoint.", raises="KeyError: 'opt"),
         Wrong("old-optimizer", old_optimizer,
-              "On Tuesday the model does not move: the optimizer holds Monday's weights. After a "
-              "night there is no old one: make it, and load its state."),
+              "On Tuesday the model does not move: its optimizer holds other tensors than the "
+              "model's, such as Monday's. Make both, and load the optimizer's state."),
         Wrong("still-monday", still_monday,
               "On Tuesday tensors of Monday's memory went on, a model's or a checkpoint's. A new "
               "process does not have them: here they are set to 0. Call make() again, and fill "
               "what it gives from load()."),
         Wrong("still-monday", never_read),
+        Wrong("no-tuesday", no_tuesday),
         Wrong("begun-again", begun_again,
               "Tuesday begins with the first weights, as if Monday had not been."),
         Wrong("weights-forgotten", weights_forgotten,
