@@ -42,9 +42,10 @@ def draw(source: Draw, part: str) -> Case:
     shapes = {name: [source.integer(2, 3) for _ in range(1 + i % 2)] for i, name in
               enumerate(names)}  # fmt: skip
     reports = [_report(source, count, shapes) for count in counts]
+    held = [report for report in reports if report["count"]]
     if part in ("missing", "hidden"):
-        held = [report for report in reports if report["count"]]
         held[source.index % len(held)]["grads"][names[0]] = None
+    if part in ("missing", "hidden") or (part == "empty" and source.index):
         for report in held:  # a rank without examples has a tensor of nan there
             report["grads"][names[1]] = None
     if part == "empty":
@@ -245,6 +246,25 @@ def nan_skipped(ranks):
     return by_share(clean)
 
 
+def nan_of_losses_as_zero(ranks):
+    return by_share([
+        {**one, "loss": 0.0 if math.isnan(one["loss"]) else one["loss"]} for one in ranks
+    ])  # fmt: skip
+
+
+def nan_of_gradients_as_zero(ranks):
+    return by_share([
+        {**one, "grads": {name: None if grad is None else grad.nan_to_num()
+                          for name, grad in one["grads"].items()}}
+        for one in ranks
+    ])  # fmt: skip
+
+
+def nan_losses_left_out(ranks):
+    """A rank whose loss is nan takes no part at all."""
+    return by_share([one for one in ranks if not math.isnan(one["loss"])])
+
+
 def _filled(ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Zeros where a rank without examples has nan."""
     return [
@@ -421,7 +441,10 @@ EXERCISE = Exercise(
               "or gradient that is broken has to show. Leave ranks out by their count, not by "
               "nan.",
               sure=True),
-        Wrong("nan-skipped", nan_skipped),
+        Wrong("nan-as-zero", nan_skipped, sure=True),
+        Wrong("nan-as-zero", nan_of_losses_as_zero, sure=True),
+        Wrong("nan-as-zero", nan_of_gradients_as_zero, sure=True),
+        Wrong("nan-as-zero", nan_losses_left_out, sure=True),
         Wrong("in-place", in_place),
         Wrong("nothing-averaged", nothing_averaged),
         *common(by_share, "returns-none", "returns-text"),

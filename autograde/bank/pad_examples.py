@@ -209,6 +209,12 @@ def time_first(inputs, targets, mask, examples, pad_value):
     return inputs.transpose(0, 1), targets, mask.T
 
 
+def all_time_first(inputs, targets, mask, examples, pad_value):
+    """The mask is made of the swapped inputs' values."""
+    mask = mask_from_values(inputs, targets, mask, examples, pad_value)[2]
+    return inputs.transpose(0, 1), targets, mask.T
+
+
 def mask_time_first(inputs, targets, mask, examples, pad_value):
     return inputs, targets, mask.T
 
@@ -361,6 +367,7 @@ EXERCISE = Exercise(
             Wrong(name, _function(name), text, sure=name in ("always-zeros", "without-empty"))
             for name, text in (SPOILED | ALONE).items()
         ),
+        Wrong("time-first", named("all-time-first", changed(all_time_first))),
         *common(row_by_row, *(name for name in LOOKS if name != "global-data")),
     ),
     right=(row_by_row, with_pad_sequence, stacked, padded_with_f),
