@@ -80,8 +80,11 @@ def _dip(source: Draw, least: float, even: bool) -> list[list[int]]:
 
 
 def _slow(source: Draw, least: float, _even: bool) -> list[list[int]]:
-    """One more positive after two errors: precise enough, at a lower F1 than before them."""
-    few = next(num for num in range(3, 9) if (num + 1) / (num + 3) >= least)
+    """One more positive after two errors: precise enough, at a lower F1 than before them.
+
+    Before the errors recall is as high as precision has to be, so that the two are told apart.
+    """
+    few = next(num for num in range(4, 10) if num / (num + 2) >= least)
     labels = [1] * few + [0, 0, 1]
     while _precision([*labels, 0, 1]) >= least:
         labels.append(0)

@@ -369,6 +369,7 @@ EXERCISE = Exercise(
             finite_sum,
             "Values that are large and finite were called non-finite; their sum overflows. Ask "
             "each value: torch.isfinite(inputs).all().",
+            sure=True,
         ),
         Wrong(
             "no-minus-inf",

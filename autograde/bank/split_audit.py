@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -403,6 +404,10 @@ class Masks(Rows):
         return [i in good for i in range(len(inputs))]
 
 
+known = partial(Wrong, sure=True)
+"""A known mistake: whole lists of positions, of two sides, are equal by no accident, even if they
+begin with 0 or 1."""
+
 EXERCISE = Exercise(
     id="03e.split-audit",
     title="a class that finds what two sides share",
@@ -439,81 +444,81 @@ EXERCISE = Exercise(
         "again": "asked once more about the first side: copies, shared, early, clean at",
     },
     wrong=(
-        Wrong("any-column", AnyColumn,
+        known("any-column", AnyColumn,
               "A row was called a copy where one of its values stands in a training row. All of "
               "its columns have to agree with the same row."),
-        Wrong(
+        known(
             "values-of-several-rows",
             AllOfTraining,
             "A row was called a copy whose values stand in their columns of training, but in "
             "different rows. All of them have to agree with one and the same row.",
         ),
-        Wrong("near-rows", NearRows,
+        known("near-rows", NearRows,
               "Rows that are merely near a training row were called copies. A copy agrees in every "
               "column."),
-        Wrong("close-rows", CloseRows,
+        known("close-rows", CloseRows,
               "A row that differs from a training row in its last digits was called a copy. Copies "
               "are equal: compare with ==, not with a tolerance."),
-        Wrong("bytes", Bytes,
+        known("bytes", Bytes,
               "A row with -0.0 where the training row has 0.0 was left out. They are equal as "
               "numbers and differ as bytes or texts: compare numbers."),
-        Wrong("copies-within", CopiesWithin,
+        known("copies-within", CopiesWithin,
               "The second of two equal validation rows was called a copy, though training has "
               "neither. Compare with training alone."),
-        Wrong("training-positions", TrainingPositions,
+        known("training-positions", TrainingPositions,
               "copies() gave the positions of training rows that validation has, too. Give those "
               "of the validation rows."),
-        Wrong("once-per-group", OncePerGroup,
+        known("once-per-group", OncePerGroup,
               "shared() named one example of each group. Name every example of such a group."),
-        Wrong("sorted-values", SortedValues,
+        known("sorted-values", SortedValues,
               "A row with the same values in other columns was called a copy. Compare column by "
               "column."),
-        Wrong("same-place", SamePlace,
+        known("same-place", SamePlace,
               "A row was compared with the training row at its own position alone. A copy may "
               "stand anywhere in training."),
-        Wrong("substrings", Substrings,
+        known("substrings", Substrings,
               "A name that is part of another was taken for it: `in` between two texts looks for a "
               "part. Ask whether the name is in a list or a set of names."),
-        Wrong("beginnings", Beginnings),
-        Wrong("groups-by-place", GroupsByPlace,
+        known("beginnings", Beginnings),
+        known("groups-by-place", GroupsByPlace,
               "A group was compared with the training group at its own position alone."),
-        Wrong("names-returned", NamesReturned),
-        Wrong("rounded-rows", RoundedRows),
-        Wrong("first-of-its-group", FirstOfItsGroup),
-        Wrong("new-groups", NewGroups,
+        known("names-returned", NamesReturned),
+        known("rounded-rows", RoundedRows),
+        known("first-of-its-group", FirstOfItsGroup),
+        known("new-groups", NewGroups,
               "Those are the examples whose group training does not have; asked are those whose "
               "group it has."),
-        Wrong("strictly-earlier", StrictlyEarlier,
+        known("strictly-earlier", StrictlyEarlier,
               "An example of the very time of training's last was left out. Not later means <=."),
-        Wrong("last-entry", LastEntry,
+        known("last-entry", LastEntry,
               "The last entry of the training times was taken for the latest. They come in any "
               "order: take the largest."),
-        Wrong("last-entry", BeforeLastEntry),
-        Wrong("first-time", FirstTime,
+        known("last-entry", BeforeLastEntry),
+        known("first-time", FirstTime,
               "Times were compared with training's earliest. Validation has to be later than all "
               "of training: compare with the latest."),
-        Wrong("an-equal-time", AnEqualTime),
-        Wrong("late-ones", LateOnes,
+        known("an-equal-time", AnEqualTime),
+        known("late-ones", LateOnes,
               "Those are the examples that are later than training; asked are the others."),
-        Wrong("the-faulty", TheFaulty,
+        known("the-faulty", TheFaulty,
               "clean() gave the positions that have a fault. Give those that have none."),
-        Wrong("all-three-faults", AllThreeFaults,
+        known("all-three-faults", AllThreeFaults,
               "clean() left out only what has all three faults. One fault is enough."),
-        Wrong("copies-alone", CopiesAlone),
-        Wrong("copies-forgotten", CopiesForgotten,
+        known("copies-alone", CopiesAlone),
+        known("copies-forgotten", CopiesForgotten,
               "clean() kept a row that is a copy and has no other fault, though copies() finds it. "
               "A set of tensors does not find an equal number: use .tolist() first."),
-        Wrong("times-forgotten", TimesForgotten),
-        Wrong("learns", Learns,
+        known("times-forgotten", TimesForgotten),
+        known("learns", Learns,
               "Rows of a validation side are remembered as if they were training's: asked once "
               "more, the answer is another."),
-        Wrong("learns-groups", LearnsGroups,
+        known("learns-groups", LearnsGroups,
               "Groups of a validation side are remembered as if they were training's: asked once "
               "more, the answer is another."),
-        Wrong("remembers-faults", RemembersFaults,
+        known("remembers-faults", RemembersFaults,
               "clean() left out a position that had a fault in another side, asked about before. "
               "Find the faults again for each side.", sure=True),
-        Wrong("masks", Masks),
+        known("masks", Masks),
     ),
     right=(Rows, Kept, Looped),
 )  # fmt: skip
