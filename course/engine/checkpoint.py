@@ -30,18 +30,26 @@ VERSION = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
 
 
-def save(state: Mapping[str, Any], path: Path | str) -> None:
+def save(state: Mapping[str, Any], path: Path | str, *, previous: Path | None = None) -> None:
     """Write a checkpoint to `path`, whole or not at all.
+
+    Args:
+        previous: Where the checkpoint goes that was at `path`.
 
     Raises:
         CheckpointError: `state` holds something that `weights_only=True` would refuse to read, or
             the disk does not take it; no file is touched, and no part of one is left.
     """
-    write_whole({"format": FORMAT, "version": VERSION, **plain(state)}, path)
+    write_whole({"format": FORMAT, "version": VERSION, **plain(state)}, path, previous=previous)
 
 
-def write_whole(document: Mapping[str, Any], path: Path | str) -> None:
+def write_whole(
+    document: Mapping[str, Any], path: Path | str, *, previous: Path | None = None
+) -> None:
     """Write what torch can save to `path`, whole or not at all.
+
+    Args:
+        previous: Where the file goes that was at `path`.
 
     Raises:
         CheckpointError: The disk does not take it; no part of a file is left.
@@ -53,7 +61,9 @@ def write_whole(document: Mapping[str, Any], path: Path | str) -> None:
             torch.save(document, file)
             file.flush()
             os.fsync(file.fileno())  # the bytes are on the disk before the name is
-        os.replace(partial, path)
+        if previous is not None and path.exists():
+            os.replace(path, previous)
+        os.replace(partial, path)  # killed one line earlier, `find` takes the previous one
     except (OSError, RuntimeError) as error:  # torch's writer wraps the disk's refusal
         with suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -73,12 +83,7 @@ def _why_not_written(path: Path, error: Exception) -> str:
 
 def save_last(state: Mapping[str, Any], run_dir: Path) -> None:
     """Write `last.pt`; the one that was there becomes `previous.pt`."""
-    last, newest = run_dir / LAST, run_dir / (LAST + ".new")
-    save(state, newest)
-    if last.exists():
-        os.replace(last, run_dir / PREVIOUS)
-    os.replace(newest, last)  # killed one line earlier, `find` takes the previous one
-    _sync_directory(run_dir)
+    save(state, run_dir / LAST, previous=run_dir / PREVIOUS)
 
 
 def find(where: Path | str) -> Path | None:

@@ -29,12 +29,12 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as everybodys
 from torch.utils._pytree import tree_flatten
 
-from course.engine.clipping import clip_, grad_norm, parameters_of
+from course.engine.clipping import clip_, parameters_of
 from course.engine.distributed import num_ranks
 from course.engine.loss_of import Loss, OwnLoss, PairLoss, examples_in
 from course.engine.nonfinite import nonfinite_error
 from course.engine.progress import StepReport
-from course.engine.window import Batch
+from course.engine.window import Batch, Weight
 from course.state import kept, moved
 
 if TYPE_CHECKING:
@@ -48,14 +48,19 @@ last batch, and two more. Sequences padded to the longest of their batch would h
 CLOSE = {"fp32": 1e-3, "bf16": 5e-2}
 """How far, as a share of its norm, the trial's gradient may be from the plain one; the order of
 summation alone moves it by 1e-6 under fp32, and by up to 2e-2 under bf16."""
-Graph = Callable[[Any], "Outcome"]
+Parts = tuple[Tensor, Weight | None, bool]
+"""Value, weight and `sums` of a `Loss`; a plain tuple has fewer guards than a class of ours."""
+Graph = Callable[[Any], tuple[Any, ...]]
+"""Gives what an `Outcome` holds."""
 _numbers = itertools.count()
 
 
 class Outcome(NamedTuple):
     """What a graph gives back."""
 
-    loss: Loss
+    value: Tensor
+    weight: Weight | None
+    sums: bool
     norm: Tensor
     found: Tensor
     """Loss or gradient is inf or nan; nothing has moved."""
@@ -76,6 +81,8 @@ class OneGraph:
         self._graphs: dict[Any, Graph | None] = {}
         self._used: list[Tensor] = []
         self._options: list[dict[str, Any]] = []
+        self._twin = self.optimizer
+        """The optimizer as the graphs see it."""
         if reason := why_not(trainer):
             self.refuse(reason)
 
@@ -102,10 +109,14 @@ class OneGraph:
         """
         if self.refused:
             return None
+        if self._graphs and self._options_moved():
+            return None
+        if self._twin.state is not self.optimizer.state:
+            self._graphs.clear()  # somebody has loaded another state: they would move the old one
         batch = moved(micro_batches[0], self.device)
         key = _shapes_in(batch)
         graph = self._graphs[key] if key in self._graphs else self._admit(key, batch)
-        if graph is None or self._options_moved():
+        if graph is None:
             return None
         try:
             outcome = self._run(graph, batch)
@@ -118,18 +129,17 @@ class OneGraph:
         return self._report(batch, outcome, measure_norm)
 
     def _report(self, batch: Any, outcome: Outcome, measure_norm: bool) -> StepReport:
-        loss, norm, found = outcome
+        value, weight, sums, norm, found = outcome
         found = bool(found) if found.is_cpu else found.float()
         if found is True and not self.skips:
-            raise nonfinite_error(self.model, loss.value, norm)
+            raise nonfinite_error(self.model, value, norm)
         if isinstance(self.loss_of, PairLoss):
             weigh, sums = self.loss_of.weigher
             weight = weigh(batch[1])
-        else:
-            weight = examples_in(loss, batch) if loss.weight is None else loss.weight
-            sums = loss.sums
+        elif weight is None:
+            weight = examples_in(Loss(value), batch)
         wanted = measure_norm or self.max_norm is not None
-        mean = loss.value / weight if sums else loss.value
+        mean = value / weight if sums else value
         return StepReport(mean, weight, norm if wanted else None, found)
 
     def _admit(self, key: Any, batch: Any) -> Graph | None:
@@ -158,6 +168,8 @@ class OneGraph:
         for parameter, grad in grads:
             parameter.grad = None if grad is None else torch.zeros_like(parameter)
         self._options = [_other_options(group) for group in self.optimizer.param_groups]
+        if not self._graphs:
+            self._twin = _twin_of(self.optimizer)
         graph = self._compiled()
         try:
             with kept(*changes), torch._dynamo.config.patch(trace_autograd_ops=True):
@@ -166,7 +178,7 @@ class OneGraph:
         except Exception as error:  # torch.compile raises dozens of kinds, and nothing has moved
             self.refuse(_in_words(error))
             return None
-        away = _distance([outcome.loss.value], [value])
+        away = _distance([outcome.value], [value])
         if self.max_norm is None:  # else these are clipped
             theirs = [grad for _, grad in grads if grad is not None]
             away = max(away, _distance(ours, theirs))
@@ -187,24 +199,12 @@ class OneGraph:
         return value.detach(), list(zip(parameters, grads, strict=True))
 
     def _run(self, graph: Graph, batch: Any) -> Outcome:
-        """Call the graph; it takes rates as tensors, else each new rate would be a new graph."""
-        groups = self.optimizer.param_groups
-        asked = [(group["lr"], group.get("fused")) for group in groups]
-        for group, (lr, fused) in zip(groups, asked, strict=True):
-            if not isinstance(lr, Tensor):
-                group["lr"] = torch.tensor(lr, dtype=torch.float64)
-            if fused:  # a kernel of its own; the graph fuses anyway
-                group["fused"] = False
+        """Call the graph, whose optimizer is told today's rates."""
         for parameter in self._used:
             if parameter.grad is None:  # somebody has called zero_grad()
                 parameter.grad = torch.zeros_like(parameter)
-        try:
-            outcome = graph(batch)
-        finally:
-            for group, (lr, fused) in zip(groups, asked, strict=True):
-                group["lr"] = lr
-                if fused:
-                    group["fused"] = fused
+        _tell_rates(self._twin, self.optimizer)
+        outcome = Outcome(*graph(batch))
         if "step" in self.optimizer.__dict__:
             self.optimizer._opt_called = True  # a schedule has put a counter round step()
         return outcome
@@ -216,10 +216,10 @@ class OneGraph:
             return False
         names = {
             name
-            for a, b in zip(now, self._options, strict=True)
+            for a, b in zip(now, self._options, strict=False)
             for name in a
             if a[name] != b.get(name)
-        }
+        } or {"params"}
         self.refuse(
             f"compile='step': {', '.join(sorted(names))} of the optimizer changes during the run. "
             "OneCycleLR leaves the momentum alone with cycle_momentum=False."
@@ -228,33 +228,33 @@ class OneGraph:
 
     def _compiled(self) -> Graph:
         """The step as a function that `torch.compile` makes one graph of."""
-        model, optimizer, max_norm = self.model, self.optimizer, self.max_norm
+        model, optimizer, max_norm = self.model, self._twin, self.max_norm
         cost_of, autocast = _cost_of(self.loss_of), _autocast_of(self.precision, self.device)
         update = type(optimizer).step.__wrapped__.__wrapped__
         used, parameters = self._used, parameters_of(optimizer)
         chosen = [*used, *_tensors_of(optimizer)]
         chosen += list(model.buffers()) if self.skips else []
 
-        def step(batch: Any) -> Outcome:
+        def step(batch: Any) -> tuple[Any, ...]:
             before = [tensor.detach().clone() for tensor in chosen]
             if autocast is None:
-                loss = cost_of(model, batch)
+                loss, weight, sums = cost_of(model, batch)
             else:
                 with torch.autocast(*autocast):
-                    loss = cost_of(model, batch)
-            grads = torch.autograd.grad(loss.value, used)
-            value = loss.value.detach()
+                    loss, weight, sums = cost_of(model, batch)
+            grads = torch.autograd.grad(loss, used)
+            value = loss.detach()
             with torch.no_grad():
                 for parameter, grad in zip(used, grads, strict=True):
                     parameter.grad.copy_(grad)
-                norm = grad_norm(parameters)
+                norm = _norm_of(used)
                 found = ~(torch.isfinite(value) & torch.isfinite(norm))
                 if max_norm is not None:
                     clip_(parameters, norm, max_norm)
                 update(optimizer)
                 for tensor, old in zip(chosen, before, strict=True):
                     tensor.copy_(torch.where(found, old, tensor))
-            return Outcome(loss._replace(value=value), norm, found)
+            return value, weight, sums, norm, found
 
         return torch.compile(_alone(step), fullgraph=True, dynamic=False, **COMPILER)
 
@@ -315,29 +315,73 @@ def _has_hooks(model: nn.Module, optimizer: Any) -> bool:
     )
 
 
-def _cost_of(loss_of: PairLoss | OwnLoss) -> Callable[[nn.Module, Any], Loss]:
+def _cost_of(loss_of: PairLoss | OwnLoss) -> Callable[[nn.Module, Any], Parts]:
     """What a batch costs, without the checks that the plain step has made."""
     if isinstance(loss_of, PairLoss):
         criterion = loss_of.criterion
 
-        def cost(model: nn.Module, batch: Any) -> Loss:
+        def cost(model: nn.Module, batch: Any) -> Parts:
             inputs, targets = batch
-            return Loss(criterion(model(inputs), targets))
+            return criterion(model(inputs), targets), None, False
 
         return cost
     function = loss_of.function
 
-    def own_cost(model: nn.Module, batch: Any) -> Loss:
+    def own_cost(model: nn.Module, batch: Any) -> Parts:
         loss = function(model, batch)
         if not isinstance(loss, Loss):
-            return Loss(loss)
-        return Loss(loss.value, loss.weight, None, None, loss.sums)
+            return loss, None, False
+        return loss.value, loss.weight, loss.sums
 
     return own_cost
 
 
 def _autocast_of(precision: Any, device: torch.device) -> tuple[str, torch.dtype] | None:
     return (device.type, torch.bfloat16) if precision.name == "bf16" else None
+
+
+def _twin_of(optimizer: Optimizer) -> Optimizer:
+    """An optimizer of the same parameters and the same state, with options of its own.
+
+    A graph takes rates as tensors, else each new rate would be a new graph, and does without fused
+    kernels, since it fuses anyway. Written into the groups of the user's optimizer and back, these
+    would have all of the graph's guards tried again each time.
+    """
+    twin = object.__new__(type(optimizer))
+    vars(twin).update(vars(optimizer))
+    vars(twin).pop("step", None)  # where a schedule counts
+    twin.param_groups = [_with_rate(group) for group in optimizer.param_groups]
+    return twin
+
+
+def _with_rate(group: dict[str, Any]) -> dict[str, Any]:
+    rate = group["lr"]
+    own = {"lr": rate if isinstance(rate, Tensor) else torch.tensor(rate, dtype=torch.float64)}
+    return group | own | ({"fused": False} if group.get("fused") else {})
+
+
+def _tell_rates(twin: Optimizer, optimizer: Optimizer) -> None:
+    """Give a twin the rates of now."""
+    for own, group in zip(twin.param_groups, optimizer.param_groups, strict=True):
+        rate = group["lr"]
+        if isinstance(rate, Tensor):
+            if own["lr"] is not rate:
+                own["lr"] = rate
+        elif own["lr"].item() != rate:
+            own["lr"].fill_(rate)
+
+
+def _norm_of(parameters: Sequence[Tensor]) -> Tensor:
+    """Joint L2 norm of the gradients, in operators that fuse: `_foreach_norm` is called as it is,
+    tensor by tensor, and took a fifth of a small net's update."""
+    squares = [_wide(parameter.grad).square().sum() for parameter in parameters]
+    return torch.stack(squares).sum().sqrt()
+
+
+def _wide(grad: Tensor) -> Tensor:
+    """Real numbers whose square fits: that of 300 is beyond fp16."""
+    grad = grad.abs() if grad.is_complex() else grad
+    return grad.float() if grad.dtype in (torch.float16, torch.bfloat16) else grad
 
 
 def _tensors_of(optimizer: Optimizer) -> list[Tensor]:
@@ -347,7 +391,8 @@ def _tensors_of(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _other_options(group: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if name not in ("params", "lr")}
+    options = {name: value for name, value in group.items() if name != "lr"}
+    return options | {"params": len(group["params"])}
 
 
 def _shapes_in(batch: Any) -> Any:

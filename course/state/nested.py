@@ -26,6 +26,8 @@ def moved(value: Any, device: torch.device) -> Any:
     """`value` with every tensor in it on `device`; pinned memory is copied without waiting."""
     if isinstance(value, Tensor):  # the hot path
         return value if value.device == device else value.to(device, non_blocking=True)
+    if type(value) in (tuple, list):  # likewise
+        return type(value)([moved(part, device) for part in value])
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):

@@ -103,7 +103,7 @@ def rng_state(device: torch.device | None = None) -> dict[str, Any]:
     name, np_keys, position, has_gauss, cached = np.random.get_state()
     state = {
         "torch": torch.get_rng_state(),
-        "python": {"version": version, "keys": list(keys), "gauss": gauss},
+        "python": {"version": version, "keys": torch.tensor(keys), "gauss": gauss},
         "numpy": {
             "name": name,
             "keys": torch.from_numpy(np_keys.astype(np.int64)),
@@ -121,7 +121,8 @@ def set_rng_state(state: dict[str, Any], device: torch.device | None = None) -> 
     """Put every global generator back into a state that `rng_state` gave."""
     torch.set_rng_state(state["torch"].cpu())  # map_location may have moved it (F109)
     python = state["python"]
-    random.setstate((python["version"], tuple(python["keys"]), python["gauss"]))
+    keys = torch.as_tensor(python["keys"]).tolist()  # a list in checkpoints of earlier versions
+    random.setstate((python["version"], tuple(keys), python["gauss"]))
     numpy = state["numpy"]
     keys = numpy["keys"].numpy().astype(np.uint32)
     np.random.set_state(

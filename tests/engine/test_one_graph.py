@@ -12,7 +12,7 @@ from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.engine import Loss, NonFiniteError, Trainer, one_graph
+from course.engine import Callback, Loss, NonFiniteError, Trainer, one_graph
 
 SPREAD = 10 ** torch.linspace(-1, 1, 3)
 X = torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
@@ -177,12 +177,68 @@ def test_a_graph_that_computes_something_else_is_refused(traced, monkeypatch):
 
     def faulty(model, batch):
         loss = own_loss(model, batch)
-        return loss._replace(value=loss.value * 1.01)
+        return loss.value * 1.01, loss.weight, loss.sums
 
     monkeypatch.setattr(one_graph, "_cost_of", lambda loss_of: faulty)
     with pytest.warns(UserWarning, match=r"the graph's loss or gradient is 1.0e-02 of its norm"):
         trainer = train(make("step"))
     assert torch.equal(weights_of(trainer.model), weights_of(train(make(False)).model))
+
+
+class At(Callback):
+    """Does something to the optimizer after the third update."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def on_update_end(self, trainer):
+        if trainer.progress.update == 3:
+            self.act(trainer.optimizer)
+
+
+def forget(optimizer):
+    """Zero momentum, as from a checkpoint of the start: the old tensors are nobody's now."""
+    state = optimizer.state_dict()
+    state["state"] = {n: {"momentum_buffer": torch.zeros_like(one["momentum_buffer"])}
+                      for n, one in state["state"].items()}  # fmt: skip
+    optimizer.load_state_dict(state)
+
+
+def test_a_state_that_is_loaded_on_the_way_is_the_one_that_moves(traced):
+    plain, graph = (
+        train(make(compile, with_momentum, callbacks=[At(forget)]), batch_size=10)
+        for compile in (False, "step")
+    )
+    assert (graph.one_graph.refused, len(graph.one_graph.admitted)) == ("", 1)
+    torch.testing.assert_close(weights_of(graph.model), weights_of(plain.model))
+    ours, theirs = (trainer.optimizer.state_dict()["state"] for trainer in (graph, plain))
+    torch.testing.assert_close(ours, theirs)
+
+
+CHANGES = {
+    "momentum": lambda optimizer: optimizer.param_groups[0].update(momentum=0.5),
+    "params": lambda optimizer: optimizer.add_param_group({"params": [nn.Parameter(Y.float())]}),
+}
+
+
+@pytest.mark.parametrize("option", CHANGES)
+def test_options_that_change_on_the_way_are_refused_also_before_a_new_shape(traced, option):
+    """The fourth update has a batch of a shape that has no graph yet."""
+    trainers = [make(step, with_momentum, callbacks=[At(CHANGES[option])])
+                for step in (False, "step")]  # fmt: skip
+    train(trainers[0], batch_size=6)
+    with pytest.warns(UserWarning, match=f"{option} of the optimizer changes during the run"):
+        train(trainers[1], batch_size=6)
+    torch.testing.assert_close(*(weights_of(trainer.model) for trainer in trainers))
+
+
+def test_the_norm_of_small_floats_is_the_wide_ones():
+    """Each square would be beyond fp16; the oracle is torch's own norm in double precision."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.complex64):
+        parameters = [nn.Parameter(torch.zeros(n, dtype=dtype)) for n in (3, 4)]
+        for parameter in parameters:
+            parameter.grad = torch.full_like(parameter, 300.0)
+        assert one_graph._norm_of(parameters).item() == pytest.approx(300 * 7**0.5)
 
 
 @pytest.mark.slow
