@@ -84,16 +84,22 @@ class Job:
         return DataLoader(self.dataset, BATCH, shuffle=True)
 
 
-def plain(job: Job) -> None:
-    """(a)"""
+def plain(job: Job, *, max_norm: float | None = None, record: Record | None = None) -> None:
+    """(a); clipped, or with a record, if that is asked for."""
     model, loader = job.model(), job.loader()
     optimizer = Adam(model.parameters())
-    for _ in range(job.epochs):
+    for epoch in range(job.epochs):
         for inputs, targets in loader:
             optimizer.zero_grad()
             loss = job.criterion(model(inputs), targets)
             loss.backward()
+            if max_norm is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), max_norm)
             optimizer.step()
+            if record is not None:
+                record.count(loss, len(targets))
+        if record is not None:
+            record.save(epoch, model, optimizer)
 
 
 def fastest(job: Job) -> None:
@@ -124,9 +130,9 @@ def fastest_unlabelled(job: Job) -> None:
             type(optimizer).step.__wrapped__(optimizer)
 
 
-def engine(job: Job) -> None:
+def engine(job: Job, **options) -> None:
     model = job.model()
-    trainer = Trainer(model, job.criterion, Adam(model.parameters()), device="cpu")
+    trainer = Trainer(model, job.criterion, Adam(model.parameters()), device="cpu", **options)
     trainer.fit(job.loader(), epochs=job.epochs, progress=False)
 
 
@@ -137,50 +143,33 @@ def engine_fast(job: Job) -> None:
     trainer.fit(loader, epochs=job.epochs, progress=False)
 
 
-def clipped(job: Job) -> None:
-    """(a), clipped."""
-    model, loader = job.model(), job.loader()
-    optimizer = Adam(model.parameters())
-    for _ in range(job.epochs):
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            loss = job.criterion(model(inputs), targets)
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+class Record:
+    """A log line every 50 updates, and after each epoch a checkpoint and the best one."""
 
+    def __init__(self, folder: str) -> None:
+        self.folder, self.best, self.updates, self.total = Path(folder), math.inf, 0, 0.0
 
-def engine_clipped(job: Job) -> None:
-    model = job.model()
-    optimizer = Adam(model.parameters())
-    trainer = Trainer(model, job.criterion, optimizer, max_norm=1.0, device="cpu")
-    trainer.fit(job.loader(), epochs=job.epochs, progress=False)
+    def count(self, loss: torch.Tensor, num_examples: int) -> None:
+        self.total += loss.item() * num_examples
+        self.updates += 1
+        if self.updates % 50 == 0:
+            with open(self.folder / "log.jsonl", "a") as file:
+                file.write(json.dumps({"update": self.updates, "loss": loss.item()}) + "\n")
+
+    def save(self, epoch: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        state = {"model": model.state_dict(), "epoch": epoch}
+        if self.total < self.best:
+            self.best = self.total
+            save_whole(state, self.folder / "best.pt")
+        state |= {"optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
+        save_whole(state, self.folder / "last.pt")
+        self.total = 0.0
 
 
 def recorded(job: Job) -> None:
-    """(a) with a log line every 50 updates, and after each epoch a checkpoint and the best one."""
-    model, loader = job.model(), job.loader()
-    optimizer = Adam(model.parameters())
+    """(a) with a record."""
     with tempfile.TemporaryDirectory() as folder:
-        best, updates = math.inf, 0
-        for epoch in range(job.epochs):
-            total = 0.0
-            for inputs, targets in loader:
-                optimizer.zero_grad()
-                loss = job.criterion(model(inputs), targets)
-                loss.backward()
-                optimizer.step()
-                total += loss.item() * len(targets)
-                updates += 1
-                if updates % 50 == 0:
-                    with open(Path(folder) / "log.jsonl", "a") as file:
-                        file.write(json.dumps({"update": updates, "loss": loss.item()}) + "\n")
-            state = {"model": model.state_dict(), "epoch": epoch}
-            if total < best:
-                best = total
-                save_whole(state, Path(folder) / "best.pt")
-            state |= {"optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
-            save_whole(state, Path(folder) / "last.pt")
+        plain(job, record=Record(folder))
 
 
 def save_whole(state: dict, path: Path) -> None:
@@ -194,12 +183,8 @@ def save_whole(state: dict, path: Path) -> None:
 
 
 def engine_recorded(job: Job) -> None:
-    model = job.model()
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            model, job.criterion, Adam(model.parameters()), run_dir=folder, device="cpu"
-        )
-        trainer.fit(job.loader(), epochs=job.epochs, progress=False)
+        engine(job, run_dir=folder)
 
 
 def compiled_forward(job: Job) -> Callable[[], None]:
@@ -414,12 +399,13 @@ def train_and_report(variant: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, help="Turns of each; 15, and 9 with --parts.")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--compiled", action="store_true", help="Only compile='step'.")
     parser.add_argument("--parts", action="store_true", help="Only clipping and run_dir.")
     settings = parser.parse_args()
+    settings.rounds = settings.rounds or (9 if settings.parts else 15)
     torch.set_num_threads(settings.threads)
     warnings.filterwarnings("ignore")
     logging.getLogger("lightning").setLevel(logging.ERROR)
@@ -437,7 +423,13 @@ def main() -> None:
         ours = {"(a) plain loop": plain, "engine beside (a)": engine}
         fast = {"(b) fastest loop": fastest, "engine beside (b)": engine_fast}
         parts = (
-            ("loop, clipped", {"loop, clipped": clipped, "engine, clipped": engine_clipped}),
+            (
+                "loop, clipped",
+                {
+                    "loop, clipped": partial(plain, max_norm=1.0),
+                    "engine, clipped": partial(engine, max_norm=1.0),
+                },
+            ),
             (
                 "loop with record",
                 {"loop with record": recorded, "engine with run_dir": engine_recorded},
