@@ -29,6 +29,7 @@ from autograde.classroom.submissions import Submission
 from autograde.sandbox import parent
 from autograde.sandbox.limits import Limits
 from tests import short_class
+from tests.sampling import THOROUGH
 
 WORK = "tests.autograde.simulated"
 ROOMY = Limits()
@@ -95,7 +96,7 @@ def events(folder: Path, event: str) -> Counter:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if THOROUGH else 1))
 def test_a_driver_killed_at_random_moments_goes_on_and_each_score_is_there_once(tmp_path, seed):
     moments = random.Random(seed)
     students = {f"s{number:02}": {"n": number} for number in range(30)}

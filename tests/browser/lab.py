@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
-def jupyter_lab(folder: Path, home: Path) -> Iterator[str]:
+def jupyter_lab(folder: Path, home: Path, *options: str) -> Iterator[str]:
     """Address of a JupyterLab that serves `folder`; its settings live in `home`."""
     # Every cell stays in the page, so that cells can be counted while it is scrolled.
     _set(home, "notebook-extension", "tracker", '{"windowingMode": "none"}')
@@ -24,7 +24,7 @@ def jupyter_lab(folder: Path, home: Path) -> Iterator[str]:
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
     }
-    words = [*LAB, "--LabApp.news_url=", quiet]
+    words = [*LAB, "--LabApp.news_url=", quiet, *options]
     with started(folder, home, words, environment, "/api/status") as address:
         yield address
 
