@@ -95,17 +95,19 @@ def _moved(model: nn.Module, inputs: Tensor) -> str:
 
 def _outputs(model: nn.Module, inputs: Tensor) -> dict[str, object]:
     """Outputs with weights of both signs, and how many of them a backward pass reaches."""
+    scale = getattr(model, "scale", None)
+    first = scale.detach().clone() if isinstance(scale, Tensor) else "none"
     held = [value for layer in model.layers for value in layer.parameters()]
     with torch.no_grad():
         for value in held:
             value.copy_(torch.linspace(-1, 1.5, value.numel()).view_as(value))
-        if isinstance(getattr(model, "scale", None), Tensor):
-            model.scale.copy_(torch.linspace(0.5, 2, model.scale.numel()).view_as(model.scale))
+        if isinstance(scale, Tensor):
+            scale.copy_(torch.linspace(0.5, 2, scale.numel()).view_as(scale))
     outputs = model(inputs)
     if outputs.requires_grad:
         outputs.sum().backward()
     reached = sum(value.grad is not None for value in held)
-    return {"values": outputs.detach(), "tensors with a gradient": reached}
+    return {"values": outputs.detach(), "tensors with a gradient": reached, "scale at first": first}
 
 
 LAYERS = "[nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])]"
@@ -136,6 +138,11 @@ not_persistent = fixed(
 )
 scale_as_buffer = fixed(
     (f"self.scale = {REGISTERED}", 'self.register_buffer("scale", torch.ones(sizes[-1]))')
+)
+scale_drawn = fixed((REGISTERED, "nn.Parameter(torch.randn(sizes[-1]))"))
+moved_in_forward = fixed(
+    (BOTH, PLAIN),
+    ("(inputs - self.mean) / self.std", "(inputs - self.mean.to(inputs)) / self.std.to(inputs)"),
 )
 scale_frozen = fixed((REGISTERED, "nn.Parameter(torch.ones(sizes[-1]), requires_grad=False)"))
 scale_dropped = fixed(
@@ -210,7 +217,7 @@ EXERCISE = Exercise(
         "saved": "what state_dict() holds:",
         "loaded": "after loading, the module gives outputs that",
         "moved": "the device of the outputs",
-        "outputs": "with weights of ours in the layers:",
+        "outputs": "with weights of ours in the layers and in scale:",
         "changed": "the number of lines changed",
     },
     wrong=(
@@ -262,12 +269,13 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong(
-            "not-persistent",
+            "statistics-not-saved",
             not_persistent,
-            "With persistent=False the statistics are moved, and not saved: after loading they "
-            "are those of __init__.",
+            "mean and std follow a move and are not in the checkpoint: after loading they are "
+            "those of __init__. A buffer does both, unless it is made with persistent=False.",
             sure=True,
         ),
+        Wrong("statistics-not-saved", moved_in_forward),
         Wrong(
             "scale-as-buffer",
             scale_as_buffer,
@@ -279,6 +287,13 @@ EXERCISE = Exercise(
             scale_frozen,
             "scale is a parameter with requires_grad=False: it gets no gradient, and it should "
             "be learnt.",
+            sure=True,
+        ),
+        Wrong(
+            "scale-drawn",
+            scale_drawn,
+            "scale does not begin at 1, so the outputs are others than those of the given code. "
+            "Register it, and leave its numbers: nn.Parameter(torch.ones(...)).",
             sure=True,
         ),
         Wrong("scale-dropped", scale_dropped),

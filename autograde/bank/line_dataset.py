@@ -41,7 +41,7 @@ def draw(source: Draw, part: str) -> Case:
     if part == "ends":
         texts = [
             f"{texts[0]}\rand on",
-            f" {texts[1]}",
+            f" {texts[1]}\r",
             f"{texts[2]} ",
             f"{texts[3]}\tand\t{texts[4]}",
             "",
@@ -170,16 +170,22 @@ def _copied(dataset: Any, order: list[int]) -> Any:
 
 
 class Reference(Dataset):
-    """The course's lines, split at the first tab."""
+    r"""The course's places of the lines; a line read from there, and split at the first tab.
+
+    Its own lines would lose a `\r` at their ends, which is a part of the text here.
+    """
 
     def __init__(self, path: str) -> None:
-        self.lines = LineFile(path)
+        self.path, self.starts = path, LineFile(path).starts
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return len(self.starts) - 1
 
     def __getitem__(self, index: int) -> tuple[str, int]:
-        return split(self.lines[index])
+        with open(self.path, "rb") as file:
+            file.seek(self.starts[index])
+            raw = file.read(self.starts[index + 1] - self.starts[index])
+        return split(raw.decode("utf-8").removesuffix("\n"))
 
 
 def reference(path: str) -> Reference:
@@ -315,6 +321,44 @@ class Stripped(Offsets):
     def __getitem__(self, index):
         text, label = super().__getitem__(index)
         return text.strip(), label
+
+
+class StrippedBehind(Offsets):
+    def __getitem__(self, index):
+        text, label = super().__getitem__(index)
+        return text.rstrip(), label
+
+
+class StrippedLine(Offsets):
+    """Also the tab of an empty text is gone then."""
+
+    def text_of(self, raw):
+        return raw.decode("utf-8").strip()
+
+    def __getitem__(self, index):
+        label, text = self.text_of(self.read(index)).split("\t", 1)
+        return text, int(label)
+
+
+class StrippedInFront(Offsets):
+    def __getitem__(self, index):
+        text, label = super().__getitem__(index)
+        return text.lstrip(" "), label
+
+
+class ReturnCut(Offsets):
+    def text_of(self, raw):
+        return raw.decode("utf-8").rstrip("\r\n")
+
+
+class ReturnReplaced(Offsets):
+    def text_of(self, raw):
+        return raw.decode("utf-8").replace("\r\n", "\n").removesuffix("\n")
+
+
+class CutAtReturn(Offsets):
+    def text_of(self, raw):
+        return raw.decode("utf-8").splitlines()[0]
 
 
 class SecondField(Offsets):
@@ -516,6 +560,20 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
      "The texts end with their newline. Cut it off, and nothing else."),
     ("stripped", Stripped,
      "Blanks at the ends of a text are gone. strip() takes more than the newline."),
+    ("stripped-behind", StrippedBehind,
+     "Blanks at the end of a text are gone. rstrip() takes more than the newline, also with the "
+     "whole line."),
+    ("stripped-behind", StrippedLine, ""),
+    ("stripped-in-front", StrippedInFront,
+     "Blanks at the beginning of a text are gone. The text begins right behind the tab: split at "
+     "the tab, not at blanks."),
+    ("return-cut", ReturnCut,
+     "A \\r at the end of a text is gone. It belongs to the text: cut one \\n off, as "
+     "removesuffix('\\n') does."),
+    ("return-cut", ReturnReplaced, ""),
+    ("cut-at-return", CutAtReturn,
+     "A text was cut at a \\r inside it, which splitlines() takes for the end of a line. Cut one "
+     "\\n off the end, and nothing else."),
     ("second-field", SecondField,
      "A text with tabs of its own was cut at the first of them. Split the line once only."),
     ("last-tab", LastTab,

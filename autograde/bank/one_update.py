@@ -31,6 +31,8 @@ def draw(source: Draw, part: str) -> Case:
         stale=part == "weights",
     )
     schedule = ("halved", "growing", "by-hand")[source.index % 3]
+    if part == "norm":  # several groups, whose gradients all count
+        case |= {"optimizer": "groups"}
     return {**case, "frozen": part == "norm", "schedule": schedule}
 
 
@@ -50,6 +52,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         **kept_entries(returned, RETURNED),
         "next_lr": [float(group["lr"]) for group in t.optimizer.param_groups],
         "state": t.state(),
+        "modes": " and ".join("train" if mode else "eval" for mode in sorted(t.modes)),
         "disturbed": t.changed(TRAINED | {"options"}),
     }
 
@@ -105,6 +108,12 @@ loss_after = slip(("loss.item()", "criterion(model(inputs), targets).item()"))
 loss_of_the_batch = slip(("loss.item()", "loss.item() * len(targets)"))
 loss_divided_again = slip(("loss.item()", "loss.item() / len(targets)"))
 last_group = slip((RATE, RATE.replace("[0]", "[-1]")))
+first_group = slip(("in model.parameters()", 'in optimizer.param_groups[0]["params"]'))
+in_eval_mode = slip((CLEAR, CLEAR + "    model.eval()\n"))
+eval_for_a_while = slip((CLEAR, CLEAR + "    model.eval()\n"),
+                        (SCHEDULE, SCHEDULE + "    model.train()\n"))  # fmt: skip
+norm_of_matrices = slip((SKIPPED, SKIPPED + " and p.ndim > 1"))
+largest_norm = slip((NORM, "max(grad.norm() for grad in grads)"))
 clipped = slip((NORM, "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"))
 with_softmax = slip(("criterion(outputs,", "criterion(outputs.softmax(dim=1),"))
 
@@ -165,7 +174,7 @@ EXERCISE = Exercise(
     signature="one_update(model, inputs, targets, criterion, optimizer, scheduler)",
     parts=(
         Part("weights", "the weights, with old gradients and any optimizer", points=2, cases=3,
-             fields=("state", "disturbed")),
+             fields=("state", "modes", "disturbed")),
         Part("loss", "the returned loss", points=1, fields=("loss",)),
         Part("norm", "the returned norm, one tensor frozen", points=1, fields=("grad_norm",)),
         Part("rate", "the rate of this update and the next", points=1, cases=3,
@@ -176,6 +185,7 @@ EXERCISE = Exercise(
     run=run,
     says={
         "state": "after the update,",
+        "modes": "the mode in which the model was called",
         "loss": "the returned loss",
         "grad_norm": "the returned norm",
         "lr": "the returned learning rate",
@@ -217,6 +227,19 @@ EXERCISE = Exercise(
               "squares."),
         Wrong("last-tensor", last_tensor,
               "That is the norm of the last tensor's gradient alone. Put in all of them."),
+        Wrong("norm-of-the-first-group", first_group,
+              "That is the norm of the gradients in the optimizer's first group. Go through "
+              "model.parameters()."),
+        Wrong("norm-of-matrices", norm_of_matrices,
+              "That is the norm without the biases' gradients. Every parameter that has one "
+              "counts."),
+        Wrong("largest-norm", largest_norm,
+              "That is the norm of the tensor with the longest gradient. Put in all of them: the "
+              "root of the sum of all squares."),
+        Wrong("in-eval-mode", in_eval_mode,
+              "The model was called in eval mode, in which dropout is off. It comes in train mode: "
+              "leave it there.", sure=True),
+        Wrong("in-eval-mode", eval_for_a_while),
         Wrong("norm-of-weights", norm_of_weights,
               "That is the norm of the weights. The gradients are in .grad."),
         Wrong("none-not-skipped", none_not_skipped,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -76,18 +79,19 @@ def build(kind: str, num: int) -> Any:
 def run(function, case: Case, device: torch.device) -> Answer:
     """Two epochs of both loaders, of others with the same seed among other draws, and of another
     seed; compared with each other, since any order will do."""
-    before = torch.get_rng_state()
+    states = [torch.get_rng_state()]
     made = _made(function, case, case["seed"])
+    states.append(torch.get_rng_state())
     train = [_numbers(made[0]) for _ in range(4)]
     val = [_numbers(made[1]), _numbers(made[1])]
-    untouched = bool(torch.equal(before, torch.get_rng_state()))
-    torch.rand(3)  # somebody else draws, and validates between two epochs
-    again = _made(function, case, case["seed"])
+    states.append(torch.get_rng_state())
+    again, others = (_made(function, case, case["seed"] + more) for more in (0, 1))
+    _somebody_draws()
     repeated = [_numbers(again[0])]
     _numbers(again[1])
-    torch.rand(5)
+    _somebody_draws()
     repeated.append(_numbers(again[0]))
-    other = _numbers(_made(function, case, case["seed"] + 1)[0])
+    other = _numbers(others[0])
     flat = [[row for batch in epoch for row in batch] for epoch in train]
     return {
         "sizes": [len(batch) for batch in train[0]],
@@ -101,8 +105,15 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "same_first_epoch": repeated[0] == train[0],
         "same_second_epoch": repeated[1] == train[1],
         "seeds_differ": other != train[0],
-        "untouched": untouched,
+        "untouched": [bool(torch.equal(a, b)) for a, b in pairwise(states)],
     }
+
+
+def _somebody_draws() -> None:
+    """Draw from every global generator, as augmentation and initialisation do."""
+    torch.rand(3)
+    random.random()
+    np.random.rand()
 
 
 def _always_missing(epochs: list[list[int]], num: int) -> int:
@@ -276,6 +287,46 @@ def one_never_comes(train_set, val_set, batch_size, seed):
             DataLoader(val_set, batch_size, generator=_own(seed)))  # fmt: skip
 
 
+ONE_FOR_ALL = torch.Generator()
+
+
+def one_for_all_calls(train_set, val_set, batch_size, seed):
+    ONE_FOR_ALL.manual_seed(seed)
+    return wired(train={"generator": ONE_FOR_ALL})(train_set, val_set, batch_size, seed)
+
+
+class ByRandom(Sampler):
+    """Orders from Python's global generator, or from NumPy's."""
+
+    def __init__(self, num: int, shuffle: Any) -> None:
+        self.num, self.shuffle = num, shuffle
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(range(self.num))
+        self.shuffle(order)
+        return iter(order)
+
+
+def seeded_in_python(train_set, val_set, batch_size, seed):
+    random.seed(seed)
+    sampler = ByRandom(len(train_set), random.shuffle)
+    return _with_sampler(train_set, val_set, batch_size, sampler)
+
+
+def seeded_in_numpy(train_set, val_set, batch_size, seed):
+    np.random.seed(seed)
+    sampler = ByRandom(len(train_set), np.random.shuffle)
+    return _with_sampler(train_set, val_set, batch_size, sampler)
+
+
+def draws_in_making(train_set, val_set, batch_size, seed):
+    torch.manual_seed(seed)
+    return plain(train_set, val_set, batch_size, seed)
+
+
 class SameOrder(Sampler):
     """A permutation from a generator seeded again in each epoch, or with the epoch, too."""
 
@@ -353,6 +404,12 @@ WRONG = (
     ("no-seed", no_seed, ""),
     ("own-seed", lambda t, v, b, seed: plain(t, v, b, 42),
      "Another seed gave the same order. Seed the generator with the seed that is handed over."),
+    ("one-for-all-calls", one_for_all_calls,
+     "Loaders of the same seed gave another first epoch, where other loaders had been made before "
+     "their passes, or others had drawn. Make a torch.Generator in each call, and draw the order "
+     "from it alone."),
+    ("one-for-all-calls", seeded_in_python, ""),
+    ("one-for-all-calls", seeded_in_numpy, ""),
     ("shared-generator", shared_generator,
      "A pass over validation changed the next training epoch: both loaders draw from one "
      "generator, and each pass draws, shuffled or not. Give each its own."),
@@ -375,6 +432,10 @@ WRONG = (
      "The orders are right, and still a pass drew from torch's global generator: each loader draws "
      "a seed for workers, without shuffling too. Give validation a generator as well."),
     ("without-one-generator", in_global_worker_seed, ""),
+    ("draws-in-making", draws_in_making,
+     "The orders are right, and torch's global generator was seeded, or drawn from, where the "
+     "loaders are made. Seed a torch.Generator() of the loader's instead: torch.manual_seed() is "
+     "for everybody."),
     ("as-lists", as_lists, ""),
     ("merged", rest_of_one_merged, ""),
     ("always-drops", first_examples_only, ""),
@@ -429,7 +490,8 @@ EXERCISE = Exercise(
         "same_first_epoch": "whether loaders of the same seed give the same first epoch",
         "same_second_epoch": "whether they give the same second epoch, after a validation pass,",
         "seeds_differ": "whether another seed gives another order",
-        "untouched": "whether torch's global generator is as before",
+        "untouched": "whether making the loaders, and passes over them, left torch's global "
+        "generator as it was,",
     },
     by_hand=(make_loader,),
     wrong=tuple(

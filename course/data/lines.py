@@ -26,7 +26,8 @@ class LineFile(Dataset):
 
     Args:
         path: Of the file. It must stay as it is while it is read.
-        parse: Makes an example from a line without its newline; without it, the text itself.
+        parse: Makes an example from a line without its newline, which is `\\n` or `\\r\\n`; without
+            it, the text itself.
 
     Raises:
         ValueError: The file has no line.
