@@ -14,6 +14,7 @@ from torch.nn.modules import module
 from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
 from course.engine import checkpoint
+from course.state import undisturbed
 
 CLOSE = 1e-4
 """What the statement calls close; float32 on another machine is apart by a hundredth of it."""
@@ -168,7 +169,7 @@ def _spoiled(document: dict[str, Any], fault: str) -> dict[str, Any]:
 def _looked_at(model: Any, case: Case) -> Answer:
     if not isinstance(model, nn.Module):
         raise AnswerError(f"Return the model; what came back was a {type(model).__name__}.")
-    with torch.random.fork_rng(devices=[]):
+    with undisturbed():
         outputs = model(case["fresh"])
     graph = "a graph" if outputs.requires_grad else "no graph"
     return {

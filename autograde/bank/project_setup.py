@@ -20,6 +20,7 @@ from course.data import check_batch
 from course.data.datasets import raw_images
 from course.debug import climb, diagnose
 from course.engine.schedules import schedule_length
+from course.state import undisturbed
 
 KEYS = ("model", "loss_fn", "optimizer", "train_loader", "val_loader")
 MORE = ("scheduler", "schedule_per")
@@ -294,7 +295,7 @@ class Convolutional(nn.Module):
 
 
 def with_a_convolution(data, seed, epochs):
-    with torch.random.fork_rng(devices=[]):
+    with undisturbed():
         torch.manual_seed(seed)
         model = Convolutional(data["num_classes"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

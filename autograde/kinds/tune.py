@@ -33,6 +33,7 @@ from autograde.exercise import AnswerError, Part
 from autograde.kinds.value import Said, ValueExercise, brief
 from autograde.kit.question import Question
 from autograde.referee import PartResult
+from course.state import undisturbed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,7 @@ def _counts(
     found = []
     for seed in seeds:
         # as a fresh process has it, and nothing of it is left behind
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
+        with undisturbed(), torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.default_generator.manual_seed(seed)
             run = enumerate(islice(train(dict(settings), seed), most), start=1)

@@ -196,12 +196,11 @@ def _quiet_and_seeded(seed: int) -> Iterator[None]:
     import numpy
     import torch
 
-    from course.state import on_the_cpu
+    from course.state import on_the_cpu, undisturbed
 
-    before = random.getstate(), numpy.random.get_state()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with torch.random.fork_rng(), warnings.catch_warnings(), on_the_cpu():
+    with undisturbed(), warnings.catch_warnings(), on_the_cpu():
         warnings.simplefilter("ignore")
         random.seed(seed)
         numpy.random.seed(seed)
@@ -209,6 +208,4 @@ def _quiet_and_seeded(seed: int) -> Iterator[None]:
         try:
             yield
         finally:
-            random.setstate(before[0])
-            numpy.random.set_state(before[1])
             torch.set_num_threads(threads)

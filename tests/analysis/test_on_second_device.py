@@ -8,7 +8,9 @@ from course.analysis import study
 from course.analysis.race import losses_of
 from course.analysis.switches import four_combinations
 from course.analysis.window_gap import window_gap
+from course.claims import registry as registry_of_claims
 from course.data import load
+from course.debug.museum.exhibit import seeded
 from course.debug.one_batch import one_batch_losses
 from course.debug.signatures import logged_run
 from course.widgets.modes import state as modes
@@ -45,7 +47,19 @@ def combinations(device):
     return four_combinations(with_dropout(), torch.randn(4, 64), torch.arange(4))
 
 
+def exhibit(device) -> None:
+    with seeded():
+        torch.randn(2, device=device)
+
+
+def settings_of_a_claim(device) -> None:
+    with registry_of_claims._quiet_and_seeded(0):
+        torch.randn(2, device=device)
+
+
 WORK = {
+    "a claim": settings_of_a_claim,
+    "an exhibit of the museum": exhibit,
     "four combinations": combinations,
     "gradients of a window": gap,
     "race": race,

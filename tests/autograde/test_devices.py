@@ -22,6 +22,7 @@ from autograde.classroom.release import release
 from autograde.referee import answer_of
 from course.engine import DeviceError
 from tests import second_device as backend
+from tests.sampling import THOROUGH
 from tests.short_class import hand_in, short_class
 
 NAME = "01a-tensors-and-autograd"
@@ -254,6 +255,23 @@ def test_check_follows_the_notebooks_device(monkeypatch):
             check("03a.clip", clip_grads)
     assert dict.fromkeys(seen) == dict.fromkeys(["cpu", backend.NAME])
     assert devices.of_notebook() == torch.device("cpu")
+
+
+SEED_ALL = ["05.run", "03d.recompute", "03g.load", "05.setup"]
+"""Exercises that train or build while they are drawn or asked; the last takes ten seconds."""
+
+
+@pytest.mark.parametrize("id", SEED_ALL if THOROUGH else SEED_ALL[:2])
+def test_drawing_and_grading_leave_the_devices_random_numbers_alone(id):
+    """Graded on the CPU, torch.manual_seed() in an answer seeds every device all the same."""
+    exercise = bank.load(id)
+    with backend.second_device() as second:
+        torch.manual_seed(123)
+        before = backend.GENERATOR.get_state()
+        case = exercise.cases(exercise.parts[0], 3)[0]
+        for device in ("cpu", second):
+            answer_of(exercise, exercise.reference, case, device=torch.device(device))
+            assert torch.equal(backend.GENERATOR.get_state(), before), device
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from torch import nn
 
 from course.debug.museum import show
 from course.debug.probes.report import Finding
+from course.state import undisturbed
 
 STEPS = 150
 
@@ -131,7 +132,7 @@ class Exhibit:
 @contextmanager
 def seeded() -> Iterator[None]:
     """Inside, torch draws from seed 0; afterwards it draws on where it was."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with undisturbed():
         torch.manual_seed(0)
         yield
 
