@@ -75,12 +75,27 @@ def first_difference(
         found = _walk(expected[field], got[field], "", {**TOLERANCE, **tolerance}, factor)
         if found is not None:
             values = expected[field], got[field]
-            return Difference(field, *found, trivial=found[2] in TRIVIAL, values=values)
+            trivial = found[2] in TRIVIAL and _only_trivial(*values)
+            return Difference(field, *found, trivial=trivial, values=values)
     return None
 
 
 TRIVIAL = ("0", "1", "-1", "nan", "inf", "-inf", "[]", "", "''", "None", "100")
 """What a value looks like that is no evidence for any particular mistake."""
+
+
+def _only_trivial(expected: Any, got: Any) -> bool:
+    """Whether every value that differs is one that many mistakes give, not the first one alone."""
+    both = expected, got
+    if all(isinstance(one, Tensor) for one in both):
+        return _only_trivial(expected.tolist(), got.tolist())
+    if all(isinstance(one, Mapping) for one in both) and set(expected) == set(got):
+        return all(_only_trivial(expected[key], got[key]) for key in expected)
+    if all(isinstance(one, (list, tuple)) for one in both) and len(expected) == len(got):
+        return all(map(_only_trivial, expected, got))
+    return expected == got or _short(got) in TRIVIAL
+
+
 CHANGED = "disturbed"
 """Field of what a function changed that should have stayed as it was: a list of texts."""
 
