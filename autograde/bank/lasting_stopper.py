@@ -30,7 +30,7 @@ def draw(source: Draw, part: str) -> Case:
     losses += [low + 6 * step, low + 3 * step, low, *worse(patience - 1), best]
     losses += [math.nan, math.nan, low, best - fall]
     losses.append(best - 3 * step)  # improves, after a True, on the best and not on best - fall
-    losses += [*worse(patience), math.nan, math.nan]
+    losses += [*worse(2 * patience - 2), math.nan, math.nan]  # twice patience: a second True, too
     case = {"losses": losses, "patience": patience, "min_delta": 2 * step if small else 0.0}
     cuts = {"whole": [], "file": [2]}.get(part, range(len(losses)))
     return {**case, "cuts": list(cuts), "longer": 2 * (part == "longer"), "numpy": part == "file",

@@ -43,7 +43,7 @@ def draw(source: Draw, part: str) -> Case:
     verdict = VERDICTS[(source.index + (part == "interval")) % len(VERDICTS)]
     if part == "verdict" and source.index == 1:
         count = 4
-    higher = source.choice((True, False)) if part != "verdict" else source.index in HIGHER
+    higher = source.index in HIGHER if part == "verdict" else bool(source.index % 2)
     z = source.normal(count).double()
     z = (z - z.mean()) / z.std()
     spread = source.uniform(0.2, 0.6)

@@ -29,7 +29,7 @@ def draw(source: Draw, part: str) -> Case:
     }
     counts = [8, 5, *[source.integer(3, 4) for _ in present[2:]]]
     train = [label for label, count in zip(present, counts, strict=True) for _ in range(count)]
-    val = [present[0]] * 4 + [label for label in present[1:] for _ in range(source.integer(4, 6))]
+    val = [present[0]] * 4 + [label for label in present[1:] for _ in range(source.integer(7, 9))]
     val += [label for label in range(classes) if label not in present][:1]
     sides = {}
     for side, labels in (("train", train), ("val", val)):
@@ -232,7 +232,7 @@ EXERCISE = Exercise(
     parts=(
         Part("majority", "the most common class", points=0.5, cases=3,
              fields=("majority", "disturbed")),
-        Part("means", "the nearest class mean", points=1, cases=3, fields=("nearest_mean",)),
+        Part("means", "the nearest class mean", points=1, cases=4, fields=("nearest_mean",)),
         Part("gaps", "classes that training lacks", points=0.5, hidden=True),
     ),
     reference=reference,

@@ -244,7 +244,19 @@ def _rungs(setup: dict[str, Any], data: dict[str, Any]) -> str:
     known.pop("scheduler", None)
     report = climb(known, top=4, subset=SUBSET, explain=False)
     failed = [rung for rung in report.rungs if rung.passed is False]
-    return f"it stops at rung {failed[0].number}, {failed[0].title}" if failed else "passed"
+    if not failed:
+        return "passed"
+    at = f"it stops at rung {failed[0].number}, {failed[0].title}"
+    return f"{at}; its outputs are probabilities" if _softmax_twice(setup, data) else at
+
+
+def _softmax_twice(setup: dict[str, Any], data: dict[str, Any]) -> bool:
+    """Whether a loss that takes the softmax itself is handed numbers that add up to 1."""
+    if not isinstance(setup["loss_fn"], nn.CrossEntropyLoss):
+        return False
+    with torch.no_grad():
+        outputs = setup["model"].eval()(data["val"][0])
+    return bool((outputs >= 0).all()) and torch.allclose(outputs.sum(1), torch.ones(len(outputs)))
 
 
 SOUND = """
@@ -389,7 +401,7 @@ half_of_training = sound(('*data[side]) for side in ("train", "val"))',
 
 WRONG = (
     ("softmax-last", softmax_last,
-     "The doctor sees outputs that are probabilities already. CrossEntropyLoss takes the softmax "
+     "The model's outputs are probabilities already. CrossEntropyLoss takes the softmax "
      "itself: end the model with logits."),
     ("head-only", head_only,
      "Parameters of the model are not in the optimizer and would stay as they were drawn. Hand it "

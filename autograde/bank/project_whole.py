@@ -117,7 +117,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 
 def _files(one: Run, found: dict[str, Any]) -> Answer:
-    """What is answered from the folder, and from a copy with other weights and another scale."""
+    """What is answered from the folder, and from a copy with other weights, or another scale."""
     images = _held(one.case).images
     model = found["setup"]["model"].cpu()
     _all_there(one.folder)
@@ -129,6 +129,7 @@ def _files(one: Run, found: dict[str, Any]) -> Answer:
     best["model"] = {n: -v if n in trained else v for n, v in best["model"].items()}
     torch.save(best, copy / "best.pt")
     answers["other_weights"] = kept(_agree, found, model, copy, images)
+    shutil.copy(one.folder / "best.pt", copy / "best.pt")
     record = json.loads((copy / "run.json").read_text())
     record["settings"]["mean"] += SHIFT
     record["settings"]["std"] *= SCALE

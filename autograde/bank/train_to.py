@@ -350,10 +350,10 @@ EXERCISE = Exercise(
               "state_dict() of its own."),
         Wrong("no-torch-generator", lacking("torch"),
               "Dropout drew other numbers after the kill: torch's generator was not where it had "
-              "been. Save torch.get_rng_state() at the end of the epoch."),
+              "been. Save torch.get_rng_state() at the end of the epoch.", sure=True),
         Wrong("no-loader-generator", lacking("loader"),
               "The order of the examples is another one after the kill. It is drawn from "
-              "loader.generator: save its get_state()."),
+              "loader.generator: save its get_state().", sure=True),
         Wrong("no-generators", lacking("torch", "loader"),
               "Neither dropout nor the order of the examples went on where it was. Save the state "
               "of torch's generator and of loader.generator."),
