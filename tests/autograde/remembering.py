@@ -55,11 +55,13 @@ def answer_once(exercise: Exercise, function, case, *, device=CPU):
     return ANSWERED[key][1]
 
 
-def put_to(exercise: Exercise, function, seed: int, device: torch.device = CPU) -> Verdict:
-    """The verdict on a function, all parts asked; what may not be called is not looked at."""
+def put_to(
+    exercise: Exercise, function, seed: int, device: torch.device = CPU, *, parts="all"
+) -> Verdict:
+    """The verdict on a function; what may not be called is not looked at."""
 
     def ask(case):
         return answer_once(exercise, function, case, device=device)
 
     with patch.object(referee, "answer_of", answer_once):
-        return judge(exercise, ask, seed=seed, parts="all", device=device)
+        return judge(exercise, ask, seed=seed, parts=parts, device=device)

@@ -1,0 +1,101 @@
+"""Known mistakes are refused and named at a student's first check, which asks shown parts alone.
+
+A mistake that is refused without its name ends with failing(), however good its message is.
+"""
+
+from collections import defaultdict
+
+import pytest
+
+from autograde import bank
+from autograde.words import message
+from tests.autograde.remembering import put_to, remembered
+from tests.sampling import THOROUGH, sample
+
+IDS = list(bank.asks_for_code())
+SEEDS = range(3) if THOROUGH else range(1, 2)
+"""On the first one `test_bank.py` asks all parts."""
+IN_A_HIDDEN_PART = {
+    "01a.saliency": "needs-recording",
+    "01b.cross-entropy": "weight-of-the-target zero-for-nothing either-or",
+    "01b.linear": "zero-for-no-bias float32-only",
+    "01b.relu": "looks-later of-the-last-call",
+    "01b.softmax": "masked-as-zero",
+    "01b.task-loss": "squeezed shape-lost",
+    "01c.check-workspace": "not-padded suffix-kept digits-joined",
+    "02a.batch-norm": "plain-tensors frozen-parameters weight-is-a-buffer one-image-refused "
+    "silent-alone",
+    "02a.dead-units": "numbered zero-left-out",
+    "02a.dropout": "detached mask-in-float32 changes-dtype changes-grad-mode",
+    "02a.initialise": "new-parameters",
+    "03a.clip": "zero-over-zero",
+    "03a.early-stopping": "nan-skipped nan-improves",
+    "03a.evaluate": "top-flag-only",
+    "03b.early-freeze": "not-after-the-last",
+    "03b.inspect-batch": "nan-only no-minus-inf",
+    "03b.next-intervention": "unsorted-counts without-the-unknown unknown-shared-out the-second",
+    "03b.plateau": "cleared-after-the-step",
+    "03b.split-by-group": "one-group-more",
+    "03c.collate": "without-empty",
+    "03d.recompute": "random-rewound all-parameters",
+    "03e.threshold": "read-from-float32 strictly-more none-is-the-top none-is-one none-raises",
+    "03f.buckets": "empty-is-none",
+    "03f.paired": "all-seeds-in-the-mean every-seed-of-the-baseline missing-as-zero",
+    "03g.best-file": "loaded-at-the-end first-left-out",
+    "03g.load": "not-strict",
+    "03g.save": "new-file-only",
+    "03g.stopper": "settings-too",
+    "03h.best": "later-of-equals",
+    "03i.join-ranks": "empties-removed",
+    "04a.adamw": "decay-fixed",
+    "04a.groups": "head-by-place shared-twice only-of-modules",
+    "04a.warmup-cosine": "nothing-after-the-end rise-from-the-floor not-below-the-floor "
+    "divides-by-no-warmup",
+    "05.baselines": "gaps-win gaps-at-zero positions-for-labels",
+    "05.errors": "fails-without-mistakes",
+    "05.setup": "huge-rate",
+    "05.whole": "starts-again one-epoch never-told caught set-up-made-again split-drawn-again "
+    "seed-drawn-again never-trained far-too-fast",
+}
+"""What a hidden part alone asks for: the statement says it, and the message of a first check that
+passes says that cases of another kind come when it is graded."""
+UNNAMED = {
+    "05.whole": {
+        "scale-of-the-run": "images scaled by their own mean and deviation are answered as by "
+        "another mistake with some draws: the check sees which files count, and no scale",
+    },
+}
+"""Mistakes that the shown parts refuse and need not name, each with the reason."""
+
+
+def first_check(exercise, wrong, seed):
+    """What a student with the mistake is told: `named`, `refused` or `accepted`."""
+    verdict = put_to(exercise, wrong.function, seed, parts="shown")
+    if verdict.passed:
+        return "accepted"
+    known = {other.name for other in exercise.wrong if other.message}
+    name = wrong.name if wrong.name in known else ""
+    assert verdict.misconception in (name, ""), message(verdict, exercise)
+    return "named" if verdict.misconception == name else "refused"
+
+
+@pytest.mark.parametrize("id", sample(IDS, 10))
+def test_a_known_mistake_is_named_at_the_first_check(id):
+    exercise, told = remembered(id), defaultdict(set)
+    for seed in SEEDS:
+        for wrong in exercise.wrong:
+            told[wrong.name].add(first_check(exercise, wrong, seed))
+    later, unnamed = IN_A_HIDDEN_PART.get(id, "").split(), UNNAMED.get(id, ())
+    for name, answers in told.items():
+        assert "accepted" not in answers or name in later, name
+        assert "refused" not in answers or name in unnamed, name
+    if THOROUGH:
+        assert [name for name in later if "accepted" not in told[name]] == [], "listed for nothing"
+
+
+def test_what_is_excepted_is_in_the_bank():
+    for id in {*IN_A_HIDDEN_PART, *UNNAMED}:
+        exercise = bank.load(id)
+        listed = {*IN_A_HIDDEN_PART.get(id, "").split(), *UNNAMED.get(id, ())}
+        assert listed <= {wrong.name for wrong in exercise.wrong}, id
+        assert any(part.hidden for part in exercise.parts), id
