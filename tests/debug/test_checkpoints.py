@@ -7,6 +7,9 @@ import torch
 from torch import nn
 
 from course.debug import diagnose
+from course.debug.probes import checkpoints as probe
+from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.setup import as_setup
 from tests.debug.faulty import PAIRS, checkpoints
 from tests.debug.faulty.kit import parts, plain, whole
 from tests.debug.test_diagnose import fingerprint
@@ -81,4 +84,6 @@ def test_without_save_and_load_nothing_was_checked():
     report = diagnose(whole(parts("mlp")))
     assert report.not_checked["checkpoints.checkpoint"] == "no save and load"
     run_free = {k: v for k, v in resumed_by(()).items() if k != "train_step"}
-    assert diagnose(run_free).not_checked["checkpoints.checkpoint"] == "needs train_step"
+    assert "checkpoints.checkpoint" in diagnose(run_free).checked
+    with pytest.raises(NotChecked, match="which batches train"):
+        list(probe.checkpoint(Session(as_setup(run_free | {"train": lambda n_steps: []}))))

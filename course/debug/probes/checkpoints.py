@@ -54,8 +54,8 @@ def checkpoint(session: Session) -> Iterator[Finding]:
     setup = session.setup
     if setup.save is None or setup.load is None:
         raise NotChecked("no save and load")
-    if setup.train_step is None:
-        raise NotChecked("needs train_step")
+    if setup.train_step is None and setup.train is not None:
+        raise NotChecked("needs train_step: which batches train() takes is not known")
     with tempfile.TemporaryDirectory() as folder:
         whole, again = _run(session, None, folder), _run(session, None, folder)
         if _differences(whole.end, again.end):
@@ -222,7 +222,7 @@ def _run(session: Session, load: Callable | None, folder: str) -> Trace:
 
 def _steps(session: Session, batches: list[Any], first: int, number: int) -> None:
     for i in range(first, first + number):
-        session.setup.train_step(clone(batches[i % len(batches)]))
+        (session.setup.train_step or session.plain_step)(clone(batches[i % len(batches)]))
 
 
 def _call(function: Callable, value: Any, name: str) -> Any:

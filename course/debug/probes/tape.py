@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,8 @@ class Tape:
         self._waiting: list[Event] = []
         self._strides = _strides(self.watched)
         self._drawn: list[Tensor] = []
+        self.before_load: dict[str, Tensor] = {}
+        """State of the model when weights were last loaded into it."""
         self._epoch = 0
         self._epoch_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -128,6 +130,7 @@ class Tape:
         yield torch.autograd, "grad", self._noting("autograd_grad")
         yield torch.optim.Optimizer, "zero_grad", self._noting("zero")
         yield nn.Module, "zero_grad", self._noting("zero")
+        yield nn.Module, "load_state_dict", self._load
         yield clip_grad, "_clip_grads_with_norm_", self._clip
         yield torch.amp.GradScaler, "unscale_", self._noting("unscale")
         yield distributions.Distribution, "sample", self._sample
@@ -220,6 +223,18 @@ class Tape:
         handed = _with_gradient([given] if isinstance(given, Tensor) else given)
         result = original(*args, **kwargs)
         self.note("clip", before=before, after=self.gradient(), handed=handed)
+        return result
+
+    def _load(self, original: Callable, module: nn.Module, state: Any, *args: Any, **kwargs: Any):
+        """Weights are loaded; those of the model before are kept, of the last time alone."""
+        own = module.state_dict(keep_vars=True)
+        event = self.note("load", module=module, same_memory=is_own_memory(state, own))
+        if module is self.model:
+            self.before_load = {name: t.detach().clone() for name, t in own.items()
+                                if isinstance(t, Tensor)}  # fmt: skip
+        result = original(module, state, *args, **kwargs)
+        if module is self.model:
+            event.info["weights"] = self.weights()
         return result
 
     def _scheduler_step(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -322,6 +337,15 @@ def _patched(owner: Any, name: str, wrapper: Callable) -> Iterator[None]:
 
 
 _ABSENT = object()
+
+
+def is_own_memory(state: Any, own: dict[str, Any]) -> bool:
+    """A state's tensors with the model's names lie where the model's own do: it is no copy."""
+    if not isinstance(state, Mapping):
+        return False
+    pairs = [(state[n], t) for n, t in own.items() if isinstance(state.get(n), Tensor)]
+    pairs = [(a, b) for a, b in pairs if isinstance(b, Tensor) and b.numel()]
+    return bool(pairs) and all(a.data_ptr() == b.data_ptr() for a, b in pairs)
 
 
 def _watched_parameters(model: nn.Module, optimizers: list[Any]) -> list[Tensor]:

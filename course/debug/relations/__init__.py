@@ -2,12 +2,14 @@
 
 from course.debug.relations import (
     asleep,
+    averages,
     data,
     direction,
     epochs,
     evaluated,
     handed,
     joining,
+    kept,
     loss,
     model,
     networks,
@@ -28,7 +30,8 @@ RELATIONS = (
     rows.masked, targets.positions, targets.merged, reach.within, reach.constant,
     networks.left_over, evaluated.told_loss, asleep.nothing_dropped,
     epochs.most_drawn, epochs.same_names,
-    weights.silent, weights.by_reference, weights.average, weights.moves,
+    weights.silent, weights.cleared, weights.moves, kept.by_reference, kept.undone,
+    averages.average, averages.whole, averages.statistics,
     scoring.accuracy, direction.follows,
     rows.order, targets.own_label, handed.plateau, evaluated.left, evaluated.rebatched,
 )  # fmt: skip

@@ -12,7 +12,14 @@ from course.debug.probes.loop import own_loop
 from course.debug.probes.metric import REPEATED
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.report import SPENT, Finding
-from course.debug.probes.session import NotChecked, Session, as_float, as_metrics, clone
+from course.debug.probes.session import (
+    Evaluation,
+    NotChecked,
+    Session,
+    as_float,
+    as_metrics,
+    clone,
+)
 from course.debug.probes.thresholds import TINY
 
 LONG = 48
@@ -44,8 +51,7 @@ def follows(session: Session) -> Iterator[Finding]:
     if session.is_spent(BUSY):
         raise NotChecked(SPENT)
     name, start = names[0], seen.first[names[0]]
-    noise = _by_chance(start, sum(len(e.inputs) for e in seen.tape.of("forward")
-                                  if e.call == 0 and e.inputs is not None))  # fmt: skip
+    noise = chance(seen, start)
     ends = []
     for seed in (0, 1):
         down, fell = _after(session, name, seed, uphill=False)
@@ -71,8 +77,11 @@ def _among(words: tuple[str, ...], name: str) -> bool:
     return any(word in name.lower() for word in words)
 
 
-def _by_chance(share: float, rows: int) -> float:
-    """By how much a share moves by chance; nothing of other metrics, which are of any size."""
+def chance(seen: Evaluation, share: float) -> float:
+    """By how much a share of the rows scored moves by chance; nothing of other metrics, which are
+    of any size."""
+    rows = sum(len(e.inputs) for e in seen.tape.of("forward")
+               if e.call == 0 and e.inputs is not None)  # fmt: skip
     inside = 0 <= share <= 1 and rows
     return ROUGH * math.sqrt(max(share * (1 - share), TINY) / rows) if inside else TINY
 

@@ -17,7 +17,7 @@ from course.debug.probes.loop import norm
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_metrics, clone, pair
-from course.debug.probes.tape import Event
+from course.debug.probes.tape import Event, Tape
 from course.debug.relations.direction import WORDS
 from course.debug.relations.program import program_of
 
@@ -38,34 +38,42 @@ NUMBERS = 1e-4
 
 
 def left(session: Session) -> Iterator[Finding]:
-    """After some steps too, evaluate() leaves the weights as training made them."""
+    """After some steps too, evaluate() leaves the weights as training made them.
+
+    Weights that an earlier step of the same training made may be its best, brought back on purpose.
+    """
     setup, seen = session.setup, evaluation_of(session)
     if seen.moved or seen.tape.of("step"):
         raise NotChecked("evaluate() moves the weights before any step already")
     if setup.train_step is None and setup.train is None:
         raise NotChecked("no train_step or train")
     batches = program_of(session).batches
+    tape = Tape(session.model, session.optimizers, setup.scheduler)
     with session.observe():
         session.model.train()
         try:
-            if setup.train_step is not None:
-                for number in range(FEW):
-                    setup.train_step(clone(batches[number % len(batches)]))
-            else:
-                setup.train(FEW)
+            with tape.running():
+                if setup.train_step is not None:
+                    for number in range(FEW):
+                        setup.train_step(clone(batches[number % len(batches)]))
+                else:
+                    setup.train(FEW)
             trained = [p.detach().clone() for p in session.model.parameters()]
             setup.evaluate()
         except Exception as error:
             raise NotChecked(f"the loop raises {type(error).__name__}") from error
-        now = [p.detach().clone() for p in session.model.parameters()]
+        now, sampled = [p.detach().clone() for p in session.model.parameters()], tape.weights()
     if [p.shape for p in now] != [p.shape for p in trained]:
         raise NotChecked("the parameters are other ones afterwards")
     moved, size = norm([a - b for a, b in zip(now, trained, strict=True)]), norm(trained)
     if moved > PUT_BACK * size:
+        earlier = any(all(map(torch.equal, e.weights, sampled)) for e in tape.of("stepped"))
         yield Finding(
-            "evaluate-changes-model", "error",
+            "evaluate-changes-model", "note" if earlier else "error",
             f"After {FEW} steps evaluate() leaves other weights in the model than training made: "
-            "an average or a best state is loaded for scoring and stays.",
+            + ("those of an earlier step, which is right only where training shall go on from its "
+               "best." if earlier else
+               "an average or a best state is loaded for scoring and stays."),
             {"moved_over_size": moved / max(size, NUMBERS), "steps": FEW},
             "kept = copy.deepcopy(model.state_dict())\nmodel.load_state_dict(average)\n"
             "...\nmodel.load_state_dict(kept)",

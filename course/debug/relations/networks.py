@@ -21,8 +21,9 @@ below in 1 of 700."""
 def left_over(session: Session) -> Iterator[Finding]:
     """A step of one optimizer uses no gradient that another one's loss has left, against its own.
 
-    In one call a loss goes backward, another optimizer steps, a second loss goes backward, and this
-    optimizer steps on the sum of both.
+    A loss goes backward, another optimizer steps, a second loss goes backward, and this optimizer
+    steps on the sum of both: in one call, or on what the call before has left. Where it holds
+    weights that the first loss does not reach, e.g. its own head on a trunk, that is meant.
     """
     loop = own_loop(session)
     tape = loop.tape
@@ -33,6 +34,7 @@ def left_over(session: Session) -> Iterator[Finding]:
         steps = [e for e in tape.of("step") if e.optimizer is optimizer]
         cosines = [c for e in steps if (c := _cosine(tape, e)) is not None]
         against = [c for c in cosines if c < AGAINST]
+        stale = [e for e in steps if _of_the_call_before(tape, e)]
         if len(cosines) >= LEAST_STEPS and len(against) >= MOST * len(steps):
             yield Finding(
                 "missing-zero-grad", "warning",
@@ -44,12 +46,23 @@ def left_over(session: Session) -> Iterator[Finding]:
                 "loss_d = bce(d(fake.detach()), zeros)  # the generator gets no gradient of it",
             )  # fmt: skip
             return
+        if len(stale) >= max(LEAST_STEPS, MOST * len(steps)):
+            yield Finding(
+                "missing-zero-grad", "warning",
+                f"In {len(stale)} of {len(steps)} steps an optimizer uses its own loss's gradient "
+                "and one that is left from the call before, of a loss that another optimizer has "
+                "already stepped on.",
+                {"steps": len(steps), "with_old_gradients": len(stale)},
+                "optimizer_d.zero_grad()  # before loss_d.backward(), not after its step\n"
+                "loss_d.backward()\noptimizer_d.step()",
+            )  # fmt: skip
+            return
 
 
 def _cosine(tape: Tape, step: Event) -> float | None:
     """Between what the last backward added and what was there, if another optimizer stepped
     between the two."""
-    before = [e for e in tape.in_call(step.call) if e.kind in ("backward", "step", "zero")]
+    before = [e for e in tape.in_call(step.call) if e.kind in ("backward", "step")]
     before = before[: before.index(step)]
     backwards = [e for e in before if e.kind == "backward"]
     if not backwards or not any(
@@ -60,10 +73,58 @@ def _cosine(tape: Tape, step: Event) -> float | None:
     index = of_optimizer(tape, step.optimizer)
     old, new = (_flat(which, index, backwards[-1].after) for which in (
         backwards[-1].before, backwards[-1].after))  # fmt: skip
-    if not old.any() or not new.any():
+    if not old.any() or not new.any() or _keeps_own(backwards[-1], index):
         return None
     added = new - old
     return float(old @ added / (old.norm() * added.norm()).clamp_min(TINY))
+
+
+def _of_the_call_before(tape: Tape, step: Event) -> bool:
+    """A gradient of an earlier call is left at a loss that reaches this optimizer's weights alone,
+    and it is of a loss that reached another's, who stepped on it."""
+    since = _since_its_last(tape, step)
+    backwards = [e for e in since if e.kind == "backward"]
+    now = [e for e in backwards if e.call == step.call]
+    index = of_optimizer(tape, step.optimizer)
+    own = set(index)
+    if not now or not _reached(now[0]) <= own or not any(_any(now[0].before[i]) for i in index):
+        return False
+    return not _keeps_own(now[0], index) and any(
+        e.kind == "step"
+        and any(b.call < step.call and _reached(b) & set(of_optimizer(tape, e.optimizer)) - own
+                for b in backwards if since.index(b) < place)
+        for place, e in enumerate(since)
+    )  # fmt: skip
+
+
+def _reached(backward: Event) -> set[int]:
+    """Weights whose gradient a backward has changed."""
+    return {
+        i for i, (old, new) in enumerate(zip(backward.before, backward.after, strict=True))
+        if _any(new) and (old is None or not torch.equal(old, new))
+    }  # fmt: skip
+
+
+def _any(gradient: Tensor | None) -> bool:
+    return gradient is not None and bool(gradient.any())
+
+
+def _since_its_last(tape: Tape, step: Event) -> list[Event]:
+    """Backwards and steps before this step, from its optimizer's step before on."""
+    found: list[Event] = []
+    for event in tape.events[: tape.events.index(step)]:
+        if event.kind == "step" and event.optimizer is step.optimizer:
+            found = []
+        elif event.kind in ("backward", "step"):
+            found.append(event)
+    return found
+
+
+def _keeps_own(last: Event, index: list[int]) -> bool:
+    """Weights that the last loss reaches, and no loss before it did."""
+    return any(
+        _any(new) and not _any(old) for old, new in ((last.before[i], last.after[i]) for i in index)
+    )
 
 
 def _flat(gradient: list[Tensor | None], index: list[int], like: list[Tensor | None]) -> Tensor:

@@ -1,31 +1,27 @@
-"""Relations on the weights: what shapes the loss has a gradient; copies are copies; means are slow.
+"""Relations on the weights: what shapes the loss has a gradient, and a gradient that is made moves.
 
-Four sets should agree: what is a parameter, what gets a gradient, what moves, what is saved.
+Three sets should agree: what is a parameter, what gets a gradient, what moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from course.debug.probes.frozen import gets_gradient, is_declared_frozen
+from course.debug.probes.loop import of_optimizer, own_loop, steppers_of, updates_of
 from course.debug.probes.report import Finding
-from course.debug.probes.session import STEPS, NotChecked, Session, clone
-from course.debug.probes.thresholds import LEAST_STEPS, OFTEN
+from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.tape import Event
+from course.debug.probes.thresholds import LEAST_STEPS, MOST, OFTEN
 from course.debug.relations.program import Program, close, program_of
-from course.state.snapshot import reached
 
 NUDGE = 0.3
 """Of a weight's own size: by so much it is moved to see whether the loss depends on it."""
 MOST_NUDGED = 4
-SLOW = 0.5
-"""An average that goes more than half of the way to the weights in one step is none. Warm-ups such
-as min(decay, (1 + step) / (10 + step)) are below it from the eighth step on."""
 HALF = (torch.bfloat16, torch.float16)
-COPIES = 0.999
-"""Share of the way from which the second model is a copy, e.g. a target network, not a mean."""
 
 
 def silent(session: Session) -> Iterator[Finding]:
@@ -83,53 +79,6 @@ def _loss_without(program: Program, name: str) -> float:
     return program.step(program.batches[0], prepare=nudge).loss
 
 
-def by_reference(session: Session) -> Iterator[Finding]:
-    """What is kept as the best weights does not move with the living ones."""
-    if session.setup.train_step is None and session.setup.train is None:
-        raise NotChecked("no train_step or train")
-    if session.setup.evaluate is None:
-        raise NotChecked("no evaluate()")
-    living = dict(session.model.state_dict(keep_vars=True))
-    own = {id(t) for t in living.values()}
-    with session.observe():
-        try:
-            if session.setup.train is not None:
-                session.setup.train(STEPS)  # which may keep the best at the end of an epoch
-            else:
-                for batch in program_of(session).batches[:2]:
-                    session.setup.train_step(clone(batch))
-            session.setup.evaluate()
-        except Exception as error:
-            raise NotChecked(f"the loop raises {type(error).__name__}") from error
-        kept = [
-            thing for thing in reached(vars(session.setup))
-            if isinstance(thing, Mapping) and _is_state_of(thing, living, own)
-        ]  # fmt: skip
-    if kept:
-        yield Finding(
-            "checkpoint-by-reference", "error",
-            f"The model's weights are kept by name ({len(kept[0])} tensors) and share their memory "
-            "with the living ones: the best or the average that they should hold is always the "
-            "last.",
-            {"tensors": len(kept[0])},
-            "best = copy.deepcopy(model.state_dict())",
-        )  # fmt: skip
-
-
-def _is_state_of(thing: Mapping, living: dict[str, Tensor], own: set[int]) -> bool:
-    """A state_dict in another's hands: the model's names, its memory, and detached tensors.
-
-    All names, or those of the parameters alone, as averages are kept.
-    """
-    parameters = {name for name, tensor in living.items() if isinstance(tensor, nn.Parameter)}
-    if set(thing) not in (set(living), parameters) or not thing:
-        return False
-    held = [(thing[name], living[name]) for name in thing if isinstance(thing[name], Tensor)]
-    return len(held) == len(thing) and all(
-        id(a) not in own and a.data_ptr() == b.data_ptr() for a, b in held if b.numel()
-    )
-
-
 def moves(session: Session) -> Iterator[Finding]:
     """A step moves the weights that have a gradient, by more than rounding takes away."""
     tape = session.loop.tape
@@ -159,47 +108,44 @@ def moves(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def average(session: Session) -> Iterator[Finding]:
-    """A running mean of the weights goes a small part of the way to them in each step."""
-    step = session.setup.train_step
-    if step is None:
-        raise NotChecked("needs train_step")
-    means = _averages(session)
-    if not means:
-        raise NotChecked("no second copy of the model is seen")
-    batches = program_of(session).batches
-    with session.observe():
-        for number in range(STEPS):
-            before = [_flat(mean) for mean in means]
-            step(clone(batches[number % len(batches)]))
-        now, model = [_flat(mean) for mean in means], _flat(session.model)
-    for old, new in zip(before, now, strict=True):
-        way = (model - old).norm()
-        went = float((new - old).norm() / way.clamp_min(1e-12))
-        straight = torch.allclose(new, old + went * (model - old), atol=1e-5, rtol=1e-4)
-        if way > 0 and straight and SLOW < went < COPIES:
+def cleared(session: Session) -> Iterator[Finding]:
+    """A weight that a loss reaches has a gradient when its optimizer steps.
+
+    Of several backwards before a step an earlier one reaches it, the gradients are cleared, and no
+    later one does: what it would have learned is never used. A weight that later ones reach too,
+    e.g. after an attack or a first pass of sharpness-aware minimisation, is none of these.
+    """
+    tape = own_loop(session).tape
+    for optimizer in steppers_of(tape):
+        index = of_optimizer(tape, optimizer)
+        seen, times = 0, dict.fromkeys(index, 0)
+        for _, since, step in updates_of(tape, optimizer):
+            seen += 1
+            for i in index:
+                times[i] += _lost(i, since, step)
+        never = [i for i in index if times[i] >= max(LEAST_STEPS, MOST * seen)]
+        if never:
+            names = {id(p): name for name, p in session.model.named_parameters()}
+            first = names.get(id(tape.watched[never[0]]), "a tensor of the optimizer")
             yield Finding(
-                "ema-decay", "warning",
-                f"The average of the weights goes {went:.0%} of the way to them in each step: "
-                "decay and 1 - decay are exchanged.",
-                {"share_of_the_way": went},
-                "average.lerp_(weight, 1 - decay)  # decay = 0.999",
+                "grads-cleared-before-step", "error",
+                f"In {times[never[0]]} of {seen} updates a backward reaches {first} "
+                f"({len(never)} such weights), its gradient is cleared, and no later one reaches "
+                "it before the step: one of several losses is thrown away.",
+                {"weights": len(never), "first": first, "updates": seen},
+                "optimizer.zero_grad()  # once, before the first backward\n"
+                "loss_a.backward()\nloss_b.backward()\noptimizer.step()",
             )  # fmt: skip
             return
 
 
-def _averages(session: Session) -> list[nn.Module]:
-    """Modules within reach with the model's own names and shapes that no optimizer holds."""
-    shapes = {n: p.shape for n, p in session.model.named_parameters()}
-    held = {id(p) for o in session.optimizers for g in o.param_groups for p in g["params"]}
-    inside = {id(m) for m in session.model.modules()}
-    return [
-        thing for thing in reached(vars(session.setup))
-        if isinstance(thing, nn.Module) and id(thing) not in inside
-        and {n: p.shape for n, p in thing.named_parameters()} == shapes
-        and not any(id(p) in held for p in thing.parameters())
-    ]  # fmt: skip
+def _lost(i: int, since: list[Event], step: Event) -> bool:
+    """A weight got a gradient, a later backward found none, and the step has none."""
+    if len(since) < 2 or _any(step.gradient[i]):
+        return False
+    made = [n for n, e in enumerate(since) if "after" in e.info and _any(e.after[i])]
+    return bool(made) and any(not _any(e.before[i]) for e in since[made[0] + 1 :])
 
 
-def _flat(module: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten().double() for p in module.parameters()])
+def _any(gradient: Tensor | None) -> bool:
+    return gradient is not None and bool(gradient.any())
