@@ -47,6 +47,19 @@ UINT8_MATH = {
 }  # fmt: skip
 
 
+RATES = {F.poisson_nll_loss, torch.poisson_nll_loss}
+SUMS = {
+    torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__,
+    torch.sub, Tensor.sub, Tensor.__sub__, Tensor.__rsub__, Tensor.sub_, Tensor.__isub__,
+}  # fmt: skip
+RESHAPED = ("Squeeze", "Unsqueeze", "View", "Reshape", "UnsafeView", "Select", "Slice", "Clamp")
+"""Beginnings of the names of nodes of a graph that hand on numbers as they are."""
+POSITIVE = ("Exp", "Softplus")
+"""The same of what makes numbers positive, as rates are."""
+MOST_RESHAPED = 8
+"""Nodes in a row that are looked through."""
+
+
 class Functions(TorchFunctionMode):
     """Sees every torch function that user code calls, and notes on a tape what matters."""
 
@@ -97,11 +110,16 @@ class Functions(TorchFunctionMode):
                     call_again=_again(function, args, kwargs),
                 )  # fmt: skip
                 self.tape.mark(self.tape.events[-1], result)
+        elif function in RATES and isinstance(args[0] if args else None, Tensor):
+            log = kwargs.get("log_input", args[2] if len(args) > 2 else True)
+            self.tape.note("rates", logarithms=bool(log), made_positive=_made_positive(args[0]))
+        elif function in SUMS:
+            self._see_term(args, result)
         elif function is F.ctc_loss and isinstance(args[0] if args else None, Tensor):
             self.tape.note("log_probs", name="ctc_loss", inputs=args[0].detach())
         elif function in RELUS and isinstance(result, Tensor) and result.dim() > 1:
             self._see_relu(result.detach())
-        elif function in UINT8_MATH:
+        if function in UINT8_MATH:
             self._see_uint8(UINT8_MATH[function], args, result)
         if self._columns and isinstance(result, Tensor):
             self._see_column(function, [a for a in args if isinstance(a, Tensor)], result)
@@ -119,6 +137,16 @@ class Functions(TorchFunctionMode):
             self._columns.append(result.detach())
         elif name in PAIRWISE and result.shape == (rows, rows) and any(a.dim() == 1 for a in args):
             self.tape.note("table", rows=rows, function=name, graph=result.requires_grad)
+
+    def _see_term(self, args: Any, result: Any) -> None:
+        """One number that has no graph is added to one that has."""
+        two = [a for a in args[:2] if isinstance(a, Tensor)]
+        terms = [a for a in two if not a.requires_grad]
+        if len(two) != 2 or len(terms) != 1 or not isinstance(result, Tensor) or result.dim():
+            return
+        if result.grad_fn is not None:
+            self.tape.note("term", value=float(terms[0].detach()), reached=False)
+            self.tape.mark_term(result)
 
     def _see_relu(self, result: Tensor) -> None:
         unit = result.flatten(2).amax(2) if result.dim() > 2 else result
@@ -138,6 +166,16 @@ class Functions(TorchFunctionMode):
             return  # judged before the call
         if wrapped:
             self.tape.note("wrapped", count=wrapped, of=result.numel())
+
+
+def _made_positive(tensor: Tensor) -> bool:
+    """The numbers come out of exp or softplus, and were at most reshaped since."""
+    node = tensor.grad_fn
+    for _ in range(MOST_RESHAPED):
+        if node is None or not node.name().startswith(RESHAPED):
+            break
+        node = node.next_functions[0][0]
+    return node is not None and node.name().startswith(POSITIVE)
 
 
 def _again(function: Any, args: Any, kwargs: Any) -> Callable | None:

@@ -74,6 +74,7 @@ class Tape:
         self.functions = Functions(self)
         self._depth = 0
         self._waiting: list[Event] = []
+        self._terms = False
         self._strides = _strides(self.watched)
         self._drawn: list[Tensor] = []
         self.before_load: dict[str, Tensor] = {}
@@ -175,13 +176,19 @@ class Tape:
             result.grad_fn.metadata["doctor loss"] = len(self.events) - 1
             self._waiting.append(event)
 
+    def mark_term(self, result: Tensor) -> None:
+        """The same of a number that is added without a graph."""
+        result.grad_fn.metadata["doctor term"] = len(self.events) - 1
+        self._terms = True
+
     def _see_unused(self, roots: list[Tensor]) -> None:
         """Which of several losses computed since the last backward do not take part in this one.
 
         Only a reduced loss is looked for: elementwise ones are monitored as often as used.
         """
         waiting, self._waiting = self._waiting, []
-        if len(waiting) < 2:
+        terms, self._terms = self._terms, False
+        if len(waiting) < 2 and not terms:
             return
         todo, seen, reached = [r.grad_fn for r in roots if r.grad_fn is not None], set(), set()
         while todo and len(seen) < MAX_NODES:
@@ -191,8 +198,10 @@ class Tape:
             seen.add(node)
             if (number := node.metadata.get("doctor loss")) is not None:
                 reached.add(id(self.events[number]))
+            if (number := node.metadata.get("doctor term")) is not None:
+                self.events[number].info["reached"] = True
             todo += [following for following, _ in node.next_functions if following is not None]
-        if len(seen) < MAX_NODES:
+        if len(seen) < MAX_NODES and len(waiting) > 1:
             for event in waiting:
                 event.info["unused"] = id(event) not in reached
 

@@ -50,6 +50,23 @@ def log_probabilities(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def rates(session: Session) -> Iterator[Finding]:
+    """A loss that takes the exponential of what it gets does not get an exponential."""
+    seen = session.loop.tape.of("rates")
+    if not seen:
+        raise NotChecked("no poisson_nll_loss was seen")
+    twice = [e for e in seen if e.logarithms and e.made_positive]
+    if len(twice) > OFTEN * len(seen):
+        yield Finding(
+            "double-exp", "warning",
+            f"poisson_nll_loss takes the exponential of what it gets (log_input=True), and in "
+            f"{len(twice)} of {len(seen)} calls that comes out of exp or softplus: no rate below 1 "
+            "can be given, and what the model gives is the logarithm of the rate, not the rate.",
+            {"calls": len(seen), "of_positive": len(twice)},
+            "nn.PoissonNLLLoss(log_input=False)  # or without exp at the end of the model",
+        )  # fmt: skip
+
+
 def _sum_off(scores: Tensor, axis: int) -> float:
     return float((scores.float().exp().sum(axis) - 1).abs().max())
 

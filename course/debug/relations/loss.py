@@ -19,6 +19,10 @@ EXACT = 1e-5
 """Relative change of a loss whose terms are only added in another order."""
 TURNED = 1.4
 """Ratio of a weight and the one that would be turned over, up to which it is taken for that."""
+LEAST_TABLE = 8
+"""Rows of a table from which all their largest on the diagonal are no chance."""
+LEAST_NUDGE = 0.1
+"""Added to a weight's own size, so that weights of 0 are moved too."""
 RARER, HEAVIER = 1.5, 1.2
 """Ratios of two classes' frequencies, and of their weights, from which their order means something:
 rounding and smoothed counts stay below."""
@@ -137,6 +141,73 @@ def own_target(session: Session) -> Iterator[Finding]:
             f"examples: outputs {list(outputs[0].shape)} are compared with every target.",
             {"outputs": list(outputs[0].shape), "targets": list(target.shape)},
             "loss = (outputs.squeeze(1) - targets).abs().mean()",
+        )  # fmt: skip
+
+
+def itself(session: Session) -> Iterator[Finding]:
+    """Among the candidates of an example, which are those of its batch, it is not itself.
+
+    A table that is the same turned over compares everything with everything; where the largest of
+    each row is on the diagonal and never the target, the example is compared with itself.
+    """
+    tables = [
+        e for e in session.loop.tape.of("loss")
+        if e.graph and e.name == "cross_entropy" and e.inputs.dim() == 2
+        and e.inputs.shape[0] == e.inputs.shape[1] >= LEAST_TABLE
+        and e.targets.dim() == 1 and not e.targets.is_floating_point()
+    ]  # fmt: skip
+    if not tables:
+        raise NotChecked("no cross-entropy over a table of each row with each")
+    wrong = [e for e in tables if _prefers_itself(e.inputs.float(), e.targets)]
+    if len(wrong) > OFTEN * len(tables):
+        rows = len(wrong[0].inputs)
+        yield Finding(
+            "compared-with-itself", "warning",
+            f"In a {rows} x {rows} table of similarities the largest of every row is on the "
+            "diagonal, which is never the target: each example is its own strongest negative, and "
+            "no weights can change that.",
+            {"tables": len(wrong), "rows": rows},
+            "similarity.fill_diagonal_(-torch.inf)  # before the cross-entropy",
+        )  # fmt: skip
+
+
+def _prefers_itself(table: Tensor, targets: Tensor) -> bool:
+    own = torch.arange(len(table), device=table.device)
+    return (
+        not bool((targets == own).any())
+        and torch.allclose(table, table.T, rtol=ROUNDED, atol=ROUNDED)
+        and bool((table.argmax(1) == own).all())
+    )
+
+
+def terms(session: Session) -> Iterator[Finding]:
+    """What is added to the loss and depends on the weights has a gradient.
+
+    Where several such numbers are added they may be meant, e.g. a value with another's gradient.
+    """
+    program = program_of(session)
+    program.call()
+    step = program.first()
+    added = [e for e in step.tape.of("term") if e.reached]
+    if len(added) != 1:
+        raise NotChecked("no single number without a gradient is added to the loss")
+
+    def nudge() -> None:
+        own = torch.Generator().manual_seed(0)
+        for p in program.model.parameters():
+            noise = torch.randn(p.shape, generator=own).to(p)
+            p.add_(noise, alpha=float(p.abs().mean()) + LEAST_NUDGE)
+
+    other = [e for e in program.step(program.batches[0], prepare=nudge).tape.of("term")
+             if e.reached]  # fmt: skip
+    if len(other) == 1 and not close(added[0].value, other[0].value):
+        yield Finding(
+            "loss-without-gradient", "warning",
+            f"A part of the loss ({added[0].value:.4g} of {step.loss:.4g}) depends on the weights "
+            "and has no gradient: a threshold, argmax(), round() or detach() cuts it off. It is "
+            "told, and trains nothing.",
+            {"part": added[0].value, "loss": step.loss, "part_of_other_weights": other[0].value},
+            "probability = logits.sigmoid()  # and no (probability > 0.5).float() in a loss",
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import Evaluation, NotChecked, Session, pair
 from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import YES
+from course.state.nested import tensors_in
 
 OFF = 0.05
 """Distance of an accuracy from every way of averaging it that we know: further away it counts
@@ -58,6 +59,65 @@ def accuracy(session: Session) -> Iterator[Finding]:
                 "hits = (logits > 0) == targets  # logits of several labels" if taken else
                 "hits = (logits.argmax(dim=-1) == targets)[mask]  # the axis of the classes",
             )  # fmt: skip
+
+
+def ignored(session: Session) -> Iterator[Finding]:
+    """Positions that the loss leaves out are not counted as answers."""
+    seen = evaluation_of(session)
+    named = {k: v for k, v in seen.first.items()
+             if "acc" in k.lower() and not any(w in k.lower() for w in OTHER_WORDS)}  # fmt: skip
+    left_out = _left_out(session)
+    outputs = [e.output for e in seen.tape.of("output") if e.call == 0]
+    batches = session.val_epoch.batches
+    if not named or not outputs or len(outputs) != len(batches):
+        raise NotChecked("no accuracy of outputs for each batch of the val_loader")
+    right, wrong, said = _counts(outputs, batches, left_out)
+    left = said - right - wrong
+    if not left or not right + wrong:
+        raise NotChecked("no position that the loss leaves out")
+    plain = right / (right + wrong)
+    ways = {"right": (right + left) / said, "wrong": right / said}
+    for name, value in named.items():
+        value = value / 100 if value > PERCENT else value
+        way = next((k for k, v in ways.items() if abs(value - v) < ROUNDING), None)
+        if way and abs(value - plain) > SAME_RATE:
+            yield Finding(
+                "metric-wrong", "warning",
+                f"{name} = {value:.4g} counts {left} positions with target {left_out} as {way}, "
+                f"which the loss leaves out; of the others {plain:.4g} are right.",
+                {name: value, "recomputed": plain, "left_out": left, "positions": said},
+                f"kept = targets != {left_out}\nhits = (predicted == targets)[kept]",
+            )  # fmt: skip
+            return
+
+
+def _left_out(session: Session) -> int:
+    """Target that the training's cross-entropy ignores.
+
+    Raises:
+        NotChecked: There is no such loss.
+    """
+    for event in session.loop.tape.of("loss"):
+        if event.graph and event.name == "cross_entropy" and event.call_again is not None:
+            return int(event.call_again.keywords.get("ignore_index", -100))
+    raise NotChecked("no cross-entropy was seen")
+
+
+def _counts(outputs: list[Tensor], batches: list, left_out: int) -> tuple[int, int, int]:
+    """Answers right and wrong where the loss counts them, and all positions."""
+    right = wrong = said = 0
+    for output, batch in zip(outputs, batches, strict=True):
+        targets = [
+            t.to(output.device) for t in tensors_in(batch)
+            if not t.is_floating_point() and t.dim() == 2 and t.shape == output.shape[:2]
+        ]  # fmt: skip
+        if output.dim() != 3 or not targets:
+            raise NotChecked("outputs are not [B, T, C] with targets [B, T]")
+        counted = targets[-1] != left_out
+        hits = (output.argmax(2) == targets[-1])[counted]
+        right, wrong = right + int(hits.sum()), wrong + int((~hits).sum())
+        said += counted.numel()
+    return right, wrong, said
 
 
 def _as_met(session: Session, seen: Evaluation) -> list[Event]:
