@@ -58,7 +58,7 @@ def rates(session: Session) -> Iterator[Finding]:
     twice = [e for e in seen if e.logarithms and e.made_positive]
     if len(twice) > OFTEN * len(seen):
         yield Finding(
-            "double-exp", "warning",
+            "targets-out-of-reach", "warning",
             f"poisson_nll_loss takes the exponential of what it gets (log_input=True), and in "
             f"{len(twice)} of {len(seen)} calls that comes out of exp or softplus: no rate below 1 "
             "can be given, and what the model gives is the logarithm of the rate, not the rate.",
