@@ -252,7 +252,8 @@ def dead_units(model, loader):
         loader: Gives pairs of inputs and targets, one or more; each call may iterate it once.
 
     Returns:
-        {name as in named_modules(): number of dead units, an int}; {} if there is no ReLU.
+        {name as in named_modules(): number of dead units, an int or a tensor that holds
+        one}; {} if there is no ReLU.
 
     Afterwards all is as it was: weights, buffers, .grad, each module's mode, hooks, the data.
     """
