@@ -128,6 +128,7 @@ seeded_each_time = fixed(
 )
 shuffled_on = fixed(("epoch_labels = labels[order]", "epoch_labels = labels = labels[order]"))
 rows_in_place = fixed((ROWS, ROWS.replace("rows[order]", "rows")))
+rows_in_place_twice_drawn = given((ROWS, ROWS.replace("rows[order]", "rows")))
 labels_then_rows = given((ROWS, ROWS.replace("[order]", "[order.roll(1)]")))
 unscaled = fixed(("(features - mean) / std", "features - mean"))
 evaluated_in_training = fixed(("    model.eval()\n", ""))
@@ -190,6 +191,7 @@ EXERCISE = Exercise(
               "Rows are shuffled and labels are not: each row still meets another's label."),
         Wrong("rows-in-place", rows_in_place,
               "Labels are shuffled and rows are not: each row still meets another's label."),
+        Wrong("rows-in-place", rows_in_place_twice_drawn),
         Wrong("shuffled-on", shuffled_on,
               "The first epoch is right. labels was replaced by shuffled ones, which the next "
               "epoch shuffles again: give them a name of their own."),

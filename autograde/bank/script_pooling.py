@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from functools import partial
 
@@ -125,6 +126,9 @@ def alone(train_reader, batch) -> list | dict[str, str]:
         for stage in ("training", "validation"):
             losses = (loss_of(train_reader, b, stage) for b in ([equal], each, [one], [wider]))
             together, apart, unpadded, padded = losses
+            if math.isnan(unpadded):
+                return {UNFIT: f"In {stage}, the loss of a sentence without padding is nan. Is a "
+                        "word of it masked, or minus infinity multiplied?"}  # fmt: skip
             if abs(together - apart) > SEEN * apart:
                 return {UNFIT: f"In {stage}, {len(targets)} sentences of equal length have "
                         f"the mean loss {together:.3f} in one batch, and {apart:.3f} each in a "
@@ -175,6 +179,7 @@ hardest = given((WEIGHTS, "        weights = nn.functional.one_hot(scores.argmax
 SHARED_OUT_AGAIN = "        weights = weights / weights.sum(dim=1, keepdim=True)\n"
 renormalised = given((WEIGHTS, WEIGHTS + SHARED_OUT_AGAIN))
 right_in_validation = given(("softmax(dim=0)", "softmax(dim=0 if model.training else 1)"))
+mask_turned = fixed(("positions >= lengths", "positions < lengths"))
 one_longer = fixed(("positions >= lengths", "positions > lengths"))
 
 last_axis = given((WEIGHTS, WEIGHTS.replace("dim=0", "dim=-1")))
@@ -241,6 +246,9 @@ EXERCISE = Exercise(
         Wrong("hardest", hardest),
         Wrong("renormalised", renormalised),
         Wrong("right-in-validation", right_in_validation),
+        Wrong("mask-turned", mask_turned,
+              "The mask is turned round: real words have minus infinity, and padding the weights. "
+              "Padded is what stands at the length or behind it.", sure=True),
         Wrong("one-longer", one_longer,
               "One column of padding takes a share of the attention: positions count from 0, so "
               "padding begins at the length itself."),
