@@ -8,6 +8,8 @@ from autograde.quiet import quiet
 from autograde.words import as_html, message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from autograde.exercise import Exercise
     from autograde.referee import PartsAsked, Verdict
 
@@ -19,11 +21,11 @@ class Result:
     bare number; in a notebook the message is shown instead.
     """
 
-    def __init__(self, verdict: Verdict, exercise: Exercise) -> None:
+    def __init__(self, verdict: Verdict, exercise: Exercise, changes: Sequence[str] = ()) -> None:
         self.verdict = verdict
         self.points = verdict.points
         self.passed = verdict.passed
-        self.message = message(verdict, exercise)
+        self.message = message(verdict, exercise, changes)
 
     def __repr__(self) -> str:
         return f"{self.points:g}"
@@ -61,6 +63,7 @@ def check(
     from autograde import bank
     from autograde.devices import of_notebook
     from autograde.kinds import ValueExercise
+    from autograde.kinds.fix import changes
     from autograde.kit.failing import remember
     from autograde.kit.record import keep_verdict
     from autograde.referee import answer_of, judge, written_by_hand
@@ -84,7 +87,7 @@ def check(
     if parts != "hidden":
         keep_verdict(verdict)
         remember(exercise, function, verdict)
-    return Result(verdict, exercise)
+    return Result(verdict, exercise, changes(exercise, function) if exercise.kind == "fix" else ())
 
 
 def _refuse_what_is_not_asked(exercise: Exercise, function: Any) -> None:

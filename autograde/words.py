@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from autograde.lines import wrapped
+from autograde.lines import WIDTH, wrapped
 
 if TYPE_CHECKING:
     from autograde.compare import Difference
@@ -14,10 +14,30 @@ if TYPE_CHECKING:
     from autograde.referee import PartResult, Verdict
 
 
-def message(verdict: Verdict, exercise: Exercise) -> str:
-    """The verdict in words: a line per part, then what differs and what to do next."""
+def message(verdict: Verdict, exercise: Exercise, changes: Sequence[str] = ()) -> str:
+    """The verdict in words: a line per part, then what differs and what to do next.
+
+    Args:
+        verdict: What came of the check.
+        exercise: From the bank.
+        changes: Lines of a loop to fix that are not as given, shown where no mistake is named.
+    """
     lines = getattr(exercise, "lines", None)  # a value's exercise has words of its own
-    return "\n".join(lines(verdict) if lines else _lines(verdict, exercise))
+    said = list(lines(verdict) if lines else _lines(verdict, exercise))
+    unnamed = not (verdict.passed or verdict.misconceptions or verdict.status == "blank")
+    return "\n".join(said + (_changed(changes) if changes and unnamed else []))
+
+
+MOST_CHANGES = 8
+"""Changed lines that a message lists: twice as many as a fix of most loops needs."""
+
+
+def _changed(changes: Sequence[str]) -> list[str]:
+    more = len(changes) - MOST_CHANGES
+    listed = [f"      {change}" for change in changes[:MOST_CHANGES]]
+    listed += [f"      and {more} more"] if more > 0 else []
+    told = "Not as given: - is gone, + is new. Does each of these fix the bug, and nothing else?"
+    return [*wrapped(told, first="  → "), *(line[:WIDTH] for line in listed)]
 
 
 def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:

@@ -36,13 +36,30 @@ def change_size(given: str, function: Callable[..., Any], *, most: int) -> str:
         NotImplementedError: Nothing was changed: the loop is as it was given, which is no answer.
     """
     try:
-        source = getattr(function, "__source__", None) or inspect.getsource(function)
-        changed = changed_lines(given, source)
+        changed = changed_lines(given, _text_of(function))
     except (OSError, TypeError, SyntaxError, StopIteration):
         return size_of(0, most)
     if not changed:
         raise NotImplementedError
     return size_of(changed, most)
+
+
+def _text_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__source__", None) or inspect.getsource(function)
+
+
+def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
+    """The lines that are not as given, `- gone` and `+ new`, in order; none if they cannot be read.
+
+    A change that no known mistake explains is in one of them, or the bug is in another.
+    """
+    given = sys.modules[exercise.run.__module__].GIVEN
+    try:
+        before, after = _plain_lines(given), _plain_lines(_text_of(function))
+    except (OSError, TypeError, SyntaxError, StopIteration):
+        return []
+    found = difflib.ndiff([line.strip() for line in before], [line.strip() for line in after])
+    return [line for line in found if line[0] in "-+"]
 
 
 def written_change(exercise: Exercise, cells: list[str]) -> str:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from autograde import bank, check
+from autograde.bank import script_regressor
 from autograde.check import Result
 from autograde.referee import RefereeFault, judge, written_by_hand
 from course.catalogue import UnknownIdError
@@ -154,6 +155,18 @@ def test_two_mistakes_at_once_are_both_named():
     result = check("03a.evaluate", careless)
     assert result.verdict.misconception == "batch-means, left-in-eval"
     assert result.points == 1
+
+
+def test_of_a_fix_that_no_known_mistake_explains_the_changed_lines_are_shown():
+    mean, half = ".square().mean()", ".square().mean() / 2"
+    unknown = check("03h.regressor", script_regressor.fixed((mean, half)), seed=1)
+    assert unknown.verdict.status == "wrong"
+    assert "      + outputs = model(inputs).squeeze(1)\n" in unknown.message
+    assert unknown.message.endswith("+ loss = (outputs - scaled).square().mean() / 2")
+    known = check("03h.regressor", script_regressor.summed, seed=1)
+    right = check("03h.regressor", script_regressor.flattened, seed=1)
+    assert known.verdict.misconception == "summed" and right.passed
+    assert "Not as given" not in known.message + right.message
 
 
 def test_the_same_fault_in_every_part_is_said_once():
