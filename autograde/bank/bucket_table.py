@@ -214,6 +214,44 @@ def mistakes_of_examples(sample, num_mistakes, num_examples):
     return table
 
 
+def of_num_mistakes(sample, num_mistakes, num_examples):
+    """Shares of all mistakes, though the sample alone was looked at."""
+    return _table(sample, 100 * num_mistakes / num_examples, lambda count, n: _wilson(
+        count, num_mistakes))  # fmt: skip
+
+
+def _divided_by_all(row, sample, mistakes, examples):
+    low, high = _wilson(row["count"], mistakes)
+    points = 100 * mistakes / examples
+    gain = points * row["count"] / mistakes
+    return {"gain": gain, "low": points * low, "high": points * high}
+
+
+def with_correction(sample, num_mistakes, num_examples):
+    from scipy.stats import binomtest
+
+    def ends(count, n):
+        return binomtest(count, n).proportion_ci(method="wilsoncc")
+
+    return _table(sample, 100 * num_mistakes / num_examples, ends)
+
+
+def _reach_not_shrunk(count, n):
+    middle, reach = (count / n + Z2 / (2 * n)) / (1 + Z2 / n), _reach(count / n, n)
+    return middle - reach, middle + reach
+
+
+def _root_of_all(count, n):
+    middle = (count / n + Z2 / (2 * n)) / (1 + Z2 / n)
+    reach = _reach(count / n, n) / math.sqrt(1 + Z2 / n)
+    return middle - reach, middle + reach
+
+
+def _around_the_share(count, n):
+    reach = _reach(count / n, n) / (1 + Z2 / n)
+    return count / n - reach, count / n + reach
+
+
 def empty_is_none(sample, num_mistakes, num_examples):
     return plain(sample, num_mistakes, num_examples) or None
 
@@ -237,6 +275,14 @@ around_the_gain = _with_ends(
 )
 only_the_gain_is_scaled = _row_by_row(lambda row, sample, mistakes, examples: {
     key: row[key] * examples / mistakes for key in ("low", "high")})  # fmt: skip
+divided_by_all = _row_by_row(_divided_by_all)
+reach_not_shrunk = _with_ends(_reach_not_shrunk)
+root_of_all = _with_ends(_root_of_all)
+around_the_share = _with_ends(_around_the_share)
+ends_are_shares = _row_by_row(lambda row, sample, mistakes, examples: {
+    key: row[key] * examples / mistakes / 100 for key in ("low", "high")})  # fmt: skip
+counts_of_all = _row_by_row(lambda row, sample, mistakes, _: {
+    "count": row["count"] * mistakes // len(sample)})  # fmt: skip
 gain_of_the_sample = _row_by_row(lambda row, sample, mistakes, examples: {
     "gain": 100 * row["count"] / examples})  # fmt: skip
 gain_is_the_share = _row_by_row(lambda row, sample, mistakes, examples: {
@@ -244,6 +290,9 @@ gain_is_the_share = _row_by_row(lambda row, sample, mistakes, examples: {
 gain_in_the_middle = _row_by_row(lambda row, *_: {"gain": (row["low"] + row["high"]) / 2})
 ends_swapped = _row_by_row(lambda row, *_: {"low": row["high"], "high": row["low"]})
 rounded = _row_by_row(lambda row, *_: {k: round(row[k], 1) for k in ("gain", "low", "high")})
+to_two_decimals = _row_by_row(
+    lambda row, *_: {k: round(row[k], 2) for k in ("gain", "low", "high")}
+)
 share_for_count = _row_by_row(lambda row, sample, *_: {"count": row["count"] / len(sample)})
 as_met = _rearranged(lambda rows, sample: sorted(rows, key=lambda r: sample.index(r["bucket"])))
 by_name = _rearranged(lambda rows, sample: sorted(rows, key=lambda r: r["bucket"]))
@@ -253,6 +302,7 @@ ties_as_met = _rearranged(lambda rows, sample: sorted(
 ties_backwards = _rearranged(
     lambda rows, sample: sorted(rows, key=lambda r: (r["count"], r["bucket"]), reverse=True)
 )
+ascending = _rearranged(lambda rows, sample: sorted(rows, key=lambda r: (r["count"], r["bucket"])))
 largest_alone = _rearranged(lambda rows, sample: rows[:1])
 without_singles = _rearranged(lambda rows, sample: [row for row in rows if row["count"] > 1])
 
@@ -388,6 +438,33 @@ EXERCISE = Exercise(
         Wrong("gain-in-the-middle", gain_in_the_middle,
               "The gain is the middle of the interval. It is the bucket's own share, in points, "
               "and lies nearer to one end."),
+        Wrong("divided-by-all", divided_by_all,
+              "The counts of the sample were divided by num_mistakes. A share of the sample is one "
+              "of len(sample): those nobody looked at are in no bucket yet."),
+        Wrong("of-num-mistakes", of_num_mistakes,
+              "The ends are those of the sample's count among num_mistakes. Its share is one of "
+              "the sample: n is len(sample)."),
+        Wrong("with-correction", with_correction,
+              "Those are Wilson's ends with a correction for continuity, which are wider. Asked "
+              "are those without: method='wilson'."),
+        Wrong("reach-not-shrunk", reach_not_shrunk,
+              "The middle is right, and the reach to each side was not divided by 1 + z²/n."),
+        Wrong("root-of-all", root_of_all,
+              "The middle is right, and 1 + z²/n was taken under the root of the reach. The root "
+              "is that of the two terms above."),
+        Wrong("around-the-share", around_the_share,
+              "The ends lie around the bucket's own share. Wilson's lie around the middle, "
+              "(p + z²/2n) / (1 + z²/n)."),
+        Wrong("ends-are-shares", ends_are_shares,
+              "The ends are shares of the mistakes, between 0 and 1. Turn them into points as the "
+              "gain is."),
+        Wrong("counts-of-all", counts_of_all,
+              "The counts are scaled up to all mistakes. count is how many of the sample are in "
+              "the bucket."),
+        Wrong("to-two-decimals", to_two_decimals,
+              "Those are rounded to two decimals. Give them as they are."),
+        Wrong("ascending", ascending,
+              "The counts rise from row to row. The largest comes first: sort by (-count, name)."),
         Wrong("one-n", one_n,
               "The interval is that with z²/4n under the root. It is z²/4n²: n is squared."),
         Wrong("empty-is-none", empty_is_none),

@@ -234,6 +234,49 @@ def between_the_extremes(probabilities, targets, num_bins):
     return total
 
 
+def sum_over_examples(probabilities, targets, num_bins):
+    return _ece(probabilities, targets, num_bins, weigh=lambda counts: counts)
+
+
+def every_class(probabilities, targets, num_bins, *, least=1):
+    """Each probability is a confidence, right where its class is the target; 0 is in no bin."""
+    sure = probabilities.flatten()
+    right = torch.nn.functional.one_hot(targets, probabilities.shape[1]).flatten().double()
+    places, total = (sure * num_bins).ceil(), 0.0
+    for place in places[places >= least].unique():
+        inside = places == place
+        gap = sure[inside].mean() - right[inside].mean()
+        total += inside.double().mean().item() * abs(gap.item())
+    return total
+
+
+def every_class_and_zero(probabilities, targets, num_bins):
+    return every_class(probabilities, targets, num_bins, least=0)
+
+
+def from_chance(probabilities, targets, num_bins):
+    """Bins between 1 / C, below which no confidence lies, and 1."""
+    confidence, predicted = probabilities.double().max(1)
+    low = 1 / probabilities.shape[1]
+    places = ((confidence - low) / (1 - low) * num_bins - 1e-9).ceil()
+    surplus, total = confidence - (predicted == targets).double(), 0.0
+    for place in places.unique():
+        total += abs(surplus[places == place].sum().item())
+    return total / len(targets)
+
+
+def last_bin_left_out(probabilities, targets, num_bins):
+    inside = probabilities.max(1).values.double() <= (num_bins - 1) / num_bins
+    if not inside.any():
+        return 0.0
+    part = _ece(probabilities[inside], targets[inside], num_bins)
+    return part * inside.double().mean().item()
+
+
+def to_two_decimals(probabilities, targets, num_bins):
+    return round(_ece(probabilities, targets, num_bins), 2)
+
+
 OTHERS = {
     "gap": (unweighted, middle_of_the_bin, of_the_target, one_bin,
             ten_bins, equal_counts, largest_gap, root_of_squares),
@@ -391,6 +434,34 @@ EXERCISE = Exercise(
             between_the_extremes,
             "The bins divide the range from the smallest confidence to the largest. Divide that "
             "from 0 to 1.",
+        ),
+        Wrong(
+            "sum-over-examples",
+            sum_over_examples,
+            "The gaps were weighed by how many examples a bin holds. Its share of all examples is "
+            "that, divided by their number.",
+        ),
+        Wrong(
+            "every-class",
+            every_class,
+            "The probability of every class was taken as a confidence. An example has one: the "
+            "largest of its row, right if that class is the target.",
+        ),
+        Wrong("every-class", every_class_and_zero),
+        Wrong(
+            "from-chance",
+            from_chance,
+            "The bins divide the range from 1 / C to 1. Divide that from 0 to 1.",
+        ),
+        Wrong(
+            "last-bin-left-out",
+            last_bin_left_out,
+            "The examples of the last bin are missing. Bin b runs from 0 to num_bins - 1.",
+        ),
+        Wrong(
+            "to-two-decimals",
+            to_two_decimals,
+            "The result was rounded to two decimals. Return it as it is.",
         ),
         Wrong("error-for-accuracy", error_for_accuracy),
         Wrong(

@@ -162,6 +162,8 @@ one_seed = fixed(
     ("run(seed, 0, **baseline)", "run(0, 0, **baseline)"),
 )
 baseline_wins = fixed(("{**baseline, **change}", "{**change, **baseline}"))
+first_for_all = fixed(("run(seed, 0, **settings)", "run(seeds[0], 0, **settings)"))
+over_the_changes = fixed(("sum(scores) / len(scores) - sum", "sum(scores) / len(changes) - sum"))
 seed_zero = fixed(("run(seed, 0, **settings)", "run(0, 0, **settings)"))
 
 with_a_copy = fixed((FRESH, "        settings = dict(baseline)\n" + PILE))
@@ -220,7 +222,14 @@ EXERCISE = Exercise(
               "would raise that. Compare mean with mean."),
         Wrong("best-against-best", best_against_best,
               "The best seed of each is compared. Which seed is best is luck: compare the means."),
-        Wrong("worst-seed", worst_seed),
+        Wrong("worst-seed", worst_seed,
+              "The variant's worst seed is compared with the mean of the baseline. Compare mean "
+              "with mean."),
+        Wrong("first-for-all", first_for_all,
+              "Every run of a variant had the first of the seeds. Hand each of them over."),
+        Wrong("over-the-changes", over_the_changes,
+              "The sum over a variant's seeds was divided by the number of changes. Divide it by "
+              "the number of seeds."),
         Wrong("other-way-round", other_way_round,
               "The gain has the wrong sign: it is the variant less the baseline."),
         Wrong("sums", sums,

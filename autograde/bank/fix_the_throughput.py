@@ -133,6 +133,7 @@ last_batch_lost = fixed((STOP, ""), (COUNT, STOP + COUNT))
 first_timed_not_counted = fixed(
     (COUNT, COUNT.replace("        else:\n", "        elif number > warmup:\n"))
 )
+one_left_out = fixed(("number < warmup", "number <= warmup"))
 rounded = fixed(("examples / seconds", "round(examples / seconds)"))
 mean_of_rates = fixed(
     ("examples = 0", "rates = []"),
@@ -312,6 +313,12 @@ EXERCISE = Exercise(
             "first-timed-not-counted",
             first_timed_not_counted,
             "The first batch behind the warm-up is in the time, and not in the count.",
+        ),
+        Wrong(
+            "one-left-out",
+            one_left_out,
+            "The first batch behind the warm-up is in neither count nor time. The warm-up are "
+            "those with number < warmup.",
         ),
         Wrong(
             "rounded",

@@ -188,6 +188,16 @@ clipped_by_hand = fixed(
      "        for p in model.parameters():\n"
      "            p.grad.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))\n"),
 )  # fmt: skip
+only_the_range = partial(variant, GIVEN, __file__)(
+    (RANGE, "range(0, len(batches), accum_steps)"),
+)
+only_the_ceiling = fixed((RANGE.replace(" - accum_steps + 1", ""), RANGE), (COUNT, ""), (SHARE, ""),
+                         (" * share", " / accum_steps"))  # fmt: skip
+never_divided = fixed(
+    (SHARE, "            weight = (targets != ignore_index).sum().item()\n"),
+    (LOSS + " * share", LOSS + " * weight"),
+    ("losses.append(total)", "losses.append(total / count)"),
+)
 gradients_divided = fixed(
     (SHARE, "            weight = (targets != ignore_index).sum().item()\n"),
     (LOSS + " * share", LOSS + " * weight"),
@@ -263,7 +273,8 @@ EXERCISE = Exercise(
               "The weights moved as if the gradients had been clipped after each micro-batch. Clip "
               "the window's gradient, once."),
         Wrong("never-clipped", never_clipped,
-              "The weights moved as if there were no ceiling."),
+              "The weights moved as if there were no ceiling. Clip once per window, behind its "
+              "last backward() and before step()."),
         Wrong("never-clipped", clipped_late),
         Wrong("clipped-to-one", clipped_to_one),
         Wrong("by-value", by_value,
@@ -275,6 +286,15 @@ EXERCISE = Exercise(
         Wrong("divided-late", divided_late,
               "The weights moved as if the gradients had been clipped first and divided by the "
               "count then. The ceiling is for the gradient of the mean: divide, then clip."),
+        Wrong("only-the-range", only_the_range,
+              "The last window makes an update now. Every loss is still divided by accum_steps, "
+              "and the gradients are clipped after each micro-batch."),
+        Wrong("only-the-ceiling", only_the_ceiling,
+              "The window's gradient is clipped once now. Every loss is still divided by "
+              "accum_steps, and the last window, if it is short, makes no update."),
+        Wrong("never-divided", never_divided,
+              "The gradient is the sum over a window's targets that count, not their mean. Divide "
+              "each weight by the window's count before backward()."),
         Wrong("counts-so-far", counts_so_far,
               "Each loss entered with its count over the counts so far. Count the whole window "
               "before its first micro-batch."),

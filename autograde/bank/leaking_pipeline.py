@@ -39,7 +39,8 @@ def draw(source: Draw, part: str) -> Case:
     targets = torch.cat([_labels(source, num_train), _labels(source, num_val)])
     inputs = source.normal(num_train + num_val, width).double()
     ours, theirs = source.shuffled(range(width))[:2]
-    inputs[:num_train, ours] += 2.5 * targets[:num_train]
+    sign = -1 if source.index == 1 else 1  # a gap below 0 tells as much as one above
+    inputs[:num_train, ours] += sign * 2.5 * targets[:num_train]
     inputs[num_train:, theirs] += 9.0 * targets[num_train:]
     inputs[num_train:] += source.uniform(1.0, 2.0)
     return {
@@ -276,20 +277,25 @@ EXERCISE = Exercise(
         Wrong("columns-by-val", columns_by_val,
               "The columns are those that validation's labels choose. Let the training rows "
               "choose."),
-        Wrong("columns-signed", columns_signed),
+        Wrong("columns-signed", columns_signed,
+              "The columns are those with the largest gap above 0. One in which class 1 lies lower "
+              "tells as much: compare the gaps' abs()."),
         Wrong("first-columns", first_columns),
         Wrong("repeats-in-both", repeats_in_both,
               "Validation's rare rows stand twice as well. Only training's are repeated."),
         Wrong("never-repeated", never_repeated,
               "The rare rows stand once in training; they should stand there twice."),
-        Wrong("others-repeated", others_repeated),
+        Wrong("others-repeated", others_repeated,
+              "The rows of class 0 stand twice in training. Repeat those of class 1."),
         Wrong("still-before-the-split", still_before_the_split,
               "The repeats stand in validation, training's rare rows among them. Split first, "
               "then repeat training's."),
         Wrong("all-repeats-to-training", all_repeats_to_training,
               "Training holds more rare rows than its own, twice: validation's were repeated into "
               "it."),
-        Wrong("biased-std", biased_std),
+        Wrong("biased-std", biased_std,
+              "The deviation is the one that divides by n. std(0) of the given line divides by "
+              "n − 1: leave it."),
         Wrong("in-order-of-place", in_order_of_place,
               "The right columns came, in the order in which they stand in the table. The most "
               "telling one comes first."),

@@ -143,6 +143,10 @@ def mask_from_values(inputs, targets, mask, examples, pad_value):
     return inputs, targets, seen.flatten(2).any(2) if seen.dim() > 2 else seen
 
 
+def mask_of_values(inputs, targets, mask, examples, pad_value):
+    return inputs, targets, inputs != pad_value
+
+
 def mask_not_zero(inputs, targets, mask, examples, pad_value):
     seen = inputs != 0
     return inputs, targets, seen.flatten(2).any(2) if seen.dim() > 2 else seen
@@ -279,7 +283,10 @@ SPOILED = {
     "one-mask-per-example": "The mask has one value per example. It is [B, T]: one per position.",
     "mask-turned": "The mask is True where there is padding. True means real.",
     "mask-as-floats": "",
-    "mask-of-all-cells": "",
+    "mask-of-all-cells": "The mask of vectors has a value for each of their numbers. It is [B, T]: "
+    "one per position.",
+    "mask-of-values": "The mask is inputs != pad_value: real values that are equal to pad_value "
+    "are masked out, and of vectors each number has a value. Make it [B, T], of the lengths.",
     "time-first": "The first two dimensions are swapped, of inputs and mask: the batch comes "
     "first, [B, T].",
     "mask-time-first": "The mask is [T, B], its inputs [B, T, ...]. Both begin with the batch.",

@@ -197,6 +197,24 @@ def missing_as_zero(baseline, variant, level, higher_is_better):
     return plain(*filled, level, higher_is_better)
 
 
+def by_sorted_place(baseline, variant, level, higher_is_better):
+    ordered = [{seed: scores[seed] for seed in sorted(scores)} for scores in (baseline, variant)]
+    return plain(*_renamed(*ordered), level, higher_is_better)
+
+
+def n_of_the_baseline(baseline, variant, level, higher_is_better):
+    each, n = _shared(baseline, variant), len(baseline)
+    half = _quantile(level, n - 1) * statistics.stdev(each) / math.sqrt(n)
+    center = statistics.fmean(each)
+    return _said(center, center - half, center + half, higher_is_better)
+
+
+def ends_turned(baseline, variant, level, higher_is_better):
+    said = plain(baseline, variant, level, higher_is_better)
+    turned = {"low": -said["high"], "high": -said["low"]}
+    return said if higher_is_better else said | turned
+
+
 def baseline_less_variant(baseline, variant, level, higher_is_better):
     said = plain(variant, baseline, level, higher_is_better)
     return said | {"verdict": plain(baseline, variant, level, higher_is_better)["verdict"]}
@@ -376,7 +394,9 @@ EXERCISE = Exercise(
         Wrong("normal-quantile", normal_quantile,
               "Those are the ends with the normal's quantile. For so few seeds it is Student's t, "
               "which is larger."),
-        Wrong("always-two", always_two),
+        Wrong("always-two", always_two,
+              "The ends are 1.96 standard errors away, whatever the level and the number of seeds. "
+              "Student's t takes both: t.ppf((1 + level) / 2, n - 1)."),
         Wrong("always-95", always_95,
               "Those are the ends at 95 %. The level comes in, and varies."),
         Wrong("one-sided", one_sided,
@@ -427,7 +447,17 @@ EXERCISE = Exercise(
         Wrong("verdict-at-95", verdict_at_95),
         Wrong("difference-turned-where-lower-is-better", difference_turned),
         Wrong("every-seed-of-the-baseline", every_seed),
-        Wrong("missing-as-zero", missing_as_zero),
+        Wrong("missing-as-zero", missing_as_zero,
+              "Where only one of the two has a seed, the other's score was taken as 0. Leave such "
+              "seeds out."),
+        Wrong("by-sorted-place", by_sorted_place,
+              "Scores were paired in the order of each dictionary's own seeds. Behind a seed that "
+              "one of them lacks, the pairs have unlike seeds: pair by seed."),
+        Wrong("n-of-the-baseline", n_of_the_baseline,
+              "The interval is that of as many seeds as baseline has. n counts the shared ones."),
+        Wrong("ends-turned", ends_turned,
+              "Where lower is better, the ends have changed their sign and the difference has not. "
+              "They lie around it in any case.", sure=True),
         *common(plain, "returns-none", "returns-text"),
     ),
     right=(plain, with_numpy, with_tensors, with_one_sample),

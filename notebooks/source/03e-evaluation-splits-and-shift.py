@@ -525,9 +525,10 @@ check_split((table.data[a], labels[a]), (table.data[b], labels[b]),
 # %% exercise 03e.leaking-pipeline
 # Rows come shuffled: the first `num_train` are for training, the others for validation. Both sides should come
 # scaled by the mean and deviation of the training rows, each counted once, and with the `num_columns` columns
-# in which the class means of *training* lie farthest apart, the most telling first. Training's rows of class 1 stand
-# there a second time, at the end; validation's are not repeated. The pipeline below leaks three times. Change as
-# little as you can: fourteen lines at most, of which a moved one counts as two. What is handed over stays as it is.
+# in which, once scaled, the class means of *training* lie farthest apart, the most telling first. Training's rows of
+# class 1 stand there a second time, at the end; validation's are not repeated. The pipeline below leaks three times.
+# Change as little as you can: fourteen lines at most, of which a moved one counts as two. What is handed over stays
+# as it is.
 
 # %% [markdown]
 # What are such leaks worth? Labels that are a coin toss, 5,000 columns of noise, 20 of them chosen: no model can be
