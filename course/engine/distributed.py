@@ -50,16 +50,18 @@ def process_group() -> Iterator[torch.device]:
     """Join the processes that `torchrun` started, and leave them at the end; alone, do nothing.
 
     Yields:
-        This process's device: its own GPU where there are GPUs (NCCL), else the CPU (gloo).
+        This process's device: its own GPU where there are GPUs (NCCL), another accelerator that
+        torch knows a backend for, else the CPU (gloo).
     """
-    on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if on_gpu else "cpu"
-    device = torch.device(device)
+    kind, backend = _kind_and_backend()
+    device = torch.device(kind)
+    if kind != "cpu":
+        number = int(os.environ.get("LOCAL_RANK", 0)) % torch.accelerator.device_count()
+        device = torch.device(kind, number)
+        torch.accelerator.set_device_index(device)
     started = "RANK" in os.environ and not _running()
-    if on_gpu:
-        torch.cuda.set_device(device)
     if started:
-        dist.init_process_group("nccl" if on_gpu else "gloo")
+        dist.init_process_group(backend)
     try:
         yield device
         wait_for_all()  # one that leaves early takes its connections from the others
@@ -67,6 +69,17 @@ def process_group() -> Iterator[torch.device]:
         if started:
             dist.destroy_process_group()
             gc.collect()  # wrapped models hold the group's threads, which Python's exit would abort
+
+
+def _kind_and_backend() -> tuple[str, str]:
+    """Where processes compute, and by what they talk there. Gloo, by default MPS's too, is the
+    CPU's: it has no way to a GPU but over copies."""
+    if torch.cuda.is_available():
+        return "cuda", "nccl"
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    kind = "cpu" if accelerator is None or accelerator.type == "cuda" else accelerator.type
+    backend = dist.Backend.default_device_backend_map.get(kind, "gloo")
+    return ("cpu", "gloo") if backend == "gloo" else (kind, backend)
 
 
 def share_gradients(model: nn.Module) -> nn.Module:

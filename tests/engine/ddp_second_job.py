@@ -9,6 +9,7 @@ writes weights and history to FOLDER.
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,10 @@ from course.data import make_loader
 from course.engine import Trainer, num_ranks, process_group, rank, seed_everything
 from tests.second_device import NAME, register, second_device
 
+LONGEST_S = 200
+"""After so many seconds a process says where each of its threads stands, and ends: alone it takes
+ten, and beside four others on two cores a minute."""
+
 
 class Copies(dist.ProcessGroup):
     """What the processes of the second device talk through: gloo, over copies on the CPU."""
@@ -38,6 +43,11 @@ class Copies(dist.ProcessGroup):
         self._register_backend(torch.device("cpu"), gloo, self.gloo)
         self._set_default_backend(gloo)
 
+        self.kept: list[Tensor] = []
+        """Every copy that gloo was given. Its threads drop theirs under a lock; the last to hold a
+        tensor that Python made needs Python's own lock for it, which who ends the group may hold:
+        both would wait for ever."""
+
     def getBackendName(self) -> str:
         return "copies"
 
@@ -49,7 +59,9 @@ class Copies(dist.ProcessGroup):
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         def call(copies: list[Tensor]) -> Any:
-            return self.gloo.allgather([copies], [part.cpu() for part in inputs], opts)
+            given = [part.detach().cpu() for part in inputs]
+            self.kept += given
+            return self.gloo.allgather([copies], given, opts)
 
         return self._over_copies(outputs[0], call)
 
@@ -59,6 +71,7 @@ class Copies(dist.ProcessGroup):
     def _over_copies(self, tensors: list[Tensor], call: Callable[[list[Tensor]], Any]) -> Any:
         Copies.calls += any(tensor.device.type == NAME for tensor in tensors)
         copies = [tensor.detach().cpu() for tensor in tensors]
+        self.kept += copies
         call(copies).wait()
         for tensor, copy in zip(tensors, copies, strict=True):
             tensor.detach().copy_(copy)
@@ -109,12 +122,11 @@ def train(device: torch.device, run_dir: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(LONGEST_S, exit=True)
     register()
     dist.Backend.register_backend("copies", Copies, devices=[NAME])
-    dist.init_process_group("copies")
-    with process_group() as cpu:
-        found = {"cpu": train(cpu, folder / "cpu")}
-        with second_device() as second:
-            found["second"] = train(second, folder / "second")
+    with second_device() as second, process_group() as device:
+        assert device == second and dist.get_backend() == "copies"
+        found = {name: train(where, folder / name)
+                 for name, where in (("cpu", torch.device("cpu")), ("second", second))}  # fmt: skip
         torch.save(found, folder / f"{rank()}.pt")
-    dist.destroy_process_group()

@@ -13,6 +13,7 @@ import torch
 
 from course.engine.distributed import everybodys, num_ranks, process_group, rank, summed
 from tests.sampling import THOROUGH
+from tests.second_device import NAME, second_device
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "train_digits.py"
@@ -55,6 +56,21 @@ def test_alone_nothing_is_joined():
         assert rank() == 0 and num_ranks() == 1 and isinstance(device, torch.device)
     assert everybodys(3) == [3]
     assert summed({"loss": 2.0}, torch.device("cpu")) == {"loss": 2.0}
+
+
+@pytest.mark.parametrize("backend,there", [("copies", True), ("gloo", False), (None, False)])
+def test_another_accelerator_is_taken_where_its_processes_can_talk(backend, there, monkeypatch):
+    """Gloo, which torch names for MPS, is the CPU's: processes that share it compute there."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda device: None)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    known = torch.distributed.Backend.default_device_backend_map
+    monkeypatch.setattr(
+        torch.distributed.Backend, "default_device_backend_map",
+        known | ({NAME: backend} if backend else {}),
+    )  # fmt: skip
+    with second_device() as second, process_group() as device:
+        assert device == (second if there else torch.device("cpu"))
 
 
 CRITERION = """
@@ -108,17 +124,20 @@ def test_a_criterion_with_weights_trains_as_in_one_process(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not THOROUGH, reason="on a busy machine both processes have waited for ever: make thorough"
-)
+@pytest.mark.skipif(not THOROUGH, reason="ten seconds of processor time: make thorough")
 def test_two_processes_on_the_second_device_end_with_the_cpus_bits(tmp_path):
-    """Gradients, weights of windows, findings and sums cross through gloo, over copies."""
+    """Gradients, weights of windows, findings and sums cross through gloo, over copies.
+
+    A job that waits for ever ends itself, and says where each of its threads stands.
+    """
     job = Path(__file__).with_name("ddp_second_job.py")
     done = subprocess.run(
         [*TORCHRUN, str(job), str(tmp_path)],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=240,
     )  # fmt: skip
+    waits = "Timeout (" in done.stderr
+    assert not waits, f"the two waited for each other, here:\n{done.stderr[-9000:]}"
     assert done.returncode == 0, done.stderr[-3000:]
     first, other = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     for found in (first, other):
