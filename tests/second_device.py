@@ -14,14 +14,14 @@ torch lets a backend be written in Python. This one keeps each tensor's numbers 
     every copy from or to the CPU, and every read of a number (.item(), float(), bool()), is counted
 
 What it cannot show, and only tests marked `gpu` can: rounding of a GPU's kernels, streams and
-asynchronous errors, pinned memory, memory counters, views made under inference_mode, the whole of
-autocast's lists, a generator made on the device, and `torch.load(..., map_location=device)`.
+asynchronous errors, pinned memory, memory counters, the whole of autocast's lists, a generator made
+on the device, and `torch.load(..., map_location=device)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -176,7 +176,18 @@ def _run(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name == PACKED:
         return SecondTensor(result[0]), result[1]
     known = {id(tensor.inner): tensor for tensor in ours}  # what an operator changed in place
-    return tree_map(lambda leaf: known.get(id(leaf), _named(leaf)), result)
+    with _as_its_base(op, ours):
+        return tree_map(lambda leaf: known.get(id(leaf), _named(leaf)), result)
+
+
+def _as_its_base(op: Any, ours: list[SecondTensor]) -> AbstractContextManager[None]:
+    """Under inference_mode a view of a tensor from outside is no inference tensor either."""
+    if not torch.is_inference_mode_enabled() or all(tensor.is_inference() for tensor in ours):
+        return nullcontext()
+    is_view = any(
+        a.alias_info is not None and not a.alias_info.is_write for a in op._schema.returns
+    )
+    return torch.inference_mode(False) if is_view else nullcontext()
 
 
 PACKED = "aten::_pack_padded_sequence"

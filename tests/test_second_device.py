@@ -148,6 +148,20 @@ def test_transfers_and_waits_are_counted(second):
     assert (counts.to_device, counts.to_cpu, counts.waits) == (1, 1, 2)
 
 
+def test_views_under_inference_mode_are_what_their_tensor_is(second):
+    """The oracle is the CPU: a view of a weight can still be trained, one of a result cannot."""
+    for place in (second, torch.device("cpu")):
+        weight = torch.ones(2, 3, device=place, requires_grad=True)
+        with torch.inference_mode():
+            view, result = weight.t(), weight.t() + 1.0
+            part = result[1:]
+            part.add_(1.0)
+        assert [t.is_inference() for t in (view, result, part)] == [False, True, True]
+        assert result.tolist() == [[2.0, 2.0], [3.0, 3.0], [3.0, 3.0]]
+        with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+            weight.t() * result
+
+
 def test_it_is_gone_outside():
     with second_device():
         assert torch.accelerator.is_available()

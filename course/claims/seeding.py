@@ -115,7 +115,7 @@ def cudnn_flags(seed: int, device: torch.device) -> Measured:
         with _cudnn(deterministic=False):
             free[name] = _repeats(name, seed, device)
         held[f"{name}: the bits repeat"] = gaps[name] == 0
-        if device.type == "cuda":
+        if _has_flags(device):
             times[name] = _slower(name, seed, device)
             held[f"{name}: 10 to 30 % slower"] = 1.08 < times[name][1] < 1.35
     evidence = {
@@ -123,7 +123,7 @@ def cudnn_flags(seed: int, device: torch.device) -> Measured:
         "without the flags by": free,
         "on": device.type,
     }
-    if device.type != "cuda":
+    if not _has_flags(device):
         note = "On the CPU the flags do nothing: bits repeat without them, at no cost."
         return needs_gpu("weights of two runs differ by", evidence, note)
     evidence["time, flags set / benchmark mode: quartiles and median"] = times
@@ -142,6 +142,11 @@ _CUDNN_NETS = {
     "3 convolutions and BatchNorm, Adam": (32, 64, torch.optim.Adam),
 }
 """Channels that come in and that are between, and the optimizer."""
+
+
+def _has_flags(device: torch.device) -> bool:
+    """Whether cuDNN computes there."""
+    return device.type == "cuda"
 
 
 def _cudnn(*, deterministic: bool) -> AbstractContextManager[None]:
