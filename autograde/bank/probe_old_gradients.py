@@ -24,6 +24,8 @@ PROGRAMS = {
 
 KINDS = (("momentum", "adam"), ("sgd", "adamw"))
 """Optimizers of a part's first and second round of programs."""
+SHORT = (("body", 0), ("head", 1))
+"""Programs, and their round, that have two batches."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -31,7 +33,8 @@ def draw(source: Draw, part: str) -> Case:
 
     `third` does not clear for its third batch. Where that is the last one, as in the first round,
     what it spoils is to be seen in the weights alone; where a fourth one comes, in a loss, too.
-    `body` has two batches there: the second update spoils the last layer, and no other.
+    `body` and `head` have two batches in one round each: the second update spoils the last layer
+    and no other, or all the others.
     """
     names, shared = PROGRAMS[part]
     lap, position = divmod(source.index, len(names))
@@ -49,7 +52,7 @@ def draw(source: Draw, part: str) -> Case:
         "batches": [
             [source.normal(size, features), source.integers(classes, size)]
             for size in (source.integer(6, 8), 6, 8, source.integer(6, 8))[
-                : 3 + lap - (cleared == "body" and lap == 0)
+                : 2 if (cleared, lap) in SHORT else 3 + lap
             ]
         ],
     }  # fmt: skip
@@ -99,6 +102,12 @@ def by_one_tensor(make, batches):
     """Looks at the first tensor of the weights alone."""
     size = next(make()[1].parameters()).numel()
     plain, cleared = (weights_after(make, batches, clear=clear)[:size] for clear in (False, True))
+    return not torch.equal(plain, cleared)
+
+
+def by_the_last_tensor(make, batches):
+    size = list(make()[1].parameters())[-1].numel()
+    plain, cleared = (weights_after(make, batches, clear=clear)[-size:] for clear in (False, True))
     return not torch.equal(plain, cleared)
 
 
@@ -323,6 +332,9 @@ EXERCISE = Exercise(
         Wrong("one-tensor", by_one_tensor,
               "A program whose last update spoils its last layer alone was called healthy. Compare "
               "all weights after the steps.", sure=True),
+        Wrong("last-tensor", by_the_last_tensor,
+              "A program whose last update spoils all layers but the last was called healthy. "
+              "Compare all weights after the steps.", sure=True),
         Wrong("two-steps", two_steps,
               "A program was called healthy that clears before its first two steps and not before "
               "the third. Take all the batches."),
@@ -345,7 +357,9 @@ EXERCISE = Exercise(
         Wrong("poisoned-each-step", poisoned_each_step,
               "A program that clears at the end was called buggy: what you put into .grad before "
               "its step is used, and no earlier step has left it there. Change only what is left."),
-        Wrong("one-program-for-both", one_program_for_both),
+        Wrong("all-buggy", one_program_for_both,
+              "Every program was called buggy. Let two runs of it differ in nothing but what is "
+              "cleared: each begins with make(), from the same weights, and with the same seed."),
         Wrong("repeats-a-batch", repeats_a_batch,
               "A healthy program with momentum or Adam was called buggy: what its optimizer "
               "remembers may change its steps. Compare two runs that remember the same."),
