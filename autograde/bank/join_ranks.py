@@ -163,6 +163,7 @@ def _mean(values):
 
 by_share = _weighed()
 ddp_gradient = _weighed(_even)
+ddp_where_there = _weighed(_even, none="skipped")
 gradient_sum = _weighed(lambda one, _: 1.0)
 gradient_not_divided = _weighed(lambda one, _: one["count"])
 gradient_of_first = _weighed(lambda one, ranks: float(one is ranks[0]))
@@ -293,6 +294,13 @@ def even_over_all(ranks):
     return even(_filled(ranks))
 
 
+def even_over_all_by_hand(ranks):
+    """The same with ranks left out, and divided by the number of all of them."""
+    even = _weighed(lambda *_: 1 / len(ranks), loss=lambda r: sum(
+        one["loss"] for one in r) / len(ranks))  # fmt: skip
+    return even(ranks)
+
+
 def in_place(ranks):
     """The right result, summed into the first rank's tensors."""
     result = by_share(ranks)
@@ -390,6 +398,7 @@ EXERCISE = Exercise(
               "The gradients are the plain mean over the ranks, as DistributedDataParallel "
               "takes it, in which an example of a short share counts for more. Weigh each rank "
               "by its count."),
+        Wrong("ddp-gradient", ddp_where_there),
         Wrong("gradient-sum", gradient_sum,
               "The gradients of the ranks were added up. Each is a mean over its own examples: "
               "weigh it by its share of all examples."),
@@ -430,8 +439,13 @@ EXERCISE = Exercise(
         Wrong("as-on-the-first", as_on_the_first),
         Wrong("none-left-out", none_left_out),
         Wrong("empties-removed", empties_removed),
-        Wrong("all-plain", all_plain),
-        Wrong("even-over-all", even_over_all),
+        Wrong("all-plain", all_plain,
+              "Loss, accuracy and gradients are plain means over the ranks, in which an example of "
+              "a short share counts for more. Weigh each rank by its count."),
+        Wrong("even-over-all", even_over_all,
+              "Loss and gradients were divided by the number of ranks, one without examples "
+              "included. Weigh each rank by its count: an empty one's is 0."),
+        Wrong("even-over-all", even_over_all_by_hand),
         Wrong("empty-counts-as-there", nan_counts_as_there,
               "A gradient came back as a tensor though no rank with examples has one: the empty "
               "rank's tensor of nan stood for it. Look for None among ranks with examples.",
