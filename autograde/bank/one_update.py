@@ -33,14 +33,15 @@ def draw(source: Draw, part: str) -> Case:
     schedule = ("halved", "growing", "by-hand")[source.index % 3]
     if part == "norm":  # several groups, whose gradients all count
         case |= {"optimizer": "groups"}
-    return {**case, "frozen": part == "norm", "schedule": schedule}
+    frozen = [source.index % 2] if part == "norm" else []  # a matrix, then a bias
+    return {**case, "frozen": frozen, "schedule": schedule}
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """The weights, what was returned, and the rates that the next update will use."""
     t, schedules = Training(case, device), torch.optim.lr_scheduler
-    if case["frozen"]:
-        next(t.model.parameters()).requires_grad_(False)
+    for position in case["frozen"]:
+        list(t.model.parameters())[position].requires_grad_(False)
     scheduler = {
         "halved": lambda o: schedules.ExponentialLR(o, 0.5),
         "growing": lambda o: schedules.LinearLR(o, 0.25, total_iters=3),
@@ -257,7 +258,7 @@ EXERCISE = Exercise(
               "optimizer.param_groups[0].", sure=True),
         Wrong("clipped", clipped,
               "The weights are those of gradients clipped to 1. With a max_norm of inf, "
-              "clip_grad_norm_ measures and leaves them as they are."),
+              "clip_grad_norm_ measures and leaves them as they are.", sure=True),
         Wrong("with-softmax", with_softmax,
               "The criterion was given the softmax of the outputs. Give it the outputs."),
         *common(textbook, *TRAINS, "returns-graph"),
