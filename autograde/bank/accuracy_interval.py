@@ -37,6 +37,9 @@ EXERCISE = Number(
         Wrong("normal-of-the-mistakes", lambda n, w, h: ends(n, n - w, wald_interval),
               "That is p ± z·√(p(1 − p) / n) for the share of mistakes. Asked is the accuracy, and "
               "Wilson's ends."),
+        Wrong("ends-swapped", lambda n, w, h: dict(zip(("high", "low"), ends(n, w).values(),
+                                                       strict=True)),
+              "The two ends have changed places: the lower one is the smaller share."),
         Wrong("one-sigma", lambda n, w, h: needed(n, w, 1.96 * h),
               "That leaves z = 1.96 out, as if it were 1."),
         Wrong("in-percent", lambda n, w, h: {k: 100 * v for k, v in ends(n, w).items()},

@@ -9,7 +9,7 @@ EXERCISE = Number(
     read=("N25", "course.analysis.ceiling_analysis"),
     hints=("Points are percent of all codes. Which two counts do you compare each time?",
            "Alone: perfect less now. On top of another: both perfect less the other one alone.",
-           "Interaction = (all perfect less now) less each of the three single gains."),
+           "Beyond the sum = (both perfect less now) less each of the two single gains."),
     question="A pipeline of detector, reader and corrector reads {now} of {n} codes right. With "
     "only the detector perfect it is {d}, only the reader {r}, only the corrector {c}; with "
     "detector and reader perfect {dr}, with all three {n}.",
@@ -31,6 +31,9 @@ EXERCISE = Number(
         Wrong("accuracy", lambda n, now, d, r, c, dr: {
             "largest": 100 * max(d, r, c) / n, "second": 100 * dr / n, "both": 100 * dr / n},
               "That is the accuracy reached. Asked is the gain."),
+        Wrong("other-sign", lambda n, now, d, r, c, dr: {"both": 100 * (d + r - now - dr) / n},
+              "That has the wrong sign: it is what both bring together, less the sum of their "
+              "gains."),
         Wrong("from-now", lambda n, now, d, r, c, dr: {k: 100 * (dr - now) / n for k in
                                                        ("second", "both")},
               "That is what both bring together; the perfect detector alone reaches {d}."),

@@ -83,6 +83,8 @@ centred = fixed(("linspace(0, 1, height", "linspace(-1, 1, height"),
                 ("linspace(0, 1, width", "linspace(-1, 1, width"))  # fmt: skip
 counted = fixed(("linspace(0, 1, height", "linspace(0, height - 1, height"),
                 ("linspace(0, 1, width", "linspace(0, width - 1, width"))  # fmt: skip
+below_one = fixed((ROWS[:-1] + LIKE, f"(torch.arange(height{LIKE} / height)"),
+                  (COLUMNS[:-1] + LIKE, f"(torch.arange(width{LIKE} / width)"))  # fmt: skip
 stacked_as_images = fixed(
     ("rows.expand(batch, 1,", "rows.expand(batch, channels,"),
     ("columns.expand(batch, 1,", "columns.expand(batch, channels,"),
@@ -203,6 +205,13 @@ EXERCISE = Exercise(
             "counted",
             counted,
             "The coordinates count pixels. They should run from 0 to 1, whatever the size.",
+            sure=True,
+        ),
+        Wrong(
+            "below-one",
+            below_one,
+            "The last row and column have coordinates below 1: a height of 4 has three steps. "
+            "linspace(0, 1, height) divides by height - 1.",
             sure=True,
         ),
         Wrong(

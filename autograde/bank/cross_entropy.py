@@ -115,6 +115,7 @@ def others_share(one_hot, epsilon):
 naive = made_of(lambda z: (z.exp() / z.exp().sum(1, keepdim=True)).log())
 softmax_then_log = made_of(lambda z: z.softmax(1).log())
 log_of_clamped = made_of(lambda z: z.softmax(1).clamp(min=1e-8).log())
+number_added = made_of(lambda z: (z.softmax(1) + 1e-12).log())
 softmax_twice = made_of(lambda z: stable(z.softmax(1)))
 over_the_batch = made_of(lambda z: z - z.logsumexp(0, keepdim=True))
 base_two = made_of(lambda z: stable(z) / math.log(2))
@@ -143,6 +144,12 @@ def pairs_of_all(logits, targets, weight, label_smoothing, ignore_index):
     if weight is not None or label_smoothing:
         return made_of()(logits, targets, weight, label_smoothing, ignore_index)
     return -log_p[:, index].mean()
+
+
+def over_all_classes(logits, targets, weight, label_smoothing, ignore_index):
+    total = made_of(mean=lambda each, w, n: each.sum())
+    divisor = logits.shape[1] if weight is None else weight.sum()
+    return total(logits, targets, weight, label_smoothing, ignore_index) / divisor
 
 
 def either_or(logits, targets, weight, label_smoothing, ignore_index):
@@ -307,6 +314,18 @@ EXERCISE = Exercise(
             counted_examples,
             "With class weights the sum was divided by a number of examples. Divide by the sum "
             "of weight[target].",
+        ),
+        Wrong(
+            "over-all-classes",
+            over_all_classes,
+            "The sum was divided by the weights of the classes added up, or by how many classes "
+            "there are. Divide by weight[target], added up over the examples that count.",
+        ),
+        Wrong(
+            "number-added",
+            number_added,
+            "However wrong the logits are, no example's loss passes 27.6: a small number was added "
+            "before the logarithm. log p is the logit minus the logsumexp, without a limit.",
         ),
         Wrong("sign-kept", sign_kept, "The loss is negative: a logarithm of a probability is "
               "never above 0, so put a minus before it.", sure=True),

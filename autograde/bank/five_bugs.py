@@ -139,6 +139,7 @@ train_once = fixed(
 )
 nll_of_logits = fixed(("CrossEntropyLoss", "NLLLoss"))
 sizes_forgotten = fixed((" * len(targets)", ""))
+batch_means = fixed((" * len(targets)", ""), ("num_examples += len(targets)", "num_examples += 1"))
 half_registered = fixed(
     (LIST.replace("list(", "nn.ModuleList("), "            self.layers = layers\n"
      "            self.head = layers[-1]\n"),
@@ -248,6 +249,9 @@ EXERCISE = Exercise(
         Wrong("last-layer-only", half_registered),
         Wrong("nll-of-logits", nll_of_logits),
         Wrong("sizes-forgotten", sizes_forgotten),
+        Wrong("batch-means", batch_means,
+              "The validation loss is the plain mean of the batches' means, so a short batch "
+              "counts as much as a full one. Weigh each by len(targets), as in the given lines."),
         Wrong("one-epoch", one_epoch,
               "It ended after one epoch. Is the return inside the loop over the epochs?"),
     ),

@@ -196,9 +196,11 @@ EXERCISE = Exercise(
         Wrong("not-cleared", not_cleared,
               "The gradients that an earlier update had left were added to this one's. Call "
               "optimizer.zero_grad() before backward()."),
-        Wrong("never-moves", cleared_too_late),
+        Wrong("never-moves", cleared_too_late,
+              "No weight moved. Were the gradients cleared between backward() and step(), or is "
+              "there no step()?", sure=True),
         Wrong("never-moves", never_moved),
-        Wrong("cleared-before-the-norm", cleared_before_the_norm),
+        Wrong("never-moves", cleared_before_the_norm),
         Wrong("moved-twice", moved_twice,
               "The weights moved twice. One backward(), one step()."),
         Wrong("backward-twice", backward_twice,

@@ -293,7 +293,12 @@ EXERCISE = Exercise(
             "forward pass which gates are open, and keep that array.",
             sure=True,
         ),
-        Wrong("of-the-last-call", of_the_last_call),
+        Wrong(
+            "of-the-last-call",
+            of_the_last_call,
+            "The first call's backward used the gates of a later call. Keep them in a variable of "
+            "the call itself: a global one, or one of the function, is the same for all calls.",
+        ),
         Wrong("adds-up", adds_up),
         Wrong("returns-the-slope", returns_the_slope),
         Wrong("flattened", flattened),

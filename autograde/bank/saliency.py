@@ -45,13 +45,16 @@ def run(function, case: Case, device: torch.device) -> Answer:
     model.requires_grad_(not case["frozen"])
     second.weight.grad = case["stale"].to(device, dtype)
     images, labels = case["images"].to(device, dtype), case["labels"].to(device)
+    modes: list[bool] = []
+    model[3].register_forward_pre_hook(lambda module, _args: modes.append(module.training))
     with torch.set_grad_enabled(not case["no_grad"]):
         watch = Watch(model, data={"images": images, "labels": labels})
         made = function(model, images, labels)
         disturbed = watch.changed()
     if images.grad is not None:
         disturbed.append(".grad of the images")
-    return {"map": kept(_as_map, made), "disturbed": disturbed}
+    mode = " and ".join({True: "train", False: "eval"}[seen] for seen in sorted(set(modes)))
+    return {"mode": mode, "map": kept(_as_map, made), "disturbed": disturbed}
 
 
 def _as_map(made: object) -> Tensor:
@@ -97,6 +100,8 @@ def made_of(score=chosen, reduce=steepest, *, evaluate=True, restore=True, enabl
 
 plain = made_of()
 of_the_loss = made_of(lambda z, y: nn.functional.cross_entropy(z, y, reduction="sum"))
+of_the_mean_loss = made_of(nn.functional.cross_entropy)
+all_labels_for_each = made_of(lambda z, y: z[:, y].sum())
 of_the_probability = made_of(lambda z, y: chosen(z.softmax(1), y))
 of_the_log_probability = made_of(lambda z, y: chosen(z.log_softmax(1), y))
 of_the_winner = made_of(lambda z, y: z.amax(dim=1).sum())
@@ -207,7 +212,7 @@ EXERCISE = Exercise(
     reference=reference,
     draw=draw,
     run=run,
-    says={"map": "the map"},
+    says={"map": "the map", "mode": "the mode of the dropout while the model was called"},
     by_hand=(course_saliency.saliency,),
     wrong=(
         Wrong(
@@ -215,7 +220,14 @@ EXERCISE = Exercise(
             of_the_loss,
             "Those are slopes of the loss. Saliency asks for the label's own logit.",
         ),
+        Wrong("of-the-loss", of_the_mean_loss),
         Wrong("of-the-loss", of_the_log_probability),
+        Wrong(
+            "all-labels-for-each",
+            all_labels_for_each,
+            "Every image was asked for the labels of all images: logits[:, labels] is [B, B]. One "
+            "for each is gather(), or an index [arange, labels].",
+        ),
         Wrong(
             "of-the-probability",
             of_the_probability,
@@ -286,7 +298,13 @@ EXERCISE = Exercise(
         ),
         Wrong("scaled-to-one", scaled_to_one),
         Wrong("channels-kept", channels_kept),
-        Wrong("in-train-mode", in_train_mode),
+        Wrong(
+            "in-train-mode",
+            in_train_mode,
+            "The model was called in train mode, in which dropout leaves out pixels by chance. "
+            "Call model.eval() before it.",
+            sure=True,
+        ),
         Wrong(
             "left-in-eval",
             left_in_eval,

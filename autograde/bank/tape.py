@@ -231,6 +231,28 @@ class FirstVisit(Value):
         return order
 
 
+class NearestFirst(Value):
+    """By the number of steps from the end, each value once."""
+
+    def order(self):
+        order = [self]
+        for value in order:
+            order += [source for source in dict(value.sources) if source not in order]
+        return order
+
+
+class LeavesWhenMet(NearestFirst):
+    """The same, and a leaf keeps what had come when its turn was."""
+
+    def backward(self):
+        order = self.order()
+        slopes = dict.fromkeys(order, 0.0) | {self: 1.0}
+        for value in order:
+            value.grad += 0.0 if value.sources else slopes[value]
+            for source, local in value.sources:
+                slopes[source] += slopes[value] * local
+
+
 class ReluOffTheTape(Value):
     def relu(self):
         return self.new(max(0.0, self.data))
@@ -448,6 +470,14 @@ EXERCISE = Exercise(
             "x * x kept one of its two slopes: a dictionary holds x once. Keep a list of pairs.",
             sure=True,
         ),
+        Wrong(
+            "nearest-first",
+            NearestFirst,
+            "A value handed its slope on before all of it had come: the one nearer to the end is "
+            "not always the one made later. Append a value to the list after its sources, and go "
+            "through the list from its end.",
+        ),
+        Wrong("nearest-first", LeavesWhenMet),
         Wrong(
             "first-visit",
             FirstVisit,
