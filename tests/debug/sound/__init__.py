@@ -2,6 +2,8 @@
 
 from tests.debug.sound import (  # noqa: F401
     dress,
+    fifth,
+    fifth_loops,
     fourth,
     fourth_loops,
     fresh,
