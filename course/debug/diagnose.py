@@ -70,7 +70,7 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
 
 SYMPTOMS = {
     "non-finite-loss", "dead-relu", "lr-too-large", "lr-too-small", "inputs-ignored",
-    "metric-wrong", "raises", "loss-rises", "checkpoint-incomplete",
+    "metric-wrong", "metric-batch-mean", "raises", "loss-rises", "checkpoint-incomplete",
 }  # fmt: skip
 """What another bug can bring about: said after the others, and as notes next to an error."""
 

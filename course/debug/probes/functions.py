@@ -145,7 +145,7 @@ class Functions(TorchFunctionMode):
         if len(two) != 2 or len(terms) != 1 or not isinstance(result, Tensor) or result.dim():
             return
         if result.grad_fn is not None:
-            self.tape.note("term", value=float(terms[0].detach()), reached=False)
+            self.tape.note("term", value=terms[0].detach().clone(), reached=False)
             self.tape.mark_term(result)
 
     def _see_relu(self, result: Tensor) -> None:

@@ -47,17 +47,12 @@ def left(session: Session) -> Iterator[Finding]:
         raise NotChecked("evaluate() moves the weights before any step already")
     if setup.train_step is None and setup.train is None:
         raise NotChecked("no train_step or train")
-    batches = program_of(session).batches
     tape = Tape(session.model, session.optimizers, setup.scheduler)
     with session.observe():
         session.model.train()
         try:
             with tape.running():
-                if setup.train_step is not None:
-                    for number in range(FEW):
-                        setup.train_step(clone(batches[number % len(batches)]))
-                else:
-                    setup.train(FEW)
+                _train_a_little(session)
             trained = [p.detach().clone() for p in session.model.parameters()]
             setup.evaluate()
         except Exception as error:
@@ -71,13 +66,22 @@ def left(session: Session) -> Iterator[Finding]:
         yield Finding(
             "evaluate-changes-model", "note" if earlier else "error",
             f"After {FEW} steps evaluate() leaves other weights in the model than training made: "
-            + ("those of an earlier step, which is right only where training shall go on from its "
-               "best." if earlier else
+            + ("those of an earlier step, which is right only where training is to "
+                "continue from its best." if earlier else
                "an average or a best state is loaded for scoring and stays."),
             {"moved_over_size": moved / max(size, NUMBERS), "steps": FEW},
             "kept = copy.deepcopy(model.state_dict())\nmodel.load_state_dict(average)\n"
             "...\nmodel.load_state_dict(kept)",
         )  # fmt: skip
+
+
+def _train_a_little(session: Session) -> None:
+    setup, batches = session.setup, program_of(session).batches
+    if setup.train_step is None:
+        setup.train(FEW)
+        return
+    for number in range(FEW):
+        setup.train_step(clone(batches[number % len(batches)]))
 
 
 def told_loss(session: Session) -> Iterator[Finding]:

@@ -144,7 +144,7 @@ def undone(session: Session) -> Iterator[Finding]:
             "keeps-worse-weights", "error",
             f"train() ends by loading weights of an earlier step, and {name} goes back from "
             f"{ended.before[name]:.4g} to {ended.after[name]:.4g}, after {seen.first[name]:.4g} "
-            "before training: the worst is kept for the best, or the first.",
+            "before training: by this score the weights that were kept are not the best.",
             {"before_training": seen.first[name], "trained": ended.before[name],
              "ends_with": ended.after[name], "share_lost": lost[name]},
             'if score["loss"] < best:  # the lower the better; of an accuracy: >\n'

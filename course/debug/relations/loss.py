@@ -164,8 +164,7 @@ def itself(session: Session) -> Iterator[Finding]:
         yield Finding(
             "compared-with-itself", "warning",
             f"In a {rows} x {rows} table of similarities the largest of every row is on the "
-            "diagonal, which is never the target: each example is its own strongest negative, and "
-            "no weights can change that.",
+            "diagonal, which is never the target: each example is its own strongest negative.",
             {"tables": len(wrong), "rows": rows},
             "similarity.fill_diagonal_(-torch.inf)  # before the cross-entropy",
         )  # fmt: skip
@@ -200,13 +199,16 @@ def terms(session: Session) -> Iterator[Finding]:
 
     other = [e for e in program.step(program.batches[0], prepare=nudge).tape.of("term")
              if e.reached]  # fmt: skip
-    if len(other) == 1 and not close(added[0].value, other[0].value):
+    if len(other) != 1:
+        return
+    value, moved = float(added[0].value), float(other[0].value)
+    if not close(value, moved):
         yield Finding(
             "loss-without-gradient", "warning",
-            f"A part of the loss ({added[0].value:.4g} of {step.loss:.4g}) depends on the weights "
-            "and has no gradient: a threshold, argmax(), round() or detach() cuts it off. It is "
-            "told, and trains nothing.",
-            {"part": added[0].value, "loss": step.loss, "part_of_other_weights": other[0].value},
+            f"A part of the loss ({value:.4g} of {step.loss:.4g}) depends on the weights "
+            "and has no gradient: a threshold, argmax(), round() or detach() cuts it off. It "
+            "counts in the loss and trains nothing.",
+            {"part": value, "loss": step.loss, "part_of_other_weights": moved},
             "probability = logits.sigmoid()  # and no (probability > 0.5).float() in a loss",
         )  # fmt: skip
 
