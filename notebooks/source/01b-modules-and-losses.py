@@ -28,12 +28,9 @@ from torch.nn import functional as F
 
 from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
-from course.analysis.reach import reach
 from course.data import load
-from course.plots import modules as plots
-
-# %%
 from course.engine import choose_device
+from course.plots import modules as plots
 
 device = choose_device()  # a GPU where there is one: data and models go there
 
@@ -120,6 +117,8 @@ class Seven(nn.Module):
 guess("01b.saved", ...)
 
 # %%
+from course.analysis.reach import reach
+
 reached = reach(Seven())
 reveal("01b.saved", sum(way.saved for way in reached.values()))
 plots.plot_reach(reached)
@@ -207,8 +206,9 @@ drawn = {name: layer.weight[:, 0].tolist() for name, layer in layers.items()}
 plots.plot_first_weights(drawn, [width**-0.5 for width in widths])
 
 # %% exercise 01b.linear
-# The weight has the shape [out, in], as torch keeps it, and the bias, if there is one, [out]. Do not use
-# `nn.Linear` or derive from it; everything else of torch is allowed.
+# The weight has the shape [out, in], and the bias, if there is one, [out]: names and shapes as in torch's
+# layer, so that a checkpoint made by one fits the other. Do not use `nn.Linear` or derive from it;
+# everything else of torch is allowed.
 class Linear(nn.Module):
     """y = x Wᵀ + b, for inputs [..., in] of any number of dimensions.
 
@@ -235,9 +235,6 @@ class Linear(nn.Module):
         out = x @ self.weight.T
         return out if self.bias is None else out + self.bias
         ### END SOLUTION
-
-# %% [markdown]
-# The same names and shapes as torch's layer mean that a checkpoint made by one fits the other:
 
 # %%
 if ready(Linear):
@@ -385,9 +382,7 @@ plots.plot_targets({"probability": shares, "gradient of the logits": pulls}, lab
 guess("01b.smoothed", ...)
 
 # %%
-worked.compute("N37")
-
-# %%
+display(worked.compute("N37"))
 smoothed = {f"ε = {e:g}": [e / 5] * 3 + [1 - e + e / 5, e / 5] for e in (0.0, 0.1, 0.5)}
 plots.plot_targets(smoothed)
 
@@ -536,8 +531,6 @@ perfect = F.one_hot(torch.tensor([3]), 10).float()  # what a sure softmax puts o
 floor = F.cross_entropy(perfect, torch.tensor([3])).item()
 print(f"{floor:.4f}, where chance is ln 10 = {np.log(10):.4f}")
 reveal("01b.floor", floor)
-
-# %%
 worked.compute("N38")
 
 # %%

@@ -18,7 +18,9 @@
 # seen before. At the end you write the whole training script from memory.
 #
 # *Read a question, replace the `...` of its `guess`, then run the cell below it. Every cell may be run
-# twice. Stuck? `hint("03a.clip")` gives three hints, `failing("03a.clip")` the smallest failing case.*
+# twice. Stuck? `hint("03a.clip")` gives three hints, `failing("03a.clip")` the smallest failing case. Type
+# your name once, in `student("")`, as your instructor knows it: it draws the numbers of some exercises for
+# you alone.*
 
 # %%
 import matplotlib.pyplot as plt
@@ -31,9 +33,7 @@ from course.data import InMemoryLoader, load
 from course.engine import Trainer, choose_device, seed_everything
 
 device = choose_device()  # a GPU where there is one: data and models go there
-
-# %% [markdown]
-# Your name, as your instructor knows it, draws the numbers of some exercises for you alone. Type it once:
+criterion = nn.CrossEntropyLoss()
 
 # %%
 student("")
@@ -70,10 +70,6 @@ print(f"{len(train_loader)} batches per epoch, the last of {last}")
 reveal("03a.batches", [len(train_loader), last])
 
 # %% [markdown]
-# That short last batch will matter twice below: in the mean loss, and when batches are made of
-# micro-batches.
-
-# %% [markdown]
 # ## 3a.2 One step, by hand
 #
 # A linear layer with two outputs, one example, one step of SGD: the weights move against the gradient of
@@ -84,9 +80,7 @@ reveal("03a.batches", [len(train_loader), last])
 guess("03a.loss-factor", ...)
 
 # %%
-worked.compute("N09")
-
-# %%
+display(worked.compute("N09"))
 worked.compute("N10")
 
 # %% [markdown]
@@ -112,13 +106,10 @@ StepAnatomy()
 
 # %% exercise 03a.order
 
-# %% [markdown]
-# Now in code. The mean over an *epoch* counts every example once, so a short last batch counts for less:
-# a batch's mean loss times its number of examples is its sum.
-
 # %% exercise 03a.train-one-epoch
 # Write the loop over the batches: clear, forward, loss, backward, step. The model may come in eval
-# mode. Return the mean loss over all *examples* of the epoch, as a plain number.
+# mode. Return the mean loss over all *examples* of the epoch, as a plain number: each counts once, so a
+# short last batch counts for less. A batch's mean loss times its number of examples is its sum.
 def train_one_epoch(model, loader, criterion, optimizer):
     """One pass over the loader: an optimizer step for each batch.
 
@@ -208,10 +199,9 @@ def make_model():
     seed_everything(3)
     return network()
 
-# %%
-model, criterion = make_model(), nn.CrossEntropyLoss()
+
 if ready(evaluate):
-    before = evaluate(model, val_loader, criterion)
+    before = evaluate(make_model(), val_loader, criterion)
     print(before)
     reveal("03a.first-loss", before["loss"])
 
@@ -356,10 +346,8 @@ def accumulate(model, micro_batches, criterion, optimizer):
 # batch would. Weighing each loss by its share of the examples puts it right.
 # ### END SOLUTION
 
-# %% [markdown]
-# Who plans a schedule has to know how many updates a run makes. Count them for a run of your own numbers:
-
 # %% exercise 03a.windows
+# A schedule needs the number of updates that a run makes.
 ### BEGIN SOLUTION
 batches = -(-q.n // q.b)
 windows = {"batches": batches, "updates": q.e * -(-batches // q.k)}
@@ -413,10 +401,8 @@ def clip_by_global_norm(parameters, max_norm):
     return norm
     ### END SOLUTION
 
-# %% [markdown]
-# Clipping stands between `backward()` and `step()`. What else may stand there?
-
 # %% exercise 03a.legal
+# Clipping stands between `backward()` and `step()`. What else may stand there?
 
 # %% [markdown]
 # ## 3a.8 The learning rate
@@ -437,8 +423,6 @@ found = lr_find(model, criterion, optimizer, InMemoryLoader(
     data.train_inputs, data.train_targets, batch_size=64, shuffle=True, seed=3))
 print(found.suggestion)
 reveal("03a.rate", found.suggestion.lr)
-
-# %%
 found.plot()
 
 # %% [markdown]
@@ -488,6 +472,9 @@ from course.engine import warmup_cosine
 runs = {"constant": train_for(1e-2, 12)}
 cosine = partial(warmup_cosine, warmup=0, total=12)
 runs["cosine"] = train_for(1e-2, 12, schedule=cosine)
+for name, history in runs.items():
+    print(f"{name}: last validation loss {history[-1]['val_loss']:.4f}")
+reveal("03a.quarter", runs["cosine"][3]["lr"] / 1e-2)
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
@@ -497,12 +484,6 @@ for (name, history), style in zip(runs.items(), ("-", "--"), strict=True):
 left.set(xlabel="epoch", ylabel="learning rate")
 right.set(xlabel="epoch", ylabel="validation loss", yscale="log")
 left.legend();
-
-# %%
-share = runs["cosine"][3]["lr"] / 1e-2
-for name, history in runs.items():
-    print(f"{name}: last validation loss {history[-1]['val_loss']:.4f}")
-reveal("03a.quarter", share)
 
 # %% [markdown]
 # The cosine still has 85 % of its rate after a quarter and half of it in the middle. It counts *epochs* here, so
@@ -520,27 +501,23 @@ reveal("03a.quarter", share)
 guess("03a.best-epoch", ...)
 
 # %%
+from course.analysis.curves import read_curves
+
 history = train_for(1e-2, 40, rows=100)
 figure, axis = plt.subplots(figsize=(5, 3))
-epochs = range(1, 41)
-axis.plot(epochs, [line["train_loss"] for line in history], label="training")
-axis.plot(epochs, [line["val_loss"] for line in history], "--", label="validation")
+axis.plot(range(1, 41), [line["train_loss"] for line in history], label="training")
+axis.plot(range(1, 41), [line["val_loss"] for line in history], "--", label="validation")
 axis.axvline(history.best["epoch"], color="#7f7f7f", linestyle=":", label="best epoch")
 axis.set(xlabel="epoch", ylabel="mean loss", yscale="log")
 axis.legend()
 reveal("03a.best-epoch", history.best["epoch"])
+read_curves(history)
 
 # %% [markdown]
 # Three shapes to know: both curves still falling is **underfitting** (go on), training falling while
 # validation rises is **overfitting** (stop, or get more data), both flat and close together is the sweet
 # spot. `read_curves` says which, and what to try first.
-
-# %%
-from course.analysis.curves import read_curves
-
-read_curves(history)
-
-# %% [markdown]
+#
 # Two habits follow. *Keep the best*: copy the weights whenever validation is better than ever before (a copy:
 # `state_dict()` hands out the tensors that go on training). *Stop early*: end the run after `patience`
 # epochs in a row without an improvement.
@@ -626,7 +603,9 @@ if ready(EarlyStopping, evaluate, train_one_epoch):
 # ## 3a.12 The same with the engine
 #
 # The course's `Trainer` is your functions in the lecture's order, with checkpoints, schedules and a record
-# around them. Micro-batches of 16, four to an update, clipped at 1, a cosine per epoch, the best epoch kept:
+# around them. Open [course/engine/trainer.py](../course/engine/trainer.py) and read it aloud: you have
+# written every station of it. Now micro-batches of 16, four to an update, clipped at 1, a cosine per epoch,
+# the best epoch kept:
 
 # %%
 from course.engine import KeepBest
@@ -637,16 +616,9 @@ loader, _ = data.loaders(batch_size=16, seed=3)
 cosine = warmup_cosine(optimizer, warmup=1, total=10)
 trainer = Trainer(model, criterion, optimizer, accum_steps=4, max_norm=1.0, seed=3,
                   scheduler=cosine, callbacks=[keep], device=device)
-
-# %%
-history = trainer.fit(loader, val_loader, epochs=10)
+best = trainer.fit(loader, val_loader, epochs=10).best
 keep.restore(trainer)
-best = history.best
 print(f"best epoch {best['epoch']}: {best['val_accuracy']:.1%} on validation")
-
-# %% [markdown]
-# Open [course/engine/trainer.py](../course/engine/trainer.py) and read it aloud: you have written every
-# station of it.
 
 # %% [markdown]
 # ## 3a.13 The arena
