@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,13 +148,42 @@ def _agree(found: dict[str, Any], model: nn.Module, folder: Path, images: Tensor
     said = torch.tensor(as_numbers(given, "the classes", "class indices, one per image"))
     if len(said) != len(right):
         raise AnswerError(f"'classify' gave {len(said)} classes for {len(right)} images.")
-    return "all" if (said != right).sum() <= 1 else "not all"  # a tie may fall on either side
+    if _as_good_as(said, right):
+        return "all"
+    others = (what for what, scaled in SCALES.items()
+              if _as_good_as(said, by_the_files(model, folder, images, scaled=scaled)))  # fmt: skip
+    follows = list(others)
+    return f"not all: they follow {follows[0]}" if len(follows) == 1 else "not all"
+
+
+def _as_good_as(said: Tensor, right: Tensor) -> bool:
+    """Whether classes are the same but for one: a tie may fall on either side."""
+    return bool((said != right).sum() <= 1)
+
+
+def normalised(images: Tensor, settings: dict[str, Any]) -> Tensor:
+    """What a model is given: raw images less the run's mean, by its deviation."""
+    return (images.float() - settings["mean"]) / settings["std"]
+
+
+SCALES = {
+    "the raw images": lambda images, settings: images.float(),
+    "images divided by 255": lambda images, settings: normalised(images / 255, settings),
+    "the mean and std of the images themselves": lambda images, settings: (
+        (images.float() - images.float().mean()) / images.float().std()
+    ),
+}
+"""Ways to scale that are wrong, and are said where exactly one of them gives all the answers."""
 
 
 def by_the_files(
-    model: nn.Module, folder: Path, images: Tensor, state: dict[str, Tensor] | None = None
+    model: nn.Module,
+    folder: Path,
+    images: Tensor,
+    state: dict[str, Tensor] | None = None,
+    scaled: Callable[[Tensor, dict[str, Any]], Tensor] = normalised,
 ) -> Tensor:
-    """The course's own way from a folder to classes; with other weights than best.pt's, if given.
+    """The course's own way from a folder to classes; with other weights or another scale, if given.
 
     Raises:
         AnswerError: The folder lacks what is needed.
@@ -166,9 +196,8 @@ def by_the_files(
     try:
         model.load_state_dict(held["model"] if state is None else state)
         model.eval()
-        inputs = (images.float().unsqueeze(1) - settings["mean"]) / settings["std"]
         with torch.no_grad():
-            return model(inputs).argmax(dim=1)
+            return model(scaled(images, settings).unsqueeze(1)).argmax(dim=1)
     except (KeyError, TypeError, RuntimeError) as fault:
         text = f"{type(fault).__name__}: {fault}".splitlines()[0][:80]
         raise AnswerError(f"best.pt and run.json do not fit the set-up's model: {text}") from None
@@ -326,8 +355,12 @@ WRONG = (
     ("scale-of-the-run", edited((SCALED, SCALED.replace("settings", "data"))),
      "A copy of the folder has another mean and std in run.json, and got the answers of before. "
      "Take both from the record of the folder that classify is handed."),
-    ("not-normalised", edited((SCALED, "images.float().unsqueeze(1)")), ""),
-    ("other-unit", edited((SCALED, SCALED.replace("unsqueeze(1)", "unsqueeze(1).div(255)"))), ""),
+    ("not-normalised", edited((SCALED, "images.float().unsqueeze(1)")),
+     "The model was given raw images, and learnt from normalised ones. mean and std are in the "
+     "folder's run.json."),
+    ("other-unit", edited((SCALED, SCALED.replace("unsqueeze(1)", "unsqueeze(1).div(255)"))),
+     "The images were divided by 255 before they were normalised. mean and std in run.json are "
+     "those of raw values: leave the unit."),
     ("scale-of-the-run", edited((SCALED, "images.float().sub(images.float().mean()).div("
                                           "images.float().std()).unsqueeze(1)")), ""),
     ("train-mode", edited(("        model.eval()\n", "")), ""),
@@ -366,6 +399,8 @@ SURE = (
     "one-epoch",
     "weights-of-the-run",
     "scale-of-the-run",
+    "not-normalised",
+    "other-unit",
     "caught",
     "set-up-made-again",
 )
