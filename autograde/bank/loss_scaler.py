@@ -92,6 +92,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         scaled = _scaled(scaler, loss)
         answer.setdefault("loss", scaled.item())
         answer.setdefault("dtype", str(scaled.dtype))
+        answer.setdefault("left", loss.item())
         scaled.backward()
         answer.setdefault("sent", _sent(parameters))
         if spoil != GOOD:
@@ -226,6 +227,11 @@ class InSixteenBits(Plain):
 class WidenedLate(Plain):
     def scaled(self, loss):
         return (loss * self.scale).float() if loss.dtype == torch.float16 else loss * self.scale
+
+
+class ScaledInPlace(Plain):
+    def scaled(self, loss):
+        return super().scaled(loss) if loss.dtype == torch.float16 else loss.mul_(self.scale)
 
 
 class AlwaysFloat32(Plain):
@@ -586,7 +592,7 @@ EXERCISE = Exercise(
     signature="LossScaler(scale, growth, backoff, interval)",
     parts=(
         Part("loss", "the scaled loss, of each dtype", points=0.5, cases=3,
-             fields=("loss", "dtype", "sent")),
+             fields=("loss", "dtype", "sent", "left")),
         Part("unscaled", "true gradients at the step, in every group", points=1,
              fields=("unscaled", "weights", "disturbed")),
         Part("skipped", "an update skipped for inf, -inf or nan", points=1, cases=3,
@@ -603,6 +609,7 @@ EXERCISE = Exercise(
     says={
         "loss": "the scaled loss",
         "dtype": "the dtype of the scaled loss",
+        "left": "the loss itself, after scaled(),",
         "sent": "after backward() on it, the gradient at",
         "unscaled": "after unscale(), at update (counted from 0), parameter and place, the "
         "gradient",
@@ -621,6 +628,9 @@ EXERCISE = Exercise(
         Wrong("always-float32", AlwaysFloat32,
               "A float64 loss came back as float32. Only a float16 loss becomes another dtype.",
               sure=True),
+        Wrong("scaled-in-place", ScaledInPlace,
+              "The loss itself is times the scale now, and a log that reads it says so. loss * "
+              "scale makes a new tensor; mul_() and *= do not.", sure=True),
         Wrong("not-scaled", NotScaled,
               "The loss came back as long as it was. Multiply it by the scale.", sure=True),
         Wrong("never-unscaled", NeverUnscaled,

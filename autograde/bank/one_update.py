@@ -197,8 +197,8 @@ EXERCISE = Exercise(
               "The gradients that an earlier update had left were added to this one's. Call "
               "optimizer.zero_grad() before backward()."),
         Wrong("never-moves", cleared_too_late,
-              "No weight moved. Were the gradients cleared between backward() and step(), or is "
-              "there no step()?", sure=True),
+              "No weight moved. Were the gradients cleared between backward() and step(), is there "
+              "no step(), or is it that of another optimizer?", sure=True),
         Wrong("never-moves", never_moved),
         Wrong("never-moves", cleared_before_the_norm),
         Wrong("moved-twice", moved_twice,
@@ -263,7 +263,7 @@ EXERCISE = Exercise(
               "clip_grad_norm_ measures and leaves them as they are.", sure=True),
         Wrong("with-softmax", with_softmax,
               "The criterion was given the softmax of the outputs. Give it the outputs."),
-        *common(textbook, *TRAINS, "returns-graph"),
+        *common(textbook, *TRAINS, "returns-graph", alike={"global-optimizer": "never-moves"}),
     ),
     right=(textbook, cleared_in_between, cleared_on_both_sides),
 )  # fmt: skip

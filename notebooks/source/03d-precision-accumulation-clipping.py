@@ -251,7 +251,7 @@ class LossScaler:
 
     def scaled(self, loss):
         """The loss times the scale, with its graph; of a float16 loss a float32 product, of a
-        float64 loss a float64 one."""
+        float64 loss a float64 one. The loss itself stays as it is."""
         ### BEGIN SOLUTION
         return (loss.float() if loss.dtype == torch.float16 else loss) * self.scale
         ### END SOLUTION
