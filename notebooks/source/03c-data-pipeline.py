@@ -20,21 +20,16 @@
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
 
 # %%
-import tempfile
-from pathlib import Path
-
-import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler, WeightedRandomSampler
 
 from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
-from course.data import count_draws, load, make_loader, time_stages
-from course.plots.loaders import plot_compositions, plot_draws, plot_padding, plot_stages
-
-# %%
+from course.data import (NoisyInputs, class_weights, count_draws, find_fashion_mnist,
+                         load, make_loader, time_stages)
 from course.engine import choose_device
+from course.plots.loaders import plot_compositions, plot_draws, plot_padding, plot_stages
 
 device = choose_device()  # a GPU where there is one: data and models go there
 
@@ -56,7 +51,8 @@ student("")
 # | model | takes the batch | your loop |
 
 # %% [markdown]
-# Walk it by hand, once, with the digits of chapter 3a. Is that what a loader gives?
+# Walk it by hand, once, with the digits of chapter 3a. Is that what a loader gives? Everything below is one of
+# these stages, done in another way.
 
 # %%
 from torch.utils.data import BatchSampler, SequentialSampler, default_collate
@@ -67,9 +63,6 @@ rows = next(iter(BatchSampler(SequentialSampler(examples), 64, drop_last=False))
 inputs, targets = default_collate([examples[row] for row in rows])
 theirs = next(iter(DataLoader(examples, batch_size=64)))
 print(list(inputs.shape), "the loader's own:", torch.equal(inputs, theirs[0]))
-
-# %% [markdown]
-# The same batch. Everything below is one of these stages, done in another way.
 
 # %% [markdown]
 # ## 3c.2 A data set over arrays
@@ -93,7 +86,9 @@ class Arrays(Dataset):
 # %% [markdown]
 # A batch has a contract with model and loss (T04): inputs with a batch dimension, in float32, about centred;
 # one class index per example, in long. `check_batch` reads it to you. Here are digits as
-# scikit-learn has them, pixels from 0 to 16, and labels as floats. Which breaches does it name?
+# scikit-learn has them, pixels from 0 to 16, and labels as floats. A model would train on these pixels without a
+# word, in float64 if asked to, and badly: check one batch per data set, before anything else. Which breaches
+# does it name?
 
 # %%
 from sklearn.datasets import load_digits
@@ -102,14 +97,8 @@ from course.data import check_batch
 
 raw = load_digits()
 pixels = torch.tensor(raw.images[:64])
-check_batch((pixels, torch.tensor(raw.target[:64]).float()), num_classes=10)
-
-# %%
+display(check_batch((pixels, torch.tensor(raw.target[:64]).float()), num_classes=10))
 check_batch(next(iter(DataLoader(Arrays(digits.train_inputs, digits.train_targets), 64))))
-
-# %% [markdown]
-# A model would have trained on the first batch's pixels without a word, in float64 if asked to, and badly.
-# Check one batch per data set, before anything else.
 
 # %% [markdown]
 # ## 3c.3 A folder of image files
@@ -117,13 +106,16 @@ check_batch(next(iter(DataLoader(Arrays(digits.train_inputs, digits.train_target
 # Real images lie in files, one folder per class. Let us have some: twenty digits, written as PNG.
 
 # %%
+import tempfile
+from pathlib import Path
+
 from PIL import Image
 
 folder = Path((scratch := tempfile.TemporaryDirectory()).name)
 for row in range(20):
     path = folder / str(raw.target[row]) / f"{row:02d}.png"
     path.parent.mkdir(exist_ok=True)
-    Image.fromarray((raw.images[row] * 15).astype(np.uint8)).save(path)
+    Image.fromarray((raw.images[row] * 15).astype("uint8")).save(path)
 print(len(list(folder.glob("*/*.png"))), "files; folders",
       sorted(path.name for path in folder.iterdir()))
 
@@ -168,11 +160,10 @@ text_path.write_text("".join(100 * lines), encoding="utf-8", newline="")
 size = text_path.stat().st_size
 print(f"{100 * len(lines):,} lines, {size / 1e6:.1f} MB, e.g. {lines[0][:40]!r}")
 
-# %% [markdown]
+# %% exercise 03c.lines
 # `seek()` goes to a place in the file, and counts bytes: a letter such as ü is one letter and two bytes. A
 # worker later gets a copy of the data set, and an open file cannot be copied.
-
-# %% exercise 03c.lines
+#
 # A line is a label, a tab, and the text, in UTF-8: "3\tA text.\n". The text may hold further tabs,
 # and blanks at its ends belong to it, as does "\r": only "\n" ends a line. The last line may lack it.
 class LineDataset(Dataset):
@@ -212,22 +203,19 @@ class LineDataset(Dataset):
         ### END SOLUTION
 
 # %% [markdown]
-# The ledger's labels are letters, so number them first. Your data set on all the lines, in any order:
+# Your data set on all the lines, in any order; the ledger's labels are letters, so number them first. What
+# stays in memory is a number per line. As a Python list these take 8 bytes each and the numbers themselves
+# 28 or 32 more; an `array`, as in [course/data/lines.py](../course/data/lines.py), keeps the 8.
 
 # %%
+from course.data import LineFile
+
 kinds = sorted({line[0] for line in lines})
 numbered = [f"{kinds.index(line[0])}{line[1:]}" for line in lines]
 text_path.write_text("".join(100 * numbered), encoding="utf-8", newline="")
 if ready(LineDataset):
     texts = LineDataset(text_path)
     print(len(texts), "lines; the last one:", texts[len(texts) - 1])
-
-# %% [markdown]
-# What stays in memory is a number per line. As a Python list these take 8 bytes each and the numbers
-# themselves 28 or 32 more; an `array`, as in [course/data/lines.py](../course/data/lines.py), keeps the 8.
-
-# %%
-from course.data import LineFile
 
 size, places = text_path.stat().st_size, LineFile(text_path).index_bytes
 print(f"the file {size / 1e6:.1f} MB, in memory {places / 1e6:.2f} MB")
@@ -310,21 +298,10 @@ counts = {"last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
 # | `pin_memory` | False | an accelerator |
 # | `generator` | None | an order that a seed repeats |
 #
-# What does `drop_last` cost on a hundred examples in batches of 16?
+# What does `drop_last` cost on a hundred examples in batches of 16, and what in batches of 128?
 
 # %%
-worked.compute("N06")
-
-# %% [markdown]
-# Four examples per epoch are skipped, others in each epoch if the order changes, always the same ones if it
-# does not. Some flags contradict each other. Which mixes does torch refuse?
-
-# %% exercise 03c.flags
-
-# %% [markdown]
-# The defaults are as listed (F98), and the silent one is the dangerous one:
-
-# %%
+display(worked.compute("N06"))
 few = Arrays(torch.randn(100, 4), torch.zeros(100))
 silent = DataLoader(few, batch_size=128, drop_last=True)
 print("batches:", len(silent), list(silent))
@@ -332,6 +309,13 @@ try:
     make_loader(few, 128, drop_last=True)
 except ValueError as fault:
     print(fault)
+
+# %% [markdown]
+# Of batches of 16, four examples per epoch are skipped, others in each epoch if the order changes, always the
+# same ones if it does not. A batch longer than the data leaves nothing, without a word; `make_loader` refuses. The
+# defaults are as listed (F98). Some flags contradict each other: which mixes does torch refuse?
+
+# %% exercise 03c.flags
 
 # %% [markdown]
 # ## 3c.7 Who comes next
@@ -347,10 +331,6 @@ except ValueError as fault:
 # batches of 32 hold?
 
 # %%
-from torch.utils.data import RandomSampler, WeightedRandomSampler
-
-from course.data import class_weights
-
 labels = torch.arange(2).repeat_interleave(torch.tensor([900, 100]))
 weights = class_weights(labels)
 
@@ -362,13 +342,8 @@ def own():
 samplers = {"sequential": SequentialSampler(labels),
             "random": RandomSampler(labels, generator=own()),
             "weighted": WeightedRandomSampler(weights, 1000, generator=own())}
-
-# %%
-def labels_by_batch(sampler):
-    return [labels[rows].tolist() for rows in BatchSampler(sampler, 32, drop_last=False)]
-
-
-compositions = {name: labels_by_batch(sampler) for name, sampler in samplers.items()}
+cut = {name: BatchSampler(order, 32, drop_last=False) for name, order in samplers.items()}
+compositions = {name: [labels[rows].tolist() for rows in cut[name]] for name in cut}
 plot_compositions(compositions, ["majority", "minority"])
 
 # %% [markdown]
@@ -383,20 +358,14 @@ guess("03c.never", ...)
 weighted = samplers["weighted"]
 coverages = {name: count_draws(samplers[name], labels) for name in ("random", "weighted")}
 reveal("03c.never", coverages["weighted"].classes[0].num_never)
-coverages["weighted"]
-
-# %%
-plot_draws(coverages)
+display(coverages["weighted"], plot_draws(coverages))
+worked.compute("N07")
 
 # %% [markdown]
 # More than half of the majority is not seen in an epoch, and each of the minority about five times. So a
 # weighted sampler is for training, never for validation, and "an epoch" no longer means "each example
-# once" (F87). The expectation, step by step:
-
-# %%
-worked.compute("N07")
-
-# %% [markdown]
+# once" (F87). The table has the expectation.
+#
 # Several processes share an epoch by ranks, numbered from 0: rank r of R takes every R-th example. The lecture's quiz
 # says that their shards are disjoint (X31). **Guess:** of 10 examples on 3 ranks, how many do two ranks hold?
 
@@ -404,15 +373,9 @@ worked.compute("N07")
 guess("03c.twice", ...)
 
 # %%
-worked.compute("N52")
-
-# %% [markdown]
-# All ranks must make as many steps, so short shards are filled up with examples from the start: disjoint
-# holds only where R divides N (F88). Two ranks, seven examples, with torch's own sampler, without any other process:
-
-# %%
 from torch.utils.data import DistributedSampler
 
+display(worked.compute("N52"))
 shards = [DistributedSampler(range(7), 2, rank, seed=3) for rank in (0, 1)]
 for epoch in (0, 0, 1):
     for shard in shards:
@@ -420,8 +383,10 @@ for epoch in (0, 0, 1):
     print("epoch", epoch, [list(shard) for shard in shards])
 
 # %% [markdown]
-# The order depends on seed and epoch alone: without `set_epoch` every epoch has the same one. Now your own
-# numbers:
+# All ranks must make as many steps, so short shards are filled up with examples from the start: disjoint
+# holds only where R divides N (F88). Below the table, torch's own sampler shares seven examples between two
+# ranks, without any other process. The order depends on seed and epoch alone: without `set_epoch` every epoch
+# has the same one. Now your own numbers:
 
 # %% exercise 03c.drawn
 ### BEGIN SOLUTION
@@ -496,11 +461,8 @@ def collate(examples, pad_value):
     return inputs, torch.tensor([target for _, target in examples]), mask.to(inputs.device)
     ### END SOLUTION
 
-# %% [markdown]
-# Your data set and your collation, in one loader: text becomes bytes, bytes become a batch.
-
 # %%
-def of_bytes(examples):
+def of_bytes(examples):  # your data set and your collation, in one loader
     pairs = [(torch.tensor(list(text.encode())), label) for text, label in examples]
     return collate(pairs, pad_value=0)
 
@@ -565,14 +527,12 @@ if ready(make_loaders):
 guess("03c.noise", ...)
 
 # %%
-from course.data import NoisyInputs
-
 def different_batches(own_seed):
     noisy = NoisyInputs(torch.zeros(8, 1), own_seed=own_seed)
     loader = DataLoader(noisy, batch_size=2, num_workers=2, generator=own())
     return len({tuple(b.flatten().tolist()) for _ in range(2) for b in loader})
 
-# %%
+
 try:
     held, global_ones = different_batches(3), different_batches(None)
     print("held by the data set:", held, "| the workers' own:", global_ones)
@@ -581,15 +541,13 @@ except OSError as fault:
     print("No processes may be started here:", fault)
 
 # %% [markdown]
-# Two of eight: both workers draw the same, and each epoch begins again with it (B33). The network sees the
-# same "random" noise for ever. Drawn from the worker's global generators, torch's, NumPy's or Python's, all eight
-# differ: torch seeds them per worker and per epoch, from the loader's generator (F94). The lecture's essay
-# proposes `np.random.seed(42 + id)`, which brings the fault back: the same numbers in each epoch (F95).
-
-# %% [markdown]
-# One thing it leaves open: with three workers instead of two, other examples meet other numbers. `make_loader`
-# keys an example's noise by seed, epoch and index, so it does not depend on who fetches it. Turn each
-# image by up to 15 degrees:
+# Two of eight: both workers draw the same, in every epoch (B33). Drawn from the workers' global generators,
+# all eight differ: torch seeds those per worker and epoch (F94). The essay's `np.random.seed(42 + id)` brings
+# the fault back (F95).
+#
+# Another number of workers still gives examples other noise. `make_loader` keys it by seed, epoch and index:
+# it does not matter who fetches, and a run killed in epoch 2 goes on with the very batches it would have had.
+# Turn each image by up to 15 degrees:
 
 # %%
 from torch.nn import functional as F
@@ -616,9 +574,6 @@ print("epochs differ:", not torch.equal(first, second))
 print("entered, the second is the same:", torch.equal(second, entered))
 
 # %% [markdown]
-# So a run that was killed in epoch 2 goes on with the very batches it would have had.
-
-# %% [markdown]
 # ## 3c.11 How fast is it?
 #
 # A loader is timed by reading batches. The lecture's loop stops at the hundredth, and divides 100 by the
@@ -641,7 +596,9 @@ reveal("03c.too-fast", (100 / seconds) / (read / seconds))
 
 # %% [markdown]
 # Divide by what was read (F97). Two more things spoil such a number: the first batches start workers and open
-# files, and a short batch is not a batch like any other. Here is a loop with all three faults:
+# files, and a short batch is not a batch like any other. On a GPU the clock must also wait for the device:
+# operations are only queued. `measure_loader` repeats the passes and gives their spread. Here is a loop with
+# all three faults:
 
 # %% exercise 03c.throughput
 # It should return the examples per second of at most `most` batches that come after `warmup` batches,
@@ -650,28 +607,22 @@ reveal("03c.too-fast", (100 / seconds) / (read / seconds))
 # Three bugs: one in the time, one in how many batches count, one in their sizes. Change at most ten lines.
 
 # %%
+# batches of one are slower: each pays for its own collation
 rates = [examples_per_second(DataLoader(examples, size), 2, 20, time.perf_counter)
          for size in (1, 16, 64)]
 print([f"{rate:,.0f} examples/s" for rate in rates])
 
 # %% [markdown]
-# Batches of one are slower: each pays for its own collation. `measure_loader` does the same with repeated
-# passes and their spread. On a GPU the clock must also wait for the device: operations are only queued.
-
-# %% [markdown]
 # ## 3c.12 Where the time goes
 #
 # Turn every image in the data set, one after another, and train on it. Fashion-MNIST if it is here, digits
-# otherwise.
+# otherwise. **Guess:** which stage takes longest?
 
 # %%
-from course.data import find_fashion_mnist
-
-name = "fashion-mnist" if find_fashion_mnist() else "digits"
-pictures = load(name, num_examples=1500)
+pictures = load("fashion-mnist" if find_fashion_mnist() else "digits", num_examples=1500)
 print(pictures)
 
-# %%
+
 class Turned(Dataset):
     def __init__(self, dataset):
         self.dataset = dataset
@@ -697,9 +648,6 @@ def train_step(batch):
     nn.functional.cross_entropy(model(inputs), targets).backward()
     optimizer.step()
 
-# %% [markdown]
-# **Guess:** which stage takes longest?
-
 # %%
 guess("03c.slowest", ...)
 
@@ -712,12 +660,10 @@ data = pictures.train_dataset
 times = {"turned one by one": timed(Turned(data), train_step)}
 times["turned as a batch"] = timed(data, lambda b: train_step((turned(b[0]), b[1])))
 times["not turned"] = timed(data, train_step)
-reveal("03c.slowest", times["turned one by one"].slowest)
-plot_stages(times)
-
-# %%
 for name, stages in times.items():
     print(f"{name:18} {stages}")
+reveal("03c.slowest", times["turned one by one"].slowest)
+plot_stages(times)
 
 # %% [markdown]
 # The same turns for a whole batch at once, in the step, cost a fraction: each call of torch has a price of its own,
@@ -737,13 +683,11 @@ for name, stages in times.items():
 from course.data import is_waiting
 
 slow = DataLoader(Turned(data), 64, shuffle=True, generator=own())
+# the loader alone, the step alone, both as a loop: the difference is waiting
 print(is_waiting(slow, train_step, restore=[model, optimizer], num_batches=10, repeats=2))
 
-# %% [markdown]
-# It times the loader alone, the step alone and both as a loop; the difference is waiting. Now decide for a
-# machine with a GPU:
-
 # %% exercise 03c.cures
+# Now decide for a machine with a GPU.
 
 # %% [markdown]
 # ## What to keep

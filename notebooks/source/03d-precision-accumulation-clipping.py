@@ -43,6 +43,13 @@ data, criterion = load("digits").to(device), nn.CrossEntropyLoss()
 inputs, targets = data.train_inputs[:64], data.train_targets[:64]
 print(data)
 
+
+def loaders(dtype, seed):
+    train = InMemoryLoader(data.train_inputs.to(dtype), data.train_targets,
+                           batch_size=64, shuffle=True, seed=seed)
+    val = InMemoryLoader(data.val_inputs.to(dtype), data.val_targets, batch_size=512)
+    return train, val
+
 # %% [markdown]
 # ## 3d.1 What sixteen bits hold
 #
@@ -54,21 +61,18 @@ print(data)
 guess("03d.bf16-sum", ...)
 
 # %%
-worked.compute("N35")
-
-# %% [markdown]
-# Still 256: above 256 its numbers are 2 apart, and a tie goes to the even one. FP16 counts on to 2,048,
-# but ends at 65,504. The figure has both properties at once: range from left to right, coarseness
-# upwards.
-
-# %%
+display(worked.compute("N35"))
 formats = {"FP32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
 plots.plot_spacing({name: torch.finfo(dtype) for name, dtype in formats.items()})
 
 # %% [markdown]
-# BF16 is FP32 with the mantissa cut off: as far from left to right, 65,536 times as coarse. FP16 is eight
-# times as fine as BF16, over a small window, and below 6e-5 it gets coarser with every halving until
-# nothing is left.
+# Still 256: above 256 its numbers are 2 apart, and a tie goes to the even one. FP16 counts on to 2,048,
+# but ends at 65,504. The figure has both properties at once: range from left to right, coarseness
+# upwards. BF16 is FP32 with the mantissa cut off: as far from left to right, 65,536 times as coarse.
+
+# %% [markdown]
+# FP16 is eight times as fine as BF16, over a small window, and below 6e-5 it gets coarser with every halving
+# until nothing is left.
 #
 # | format | its hardware (T35) | in training |
 # | --- | --- | --- |
@@ -120,14 +124,6 @@ reveal("03d.grad-dtype", str(weight.grad.dtype).removeprefix("torch."))
 guess("03d.bf16-weights", ...)
 
 # %%
-def loaders(dtype, seed):
-    train = InMemoryLoader(data.train_inputs.to(dtype), data.train_targets,
-                           batch_size=64, shuffle=True, seed=seed)
-    val = InMemoryLoader(data.val_inputs.to(dtype), data.val_targets, batch_size=512)
-    return train, val
-
-
-# %%
 def accuracy(how, seed):
     seed_everything(seed)
     dtype = torch.bfloat16 if how == "BF16 weights" else torch.float32
@@ -142,6 +138,9 @@ def accuracy(how, seed):
 # %%
 ways = ("FP32", "BF16 autocast", "BF16 weights")
 scores = {how: [accuracy(how, seed) for seed in range(3)] for how in ways}
+for how, values in scores.items():
+    spread = max(values) - min(values)
+    print(f"{how:14} mean {sum(values) / 3:.1f} %, from seed to seed {spread:.1f} points")
 reveal("03d.bf16-weights", sum(scores["BF16 weights"]) / 3)
 plots.plot_seeds(scores, xlabel="validation accuracy after 8 epochs, %")
 
@@ -161,12 +160,7 @@ print(f"0.1 in BF16, minus 100 times 0.0001: {weight.item():.4f}")
 #
 # On a GPU with tensor cores 16 bits are faster; how much depends on the sizes (`course claims F118`, which
 # needs one). On our CPU they are slower, so here nobody is tempted. Where they are faster, the question
-# of the last figure still comes first: what do the seeds say about the metric?
-
-# %%
-for how, values in scores.items():
-    spread = max(values) - min(values)
-    print(f"{how:14} mean {sum(values) / 3:.1f} %, from seed to seed {spread:.1f} points")
+# of the last figure, and of the lines above it, still comes first: what do the seeds say about the metric?
 
 # %% exercise 03d.faster-worse
 
@@ -198,8 +192,6 @@ for dtype, scale in ((torch.float16, 1), (torch.float16, 2**16), (torch.bfloat16
     lost = (found == 0)[true != 0].double().mean().item()
     print(f"{dtype}, loss times {scale:6}: {lost:7.2%} became 0")
 reveal("03d.lost", (gradients() == 0)[true != 0].double().mean().item())
-
-# %%
 half, sizes = torch.finfo(torch.float16), true.abs().double()
 panels = {"the loss as it is": sizes, "the loss times 65,536": 2**16 * sizes}
 panels = {name: values.tolist() for name, values in panels.items()}
@@ -216,9 +208,7 @@ plots.plot_gradient_sizes(panels, low=half.smallest_normal * half.eps, high=half
 # %%
 from course.widgets.precision.widget import NumberFormats
 
-NumberFormats()
-
-# %%
+display(NumberFormats())
 worked.compute("N34")
 
 # %% [markdown]
@@ -289,10 +279,8 @@ class LossScaler:
         self.finite = None
         ### END SOLUTION
 
-# %% [markdown]
-# Your scaler in FP16, from a scale that is far too large, growing after 25 good updates:
-
 # %%
+# your scaler in FP16, from a scale that is far too large, growing after 25 good updates
 seed_everything(3)
 model = DeepNet(64, 10, depth=4, activation="tanh").to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -376,17 +364,14 @@ setups |= {"AdamW": per_parameter(AdamW),
 reveal("03d.per-parameter", round(sum(setups["AdamW"].values())))
 billions = {name: {part: 7 * size for part, size in sizes.items()}
             for name, sizes in setups.items()}
-plots.plot_memory(billions, unit="GB for 7 billion parameters")
+display(plots.plot_memory(billions, unit="GB for 7 billion parameters"))
+worked.compute("N13")
 
 # %% [markdown]
 # 112 GB before a single activation. Autocast saves nothing of this: weights, gradients and moments stay in
 # FP32. All in BF16 would halve it, and you have seen what becomes of the updates. The lecture's chapter counts 14
 # GB for 7 billion weights "without a graph"; that is the weights in 16 bits.
-
-# %%
-worked.compute("N13")
-
-# %% [markdown]
+#
 # What grows with the batch is what forward keeps for backward: the activations. There autocast saves half,
 # but it also keeps a 16-bit copy of every weight that it multiplies, whatever the batch:
 
@@ -591,14 +576,10 @@ plots.plot_gaps(gaps, rounding=1e-12)
 guess("03d.starved", ...)
 
 # %%
-worked.compute("N51")
-
-# %%
-reveal("03d.starved", 0.5 / 500)
-
-# %%
 from course.widgets.clipping.widget import ClippingPlane
 
+reveal("03d.starved", 0.5 / 500)
+display(worked.compute("N51"))
 ClippingPlane()
 
 # %% [markdown]
@@ -668,7 +649,9 @@ plots.plot_seeds(losses, xlabel="validation loss after 4 epochs")
 # ## 3d.12 All of it in one update
 #
 # The course's `Trainer` does the whole chapter in the order that you found: autocast, micro-batches weighed by
-# what they count, unscaling, one ceiling per window, the step, the scale.
+# what they count, unscaling, one ceiling per window, the step, the scale. Two short files have it: read
+# [course/engine/precision.py](../course/engine/precision.py) for the scaler's place,
+# [window.py](../course/engine/window.py) for what a micro-batch weighs.
 
 # %%
 seed_everything(3)
@@ -679,11 +662,6 @@ trainer = Trainer(model, criterion, optimizer, seed=3, device=device, **options)
 small, val_loader = data.loaders(batch_size=16, seed=3)
 history = trainer.fit(small, val_loader, epochs=6)
 print(f"{history[-1]['val_accuracy']:.1%} on validation, from micro-batches of 16")
-
-# %% [markdown]
-# [course/engine/precision.py](../course/engine/precision.py) and
-# [window.py](../course/engine/window.py) are short. Read the first for the scaler's place, the second for what a
-# micro-batch weighs.
 
 # %%
 scorecard("03d-precision-accumulation-clipping")
