@@ -277,14 +277,12 @@ reveal("03e.half-width", 100 * (found.high - found.low) / 2)
 # %%
 from course.plots.evaluation import plot_coverage
 
-nums = [10, 20, 40, 80, 160, 320, 640, 1280]
-plot_coverage(nums, {"Wald": [coverage(wald_interval, 0.95, num) for num in nums],
-                     "Wilson": [coverage(wilson_interval, 0.95, num) for num in nums]})
-
-# %%
 for rule in (wald_interval, wilson_interval):
     share = coverage(rule, 0.95, 20)
     print(f"20 examples: {rule.__name__} holds 95 % in {share:.1%} of all studies")
+nums = [10, 20, 40, 80, 160, 320, 640, 1280]
+plot_coverage(nums, {"Wald": [coverage(wald_interval, 0.95, num) for num in nums],
+                     "Wilson": [coverage(wilson_interval, 0.95, num) for num in nums]})
 
 # %% [markdown]
 # A true accuracy of 95 %, measured on 20 examples: Wald's interval misses it in more than a third of all
@@ -324,8 +322,7 @@ from course.analysis.scores import calibration, fit_temperature, predictions
 
 
 def sure_model():
-    sixty = data.train_inputs[:60], data.train_targets[:60]
-    model = train(make_model(), *sixty, steps=400)
+    model = train(make_model(), *(part[:60] for part in few), steps=400)
     with torch.no_grad():
         return model(data.val_inputs)
 
@@ -333,17 +330,12 @@ def sure_model():
 logits, half = sure_model(), len(data.val_targets) // 2
 first = predictions(logits[:half], data.val_targets[:half])
 second = predictions(logits[half:], data.val_targets[half:])
-
-# %%
 print(calibration(first))
 reveal("03e.confidence", calibration(first).mean_confidence)
 
-# %% [markdown]
-# The *expected calibration error* sorts answers into bins of confidence, and averages the gaps between how
-# sure and how often right. Write it.
-
 # %% exercise 03e.calibration-error
-# With torch, NumPy or plain Python, without a library's function for it.
+# The *expected calibration error* sorts answers into bins of confidence, and averages the gaps between how
+# sure and how often right. Write it, with torch, NumPy or plain Python, without a library's function for it.
 def expected_calibration_error(probabilities, targets, num_bins):
     """Mean of |mean confidence − accuracy| over the bins, each weighed by its share of the examples.
 
@@ -442,11 +434,9 @@ from course.plots.evaluation import plot_leaks
 
 leaks = list(five_leaks())
 print(*leaks, sep="\n")
-plot_leaks(leaks)
-
-# %%
 least = min(leaks, key=lambda leak: abs(leak.gain)).kind
 reveal("03e.harmless-leak", "scaling" if least == "preprocessing" else least)
+plot_leaks(leaks)
 
 # %% [markdown]
 # Drawn are mistakes, so lower looks better. Oversampling before the split is worth a dozen points: the rare rows
@@ -513,7 +503,6 @@ if ready(SplitAudit):
     copied, shared = audit.copies(torch.tensor(table.data[b])), audit.shared(stretch[b])
     print(f"{len(copied)} copies, {len(shared)} of {len(b)} in groups that training has")
 
-# %%
 check_split((table.data[a], labels[a]), (table.data[b], labels[b]),
             groups=(stretch[a], stretch[b]), only=["copies", "near copies", "groups"])
 
@@ -575,17 +564,15 @@ for kind in KINDS:
 from course.plots.evaluation import plot_shifts
 
 reveal("03e.seen-by-inputs", sum(shift.auc > 0.55 for shift in told.values()))
+for kind, shift in told.items():
+    print(f"{kind:9} {shift.what_to_do}")
 plot_shifts(told)
 
 # %% [markdown]
 # Two questions tell them apart. Can a classifier tell new inputs from validation's (an area under the curve, AUC,
 # above 0.5)? If so: can it still when both sides hold as many of each class? Yes is covariate, no is label
 # shift. If it cannot at all and accuracy has fallen, labels mean something else, and only labelled
-# examples of today can show it.
-
-# %%
-for kind, shift in told.items():
-    print(f"{kind:9} {shift.what_to_do}")
+# examples of today can show it. The lines above the figure say what to do then.
 
 # %% exercise 03e.good-then-poor
 
@@ -604,11 +591,9 @@ from course.analysis.choosing import cost_of_choosing
 from course.plots.evaluation import plot_choosing
 
 cost = cost_of_choosing()
+print(cost)
 reveal("03e.optimism", 100 * cost.optimism[-1])
 plot_choosing(cost)
-
-# %%
-print(cost)
 
 # %% [markdown]
 # The best of many scores is partly the luckiest. Choosing on validation is no better at choosing; but the test

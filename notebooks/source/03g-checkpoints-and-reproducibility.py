@@ -110,15 +110,11 @@ museum.exhibit("B27").plot()
 
 # %% exercise 03g.equal
 
-# %% [markdown]
-# Now write it. After each epoch the file under `path` holds all that the next epoch reads; a process that finds the
-# file goes on from there. Each process builds its own model, optimizer, schedule and loader before it calls you, with
-# other random numbers.
-
-
 # %% exercise 03g.resume
-# Train, save after each epoch, and go on from the file if there is one. Two generators are in use: torch's
-# global one, and `loader.generator`, from which the loader draws its order.
+# Train, save after each epoch all that the next epoch reads under `path`, and go on from the file if there is
+# one. Each process builds its own model, optimizer, schedule and loader before it calls you, with other random
+# numbers. Two generators are in use: torch's global one, and `loader.generator`, from which the loader draws
+# its order.
 def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
     """Train to `epochs` epochs in all, those of killed processes before this one included.
 
@@ -204,9 +200,6 @@ if ready(train_to):
 guess("03g.factor", ...)
 
 # %%
-worked.compute("N49")
-
-# %%
 def sizes(make):
     model = nn.Linear(400, 400)
     optimizer = make(model.parameters(), lr=0.1)
@@ -219,6 +212,7 @@ def sizes(make):
 
 
 # %%
+display(worked.compute("N49"))
 momentum = lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9)
 plot_sizes({"SGD": sizes(torch.optim.SGD), "with momentum": sizes(momentum),
             "Adam": sizes(torch.optim.Adam)})
@@ -285,14 +279,11 @@ plot_instants({"torch.save(state, path)": watched(direct),
 # closes it, since it puts the new file in the place of the old one in a single operation of the system. It
 # needs both on the same disk, so the new file is written into the same folder.
 
-# %% [markdown]
-# And a rename can reach the disk before the bytes of the file do: after a power cut the name is there, and what
-# it stands for is not. `flush()` hands Python's bytes to the system, `os.fsync` waits until they are on the disk.
-
-
 # %% exercise 03g.save
 # Write the new file next to the old one, in the same folder, and let one operation of the system put it in
-# its place. Before that its bytes are synced to the disk (`os.fsync`). `torch.save` does the writing.
+# its place. A rename can reach the disk before the bytes of the file do: after a power cut the name is there,
+# and what it stands for is not. So sync the bytes first: `flush()` hands Python's to the system, `os.fsync`
+# waits until they are on the disk. `torch.save` does the writing.
 def save(state, path):
     """Save a checkpoint: a kill at any instant leaves the old file or the new one under the path.
 
@@ -371,16 +362,14 @@ contents = {"float": 0.5, "numpy": np.float64(0.5), "list": [1, (2, 3)],
 refused = [name for name, content in contents.items() if not loads(content)]
 print("refused:", refused)
 reveal("03g.refused", refused[0])
-
-# %% [markdown]
-# A mean made by NumPy looks like a float and is an object of NumPy's own: save `float(best)`. The museum has what
-# that costs: hours later, at the first resume, the file is refused (B28). And a *whole model* in a file holds the name
-# of its class: rename the class, and the file is lost (B29).
-
-# %%
 for id in ("B28", "B29"):
     with_bug, without_bug = museum.exhibit(id).both
     print(f"{id} {with_bug:.0f} of {without_bug:.0f} updates: {museum.exhibit(id).title}")
+
+# %% [markdown]
+# A mean made by NumPy looks like a float and is an object of NumPy's own: save `float(best)`. The last two lines
+# are from the museum, and show what that costs: hours later, at the first resume, the file is refused (B28).
+# And a *whole model* in a file holds the name of its class: rename the class, and the file is lost (B29).
 
 # %% [markdown]
 # ## 3g.6 The best epoch
@@ -400,26 +389,21 @@ last = run.model.state_dict()["1.weight"]
 print("by reference: equal to the last epoch's", torch.equal(best["1.weight"], last))
 print("by value:     equal to the last epoch's", torch.equal(copied["1.weight"], last))
 reveal("03g.best-is", 4 if torch.equal(best["1.weight"], last) else 2)
+museum.exhibit("B39").plot()
 
 # %% [markdown]
 # `state_dict()` hands out the tensors themselves, and every update writes into them. In a file there is a copy;
-# in memory you have to make one. In the museum the kept "best" is watched as it moves:
-
-# %%
-museum.exhibit("B39").plot()
+# in memory you have to make one. The figure is the museum's (B39): the kept "best", watched as it moves.
 
 # %% exercise 03g.best-file
 # *Symptom:* the run writes two files, and in the end both hold the last epoch. `save(name, checkpoint)` writes a
 # file at once. In `best` all four entries should be as they were at the end of the epoch that validated best;
 # `last`, the history that is returned and the model are right as they are. Change as few lines as you can.
 
-# %% [markdown]
-# The other half of the best is a number: the loss to beat, and how many epochs it has stood. If they are not in
-# the checkpoint, the first epoch after a resume is the best ever, and patience begins again each morning.
-
-
 # %% exercise 03g.stopper
-# Early stopping as in 3a, without the weights, and with a state that a checkpoint can hold.
+# The other half of the best is a number: the loss to beat, and how many epochs it has stood. If they are not in
+# the checkpoint, the first epoch after a resume is the best ever, and patience begins again each morning. So
+# write early stopping as in 3a, without the weights, and with a state that a checkpoint can hold.
 class Stopper:
     """Says when `patience` epochs in a row have brought no improvement of more than min_delta.
 
