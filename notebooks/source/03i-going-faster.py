@@ -32,10 +32,11 @@ from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard
 from course import worked
 from course.analysis.timing import time_in_turn, waiter
 from course.data import load
+from course.engine import choose_device
 from course.plots import speed as plots
 
 # %%
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+device = choose_device()  # a GPU where there is one: data and models go there
 wait = waiter(device)
 print(device)
 

@@ -1,14 +1,12 @@
 """A class graded on another device: the same points, and a device that is absent or is lost.
 
-Graders are processes of their own, so the second device has to be there in every one of them:
-torch loads a backend that an installed package names under the entry point `torch.backends`.
+Graders are processes of their own: `with_second_device` has it there in every one of them.
 """
 
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import nbformat
@@ -26,33 +24,6 @@ from tests.sampling import THOROUGH
 from tests.short_class import hand_in, short_class
 
 NAME = "01a-tensors-and-autograd"
-ROOT = Path(__file__).resolve().parents[2]
-STARTED = '''\
-"""Has the second device there for good."""
-
-from contextlib import ExitStack
-
-STACK = ExitStack()
-
-
-def start():
-    import second_device_of_tests
-
-    STACK.enter_context(second_device_of_tests.second_device())
-'''
-
-
-@pytest.fixture(scope="module")
-def with_second_device(tmp_path_factory):
-    """An environment in which every Python process has the second device from the start."""
-    place = tmp_path_factory.mktemp("backend")
-    (place / "second_backend.py").write_text(STARTED, "utf-8")
-    (place / "second_device_of_tests.py").write_bytes(Path(backend.__file__).read_bytes())
-    about = place / "second_backend-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: second-backend\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[torch.backends]\nsecond = second_backend:start\n")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(place), str(ROOT)])}
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,11 @@ the same done by hand, to show what the rest of the engine costs.
 Two more loops do by hand what the engine is asked for: clipping (goal 1.03), and a checkpoint after
 each epoch, the best one, and a log (goal 1.05). `compile="step"` is timed beside (b) with forward
 pass and loss compiled, and beside a hand-written step in one graph: at most 1.10 times the faster.
+
+Last seen on the digits MLP, in processor time: 0.97 of (a), 0.97 of (b), clipped 0.92 of the loop
+that clips, with run_dir 1.04 of the loop that writes; compile="step" 1.21 of the faster compiled
+loop, by the clock. That goal is missed: the hand-written graph does not measure a norm, nor choose
+between old and new weights, and has fewer guards; each is a few hundredths of an update of 0.26 ms.
 """
 
 from __future__ import annotations
