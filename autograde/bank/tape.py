@@ -476,8 +476,9 @@ EXERCISE = Exercise(
             "A value handed its slope on before all of it had come: the one nearer to the end is "
             "not always the one made later. Append a value to the list after its sources, and go "
             "through the list from its end.",
+            sure=True,
         ),
-        Wrong("nearest-first", LeavesWhenMet),
+        Wrong("nearest-first", LeavesWhenMet, sure=True),
         Wrong(
             "first-visit",
             FirstVisit,
