@@ -22,20 +22,15 @@
 # of your machine: with a GPU the cells use it, without one they show what the CPU does.*
 
 # %%
-from functools import partial
-
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
 from course.analysis.timing import time_in_turn, waiter
-from course.data import load
 from course.engine import choose_device
 from course.plots import speed as plots
 
-# %%
 device = choose_device()  # a GPU where there is one: data and models go there
 wait = waiter(device)
 print(device)
@@ -142,6 +137,9 @@ if ready(median_time):
 guess("03i.doubling", ...)
 
 # %%
+from functools import partial
+
+
 def products(place):
     torch.manual_seed(3)
     sizes = (16, 64, 256, 512, 1024, 2048)
@@ -158,9 +156,7 @@ reveal("03i.doubling", seconds["cpu"][2048] / seconds["cpu"][1024])
 for place, by_size in seconds.items():
     print(place, {n: f"{2 * n**3 / s / 1e9:.3g}" for n, s in by_size.items()}, "GFLOP/s")
 columns = {place: list(by_size.values()) for place, by_size in seconds.items()}
-plots.plot_products(list(seconds["cpu"]), columns)
-
-# %%
+display(plots.plot_products(list(seconds["cpu"]), columns))
 worked.compute("N57")
 
 # %% [markdown]
@@ -232,16 +228,14 @@ try:
 except OSError as fault:
     measured = {}
     print("No processes may be started here:", fault)
+for factor in (2, 10, 1000):
+    print(f"30 % of the time, {factor} times as fast: in all {speedup(0.3, factor):.2f}")
 plots.plot_pace(partial(seconds_per_batch, 0.016, 0.006), measured, 0.006)
 
 # %% [markdown]
 # Workers pay until the step is the slower side. From then on only a faster step helps, and before that it does
-# not help at all. The general form is Amdahl's law: a part that takes a share of the time can save no more
-# than that share, however fast it becomes.
-
-# %%
-for factor in (2, 10, 1000):
-    print(f"30 % of the time, {factor} times as fast: in all {speedup(0.3, factor):.2f}")
+# not help at all. The general form is Amdahl's law, in the lines above the figure: a part that takes a share of
+# the time can save no more than that share, however fast it becomes.
 
 # %% exercise 03i.epoch-time
 ### BEGIN SOLUTION
@@ -276,13 +270,11 @@ ways = {"one by one": adamw(foreach=False), "foreach": adamw(foreach=True),
 works = {name: optimizer.step for name, optimizer in ways.items()}
 steps = time_in_turn(works, repeats=9, synchronize=wait)
 reveal("03i.fused", steps["one by one"].median / steps["fused"].median)
-plots.plot_timings(steps)
-
-# %%
 first, *others = ([p for g in o.param_groups for p in g["params"]] for o in ways.values())
 for name, other in zip(("foreach", "fused"), others, strict=True):
     most = max((a - b).abs().max().item() for a, b in zip(first, other, strict=True))
     print(f"{name}: weights differ by {most:.1e} after ten steps")
+plots.plot_timings(steps)
 
 # %% [markdown]
 # Up to rounding the weights are the same, so the switch is free. It matters where tensors are many and small, as
@@ -324,19 +316,16 @@ both = time_in_turn({"plain": lambda: network(rows), "compiled": lambda: compile
                     repeats=9, synchronize=wait)
 for name, timing in both.items():
     print(f"{name}: {timing}")
-
-# %% [markdown]
-# So compiling pays after many calls with the same shapes, if at all: another shape is traced again. The gain on a
-# GPU is what `course claims F119` tries. What you save should not know of it: `torch.compile(model)` returns a
-# wrapper, whose names begin differently (C33); `model.compile()` changes nothing of them.
-
-# %%
 print("compiled:", next(iter(compiled.state_dict())))
 print("model:   ", next(iter(network.state_dict())))
 network.compile(backend="eager")
 print("in place:", next(iter(network.state_dict())))
 
 # %% [markdown]
+# So compiling pays after many calls with the same shapes, if at all: another shape is traced again. The gain on a
+# GPU is what `course claims F119` tries. What you save should not know of it: `torch.compile(model)` returns a
+# wrapper, whose names begin differently (C33); `model.compile()` changes nothing of them.
+#
 # A graph ends where Python has to know a number that is in a tensor: that is a **graph break**. What comes before
 # and after cannot be fused. Ask the tracer where:
 
@@ -370,23 +359,27 @@ guess("03i.bf16", ...)
 # %%
 from torch.utils.checkpoint import checkpoint
 
+from course.data import load
+
 data = load("digits")
 inputs = data.train_inputs[:512].flatten(1).to(device)
 targets = data.train_targets[:512].to(device)
 torch.manual_seed(3)
-hidden = [layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.ReLU())]
-model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), *hidden, nn.Linear(256, 10))
-model.to(device)
+deep = [layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.ReLU())]
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), *deep, nn.Linear(256, 10)).to(device)
 
 
 def recomputed(x):
     return model[8:](checkpoint(model[:8], x, use_reentrant=False))
 
 # %%
+from course.claims.lab import peak_bytes
+
+
 def gradient(forward=model, parts=1, half=False):
     for x, y in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            loss = F.cross_entropy(forward(x), y) / parts
+            loss = nn.functional.cross_entropy(forward(x), y) / parts
         loss.backward()
 
 
@@ -396,19 +389,14 @@ works = {"plain": gradient, "BF16 autocast": partial(gradient, half=True),
          "16 of them": partial(gradient, parts=16)}
 
 # %%
-times = time_in_turn(works, repeats=3, synchronize=wait)
-change = times["BF16 autocast"].median / times["plain"].median
-reveal("03i.bf16", "faster" if change < 0.9 else "slower" if change > 1.1 else "alike")
-
-# %%
-from course.claims.lab import peak_bytes
-
-
 def peak(work):
     model.zero_grad()
     return peak_bytes(work, device)
 
 
+times = time_in_turn(works, repeats=3, synchronize=wait)
+change = times["BF16 autocast"].median / times["plain"].median
+reveal("03i.bf16", "faster" if change < 0.9 else "slower" if change > 1.1 else "alike")
 memory = {name: peak(work) for name, work in works.items()}
 plain_s, plain_bytes = times["plain"].median, memory["plain"]
 costs = {n: (times[n].median / plain_s, memory[n] / plain_bytes) for n in works}
@@ -510,20 +498,15 @@ try:
               f"running mean {rank.buffers['1.running_mean'][:3].tolist()}")
 except RuntimeError as fault:
     print("Two processes could not be started here:", fault)
-
-# %% [markdown]
-# Each rank prints a loss of its own, of its own examples: a log of rank 0 is a log of a part. And each has its own
-# running mean; the wrapper copies rank 0's to all before each forward, so the others' are lost.
-#
-# The sampler decides who gets what. Ten examples, three ranks:
-
-# %%
 worked.compute("N52")
 
 # %% [markdown]
-# In training two extra examples do little harm. In *validation* they are counted twice: ten predictions become
-# twelve, and the accuracy is not that of the set. Gather what each rank counted, over shares without padding,
-# and join:
+# Each rank prints the loss of its own examples: a log of rank 0 is a log of a part. Each has its own running
+# mean, too: before each forward the wrapper copies rank 0's to all, so the others' are lost.
+#
+# The sampler decides who gets what; the table has ten examples for three ranks. In training two extra examples do
+# little harm. In *validation* they are counted twice: the accuracy is not that of the set. Gather what each rank
+# counted, over shares without padding, and join:
 
 # %% exercise 03i.join-ranks
 # Each rank reports means over its own examples. Give what one process would have on all of them. Nothing of
@@ -565,10 +548,6 @@ if ready(join_ranks):
     told = join_ranks(reports)
     print(f"loss {told['loss']:.4f}, of the joined batch {joined.loss:.4f}")
     print(f"gap of the gradient {gap(told['grads'], joined.grads):.1e}")
-
-# %% [markdown]
-# The course's `Trainer` sums the weights of a window over all ranks before it divides, so it makes the joined
-# batch's update under `torchrun` as well: [course/engine/distributed.py](../course/engine/distributed.py).
 
 # %% [markdown]
 # ## 3i.8 Which path?
@@ -629,20 +608,6 @@ for name, situation in runs.items():
 # %% exercise 03i.order
 
 # %% [markdown]
-# Habits for a GPU (T40), each with the guard that goes with it:
-#
-# | habit | guard |
-# | --- | --- |
-# | model and batch on one device | compare their `.device` once |
-# | `non_blocking=True` | only from pinned memory |
-# | BF16 autocast | compare the metric |
-# | a few workers, prefetch 2 | measure; in memory none |
-# | `cudnn.benchmark` | fixed shapes only |
-# | compile, `max-autotune` | count the calls that pay for it |
-# | sizes in multiples of 8 | F123 |
-# | synchronise when timing | nowhere else |
-
-# %% [markdown]
 # ## 3i.9 Ready for more?
 #
 # A long run should fail in its first second, not in its last hour (T41). Things that are wrong, and what looks at
@@ -701,13 +666,9 @@ trainer = Trainer(model, criterion, optimizer, scheduler=cosine, seed=3, device=
                   run_dir=run_dir)
 history = trainer.fit(train_loader, val_loader, epochs=6)
 
-# %%
-for part, loader in (("train", train_loader), ("val", val_loader)):
-    print(part, evaluate(model, loader, criterion, device=device))
-
 # %% [markdown]
-# Its probes: the ladder's first rungs on a fresh copy, and whether the step waits for data. Read the numbers; the
-# note needs them.
+# Its probes: loss and accuracy on both parts, the ladder's first rungs on a fresh copy, and whether the step waits
+# for data. Read the numbers; the note needs them.
 
 # %%
 from course.data import is_waiting
@@ -717,6 +678,8 @@ fresh = small()
 setup = dict(model=fresh, loss_fn=criterion, num_classes=10,
              train_loader=train_loader, val_loader=val_loader,
              optimizer=torch.optim.Adam(fresh.parameters(), lr=3e-3))
+for part, loader in (("train", train_loader), ("val", val_loader)):
+    print(part, evaluate(model, loader, criterion, device=device))
 climb(setup, top=3)
 
 # %%
@@ -733,12 +696,10 @@ state = torch.load(run_dir / "last.pt", weights_only=True)
 print(list(state))
 print("per process:", list(state["processes"][0]))
 
-# %% [markdown]
+# %% exercise 03i.readiness
 # The review asks five things (T39): what the run is made of; at least three probes, with evidence; how training and
 # validation differ; whether the checkpoint carries everything that the next update reads; at least two risks of the
 # larger scale, each with the sign that would show it.
-
-# %% exercise 03i.readiness
 
 # %% [markdown]
 # ## What to keep
@@ -750,10 +711,22 @@ print("per process:", list(state["processes"][0]))
 # - Ranks are averaged plainly; unequal shares, BatchNorm and the printed loss are not what one process has.
 # - Right on one device first. Then whatever is short, one change, one measurement.
 #
+# Habits for a GPU (T40), each with the guard that goes with it:
+#
+# | habit | guard |
+# | --- | --- |
+# | model and batch on one device | compare their `.device` once |
+# | `non_blocking=True` | only from pinned memory |
+# | BF16 autocast | compare the metric |
+# | a few workers, prefetch 2 | measure; in memory none |
+# | `cudnn.benchmark` | fixed shapes only |
+# | compile, `max-autotune` | count the calls that pay for it |
+# | sizes in multiples of 8 | F123 |
+# | synchronise when timing | nowhere else |
+#
 # The whole course on one page (T29): **build**: every layer registered; **feed**: loader and step measured; **train**:
 # five calls in order; **debug**: overfit, rate, ablation; **analyse**: buckets before effort.
-
-# %% [markdown]
+#
 # What was promised (X09, X11), and where you showed it:
 #
 # | outcome | exercises |
@@ -767,8 +740,7 @@ print("per process:", list(state["processes"][0]))
 # | ablation | 03f.fix-the-ablation, 03f.study |
 # | a data pipeline | 03c |
 # | execution paths, readiness | 03i.path, 03i.readiness |
-
-# %% [markdown]
+#
 # And the frameworks around (T32):
 #
 # | framework | reach for it |
@@ -778,9 +750,10 @@ print("per process:", list(state["processes"][0]))
 # | JAX | for transformations of functions, for TPUs |
 # | NumPy | to write the inside by hand |
 # | wrappers around PyTorch | once you have written the plain loop |
-
-# %% [markdown]
+#
 # **Further reading.** Engineering module, §5; [course/data/throughput.py](../course/data/throughput.py);
+# [course/engine/distributed.py](../course/engine/distributed.py), where the `Trainer` sums the weights of a window
+# over all ranks before it divides, and so makes the joined batch's update under `torchrun` as well;
 # `course claims F119` and `course claims F54` in a terminal; Amdahl, *Validity of the single processor approach* (1967).
 #
 # **Challenge, ungraded.** Halve the time of the candidate to 96 % on validation, on your machine, over five

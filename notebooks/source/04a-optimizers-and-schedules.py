@@ -22,8 +22,6 @@
 # `hint("04a.adam")` gives three hints, `failing("04a.adam")` the smallest failing case.*
 
 # %%
-from itertools import islice
-
 import numpy as np
 import torch
 from torch import nn
@@ -32,11 +30,8 @@ from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard
 from course import worked
 from course.analysis.race import losses_of, updates_to
 from course.data import load
-from course.from_scratch.optimizers import sgd_step
-from course.plots.optimizers import plot_losses, plot_paths, plot_race, plot_rates
-
-# %%
 from course.engine import choose_device
+from course.plots.optimizers import plot_losses, plot_paths, plot_race, plot_rates
 
 device = choose_device()  # a GPU where there is one: data and models go there
 
@@ -54,6 +49,9 @@ student("")
 guess("04a.stable-rate", ...)
 
 # %%
+from course.from_scratch.optimizers import sgd_step
+
+
 def descend(step, updates=40, **options):
     theta, state, places = np.array([-4.0, 1.5]), {}, [[-4.0, 1.5]]
     for _ in range(updates):
@@ -108,11 +106,9 @@ ways = {
     "momentum 0.8": descend(sgd_step, updates=25, lr=0.05, momentum=0.8),
     "Nesterov 0.8": descend(sgd_step, updates=25, lr=0.05, momentum=0.8, nesterov=True),
 }
-plot_paths(ways, (1.0, 10.0))
-
-# %%
 for name, places in ways.items():
     print(f"{name:14} distance from the lowest point {np.hypot(*places[-1]):.3f}")
+plot_paths(ways, (1.0, 10.0))
 
 # %% [markdown]
 # Momentum overshoots, comes back, and Nesterov overshoots less. The lecture says that momentum smooths
@@ -129,17 +125,14 @@ for name, places in ways.items():
 guess("04a.first-step", ...)
 
 # %%
+reveal("04a.first-step", 1.0)
 worked.compute("N33")
 
 # %% [markdown]
-# About one lr, whether the gradient is a thousandth or a thousand: the first step is lr·g / |g|. Both
-# claims of the lecture's essay hold where they were tried: Adam hardly knows the gradient's scale (F64), and
-# without the correction its first step is 3.16 times too long (F70).
-
-# %%
-reveal("04a.first-step", 1.0)
-
-# %% [markdown]
+# About one lr, whether the gradient is a thousandth or a thousand: the first step is lr·g / |g|. Both claims of
+# the essay held where tried: Adam hardly knows the gradient's scale (F64), and without the correction its first
+# step is 3.16 times too long (F70).
+#
 # Now write it. The averages start at 0 and take only a tenth, or a thousandth, of a gradient each time:
 # dividing by 1 − βᵗ, where β is the share kept and t counts steps from 1, makes up for that.
 
@@ -171,12 +164,7 @@ def adam_step(theta, grad, state, lr, betas, eps):
     ### END SOLUTION
 
 # %%
-worked.compute("N31")
-
-# %% [markdown]
-# Those are three steps by hand and by torch, equal to 15 digits. Your function on the ravine:
-
-# %%
+display(worked.compute("N31"))
 ways = {"momentum 0.8": descend(sgd_step, updates=25, lr=0.05, momentum=0.8)}
 how = dict(betas=(0.9, 0.999), eps=1e-8)
 if ready(adam_step):
@@ -184,9 +172,9 @@ if ready(adam_step):
 plot_paths(ways, (1.0, 10.0))
 
 # %% [markdown]
-# Adam sets out diagonally, as many steps across as along: to it the ravine is round. It moves by about lr
-# per entry while signs agree, however steep the loss is. That is its strength, and its weakness: far
-# away and close by it steps equally far, unless the rate falls.
+# The table has three steps by hand and by torch, equal to 15 digits; the figure has yours. Adam sets out
+# diagonally: to it the ravine is round. It moves by about lr per entry while signs agree, however steep the
+# loss is. That is its strength and its weakness: close by it steps as far, unless the rate falls.
 #
 # The ravine lies along a weight's own axis, which suits Adam. Turn it by 45 degrees in the widget, and
 # multiply the loss by 100: which racers change their path?
@@ -207,10 +195,8 @@ OptimizerRace(surface="turned valley", first="momentum", second="Adam", second_l
 guess("04a.adamw-step", ...)
 
 # %%
-worked.compute("N32")
-
-# %%
 reveal("04a.adamw-step", 0.89)
+worked.compute("N32")
 
 # %% [markdown]
 # AdamW shrank 1 to 0.99, then stepped 0.1. Adam with L2 ended its first step where plain Adam does: the
@@ -361,17 +347,14 @@ plot_rates(shapes)
 guess("04a.past-the-end", ...)
 
 # %%
-worked.compute("N26")
-
-# %%
 reveal("04a.past-the-end", 5e-4)
+display(worked.compute("N26"))
+worked.compute("N28")
 
 # %% [markdown]
 # Half the full rate again: past its end a cosine climbs. The lecture's essay has a warm-up that begins with the
-# factor 0 / 100, so its first update moves nothing (the last line below). Yours should begin at 1 / warmup.
-
-# %%
-worked.compute("N28")
+# factor 0 / 100, so its first update moves nothing (the last line of the second table). Yours should begin at
+# 1 / warmup.
 
 # %% exercise 04a.warmup-cosine
 # The factor by which the full rate is multiplied. It stays at the floor after the end.
@@ -402,21 +385,15 @@ if ready(lr_factor):
 
 # %% [markdown]
 # A schedule can also look instead of counting: `ReduceLROnPlateau` takes the validation loss of each
-# epoch and lowers the rate when it no longer falls. With a patience of 2 the losses are 1, 0.9, 0.9, 0.9,
-# 0.9, 0.9. **Guess:** after which epoch, counted from 1, does the rate fall?
+# epoch (`step()` without one raises a TypeError, F62) and lowers the rate when it no longer falls. With a
+# patience of 2 the losses are 1, 0.9, 0.9, 0.9, 0.9, 0.9. **Guess:** after which epoch, counted from 1, does the rate fall?
 
 # %%
 guess("04a.plateau", ...)
 
 # %%
-worked.compute("N54")
-
-# %%
 reveal("04a.plateau", 5)
-
-# %% [markdown]
-# Epochs 3 and 4 are the two that it tolerates, the fifth is one too many. It must be handed the loss:
-# `step()` without one raises a TypeError (F62).
+worked.compute("N54")
 
 # %% [markdown]
 # ## 4a.7 In which unit?
@@ -433,12 +410,10 @@ worked.compute("N27")
 
 # %% [markdown]
 # The lecture's essay says that it decays faster. It oscillates, sixteen times. And the essay's rule, never
-# step in the batch loop, holds only if the length was given in epochs (F59); a schedule over updates
-# belongs exactly there. A step schedule of 100 has lost three powers of ten after 313 batches (N29).
-
-# %% [markdown]
-# Try it on a real run: two schedules on the same axes, and the loss that each of them reaches. Count the
-# second in epochs and step it per update. Which shapes climb, which die, and which raise?
+# step in the batch loop, holds only if the length was given in epochs (F59); a schedule over updates belongs
+# exactly there. A step schedule of 100 has lost three powers of ten after 313 batches (N29).
+#
+# Try it on a real run: two schedules on the same axes, with the loss each reaches. Count the second in epochs and step it per update. Which shapes climb, which die, and which raise?
 
 # %%
 from course.widgets.schedules.widget import TwoSchedules
@@ -481,6 +456,8 @@ def for_digits():
 
 
 # %%
+from itertools import islice
+
 digits, curves = load("digits").to(device), {}
 for size, lr in ((32, 0.1), (256, 0.1), (256, 0.8)):
     per_epoch = -(-len(digits.train_targets) // size)
@@ -488,16 +465,14 @@ for size, lr in ((32, 0.1), (256, 0.1), (256, 0.8)):
     ends = list(islice(losses, 10 * per_epoch))[per_epoch - 1 :: per_epoch]
     curves[f"{size}, lr {lr}"] = (range(1, 11), ends)
     print(f"batches of {size}, lr {lr}: loss after 10 epochs {ends[-1]:.3f}")
-plot_losses(curves, xlabel="epoch")
+display(plot_losses(curves, xlabel="epoch"))
+worked.compute("N50")
 
 # %% [markdown]
 # Slower, not divergent: with a mean loss the gradient is no longer than before, and an epoch has an
 # eighth of the updates. In none of five settings did it diverge (F33). Eight times the rate, the linear
 # rule, gives the loss back here; it does where that rate is still stable (F146). The root rule is the
-# careful choice:
-
-# %%
-worked.compute("N50")
+# careful choice (the table).
 
 # %% [markdown]
 # ## 4a.9 A fair race
@@ -569,19 +544,14 @@ reveal("04a.adam-at-1", "useless" if np.isfinite(losses[-1]) else "nan")
 # high one. The chapter expects the cosine to end lower. Does it?
 
 # %%
-def losses_with(lr, end):
-    shape = lambda t: lr_factor(t, 0, end, 0.0)
-    return list(islice(losses_of(data, make_model, adam(lr), seed=0, factor=shape), 200))
-
-
-# %%
-curves = {}
+curves, ends = {}, {"constant": 10**9, "cosine": 200}
 if ready(lr_factor):
-    for lr in (0.01, 0.05):
-        for kind, end in (("constant", 10**9), ("cosine", 200)):
-            losses = losses_with(lr, end)
-            curves[f"{kind}, {lr}"] = (range(1, 201), losses)
-            print(f"Adam {lr}, {kind:8}: last ten losses {np.mean(losses[-10:]):.4f}")
+    for lr, kind in ((lr, kind) for lr in (0.01, 0.05) for kind in ends):
+        shape = lambda t, end=ends[kind]: lr_factor(t, 0, end, 0.0)
+        run = losses_of(data, make_model, adam(lr), seed=0, factor=shape)
+        losses = list(islice(run, 200))
+        curves[f"{kind}, {lr}"] = (range(1, 201), losses)
+        print(f"Adam {lr}, {kind:8}: last ten losses {np.mean(losses[-10:]):.4f}")
     display(plot_losses(curves, xlabel="update"))
 
 # %% [markdown]
@@ -597,18 +567,16 @@ TrainingSimulator()
 # %% [markdown]
 # ## 4a.10 When to stop
 #
-# Early stopping waits `patience` epochs in a row for an improvement of more than `min_delta`. **Guess:** the
-# losses are 1, 0.9, 0.8, 0.81, 0.82, 0.83 and the patience is 3. At which index, counted from 0, does it stop?
+# Early stopping waits `patience` epochs in a row for an improvement of more than `min_delta`. Smaller falls
+# count once several of them add up to it; a loss of nan never does, so a run of nothing but nan stops. The
+# table has both, too. **Guess:** the losses are 1, 0.9, 0.8, 0.81, 0.82, 0.83 and the patience is 3. At which
+# index, counted from 0, does it stop?
 
 # %%
 guess("04a.stops-at", ...)
 
 # %%
 worked.compute("N53")
-
-# %% [markdown]
-# Read the other lines, too. A loss that falls by less than `min_delta` per epoch does not count, until
-# several such falls add up. And a loss of nan is no improvement, so a run of nothing but nan stops.
 
 # %% [markdown]
 # ## 4a.11 The arena
