@@ -26,6 +26,9 @@ ON_THE_CPU = {"01a-tensors-and-autograd", "03h-silent-bugs", "05-capstone"}
 """1a names devices one by one; the scripts to fix in 3h and the project of 5 are the CPU's."""
 SET_UP = 3
 """Code cells before the first section, at the most."""
+FEWEST, MOST = 40, 80
+"""Cells of a chapter's source, an exercise counted once: what a student works through in a sitting
+or two, with one idea to a cell."""
 
 
 @pytest.fixture(params=NAMES)
@@ -92,6 +95,11 @@ def test_cells_are_short_and_no_code_starts_with_the_cell_marker(name):
             assert len(lines) <= 10, cell.source
             assert max(map(len, lines)) <= 90, cell.source
         assert not any(line.startswith("# %%") for line in cell.source.splitlines())
+
+
+def test_a_chapter_has_forty_to_eighty_cells(name):
+    heads = re.findall(r"^# %%", source_paths()[name].read_text("utf-8"), flags=re.M)
+    assert FEWEST <= len(heads) <= MOST
 
 
 @pytest.mark.parametrize("name", sorted(set(source_paths()) - ON_THE_CPU))
