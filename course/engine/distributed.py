@@ -52,12 +52,20 @@ def process_group() -> Iterator[torch.device]:
     Yields:
         This process's device: its own GPU where there are GPUs (NCCL), another accelerator that
         torch knows a backend for, else the CPU (gloo).
+
+    Raises:
+        ValueError: There are more processes on this machine than GPUs.
     """
     kind, backend = _kind_and_backend()
     device = torch.device(kind)
     if kind != "cpu":
-        number = int(os.environ.get("LOCAL_RANK", 0)) % torch.accelerator.device_count()
-        device = torch.device(kind, number)
+        number, devices = int(os.environ.get("LOCAL_RANK", 0)), torch.accelerator.device_count()
+        if kind == "cuda" and number >= devices:  # NCCL wants one each; others may share
+            raise ValueError(
+                f"Process {number} of this machine (LOCAL_RANK) has no GPU of its own: there are "
+                f"{devices}. Start {devices} at most: torchrun --nproc-per-node={devices} ..."
+            )
+        device = torch.device(kind, number % devices)
         torch.accelerator.set_device_index(device)
     started = "RANK" in os.environ and not _running()
     if started:
