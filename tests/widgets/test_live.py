@@ -115,6 +115,22 @@ def test_a_hot_setting_reaches_the_running_model_and_another_starts_a_new_run(st
     assert stepping.view["running"] is False and stepping.state.size == 3
 
 
+def test_a_touch_is_answered_beside_the_frame_under_way_and_another_waits_for_the_page(stepping):
+    send(stepping, {"type": "drawn", "n": stepping.view["n"]})
+    send(stepping, {"type": "do", "command": "play"})
+    until(lambda: stepping.view["running"])
+    under_way = stepping.view["n"]
+    send(stepping, {"type": "set", "changes": {"by": 10}})
+    until(lambda: stepping.view["settings"]["by"] == 10)
+    assert stepping.view["n"] == under_way + 1 and stepping.worker.drawn < under_way
+    send(stepping, {"type": "set", "changes": {"by": 1}})
+    until(lambda: stepping._run.settings.by == 1)
+    time.sleep(0.1)
+    assert stepping.view["n"] == under_way + 1
+    send(stepping, {"type": "drawn", "n": under_way})
+    until(lambda: stepping.view["settings"]["by"] == 1)
+
+
 def test_nan_stops_it_and_says_why_until_reset(stepping, page):
     stepping.by = 10
     stepping.do("play")

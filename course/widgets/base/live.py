@@ -7,9 +7,10 @@ The cell returns at once, and the thread exists only while there is something to
                                            +--------- "drawn", number n ----------+
 
 The next frame is computed only when the page has drawn the last one, so no frame is wasted and a
-slow page slows no training. A page that says nothing for `LOST_S` (closed, hidden, none at all)
-stops the training until it speaks again; after `IDLE_S` without work the thread ends, and the next
-command starts another one over the same run. Closing the widget ends it at once.
+slow page slows no training; only the answer to a touch goes out at once. A page that says nothing
+for `LOST_S` (closed, hidden, none at all) stops the training until it speaks again; after `IDLE_S`
+without work the thread ends, and the next command starts another one over the same run. Closing the
+widget ends it at once.
 
 A run is a plain class, tested without a widget:
 
@@ -169,6 +170,8 @@ class Worker:
         """Steps since the last frame."""
         self.stale = False
         """The page does not show the run as it is."""
+        self.touched = False
+        """The page has asked for something since the last frame."""
         self.breathed = 0.0
         """When the other threads were last let in."""
 
@@ -248,6 +251,8 @@ class Worker:
             return False
         if not self._looking(now):
             return self.job is None
+        if self.touched and self.drawn >= self.widget.view["n"] - 1:
+            return True  # whoever moves a slider does not wait for the frame that is under way
         return self.drawn >= self.widget.view["n"] and now - self.heard >= FRAME_S
 
     def _may_advance(self, now: float) -> bool:
@@ -280,7 +285,7 @@ class Worker:
             if self.job is None or self.endless:
                 self._tell_all()
             return
-        self.stale = True
+        self.stale = self.touched = True
         if kind == "note":
             self.note = value or self.note
         elif kind == "settings":
@@ -343,7 +348,7 @@ class Worker:
             event.set()
 
     def _show(self) -> None:
-        self.stale, self.steps, self.heard = False, 0, time.monotonic()
+        self.stale, self.touched, self.steps, self.heard = False, False, 0, time.monotonic()
         self.widget._show(self.note, running=self.job is not None)
 
     def _ended(self) -> bool:
