@@ -1,13 +1,16 @@
-"""The simulator in a real JupyterLab, in turn with the same view as a matplotlib PNG.
+"""The simulator in a real JupyterLab, in turn with the same view by three other means.
+
+A matplotlib PNG in `widgets.Image`, a plotly FigureWidget and ipympl, the last two where they are
+installed (`pip install .[bench]`); they show a part of what ours does: one map and the losses.
 
     python -m tests.bench.widgets [--rounds 4] [--seconds 4]
 
-Both train the same run in one thread of one kernel and show it in one notebook; rounds alternate.
-Shown frames are counted by the page's acknowledgements. Slider to pixels is measured in the page,
-from the touch to the frame that shows it. Goals: 20 shown frames per second, none wasted; slider to
-pixels 60 ms paused and 100 ms while training; training at most 1.5 times slower than without a
-page; stop to still 0.3 s; 10 kB per update; 10 kB of JavaScript of a widget's own; an exported page
-of at most 500 kB; `import course.widgets` in 0.3 s.
+All train the same run in one thread of one kernel and show it in one notebook; rounds alternate.
+Shown frames are counted by the page's acknowledgements; of the others, those sent. Slider to pixels
+is measured in the page, from the touch to the frame that shows it. Goals: 20 shown frames per
+second, none wasted; slider to pixels 60 ms paused and 100 ms while training; training at most 1.5
+times slower than without a page; stop to still 0.3 s; 10 kB per update; 10 kB of JavaScript of a
+widget's own; an exported page of at most 500 kB; `import course.widgets` in 0.3 s.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from tests.bench.harness import FOLDER
 from tests.browser.chromium import chromium
 from tests.browser.lab import ROOT, jupyter_lab
 
-OURS, PNG, BARE = "canvas", "PNG in widgets.Image", "no page"
+OURS, PNG, PLOTLY, IPYMPL, BARE = (
+    "canvas", "PNG in widgets.Image", "plotly FigureWidget", "ipympl", "no page")  # fmt: skip
 
 CELLS = (
     """
@@ -71,6 +75,72 @@ v = PngView()
 ipywidgets.VBox([v.rate, v.image])
 """,
     """
+import base64, importlib.util, numpy as np
+from matplotlib.colors import to_rgb
+from course.widgets.simulator.state import CELLS, LEVELS
+from course.widgets.simulator.twin import COLOURS
+class View:
+    name, widget = "", None
+    def __init__(self):
+        self.sent, self.on = 0, False
+        self.start()
+    def start(self):
+        self.run = SimulatedRun(Settings(speed=0))
+    def play(self):
+        self.on = True
+        while self.on:
+            stop = time.perf_counter() + 1 / 30
+            while time.perf_counter() < stop:
+                self.run.step()
+            self.show(as_frame(self.run.frame()))
+            self.sent += 1
+def regions(frame):
+    cells = np.frombuffer(base64.b64decode(frame["learners"][0]["boundary"]), dtype=np.uint8)
+    classes, level = np.divmod(cells.reshape(CELLS, CELLS), LEVELS)
+    alpha = (0.12 + 0.4 * level / (LEVELS - 1))[..., None]
+    return 1 - alpha * (1 - np.array([to_rgb(colour) for colour in COLOURS])[classes])
+class Plotly(View):
+    name = "plotly FigureWidget"
+    def __init__(self):
+        import plotly.graph_objects as go
+        from plotly.subplots import make_subplots
+        super().__init__()
+        frame = as_frame(self.run.frame())
+        figure = make_subplots(1, 2)
+        figure.add_trace(go.Image(z=(255 * regions(frame)).astype(np.uint8)), 1, 1)
+        for number, colour in enumerate(COLOURS):
+            of = [i for i, one in enumerate(frame["points"]["class"]) if one == number]
+            at = {a: [CELLS / 2 * (1 + frame["points"][a][i]) for i in of] for a in "xy"}
+            figure.add_trace(go.Scatter(**at, mode="markers", marker={"color": colour}), 1, 1)
+        figure.add_trace(go.Scatter(x=[], y=[]), 1, 2)
+        figure.update_yaxes(type="log", row=1, col=2)
+        self.widget = go.FigureWidget(figure)
+    def show(self, frame):
+        with self.widget.batch_update():
+            self.widget.data[0].z = (255 * regions(frame)).astype(np.uint8)
+            self.widget.data[4].x = frame["learners"][0]["loss_at"]
+            self.widget.data[4].y = frame["learners"][0]["losses"]
+class Ipympl(View):
+    name = "ipympl"
+    def __init__(self):
+        from ipympl.backend_nbagg import Canvas, FigureManager
+        super().__init__()
+        self.run.step()
+        figure = draw(self.run.settings, as_frame(self.run.frame()))
+        self.widget = Canvas(figure)
+        self.manager = FigureManager(self.widget, 1)
+    def show(self, frame):
+        left, right = self.widget.figure.axes
+        left.images[0].set_data(regions(frame))
+        right.lines[0].set_data(frame["learners"][0]["loss_at"], frame["learners"][0]["losses"])
+        right.relim(); right.autoscale_view()
+        self.widget.draw()
+        self.manager.refresh_all()
+views = [of() for of, needs in ((Plotly, "plotly"), (Ipympl, "ipympl"))
+         if importlib.util.find_spec(needs)]
+ipywidgets.VBox([view.widget for view in views])
+""",
+    """
 def note(name, **what):
     with open("measured.jsonl", "a") as file:
         file.write(json.dumps({"variant": name, **what}) + "\\n")
@@ -92,6 +162,16 @@ def png(seconds):
     note("PNG in widgets.Image", sent=(v.sent - sent) / took,
          updates=(v.run.updates - updates) / took, kb=len(v.image.value) / 1e3)
     start = time.perf_counter(); v.on = False; thread.join()
+def other(view):
+    def measured(seconds):
+        view.start()
+        thread = threading.Thread(target=view.play); thread.start(); time.sleep(0.7)
+        sent, updates, start = view.sent, view.run.updates, time.perf_counter()
+        time.sleep(seconds)
+        took = time.perf_counter() - start
+        note(view.name, sent=(view.sent - sent) / took, updates=(view.run.updates - updates) / took)
+        view.on = False; thread.join(); time.sleep(8)  # the page draws what has queued up
+    return measured
 def bare(seconds):
     run, stop = SimulatedRun(Settings(speed=0)), time.perf_counter() + seconds
     while time.perf_counter() < stop:
@@ -99,8 +179,8 @@ def bare(seconds):
     note("no page", updates=run.updates / seconds)
 def measure(rounds, seconds):
     for number in range(rounds):
-        several = [ours, bare, png] if number % 2 else [bare, png, ours]
-        for one in several:
+        several = [ours, bare, png, *map(other, views)]
+        for one in several[::-1] if number % 2 else several:
             one(seconds)
     note("done")
 """,
@@ -146,7 +226,7 @@ def measured(rounds: int, seconds: float) -> dict[str, Any]:
         page.locator(".jp-Notebook .jp-Cell").first.click()
         _menu(page, "Run", "Run All Cells")
         page.wait_for_selector(".course-widget canvas")
-        file, until = folder / "measured.jsonl", time.monotonic() + 60 + rounds * (seconds + 2) * 6
+        file, until = folder / "measured.jsonl", time.monotonic() + 60 + rounds * (seconds + 6) * 8
         while not file.exists() or '"done"' not in file.read_text():
             if time.monotonic() > until:
                 raise TimeoutError(f"the notebook in {folder} was not done in time")
@@ -182,8 +262,9 @@ def main() -> None:
     found = measured(arguments.rounds, arguments.seconds)
     by = {
         name: [line for line in found["lines"] if line["variant"] == name]
-        for name in (OURS, PNG, BARE)
+        for name in (OURS, PNG, PLOTLY, IPYMPL, BARE)
     }
+    others = [name for name in (PNG, PLOTLY, IPYMPL) if by[name]]
 
     def median(name: str, key: str) -> float:
         return statistics.median(line[key] for line in by[name])
@@ -192,7 +273,7 @@ def main() -> None:
         name: statistics.median(
             bare["updates"] / line["updates"] for bare, line in zip(by[BARE], by[name], strict=True)
         )
-        for name in (OURS, PNG)
+        for name in (OURS, *others)
     }
     shared = sum(len(module(stem)) for stem in ("plot", "base"))
     own = {id: (ROOT / f"course/widgets/{id}/widget.js").stat().st_size for id in catalogue()}
@@ -211,18 +292,16 @@ def main() -> None:
         "largest exported page, kB": (max(pages.values()) / 1e3, "<=", 500),
         "import course.widgets, s": (seconds_to_import(), "<=", 0.3),
     }  # fmt: skip
-    beside = {
-        "PNG: frames sent/s": median(PNG, "sent"),
-        "PNG: training slower, times": slower[PNG],
-        "PNG: an update, kB": median(PNG, "kb"),
-    }
+    beside = {f"{name}: frames sent/s": median(name, "sent") for name in others}
+    beside |= {f"{name}: training slower, times": slower[name] for name in others}
+    beside["PNG in widgets.Image: an update, kB"] = median(PNG, "kb")
     missed = []
     for name, (value, sign, goal) in rows.items():
         met = value >= goal if sign == ">=" else value <= goal
         missed += [] if met else [name]
         print(f"{name:<36} {value:10.3f}   goal {sign} {goal:g}: {'met' if met else 'missed'}")
     for name, value in beside.items():
-        print(f"{name:<36} {value:10.3f}")
+        print(f"{name:<44} {value:10.3f}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     document = {
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
