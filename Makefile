@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := uv==0.13.8
 TARGET ?= engine diagnose pipeline lr_finder grading journal checks book
-SHARED ?= -n 2 --dist loadgroup
+SHARED ?= -n 2
 CLASS  ?= build/demo-class
 
 .DEFAULT_GOAL := help

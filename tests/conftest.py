@@ -10,20 +10,22 @@ import pytest
 import torch
 
 from course.view import student_view
-from tests.sampling import heap
+from tests.heaps import Heaps, place
 from tests.second_device import register, second_device
 
 torch.set_num_threads(1)
 register()
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Under pytest-xdist one process runs a file, for its fixtures, or a heap of its tests."""
-    for item in items:
-        of = getattr(item, "callspec", None)
-        about = str(of.params.get("id", of.id)) if of else ""
-        item.add_marker(pytest.mark.xdist_group(heap(item.path, about)))
+    return Heaps(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first."""
+    items.sort(key=lambda item: place(item.nodeid))
 
 
 @pytest.fixture(params=["cpu", "second", pytest.param("cuda", marks=pytest.mark.gpu)])
