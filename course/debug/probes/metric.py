@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from torch import Tensor
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.report import Finding, Severity
 from course.debug.probes.session import Evaluation, NotChecked, Session, pair
+from course.debug.probes.tape import Event
+from course.state.nested import tensors_in
 
 EQUAL = 0.002
 """Relative difference of two accuracies that are the same: three digits are what people print."""
@@ -157,7 +160,7 @@ def accuracy(session: Session) -> Iterator[Finding]:
         raise NotChecked("evaluate() is not in plain eval mode")
     rates, batches = _named(seen, "acc"), session.val_epoch.batches
     if len(events) != len(batches):
-        if rates and len(events) < len(batches):
+        if rates and len(events) < len(batches) and _fewer_rows(events, batches):
             yield _of_a_part(len(events), len(batches))
         return
     plain = _evaluated(session)
@@ -179,6 +182,14 @@ def _named(seen: Evaluation, word: str) -> dict[str, float]:
     return {
         k: v for k, v in seen.first.items() if word in k.lower() and "train" not in k.lower()
     }  # fmt: skip
+
+
+def _fewer_rows(events: list[Event], batches: list[Any]) -> bool:
+    """The model did not get as many examples as the loader has: it may get all in one call."""
+    if any(e.inputs is None or not e.inputs.dim() for e in events):
+        return True
+    rows = sum(len(next(iter(tensors_in(batch)))) for batch in batches)
+    return sum(len(e.inputs) for e in events) < rows
 
 
 def _of_a_part(scored: int, batches: int) -> Finding:

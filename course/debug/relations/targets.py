@@ -134,6 +134,8 @@ def own_label(session: Session) -> Iterator[Finding]:
             raise NotChecked("inputs [B, ...] do not reach the model in their shape")
         if y.dim() != 1 or y.is_floating_point() or pull.dim() != 2 or not _of_batch(targets, y):
             raise NotChecked("the targets met are not the labels of the batch, or mixtures of them")
+        if int(y.max()) >= pull.shape[1]:
+            raise NotChecked("outputs have no column for each class, e.g. places in a plane")
         nearest, clear = _origin(inputs, x)
         clear, own = clear & (pull.abs().amax(1) > 0), y.to(pull.device)[nearest]
         right += int((pull.argmin(1) == own)[clear].sum())

@@ -140,11 +140,18 @@ def cleared(session: Session) -> Iterator[Finding]:
 
 
 def _lost(i: int, since: list[Event], step: Event) -> bool:
-    """A weight got a gradient, a later backward found none, and the step has none."""
+    """A weight got a gradient, a later backward found none, and the step has none.
+
+    A later one whose parts cancel reaches it too: it makes a gradient of zeros where none was.
+    """
     if len(since) < 2 or _any(step.gradient[i]):
         return False
     made = [n for n, e in enumerate(since) if "after" in e.info and _any(e.after[i])]
-    return bool(made) and any(not _any(e.before[i]) for e in since[made[0] + 1 :])
+    later = since[made[0] + 1 :] if made else []
+    if any(e.before[i] is None and e.info.get("after", [None] * (i + 1))[i] is not None
+           for e in later):  # fmt: skip
+        return False
+    return any(not _any(e.before[i]) for e in later)
 
 
 def _any(gradient: Tensor | None) -> bool:
