@@ -9,6 +9,7 @@ from tests.debug.sound import (  # noqa: F401
     fresh,
     kinds,
     scripts,
+    sixth,
     unseen,
     unusual,
 )

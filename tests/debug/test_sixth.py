@@ -1,0 +1,31 @@
+"""A sixth set, by another author who had not read the doctor, with twenty sound programs."""
+
+import pytest
+
+from course.debug import diagnose
+from tests.debug.faulty import PAIRS, sixth
+from tests.debug.sound import SOUND
+from tests.debug.sound import sixth as odd
+from tests.debug.told import assert_told_apart
+from tests.sampling import sample
+
+HERE = {p.name: p for p in PAIRS if any(hasattr(part, p.name) for part in sixth.PARTS)}
+TOLD = [name for name in HERE if name not in sixth.MISSED]
+ODD = [name for name in SOUND if hasattr(odd, name)]
+
+
+def test_all_programs_of_the_sixth_set_are_tried():
+    assert len(HERE) == 40 and len(TOLD) == 23 and len(sixth.MISSED) == 17
+    assert len(ODD) == 20  # test_diagnose diagnoses them, with the others that are sound
+
+
+@pytest.mark.parametrize("name", sample(TOLD, 8))
+def test_the_fault_is_named_first_and_its_twin_is_left_alone(name):
+    assert_told_apart(HERE[name])
+
+
+@pytest.mark.parametrize("name", sample([*sixth.MISSED], 5))
+def test_what_is_missed_is_not_given_another_name_and_its_twin_is_left_alone(name):
+    faulty, twin = (diagnose(HERE[name].make(bug)) for bug in (True, False))
+    assert faulty.ok, f"{sixth.MISSED[name]}: {faulty}"
+    assert twin.ok, str(twin)
