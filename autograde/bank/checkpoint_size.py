@@ -25,18 +25,32 @@ EXERCISE = Number(
         Part("full", "one whole checkpoint", points=1),
         Part("folder", "the folder between two saves", points=1),
         Part("peak", "the most needed, while a checkpoint is written", points=1)), wrong=(
-        Wrong("weights-alone", lambda p: {"full": 4 * p / 1000},
+        Wrong("weights-alone", lambda p: room(p, full=4),
               "That is the weights alone. Adam keeps two averages for each of them."),
         Wrong("one-average", lambda p: {"full": 8 * p / 1000, "folder": 20 * p / 1000},
               "That is 8 bytes per parameter for a whole checkpoint: two numbers of 4. There are "
               "the weight and two averages."),
-        Wrong("gradients-too", lambda p: {"full": 16 * p / 1000}, "That is 16 bytes per parameter, "
-              "as in memory while training. Gradients are not in the file."),
+        Wrong("gradients-too", lambda p: {"full": 16 * p / 1000, "peak": 52 * p / 1000},
+              "That is 16 bytes per parameter and whole checkpoint, as in memory while training. "
+              "Gradients are not in the file."),
         Wrong("best-whole", lambda p: {"folder": 36 * p / 1000, "peak": 48 * p / 1000},
               "That counts the best epoch as a whole checkpoint. It is weights alone."),
         Wrong("no-room-to-write", lambda p: {"peak": room(p)["folder"]}, "That is the folder at "
               "rest. The new file lies next to the old ones until it is whole."),
+        Wrong("best-left-out", lambda p: {"folder": 24 * p / 1000}, "That is two whole "
+              "checkpoints. The best epoch's weights lie in the folder as well."),
+        Wrong("best-left-out-of-peak", lambda p: {"peak": 36 * p / 1000}, "That is three whole "
+              "checkpoints. The best epoch's weights lie in the folder as well."),
+        Wrong("one-before-replaced", lambda p: {"peak": 24 * p / 1000}, "That is two whole "
+              "checkpoints. No file is replaced before the new one is whole: count all of the "
+              "folder, and the new one."),
+        Wrong("one-whole", lambda p: {"folder": 16 * p / 1000}, "That is one whole checkpoint and "
+              "the best epoch's weights. The folder keeps the one before it as well."),
         Wrong("in-gib", lambda p: {k: v * 1e9 / 2**30 for k, v in room(p).items()},
               "That is in GiB, of 2^30 bytes; 1 GB is 10^9."),
+        Wrong("in-mb", lambda p: {k: 1000 * v for k, v in room(p).items()},
+              "That is in MB, of 10^6 bytes; 1 GB is 10^9."),
     ),
+    carried={"one-average": lambda p: {"peak": 28 * p / 1000},
+             "gradients-too": lambda p: {"folder": 36 * p / 1000}},
 )  # fmt: skip

@@ -41,8 +41,21 @@ EXERCISE = Number(
               n * s / f / 1000}, "That is the steps alone; here they wait for batches."),
         Wrong("one-worker", lambda n, m, s, w, f: {"workers": n * m / 1000, "faster":
               n * m / 1000}, "That is one worker's pace; {w} make batches side by side."),
+        Wrong("all-divided", lambda n, m, s, w, f: {"workers": n * (m + s) / w / 1000, "faster":
+              n * (m + s / f) / w / 1000}, "That divides the step by {w} as well: the workers "
+              "make batches, and one model trains."),
+        Wrong("as-before", lambda n, m, s, w, f: {"faster": n * pace(m, s, w) / 1000},
+              "That is the time before the step became faster."),
+        Wrong("without-workers", lambda n, m, s, w, f: {"workers": n * (m + s) / 1000, "faster":
+              n * (m + s / f) / 1000}, "That is without workers: here {w} of them make batches "
+              "while the step runs."),
+        Wrong("in-ms", lambda n, m, s, w, f: {key: 1000 * value for key, value in
+              epochs(n, m, s, w, f).items() if key != "enough"},
+              "That is in ms; seconds are asked for."),
         Wrong("slow-step", lambda n, m, s, w, f: {"enough": ceil(m / s)},
               "That is enough for {s} ms a step. The faster one needs a batch every {s}/{f} ms."),
         Wrong("one-less", lambda n, m, s, w, f: {"enough": ceil(m * f / s) - 1},
-              "With one worker fewer than needed the step waits. Round up.")),
+              "With one worker fewer than needed the step waits. Round up."),
+        Wrong("one-more", lambda n, m, s, w, f: {"enough": ceil(m * f / s) + 1},
+              "With one worker fewer the step would never wait either.")),
 )  # fmt: skip

@@ -52,6 +52,9 @@ class Number(ValueExercise):
     """How far a float may be off, relative to the right answer (absolute where that is 0)."""
     units: Mapping[str, str] = field(default_factory=dict)
     """Unit by part's key, e.g. `{"memory": "MB"}`."""
+    carried: Mapping[str, Callable[..., dict[str, Any]]] = field(default_factory=dict)
+    """By a known mistake's name, what it makes of other parts where the number alone may also be
+    another mistake's: believed only if the mistake itself was seen in this answer."""
     needs_name: bool = field(default=True, init=False)
     drawn: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
@@ -141,15 +144,39 @@ class Number(ValueExercise):
         """Each number against the right one; a wrong one against the known wrong answers."""
         inputs = self.inputs_of(student)
         right = self.by_part(self.answer, inputs)
-        results: list[PartResult] = []
-        for part in self.parts:
-            got = answer[part.key]
-            if got is not None and agrees(right[part.key], got, self.within):
-                results.append(PartResult(part, True))
+        refused = {
+            key: got
+            for key, got in answer.items()
+            if got is None or not agrees(right[key], got, self.within)
+        }
+        shown = {
+            key: None if got is None else self._shown_by(key, got, inputs)
+            for key, got in refused.items()
+        }
+        shown = {key: self._carried_into(key, refused, shown, inputs) for key in refused}
+        return [
+            Said(part, False, shows=shown[part.key],
+                 reason=_refusal(refused[part.key], right[part.key]))
+            if part.key in refused else PartResult(part, True)
+            for part in self.parts
+        ]  # fmt: skip
+
+    def _carried_into(
+        self,
+        key: str,
+        refused: dict[str, Any],
+        shown: dict[str, Wrong | None],
+        inputs: dict[str, Any],
+    ) -> Wrong | None:
+        """A mistake seen in another part, where carrying it on gives this number as well."""
+        for other, wrong in shown.items():
+            if other == key or wrong is None or wrong.name not in self.carried:
                 continue
-            shows = None if got is None else self._shown_by(part.key, got, inputs)
-            results.append(Said(part, False, shows=shows, reason=_refusal(got, right[part.key])))
-        return results
+            value = self.carried[wrong.name](**inputs).get(key)
+            got = refused[key]
+            if None not in (value, got) and agrees(value, got, self.within):
+                return wrong
+        return shown[key]
 
     def _shown_by(self, key: str, got: float, inputs: dict[str, Any]) -> Wrong | None:
         right = self.by_part(self.answer, inputs)[key]

@@ -317,6 +317,20 @@ def test_a_number_that_is_left_out_is_not_called_a_slip():
     assert "None of the slips" in check("02a.depth", {"linear": -right["linear"]}).message
 
 
+def test_a_slip_that_is_carried_on_is_not_called_another_one():
+    exercise = bank.load("03g.size")
+    p = exercise.inputs_of("ada")["p"] / 1000
+
+    def names(**bytes_each):
+        verdict = check("03g.size", {key: size * p for key, size in bytes_each.items()}).verdict
+        return verdict.misconception
+
+    assert names(full=8, folder=20, peak=28) == "one-average"
+    assert names(full=16, folder=36, peak=52) == "gradients-too"
+    assert names(full=12, folder=28, peak=28) == "no-room-to-write"
+    assert names(full=12, folder=36, peak=48) == "best-whole"
+
+
 MOST_LINES = 54
 """Of an exercise of a value: about as many for its known mistakes as for all else."""
 
