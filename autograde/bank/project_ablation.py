@@ -5,6 +5,8 @@ from autograde.kinds import Fact, Reason, Write
 
 FEWEST_IMAGES = 50
 """Below it one image is two points, and no ablation of a working project shows anything."""
+MOST_GAIN = 50
+"""Points: no change lifts a baseline that works by more with every seed."""
 
 
 def settings(facts, key):
@@ -36,6 +38,8 @@ def one_change(facts):
             f"{len(changed)} settings differ ({', '.join(changed)}): the difference belongs to "
             "none of them alone."
         )
+    if "seed" in str(changed[0]).lower():
+        return f"The change is {changed[0]}: seeds are what every setting is tried over."
     return ""
 
 
@@ -66,6 +70,11 @@ def in_images(facts):
                 f"{facts['images']} images: those are multiples of {image:.4f} points. Was it "
                 "rounded, or is it a share?"
             )
+    if min(found) > MOST_GAIN:
+        return (
+            f"All are above {MOST_GAIN} points, as accuracies are. A difference is the variant's "
+            "accuracy less the baseline's."
+        )
     if len(set(found)) == 1:
         return "All differences are equal: did both runs of a pair get the same settings?"
     return ""

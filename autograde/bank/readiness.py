@@ -17,6 +17,9 @@ NEEDED = ("model", "optimizer", "scheduler", "progress", "random")
 EMPTY = {"scaler": "The run is in FP32: it has no scaler, and nothing of one to bring back.",
          "gradients": "Each update clears the gradients before it makes its own.",
          "activations": "Activations live from forward to backward, inside one step."}  # fmt: skip
+LEAST_SCORE = 0.8
+"""The candidate reads 0.99 of training and 0.97 of validation; rounding moves that by less."""
+MOST_ABOVE = 0.05
 SHORTEST = 3
 """Words of a risk or its sign: `overfitting` names neither where nor when."""
 
@@ -46,6 +49,8 @@ def measured_probes(facts: Mapping[str, Any]) -> str:
     for name, value in given.items():
         if type(value) not in (int, float) or not math.isfinite(value):
             return f"The probe {name!r:.40} has no finite number: evidence is what was measured."
+        if name.strip() and not any(letter.isalpha() for letter in name):
+            return f"{name!r:.40} names no probe: say what was tried."
     names = {name.strip().lower() for name in given}
     if "" in names or len(names) < PROBES:
         return f"{len(names - {''})} named probes came; at least {PROBES} are asked for."
@@ -61,6 +66,13 @@ def both_scores(facts: Mapping[str, Any]) -> str:
         return "Both are numbers, the accuracies as the run's evaluation gave them."
     if not all(0 <= value <= 1 for value in given.values()):
         return "An accuracy is between 0 and 1 here, not in percent: 95 % is 0.95."
+    if low := [name for name in ("train", "val") if given[name] < LEAST_SCORE]:
+        return (
+            f"{low[0]} is {given[low[0]]:g}. The candidate above reads more than "
+            f"{100 * LEAST_SCORE:.0f} % of either side: is that an accuracy, of its model?"
+        )
+    if given["val"] - given["train"] > MOST_ABOVE:
+        return "Validation is far above training: are the two exchanged?"
     if given["train"] == given["val"]:
         return "Both are the same to the last digit: were they evaluated on the same loader?"
     return ""
@@ -94,8 +106,10 @@ def risks_with_signs(facts: Mapping[str, Any]) -> str:
         return "A list of pairs is asked for: [what may go wrong, by which number one notices]."
     for pair in given:
         for text in pair:
-            if not isinstance(text, str) or len(text.split()) < SHORTEST:
+            if not isinstance(text, str) or len(set(text.lower().split())) < SHORTEST:
                 return f"{str(text)!r:.40} is too short: say it in {SHORTEST} words or more."
+        if pair[0].strip().lower() == pair[1].strip().lower():
+            return f"{pair[0]!r:.40} is both risk and sign. By which number would one notice it?"
     if len({pair[0].strip().lower() for pair in given}) < RISKS:
         return f"At least {RISKS} different risks are asked for."
     return ""

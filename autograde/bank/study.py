@@ -72,17 +72,25 @@ def from_the_differences(facts):
     low, high = students_interval(found)
     if abs(ends[0] - low) <= NEAR and abs(ends[1] - high) <= NEAR:
         return ""
-    mean, half = math.fsum(found) / len(found), (high - low) / 2
-    normal = half * 1.96 / _quantile(len(found))
-    if abs(ends[0] - mean + normal) <= NEAR and abs(ends[1] - mean - normal) <= NEAR:
-        return f"That takes 1.96 standard errors. For {len(found)} seeds Student's t is larger."
-    return "That is not Student's 95 % interval of the mean of the differences given."
+    return _apart_from(found, ends, (high - low) / 2)
 
 
-def _quantile(count):
+def _apart_from(found, ends, half):
+    """What an interval is, of which Student's half width is `half`: its middle, or its width."""
     from scipy.stats import t
 
-    return float(t.ppf(0.975, count - 1))
+    wrong = "That is not Student's 95 % interval of the differences given: "
+    mean, middle = math.fsum(found) / len(found), (ends[0] + ends[1]) / 2
+    if abs(middle - mean) > NEAR:
+        return f"{wrong}its middle is {middle:.3g}, and their mean {mean:.3g}."
+    quantile = float(t.ppf(0.975, len(found) - 1))
+    if half <= NEAR:
+        return f"{wrong}its half width should be {half:.3g}."
+    errors = (ends[1] - ends[0]) / 2 / half * quantile
+    return (
+        f"{wrong}each end is {errors:.2f} standard errors of the mean away from it, and for "
+        f"{len(found)} seeds Student's t says {quantile:.2f}."
+    )
 
 
 def follows(facts):

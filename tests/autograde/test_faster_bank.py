@@ -64,6 +64,11 @@ def facts(**change):
         ("risks", [["the loader falls behind", "waiting above 10 %"]] * 2, "At least 2"),
         ("risks", [["overfitting", "a gap of scores"], ["slow", "no"]], "too short"),
         ("risks", ["the loader falls behind", "drift of the inputs"], "list of pairs"),
+        ("risks", [["the loader is slow"] * 2, ["rare classes are lost"] * 2], "risk and sign"),
+        ("risks", [["a a a", "b b b"], ["c c c", "d d d"]], "too short"),
+        ("probes", {"1": 2.3, "2": 0.1, "3": 0.2}, "names no probe"),
+        ("scores", {"train": 0.04, "val": 0.11}, "is that an accuracy"),
+        ("scores", {"train": 0.8, "val": 0.99}, "exchanged"),
     ],
 )
 def test_a_fact_that_cannot_be_checked_is_told_what_is_missing(key, value, says):

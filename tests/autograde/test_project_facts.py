@@ -1,0 +1,73 @@
+"""05.ablation and 05.readiness: each fact that cannot be so is refused for what it is."""
+
+import math
+from statistics import fmean, stdev
+
+import pytest
+from scipy.stats import t
+
+from autograde import bank
+
+POINTS = [0.8, 0.0, 1.6, 0.8, 2.4, 0.8]
+SETTINGS = {"lr": 0.004, "hidden": 64}
+
+
+def ends(quantile, error=None):
+    """The mean of POINTS, so many standard errors down and up."""
+    half = quantile * (stdev(POINTS) / math.sqrt(len(POINTS)) if error is None else error)
+    return [float(fmean(POINTS) - half), float(fmean(POINTS) + half)]
+
+
+ABLATION = {
+    "baseline": SETTINGS,
+    "variant": {**SETTINGS, "hidden": 128},
+    "images": 125,
+    "differences": POINTS,
+    "interval": ends(t.ppf(0.975, 5)),
+    "verdict": "better",
+}
+
+
+def refused(id, given):
+    """What is said, by the fact that was refused."""
+    said = {fact.key: fact.wrong(given) for fact in bank.load(id).facts}
+    return {key: text for key, text in said.items() if text}
+
+
+def test_an_ablation_that_agrees_with_itself_is_accepted():
+    assert refused("05.ablation", ABLATION) == {}
+
+
+@pytest.mark.parametrize(
+    "interval, says",
+    [
+        (ends(1.96), "1.96 standard errors"),
+        (ends(t.ppf(0.95, 5)), "2.02 standard errors"),  # one-sided: not to be called 1.96
+        (ends(t.ppf(0.975, 6)), "2.45 standard errors"),
+        (ends(1, stdev(POINTS)), f"{math.sqrt(6):.2f} standard errors"),
+        ([-high for high in ends(t.ppf(0.975, 5))[::-1]], "its middle is -1.07, and their mean"),
+    ],
+)
+def test_an_interval_is_refused_by_its_own_width_or_middle(interval, says):
+    assert says in refused("05.ablation", {**ABLATION, "interval": interval})["interval"]
+
+
+def test_a_seed_is_no_change_and_an_accuracy_no_difference():
+    seeds = {"baseline": {**SETTINGS, "seed": 0}, "variant": {**SETTINGS, "seed": 1}}
+    assert "seeds are what" in refused("05.ablation", {**ABLATION, **seeds})["variant"]
+    accuracies = [88.8, 89.6, 90.4, 88.0, 89.6, 88.8]
+    said = refused("05.ablation", {**ABLATION, "differences": accuracies})
+    assert "as accuracies are" in said["differences"]
+
+
+@pytest.mark.parametrize(
+    "key, value, says",
+    [
+        ("train_val", [0.86, 0.97], "11 points above training"),
+        ("risks", ["new new new new", "dark dark dark dark"], "4 words or more"),
+    ],
+)
+def test_a_note_of_a_project_is_refused_where_it_cannot_be_so(key, value, says):
+    example = bank.load("05.readiness").example
+    assert refused("05.readiness", example) == {}
+    assert says in refused("05.readiness", {**example, key: value})[key]
