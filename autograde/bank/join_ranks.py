@@ -39,6 +39,8 @@ def draw(source: Draw, part: str) -> Case:
     if part in ("empty", "hidden"):
         counts.insert(source.index % 2, 0)
     names = NAMES[: 2 + source.integer(0, 2)]
+    if part in ("missing", "hidden"):
+        names = NAMES[: max(3, len(names))]
     shapes = {name: [source.integer(2, 3) for _ in range(1 + i % 2)] for i, name in
               enumerate(names)}  # fmt: skip
     reports = [_report(source, count, shapes) for count in counts]
@@ -48,17 +50,19 @@ def draw(source: Draw, part: str) -> Case:
     if part in ("missing", "hidden") or (part == "empty" and source.index):
         for report in held:  # a rank without examples has a tensor of nan there
             report["grads"][names[1]] = None
-    if part == "empty":
-        _spoil(reports[-1], "loss" if source.index % 2 else names[0])
+            if part != "empty":  # a gradient of zeros is not a missing one
+                report["grads"][names[2]] = torch.zeros(shapes[names[2]])
+    if part == "empty" and source.index % 2:
+        reports[-1]["loss"] = math.nan
+    elif part == "empty":
+        _spoil(reports[-1], names)
     return {"ranks": reports, "dtype": ("float32", "float64")[source.index % 2]}
 
 
-def _spoil(report: dict[str, Any], what: str) -> None:
-    """A nan of a rank that has examples: its loss, or one number of a gradient."""
-    if what == "loss":
-        report["loss"] = math.nan
-    else:
-        report["grads"][what].view(-1)[0] = math.nan
+def _spoil(report: dict[str, Any], names: tuple[str, ...]) -> None:
+    """A nan of a rank that has examples: one number of a gradient, and the whole of another."""
+    report["grads"][names[0]].view(-1)[0] = math.nan
+    report["grads"][names[1]].fill_(math.nan)
 
 
 def _report(source: Draw, count: int, shapes: dict[str, list[int]]) -> dict[str, Any]:
@@ -261,6 +265,21 @@ def nan_of_gradients_as_zero(ranks):
     ])  # fmt: skip
 
 
+def nan_tensors_left_out(ranks):
+    """A tensor that is nan throughout is taken for that of a rank without examples."""
+    return by_share([
+        {**one, "grads": {name: None if grad is None or grad.isnan().all() else grad
+                          for name, grad in one["grads"].items()}}
+        for one in ranks
+    ])  # fmt: skip
+
+
+def zeros_as_none(ranks):
+    result = by_share(ranks)
+    return {**result, "grads": {name: None if grad is None or not grad.any() else grad
+                                for name, grad in result["grads"].items()}}  # fmt: skip
+
+
 def nan_losses_left_out(ranks):
     """A rank whose loss is nan takes no part at all."""
     return by_share([one for one in ranks if not math.isnan(one["loss"])])
@@ -459,6 +478,11 @@ EXERCISE = Exercise(
         Wrong("nan-as-zero", nan_of_losses_as_zero, sure=True),
         Wrong("nan-as-zero", nan_of_gradients_as_zero, sure=True),
         Wrong("nan-as-zero", nan_losses_left_out, sure=True),
+        Wrong("nan-as-zero", nan_tensors_left_out, sure=True),
+        Wrong("zeros-as-none", zeros_as_none,
+              "A gradient of zeros came back as None. Its ranks did report one: it is None only "
+              "where no rank with examples has a tensor.",
+              sure=True),
         Wrong("in-place", in_place),
         Wrong("nothing-averaged", nothing_averaged),
         *common(by_share, "returns-none", "returns-text"),

@@ -202,6 +202,18 @@ def waits_once_started(work, synchronize, clock, warmup, repeats):
     return _measuring(before="")(waited_for, synchronize, clock, warmup, repeats)
 
 
+def waits_in_the_warm_up(work, synchronize, clock, warmup, repeats):
+    """Each call is followed by a wait, the first is preceded by none."""
+
+    def waited_for():
+        work()
+        synchronize()
+
+    for _ in range(warmup):
+        waited_for()
+    return waits_after_only(waited_for, synchronize, clock, 0, repeats)
+
+
 def waits_when_started(work, synchronize, clock, warmup, repeats):
     for _ in range(warmup):
         work()
@@ -316,6 +328,7 @@ EXERCISE = Exercise(
         ),
         Wrong("waits-after-only", waits_once_started),
         Wrong("waits-after-only", waits_when_started),
+        Wrong("waits-after-only", waits_in_the_warm_up, sure=True),
         Wrong(
             "mean",
             mean_of_times,
