@@ -183,6 +183,9 @@ def grade(
     ] = 60.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds for one call by a check.")] = 10.0,
     device: Device = "cpu",
+    run_all: Annotated[
+        bool, typer.Option("--run-all", help="Run also unchanged cells that no exercise needs.")
+    ] = False,
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="Run them with your own rights. Dangerous.")
     ] = False,
@@ -219,6 +222,7 @@ def grade(
         force=force,
         trusted=trust_submissions,
         device=device,
+        run_all=run_all,
     )
     if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
         _refuse_without_isolation()

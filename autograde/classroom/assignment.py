@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ class Assignment:
     """Hash of its exercises and of what they are judged by, see `exercises_version`."""
     version: str
     """Hash of the source notebook and of its exercises: a grade of another one is out of date."""
+    released_code: list[list[str]] = field(default_factory=list)
+    """grade_id, or nothing, and source of each code cell as everybody was given it, in order."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for a process that grades."""
@@ -64,6 +66,7 @@ def read_assignment(folder: Path, name: str) -> Assignment:
         calls={id: asdict(call) for id, call in calls.items()},
         exercises=exercises,
         version=hashlib.sha256(source.read_bytes() + exercises.encode()).hexdigest(),
+        released_code=[[grade_id(c) or "", c.source] for c in given if c.cell_type == "code"],
     )
 
 

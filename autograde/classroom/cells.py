@@ -33,6 +33,11 @@ def is_check(cell: Mapping[str, Any]) -> bool:
     return cell["cell_type"] == "code" and marked(cell, "grade") and not marked(cell, "solution")
 
 
+def as_read(source: str) -> str:
+    """Without the blanks that editors add and take away unasked, at ends of lines and cells."""
+    return "\n".join(line.rstrip() for line in source.strip().splitlines())
+
+
 def restore(cells: list[Cell], assigned: list[Cell]) -> None:
     """Settle the cells' metadata, then insert missing ones after those that stand before them.
 

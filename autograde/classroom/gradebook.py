@@ -67,7 +67,7 @@ class FillIn(NbGraderPreprocessor):
             )
         for count, (cell, known) in enumerate(zip(cells, self.known, strict=True), start=1):
             cell.outputs = [from_dict(output) for output in known["outputs"]]
-            cell.execution_count = count
+            cell.execution_count = None if known.get("not_run") else count
         return nb, resources
 
 
@@ -101,9 +101,10 @@ def _write(job: dict[str, Any]) -> str:
     document: dict[str, Any] = {"not_graded": reason, "notes": result["notes"]}
     document["looked_at"] = noted(folder, assignment, job["student"])  # by that earlier grade
     if not reason:
-        kept = ("ended", "checks", "notes", "cleaned")
+        kept = ("ended", "checks", "notes", "cleaned", "not_run")
         document = {"seed": job["seed"], "device": job.get("device", "cpu")}
         document |= {k: result[k] for k in kept if k in result}
+        document["code_cells"] = len(result["cells"])
         document["looked_at"] = SaveGrades.now
     document["seconds"] = result["seconds"]
     text = json.dumps(document, indent=2, ensure_ascii=False)

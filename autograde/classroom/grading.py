@@ -92,6 +92,7 @@ def grade(
     force: bool = False,
     trusted: bool = False,
     device: str = "cpu",
+    run_all: bool = False,
 ) -> Iterator[Outcome]:
     """Grade the submissions of a class, and yield each outcome as it comes.
 
@@ -111,6 +112,7 @@ def grade(
         force: Grade also what is unchanged, on the same cases.
         trusted: Run submissions with this user's own rights instead of locked away.
         device: Where answers are computed: `cpu`, `cuda:0`, or `auto`, as each worker has it.
+        run_all: Run also cells that no exercise needs, see `autograde.classroom.needed`.
 
     Raises:
         FileNotFoundError: Nothing was handed in.
@@ -125,7 +127,7 @@ def grade(
 
     def outcomes() -> Iterator[Outcome]:
         with (
-            ClassRun(folder, about, limits, trusted=trusted, device=device) as run,
+            ClassRun(folder, about, limits, trusted=trusted, device=device, run_all=run_all) as run,
             closing(_workers(jobs, scheduler, limits, device)) as graders,
         ):
             written = students_in(folder, assignment)
@@ -161,8 +163,9 @@ class ClassRun:
         trusted: bool = False,
         device: str = "cpu",
         writer: str = WRITER,
+        run_all: bool = False,
     ) -> None:
-        self.device = device
+        self.device, self.run_all = device, run_all
         self.folder, self.assignment, self.limits = folder, assignment, limits
         self.isolation = isolation_for(folder, trusted=trusted)
         path = journal_path(folder, assignment.name)
@@ -216,6 +219,7 @@ class ClassRun:
             and last["submission"] == submission.sha
             and last["version"] == self.assignment.version
             and not self._has_more_time(last)
+            and not (self.run_all and last.get("not_run"))
             and known.written
             and verdict.exists()
         )
@@ -229,7 +233,8 @@ class ClassRun:
         """A job for a grader; None where the result is known: then the writer has it."""
         known = self.known.setdefault(submission.student, Known())
         seed = known.seeds.get(submission.sha) or new_seed()
-        job = job_for(submission, self.plain, self.limits, self.isolation, seed, self.device)
+        how = {"device": self.device, "run_all": self.run_all}
+        job = job_for(submission, self.plain, self.limits, self.isolation, seed, **how)
         kept = None if force else self._kept(job, known)
         if kept is not None:
             self._write(job, kept)
@@ -249,7 +254,7 @@ class ClassRun:
         wanted = (job["submission"], self.assignment.version)
         if known.written or not last or (last["submission"], last["version"]) != wanted:
             return None
-        if not last["graded"] or not path.exists():
+        if not last["graded"] or not path.exists() or (self.run_all and last.get("not_run")):
             return None
         text = path.read_bytes()
         return json.loads(text) if hashlib.sha256(text).hexdigest() == last["result"] else None
@@ -277,6 +282,8 @@ class ClassRun:
             graded=result["graded"],
             seed=job["seed"],
             device=job.get("device", "cpu"),
+            run_all=job.get("run_all", False),
+            not_run=result.get("not_run", 0),
             seconds=result["seconds"],
             reason=result["reason"],
             notes=result["notes"],
@@ -362,6 +369,8 @@ def job_for(
     isolation: dict[str, Any],
     seed: int,
     device: str = "cpu",
+    *,
+    run_all: bool = False,
 ) -> dict[str, Any]:
     """What a grader needs to know about a submission, but for its text."""
     return {
@@ -374,12 +383,14 @@ def job_for(
         "isolation": isolation,
         "seed": seed,
         "device": device,
+        "run_all": run_all,
     }
 
 
 def ran_out_of_time(result: dict[str, Any]) -> bool:
     """Whether a cell, an answer or the whole notebook was stopped for the time it took."""
-    outputs = [o for cell in result.get("cells", []) for o in cell["outputs"]]
+    run = [cell for cell in result.get("cells", []) if not cell.get("not_run")]
+    outputs = [output for cell in run for output in cell["outputs"]]
     said = [result.get("ended", ""), *(o.get("evalue", "") for o in outputs)]
     return any(check.get("status") == "raised Timeout" for check in result.get("checks", [])) or (
         any("no answer within" in words or "whole notebook were over" in words for words in said)

@@ -21,6 +21,8 @@ from autograde import bank, devices
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
 from autograde.classroom.clean import Removed, clean_output, given_sources
+from autograde.classroom.needed import unneeded
+from autograde.classroom.not_run import handed_in, misses_something
 from autograde.classroom.notebook_text import read_notebook
 from autograde.classroom.submissions import SubmissionFault
 from autograde.classroom.verdicts import own_fault
@@ -42,11 +44,12 @@ def mark(job: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         job: `path` (for messages), `folder` (whose files the student's process may see), `text`
-            (of the notebook), `assignment`, `limits`, `isolation`, `seed` and `device`.
+            (of the notebook), `assignment`, `limits`, `isolation`, `seed`, `device`, and `run_all`
+            where cells are run that no exercise needs.
 
     Returns:
         `graded`; if not, `reason`; `notes` on what is odd; `seconds`; and of a graded one `cells`
-        (source and outputs of each code cell), `checks` and `ended`.
+        (source and outputs of each code cell), how many of them were `not_run`, `checks`, `ended`.
     """
     started = time.monotonic()
     with ONE_AT_A_TIME:
@@ -60,43 +63,71 @@ def mark(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mark(job: dict[str, Any]) -> dict[str, Any]:
-    assignment, seed = job["assignment"], job["seed"]
+    assignment = job["assignment"]
     cells, notes = read_notebook(job["path"], job["text"], assignment)
     restore(cells, assignment["cells"])
-    records, shown = [], []
-    hidden = tuple(Path(folder) for folder in job["isolation"]["hidden"])
-    device = str(choose_device(job.get("device", "cpu")))
-    isolation = Isolation(
-        trusted=job["isolation"]["trusted"], hidden=hidden, devices=devices.files(device)
-    )
     _same_world(job)
-    removed = Removed(cells, given_sources(assignment))
-    limits = Limits(**job["limits"])
-    with StudentSession(Path(job["folder"]), limits, isolation, device) as session:
-        session.run(SEED_EVERYTHING.format(_students_seed(seed)))
-        for cell in cells:
-            if cell["cell_type"] != "code":
-                continue
-            if is_check(cell):
-                call = assignment["calls"][grade_id(cell)]
-                sources = [given["source"] for given in shown]
-                verdict = _referee(session, call, seed, job.get("student", ""), sources)
-                outputs = [_shown(verdict)]
-                records.append(_record(cell, verdict))
-            else:
-                said = removed.say(cell)
-                outputs = [clean_output(output, said) for output in session.run(cell["source"])]
-            shown.append({"source": cell["source"], "outputs": outputs})
-        ended = session.ended
-    devices.must_compute(device)
-    return {
-        "graded": True,
-        "notes": notes,
-        "cleaned": removed.words(),
-        "cells": shown,
-        "checks": records,
-        "ended": ended,
-    }
+    released = [] if job.get("run_all") else assignment.get("released_code", [])
+    not_run = unneeded(cells, released, assignment["calls"])
+    run = _Run(job, cells, not_run)
+    if not_run and misses_something(run.shown, run.verdicts):
+        run = _Run(job, cells, set())
+    devices.must_compute(run.device)
+    return {"graded": True, "notes": notes, **run.result()}
+
+
+class _Run:
+    """A submission's cells, run one after the other, and its checks, asked where they stand.
+
+    Args:
+        job: As `mark` is given it.
+        cells: Of the submission, the assignment's own as they were.
+        not_run: Places of cells that are shown as handed in.
+    """
+
+    def __init__(self, job: dict[str, Any], cells: list[Cell], not_run: set[int]) -> None:
+        self.job, self.seed = job, job["seed"]
+        self.device = str(choose_device(job.get("device", "cpu")))
+        self.removed = Removed(cells, given_sources(job["assignment"]))
+        self.shown: list[dict[str, Any]] = []
+        self.records: list[dict[str, Any]] = []
+        self.verdicts: list[Verdict] = []
+        hidden = tuple(Path(folder) for folder in job["isolation"]["hidden"])
+        isolation = Isolation(
+            trusted=job["isolation"]["trusted"], hidden=hidden, devices=devices.files(self.device)
+        )
+        limits = Limits(**job["limits"])
+        with StudentSession(Path(job["folder"]), limits, isolation, self.device) as session:
+            session.run(SEED_EVERYTHING.format(_students_seed(self.seed)))
+            for number, cell in enumerate(cells):
+                if cell["cell_type"] == "code":
+                    about = self._looked_at(session, cell, run=number not in not_run)
+                    self.shown.append({"source": cell["source"], **about})
+            self.ended = session.ended
+
+    def _looked_at(self, session: StudentSession, cell: Cell, *, run: bool) -> dict[str, Any]:
+        """A code cell's outputs: of a check its verdict, else what it shows."""
+        if is_check(cell):
+            call = self.job["assignment"]["calls"][grade_id(cell)]
+            sources = [one["source"] for one in self.shown]
+            verdict = _referee(session, call, self.seed, self.job.get("student", ""), sources)
+            self.verdicts.append(verdict)
+            self.records.append(_record(cell, verdict))
+            return {"outputs": [_shown(verdict)], "check": True}
+        said = self.removed.say(cell)
+        if not run:
+            return {"outputs": handed_in(cell, said), "not_run": True}
+        return {"outputs": [clean_output(output, said) for output in session.run(cell["source"])]}
+
+    def result(self) -> dict[str, Any]:
+        """What `mark` returns of it."""
+        return {
+            "cleaned": self.removed.words(),
+            "cells": self.shown,
+            "not_run": sum(cell.get("not_run", False) for cell in self.shown),
+            "checks": self.records,
+            "ended": self.ended,
+        }
 
 
 SEED_EVERYTHING = """\

@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from autograde.classroom.cells import Cell, grade_id, marked
+from autograde.classroom.cells import Cell, as_read, grade_id, marked
 from autograde.classroom.names import shown
 from autograde.classroom.submissions import SubmissionFault
 
@@ -51,7 +51,7 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
 
 
 def _notebook_of(text: str) -> NotebookNode:
-    """A file's text as a notebook that nbformat takes, without the outputs that it holds.
+    """A file's text as a notebook that nbformat takes.
 
     Raises:
         SubmissionFault: It is none; the message goes on after the file's name.
@@ -105,7 +105,7 @@ def _no_notebook(document: Any) -> str:
 
 
 def _without_stored_outputs(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Stored outputs are not looked at: every cell is run again."""
+    """Stored outputs earn nothing: only those of cells that are not run are shown, cut to size."""
     cells = [{k: v for k, v in cell.items() if k != "outputs"} for cell in notebook["cells"]]
     return {**notebook, "cells": cells}
 
@@ -161,13 +161,8 @@ def _oddities(
             notes.append(f"cell '{id}' was deleted; it was put back and graded. Tell the student.")
         elif (
             id in released
-            and _as_read(by_id[id]["source"]) != _as_read(released[id])
+            and as_read(by_id[id]["source"]) != as_read(released[id])
             and not marked(by_id[id], "solution")
         ):
             notes.append(f"check cell '{id}' was edited; the original was graded. Look at it.")
     return notes
-
-
-def _as_read(source: str) -> str:
-    """Without the blanks that editors add and take away unasked, at ends of lines and cells."""
-    return "\n".join(line.rstrip() for line in source.strip().splitlines())

@@ -327,6 +327,7 @@ def time_and_attempts(
     return [
         *_attempts(folder, assignment),
         *_grading_time(verdicts),
+        *_not_run(verdicts),
         *_handed_in(folder, assignment, len(verdicts)),
         "How long students worked is not recorded: a notebook does not hold it, and the course "
         "does not watch them.",
@@ -359,6 +360,23 @@ def _grading_time(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield (
             f"Grading took {median(list(seconds.values())):.1f} s a submission in the middle, "
             f"{seconds[slowest]:.1f} s at most ({slowest})."
+        )
+
+
+def _not_run(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """How many code cells were not run, where any was, and of whom all were."""
+    known = {student: one for student, one in verdicts.items() if one.get("code_cells")}
+    some = {student: one for student, one in known.items() if one.get("not_run")}
+    if some:
+        counts = sorted(one["not_run"] for one in some.values())
+        least, most = counts[0], counts[-1]
+        number = f"{least}" if least == most else f"{least} to {most}"
+        cells = max(one["code_cells"] for one in some.values())
+        whole = sorted(set(known) - set(some))
+        of_all = f" Every cell was run of {few(whole, most=20)}." if whole else ""
+        yield (
+            f"{number} of {cells} code cells were not run: no exercise needs them, and "
+            f"they were handed in unchanged. Their outputs are shown as handed in.{of_all}"
         )
 
 

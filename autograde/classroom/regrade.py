@@ -166,17 +166,21 @@ def preview(
     with closing(graders or Crew(GRADERS, jobs or usable_cores())) as workers:
         isolation = isolation_for(folder, trusted=trusted)
         seeds = {one.student: known[one.student].seeds[one.sha] for one in submissions}
-        device = {one.student: known[one.student].last.get("device", "cpu") for one in submissions}
+        plain = about.to_json()
         jobs_to_do = (
-            job_for(
-                one, about.to_json(), limits, isolation, seeds[one.student], device[one.student]
-            )
+            job_for(one, plain, limits, isolation, seeds[one.student], **_how(known[one.student]))
             | _text(one)
             for one in submissions
         )
         for job, result in chain.from_iterable(rounds(jobs_to_do, workers)):
             student = job["student"]
             yield compare(student, verdicts[student], result, by_hand.get(student, set()))
+
+
+def _how(known: Known) -> dict[str, Any]:
+    """With which settings it was graded, to be graded again with the same."""
+    kept = {"device": "cpu", "run_all": False}
+    return {name: known.last.get(name, usual) for name, usual in kept.items()}
 
 
 def _text(submission: Submission) -> dict[str, str]:

@@ -37,6 +37,7 @@ def mark(job: dict) -> dict:
         "cells": [],
         "checks": [{"points": points}],
         "ended": wish.get("ended", ""),
+        "not_run": 0 if job["run_all"] else wish.get("not_run", 0),
     }
 
 

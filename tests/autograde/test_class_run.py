@@ -64,10 +64,11 @@ def run(
     assignment=PLAIN,
     order=1,
     limits=ROOMY,
+    run_all=False,
     **options,
 ) -> list[Outcome]:
     with (
-        ClassRun(folder, assignment, limits, writer=f"{WORK}:write") as class_run,
+        ClassRun(folder, assignment, limits, writer=f"{WORK}:write", run_all=run_all) as class_run,
         closing(Crew(f"{WORK}:mark", jobs)) as graders,
     ):
         found = submissions(folder)[::order]
@@ -136,6 +137,14 @@ def changes(folder: Path, **options) -> set[str]:
     before = noted(folder / "marked")
     assert all(outcome.graded for outcome in run(folder, **options))
     return set(noted(folder / "marked") - before)
+
+
+def test_asked_to_run_all_it_grades_again_what_was_not_run_in_whole(tmp_path):
+    hand_in(tmp_path, {"ada": {"not_run": 3}, "ben": {}})
+    assert changes(tmp_path) == {"ada", "ben"}
+    assert changes(tmp_path) == set()
+    assert changes(tmp_path, run_all=True) == {"ada"}
+    assert changes(tmp_path, run_all=True) == changes(tmp_path) == set()
 
 
 def test_a_grader_killed_once_is_replaced_and_its_submission_graded(tmp_path):
