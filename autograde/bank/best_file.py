@@ -70,8 +70,9 @@ FIELDS = ("model", "optimizer", "history", "epoch")
 def draw(source: Draw, part: str) -> Case:
     """Data whose best epoch is neither the first nor the last; both optimizers keep averages.
 
-    But for one hidden case of a single epoch: the first may be the best, too. And another ends
-    right after its best epoch, when the last is not yet the worst.
+    But for one hidden case of a single epoch: the first may be the best, too. Another ends right
+    after its best epoch, when the last is not yet the worst; in a third no weight moves, and all
+    epochs validate alike.
     """
     adam = source.index % 2 == 1
     case = {
@@ -81,6 +82,8 @@ def draw(source: Draw, part: str) -> Case:
         "smoothing": source.choice([0.0, 0.02]),
         "epochs": 1 if part == "whole" and source.index == 2 else EPOCHS,
     }
+    if part == "whole" and source.index == 3:
+        case["lr"] = 0.0
     if part == "core" and adam:
         history = run(reference, case, torch.device("cpu"))["history"]
         case["epochs"] = history.index(min(history)) + 2
@@ -189,6 +192,7 @@ worst = fixed((LOWER, "if history[-1] > best_loss:"),
               ('float("inf")', '-float("inf")'))  # fmt: skip
 uncleared = fixed(("            optimizer.zero_grad()\n", ""))
 first_left_out = fixed((LOWER, "if history[-1] < min(history[:-1], default=0.0):"))
+later_of_equals = fixed((LOWER, "if history[-1] <= best_loss:"))
 never_saved = fixed((SAVE_BEST, ""))
 
 at_once = given((KEEP, "            best_loss = history[-1]\n"
@@ -226,7 +230,7 @@ EXERCISE = Exercise(
         Part("core", "the weights in the best file", points=1, fields=("best_model",)),
         Part("rest", "all else in the best file", points=1, fields=("best_model", "best_rest")),
         Part("whole", "both files, the report, and what is left behind", points=1, hidden=True,
-             cases=3,
+             cases=4,
              fields=("best_model", "best_rest", "last", "history", "weights", "disturbed")),
         Part("little", f"the same, with at most {MOST} lines changed", points=1,
              fields=("best_model", "best_rest", "last", "history", "changed")),
@@ -283,6 +287,9 @@ EXERCISE = Exercise(
               "The epoch with the highest validation loss was kept. A loss is better if lower."),
         Wrong("uncleared", uncleared),
         Wrong("first-left-out", first_left_out),
+        Wrong("later-of-equals", later_of_equals,
+              "Where all epochs validate alike the best file is that of the last. As given a later "
+              "epoch has to be better.", sure=True),
         Wrong("never-saved", never_saved),
     ),
     right=(at_once, always_deep, through_bytes, piece_by_piece),

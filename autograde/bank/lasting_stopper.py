@@ -13,11 +13,16 @@ import torch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
 from course.engine.stopping import EarlyStopping
 
+BIT = 2.0**-40
+"""Below what float32 can tell of the losses: a best that was rounded is another one."""
+
 
 def draw(source: Draw, part: str) -> Case:
     """Losses, patience, and after which epochs the run is cut."""
     patience = source.integer(2, 4)
-    low, step = source.integer(40, 60) / 64, 1 / 64  # exact in binary
+    low, step = source.integer(40, 60) / 64 - BIT, 1 / 64  # exact in binary, not in float32
+    if part == "cut" and source.index:
+        low = 4 * step  # the best loss is 0
     small = part in ("whole", "cut")
     fall = (2 - source.index % 2) * step if small else 0.0  # exactly min_delta, or less
 
@@ -53,8 +58,12 @@ def run(function, case: Case, device: torch.device) -> Answer:
         zip(states, taken, strict=True)) if repr(now) != repr(then)]}  # fmt: skip
     if case["cuts"]:
         answer["file"] = kept(_through_a_file, taken[case["cuts"][0]])
-        answer["resumed"] = {str(cut): _resumed(function, case, taken[cut], losses[cut + 1 :])
-                             for cut in case["cuts"]}  # fmt: skip
+        resumed = {
+            str(cut): _resumed(function, case, taken[cut], losses[cut + 1 :])
+            for cut in case["cuts"]
+        }
+        answer["resumed"] = {cut: said for cut, (said, _) in resumed.items()}
+        answer["loaded"] = {cut: state for cut, (_, state) in resumed.items()}
     return answer
 
 
@@ -66,13 +75,19 @@ def _said(stopper: Any, loss: float) -> bool:
     return stop
 
 
-def _resumed(function, case: Case, state: Any, losses: list[float]) -> list[bool]:
-    """A new object goes on from a state; from a state of its own once more, where asked."""
+def _resumed(function, case: Case, state: Any, losses: list[float]) -> tuple[list[bool], str]:
+    """A new object goes on from a state; from a state of its own once more, where asked.
+
+    Returns:
+        What update() says, and whether the state that was loaded is still what it was.
+    """
     for _ in range(1 + case["double"]):
         stopper = function(case["patience"] + case["longer"], case["min_delta"])
-        stopper.load_state_dict(copy.deepcopy(state))
-        state = stopper.state_dict()
-    return [_said(stopper, loss) for loss in losses]
+        given = copy.deepcopy(state)
+        stopper.load_state_dict(given)
+        loaded, state = state, stopper.state_dict()
+    said = [_said(stopper, loss) for loss in losses]
+    return said, "as it was" if repr(given) == repr(loaded) else "changed"
 
 
 def _through_a_file(state: Any) -> str:
@@ -196,6 +211,40 @@ class LivingState(Stopper):
 
     def load_state_dict(self, state):
         self.state = dict(state)
+
+
+class LoadedLives(LivingState):
+    """What was loaded is the state itself."""
+
+    def state_dict(self):
+        return dict(self.state)
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+class InFloat32(Stopper):
+    def state_dict(self):
+        return {"best": torch.tensor(self.best), "waited": self.waited}
+
+    def load_state_dict(self, state):
+        self.best, self.waited = state["best"].item(), state["waited"]
+
+
+class ZeroIsNone(Stopper):
+    """A best loss of 0 is taken for no best."""
+
+    def state_dict(self):
+        return {"best": self.best or math.inf, "waited": self.waited}
+
+
+class OnThePrevious(Stopper):
+    """Each epoch is compared with the one before it."""
+
+    def update(self, val_loss):
+        stop = super().update(val_loss)
+        self.best = float(val_loss)
+        return stop
 
 
 class NumpyKept(Stopper):
@@ -392,7 +441,7 @@ EXERCISE = Exercise(
         Part("whole", "when it stops, without a cut", points=1, fields=("said",)),
         Part("cut", "the same after a cut at any epoch", points=2, fields=("resumed",)),
         Part("file", "a state that stays as it is, and loads safely", points=1,
-             fields=("moved", "file", "resumed")),
+             fields=("moved", "loaded", "file", "resumed")),
         Part("longer", "another patience after the cut", points=1, hidden=True,
              fields=("resumed",)),
     ),
@@ -403,6 +452,7 @@ EXERCISE = Exercise(
         "said": "what update() says, epoch by epoch:",
         "resumed": "what update() says after the cut, by the epoch of the cut from 0:",
         "moved": "epochs whose state was changed by later ones:",
+        "loaded": "the state that was loaded, after later epochs, by the cut:",
         "file": "the state",
     },
     by_hand=(EarlyStopping.update,),
@@ -424,6 +474,19 @@ EXERCISE = Exercise(
               "is, or holds, something that update() writes into. Return copies."),
         Wrong("living", LivingState),
         Wrong("living", LivingList),
+        Wrong("loaded-lives", LoadedLives,
+              "The state that was loaded changed in later epochs: the object went on with the very "
+              "dictionary that it was handed. Take the numbers out of it, or a copy.", sure=True),
+        Wrong("in-float32", InFloat32,
+              "After a cut the best loss was rounded: a loss equal to it, or lower by exactly "
+              "min_delta, counted as an improvement. A tensor is float32 unless it is told "
+              "otherwise; keep a float.", sure=True),
+        Wrong("zero-is-none", ZeroIsNone,
+              "A best loss of 0 was lost by the cut: `or` and `if best` take 0 for nothing. Ask "
+              "whether it is None.", sure=True),
+        Wrong("on-the-previous", OnThePrevious,
+              "Each loss was compared with that of the epoch before. The best stays until an epoch "
+              "improves on it."),
         Wrong("numpy-kept", NumpyKept),
         Wrong("one-more", OneMore,
               "After a cut it stops one epoch early. Loading is no epoch: it counts nothing."),

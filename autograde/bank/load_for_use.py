@@ -34,10 +34,12 @@ FAULTS = {
         "last output too high",
         "large",
         "nan",
+        "nan in the file",
+        "nan on both sides",
         "roundings",
     ],
     "safe": ["code"],
-    "strict": ["a weight missing", "a weight too many"],
+    "strict": ["a weight missing", "one that is missing starts alike", "a weight too many"],
 }
 """What is wrong with the files that a part asks about."""
 VALUES = FAULTS["checked"]
@@ -74,8 +76,8 @@ def draw(source: Draw, part: str) -> Case:
 
 def make_model(features: int, hidden: int, classes: int, norm: bool) -> nn.Module:
     """Dropout always, BatchNorm by the settings: in train mode outputs are others."""
-    middle = [nn.BatchNorm1d(hidden)] if norm else []
-    first = nn.Sequential(nn.Linear(features, hidden), *middle, nn.ReLU(), nn.Dropout(0.5))
+    middle = nn.BatchNorm1d(hidden) if norm else nn.LayerNorm(hidden)
+    first = nn.Sequential(nn.Linear(features, hidden), middle, nn.ReLU(), nn.Dropout(0.5))
     return nn.Sequential(first, nn.Linear(hidden, classes))
 
 
@@ -87,7 +89,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         made.append(settings)
         return make_model(**settings)
 
-    document = _document(case)
+    document = _document(case["settings"], case["state"], case["inputs"])
     with tempfile.TemporaryDirectory(prefix="export-") as folder:
         sound, faulty = Path(folder) / "model.pt", Path(folder) / "other.pt"
         torch.save(document, sound)
@@ -133,18 +135,21 @@ def _raised(function, path: Path, build: Any, fault: str) -> str:
     return "accepted"
 
 
-def _document(case: Case) -> dict[str, Any]:
-    model = make_model(**case["settings"])
-    model.load_state_dict(case["state"])
+def _document(settings: dict, state: dict, inputs: torch.Tensor) -> dict[str, Any]:
+    model = make_model(**settings)
+    model.load_state_dict(state)
     with torch.no_grad():
-        outputs = model.eval()(case["inputs"])
-    state = dict(model.state_dict())
-    return {"settings": case["settings"], "model": state, "inputs": case["inputs"],
+        outputs = model.eval()(inputs)
+    return {"settings": settings, "model": dict(model.state_dict()), "inputs": inputs,
             "outputs": outputs}  # fmt: skip
 
 
 def _spoiled(document: dict[str, Any], fault: str) -> dict[str, Any]:
     state, outputs = dict(document["model"]), document["outputs"].clone()
+    if fault == "one that is missing starts alike":  # the outputs cannot tell
+        state["0.1.bias"] = torch.zeros_like(state["0.1.bias"])
+        outputs = _document(document["settings"], state, document["inputs"])["outputs"]
+        del state["0.1.bias"]
     if fault == "first output too high":
         outputs[0, 0] += OFF
     elif fault == "too low":
@@ -154,8 +159,12 @@ def _spoiled(document: dict[str, Any], fault: str) -> dict[str, Any]:
     elif fault == "large":
         state["1.bias"] = state["1.bias"] + LARGE
         outputs += LARGE + OFF
-    elif fault == "nan":
+    elif fault == "nan in the file":
+        outputs[-1, 0] = torch.nan
+    elif fault in ("nan", "nan on both sides"):
         state["1.bias"] = torch.full_like(state["1.bias"], torch.nan)
+        if fault == "nan on both sides":
+            outputs.fill_(torch.nan)
     elif fault == "roundings":
         outputs *= 1 + 1e-6
     elif fault == "a weight missing":
@@ -197,6 +206,7 @@ def loaded(
     *,
     safe=True,
     strict=True,
+    loose=False,
     eval_mode=True,
     top_only=False,
     frozen=True,
@@ -206,7 +216,9 @@ def loaded(
     """A right answer; other options leave something out."""
     document = torch.load(path, weights_only=safe)
     model = make_model(**document["settings"])
-    model.load_state_dict(document["model"], strict=strict)
+    found = model.load_state_dict(document["model"], strict=strict and not loose)
+    if loose and found.unexpected_keys:
+        raise error(f"too many: {found.unexpected_keys}")
     if eval_mode:
         model.eval()
     if top_only:
@@ -223,6 +235,14 @@ def loaded(
         "mean": bool(apart.mean() <= CLOSE),
         "rtol": torch.allclose(model(document["inputs"]), document["outputs"], atol=CLOSE),
         "first row": bool((apart[0] <= CLOSE).all()),
+        "nan alike": torch.allclose(
+            model(document["inputs"]), document["outputs"], rtol=0, atol=CLOSE, equal_nan=True
+        ),
+        "ten times": bool((apart <= 10 * CLOSE).all()),
+        "classes": bool(
+            (model(document["inputs"]).argmax(1) == document["outputs"].argmax(1)).all()
+        ),
+        "thousandth": bool((apart <= CLOSE / 1000).all()),
         "equal": bool((apart == 0).all()),
         "signed": bool((document["outputs"] - model(document["inputs"]) <= CLOSE).all()),
         "other sign": bool((model(document["inputs"]) - document["outputs"] <= CLOSE).all()),
@@ -368,6 +388,9 @@ EXERCISE = Exercise(
         Wrong("nan-accepted", but(check="not greater"),
               "Outputs of nan were accepted. Every comparison with nan is False: raise unless the "
               "difference is at most the limit."),
+        Wrong("nan-alike", but(check="nan alike"),
+              "A file was accepted whose outputs are nan, as the model's own are. equal_nan=True "
+              "takes nan for nan; nothing is known of such a model.", sure=True),
         Wrong("first-row", but(check="first row"),
               "A last output that is off was accepted, a first one was not. Compare all of them."),
         Wrong("mean-difference", but(check="mean"),
@@ -382,10 +405,20 @@ EXERCISE = Exercise(
         Wrong("equal-only", but(check="equal"),
               "A file was refused whose outputs differ by roundings alone. Another machine adds "
               "up in another order: allow 1e-4."),
+        Wrong("equal-only", but(check="thousandth")),
         Wrong("another-exception", with_assert,
               "Other outputs were refused by another exception than the ValueError asked for."),
         Wrong("unsafe", but(safe=False),
               "Loading called a function that the file names. Read it with weights_only=True.",
+              sure=True),
+        Wrong("classes-alone", but(check="classes"),
+              "Files were accepted in which an output is off by 3e-4, and its class is the same. "
+              "Compare the numbers."),
+        Wrong("wide-limit", but(check="ten times"),
+              "Files were accepted in which an output is off by 3e-4. The limit is 1e-4."),
+        Wrong("missing-accepted", but(loose=True),
+              "A file was accepted that lacks a weight: what the model was built with stood in for "
+              "it, and the outputs cannot tell. load_state_dict raises, if strict is left alone.",
               sure=True),
         Wrong("not-strict", but(strict=False),
               "A file that lacks weights, or has too many, was accepted. load_state_dict raises "

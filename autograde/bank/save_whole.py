@@ -20,6 +20,9 @@ from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, 
 from course.analysis.instants import PROBE, Probe, instants
 from course.engine import checkpoint
 
+OTHERS = {"best.pt": "the best epoch", "epoch-3.pt": "a third epoch", "run.json": "{}"}
+"""What else lies in the folder, by name, with its content."""
+
 
 def draw(source: Draw, part: str) -> Case:
     """Two states with tensors, numbers and texts; the second is saved over the first."""
@@ -44,14 +47,15 @@ def run(function, case: Case, device: torch.device) -> Answer:
     first, second = case["states"]
     with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder, _watched_os() as renames:
         path = Path(folder) / case["name"]
-        (path.parent / "run.json").write_text("{}")
+        for other, content in OTHERS.items():
+            (path.parent / other).write_text(content)
         if case["part"] == "failed":
             function(dict(first), path)
         elif case["there"]:
             torch.save(first, path)
         look = {"whole": _watch, "failed": _fail, "killed": _kill}
         seen = look.get(case["part"], _plain)(function, second, path)
-        left = {"read": kept(_read, path), "files": sorted(os.listdir(folder))}
+        left = {"read": kept(_read, path), "files": _listed(path.parent)}
         return {
             "synced": "no rename",
             "folder": "no rename",
@@ -59,6 +63,16 @@ def run(function, case: Case, device: torch.device) -> Answer:
             **left,
             **seen,
         }
+
+
+def _listed(folder: Path) -> list[str]:
+    """The names of the files; of those that were there before, whether they are as they were."""
+    return [
+        file.name
+        if file.name not in OTHERS or file.read_bytes() == OTHERS[file.name].encode()
+        else f"{file.name}, changed"
+        for file in sorted(folder.iterdir())
+    ]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -361,6 +375,24 @@ def everything_else_removed(state, path):
             file.unlink()
 
 
+def all_checkpoints_removed(state, path):
+    for file in path.parent.glob("*.p*"):
+        if file != path:
+            file.unlink()
+    save(state, path)
+
+
+def under_a_name_in_use(state, path):
+    partial = path.with_name("best.pt")
+    try:
+        with open(partial, "wb") as file:
+            torch.save(state, file)
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def wrapped(state, path):
     save({"state": state}, path)
 
@@ -444,7 +476,11 @@ EXERCISE = Exercise(
         Wrong("only-if-new", only_if_new),
         Wrong("model-alone", model_alone),
         Wrong("pickled", pickled),
-        Wrong("everything-else-removed", everything_else_removed),
+        Wrong("others-removed", everything_else_removed,
+              "Other files of the folder are gone. Touch none but the path and the new file, whose "
+              "name nothing else has: path.name with an ending of its own.", sure=True),
+        Wrong("others-removed", all_checkpoints_removed, sure=True),
+        Wrong("others-removed", under_a_name_in_use, sure=True),
         Wrong("wrapped", wrapped),
     ),
     right=(save, in_memory_first, with_a_random_name, synced_afterwards_by_name),

@@ -51,7 +51,8 @@ def draw(source: Draw, part: str) -> Case:
         3 * source.index if part != "twice" else 0
     )  # calls of the criterion: three make an epoch
     case["kills"] = {"run": [], "twice": [first, source.integer(4, 6)]}.get(part, [first])
-    case["seeds"] = [source.integer(1, 10**6) for _ in range(3)]
+    case["seeds"] = [source.integer(1, 10**6) for _ in range(4)]
+    case["again"] = part in ("schedule", "twice")
     return case
 
 
@@ -63,7 +64,7 @@ class Process:
     """A new process: everything is built again, and nothing of the last one is known."""
 
     def __init__(self, case: Case, number: int, device: torch.device) -> None:
-        dtype = getattr(torch, case["dtype"])
+        dtype, self.device = getattr(torch, case["dtype"]), device
         torch.manual_seed(case["seeds"][number])
         self.model = build_model(case).to(device, dtype)
         state = case["other"] if number else case["state"]
@@ -81,12 +82,11 @@ class Process:
 
     def run(self, function: Callable[..., Any], path: Path, kill_at: int | None) -> Any:
         """The function's own losses; None if the process was killed in the middle."""
-        calls = 0
+        self.calls = 0
 
         def criterion(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            nonlocal calls
-            calls += 1
-            if calls == kill_at:
+            self.calls += 1
+            if self.calls == kill_at:
                 raise Killed
             return self.criterion(logits, targets)
 
@@ -120,7 +120,18 @@ def run(function, case: Case, device: torch.device) -> Answer:
             "losses": kept(as_numbers, losses, "losses", "the mean loss of each epoch"),
             "lr": last.optimizer.param_groups[0]["lr"],
             "file": kept(_content, path),
+            "again": _once_more(function, case, last, path) if case["again"] else "",
         }
+
+
+def _once_more(function, case: Case, last: Process, path: Path) -> str:
+    """What a process makes of the file of a run that is finished."""
+    process = Process(case, 3, last.device)
+    process.run(function, path, kill_at=1)
+    if process.calls:
+        return "an update"
+    pairs = zip(_weights(process.model), _weights(last.model), strict=True)
+    return "nothing" if all(torch.equal(one, other) for one, other in pairs) else "other weights"
 
 
 def _weights(model: nn.Module) -> list[torch.Tensor]:
@@ -142,8 +153,9 @@ def _content(path: Path) -> str:
 
 
 def trained(
-    parts=ALL, start=1, extra=0, saved="end", early=False, resumes=True, per="epoch", mean=True
-):
+    parts=ALL, start=1, extra=0, saved="end", early=False, resumes=True, per="epoch", mean=True,
+    least=0,
+):  # fmt: skip
     """A right answer; other arguments leave something out, or put it in another place."""
 
     def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
@@ -165,7 +177,7 @@ def trained(
             states = {name: thing.state_dict() for name, thing in things.items()}
             torch.save({**states, **random, "epoch": epoch, "losses": losses}, path)
 
-        for epoch in range(first, first + epochs if extra else epochs):
+        for epoch in range(first, first + epochs if extra else max(epochs, first + least)):
             random = {"torch": torch.get_rng_state(), "loader": loader.generator.get_state()}
             total = 0.0
             for inputs, targets in loader:
@@ -245,6 +257,15 @@ def with_whole_objects(model, optimizer, scheduler, loader, criterion, epochs, p
     return losses
 
 
+def nothing_to_load(model, optimizer, scheduler, loader, criterion, epochs, path):
+    """A finished run's losses come back at once, before anything is loaded."""
+    if path.exists():
+        losses = torch.load(path, weights_only=True)["losses"]
+        if len(losses) == epochs:
+            return losses
+    return trained()(model, optimizer, scheduler, loader, criterion, epochs, path)
+
+
 def by_the_count(model, optimizer, scheduler, loader, criterion, epochs, path):
     """The losses say which epoch is next; the state is a list."""
     things = [model, optimizer, scheduler]
@@ -321,11 +342,11 @@ EXERCISE = Exercise(
         Part("optimizer", "killed: what the optimizer remembers", points=1,
              fields=("found", "weights", "equal", "losses"), cases=2),
         Part("schedule", "killed: schedule, epochs and losses", points=1,
-             fields=("found", "weights", "equal", "losses", "lr")),
+             fields=("found", "weights", "equal", "losses", "lr", "again")),
         Part("random", "killed: dropout, and the order of the examples", points=1,
              fields=("found", "weights", "equal", "losses")),
         Part("twice", "everything at once, killed twice", points=1, hidden=True, cases=1,
-             fields=("found", "weights", "equal", "losses", "lr", "file")),
+             fields=("found", "weights", "equal", "losses", "lr", "file", "again")),
     ),
     reference=reference,
     draw=draw,
@@ -337,6 +358,7 @@ EXERCISE = Exercise(
         "losses": "the losses returned by the last process",
         "lr": "the rate after the last epoch",
         "file": "the file",
+        "again": "one more call on the finished run makes",
     },
     by_hand=(checkpoint.save, checkpoint.load),
     wrong=(
@@ -364,6 +386,12 @@ EXERCISE = Exercise(
               "The last epoch that was finished was trained again. Go on at the next one."),
         Wrong("epochs-more", trained(extra=1),
               "After the kill `epochs` more were trained. It is the number of the whole run."),
+        Wrong("one-more", trained(least=1),
+              "A run that was finished was trained further when it was called again. `epochs` is "
+              "the number of the whole run: none is left.", sure=True),
+        Wrong("nothing-to-load", nothing_to_load,
+              "Called again on a finished run, the model is left with the weights that it was "
+              "built with. Load them also where no epoch is left.", sure=True),
         Wrong("losses-since", lacking("losses"),
               "The losses of the epochs before the kill are missing in what was returned. Save "
               "them, too."),

@@ -42,8 +42,8 @@ IN_A_HIDDEN_PART = {
     "03f.buckets": "empty-is-none",
     "03f.paired": "all-seeds-in-the-mean every-seed-of-the-baseline missing-as-zero "
     "by-sorted-place n-of-the-baseline",
-    "03g.best-file": "loaded-at-the-end first-left-out",
-    "03g.load": "not-strict",
+    "03g.best-file": "loaded-at-the-end first-left-out later-of-equals",
+    "03g.load": "not-strict missing-accepted",
     "03g.save": "new-file-only",
     "03g.stopper": "settings-too",
     "03h.best": "later-of-equals",
