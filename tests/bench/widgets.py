@@ -52,33 +52,6 @@ w = widgets.TrainingSimulator(speed=0)
 w
 """,
     """
-class PngView:
-    def __init__(self):
-        self.image, self.sent, self.on = ipywidgets.Image(format="png"), 0, False
-        self.rate = ipywidgets.SelectionSlider(
-            options=[0.001, 0.003, 0.01, 0.03, 0.1], value=0.01, description="rate")
-        self.rate.observe(lambda _: None if self.on else self.show(), "value")
-        self.run = SimulatedRun(Settings(speed=0))
-        self.show()
-    def show(self):
-        file = io.BytesIO()
-        draw(self.run.settings, as_frame(self.run.frame())).savefig(file, format="png", dpi=100)
-        self.image.value, self.sent = file.getvalue(), self.sent + 1
-    def play(self):
-        self.on = True
-        while self.on:
-            stop = time.perf_counter() + 1 / 30
-            while time.perf_counter() < stop:
-                self.run.step()
-            self.show()
-v = PngView()
-ipywidgets.VBox([v.rate, v.image])
-""",
-    """
-import base64, importlib.util, numpy as np
-from matplotlib.colors import to_rgb
-from course.widgets.simulator.state import CELLS, LEVELS
-from course.widgets.simulator.twin import COLOURS
 class View:
     name, widget = "", None
     def __init__(self):
@@ -94,6 +67,28 @@ class View:
                 self.run.step()
             self.show(as_frame(self.run.frame()))
             self.sent += 1
+    def weighs(self):
+        return {}
+class Png(View):
+    name = "PNG in widgets.Image"
+    def __init__(self):
+        super().__init__()
+        self.widget = ipywidgets.Image(format="png")
+        self.show(as_frame(self.run.frame()))
+    def show(self, frame):
+        file = io.BytesIO()
+        draw(self.run.settings, frame).savefig(file, format="png", dpi=100)
+        self.widget.value = file.getvalue()
+    def weighs(self):
+        return {"kb": len(self.widget.value) / 1e3}
+views = [Png()]
+views[0].widget
+""",
+    """
+import base64, importlib.util, numpy as np
+from matplotlib.colors import to_rgb
+from course.widgets.simulator.state import CELLS, LEVELS
+from course.widgets.simulator.twin import COLOURS
 def regions(frame):
     cells = np.frombuffer(base64.b64decode(frame["learners"][0]["boundary"]), dtype=np.uint8)
     classes, level = np.divmod(cells.reshape(CELLS, CELLS), LEVELS)
@@ -136,9 +131,9 @@ class Ipympl(View):
         right.relim(); right.autoscale_view()
         self.widget.draw()
         self.manager.refresh_all()
-views = [of() for of, needs in ((Plotly, "plotly"), (Ipympl, "ipympl"))
-         if importlib.util.find_spec(needs)]
-ipywidgets.VBox([view.widget for view in views])
+views += [of() for of, needs in ((Plotly, "plotly"), (Ipympl, "ipympl"))
+          if importlib.util.find_spec(needs)]
+ipywidgets.VBox([view.widget for view in views[1:]])
 """,
     """
 def note(name, **what):
@@ -153,15 +148,6 @@ def ours(seconds):
     start = time.perf_counter(); w.do("pause"); w.wait(); stop = time.perf_counter() - start
     note("canvas", shown=shown / took, sent=sent / took, updates=made / took, stop_s=stop,
          kb=len(json.dumps(w.view)) / 1e3)
-def png(seconds):
-    v.run = SimulatedRun(Settings(speed=0))
-    thread = threading.Thread(target=v.play); thread.start(); time.sleep(0.7)
-    sent, updates, start = v.sent, v.run.updates, time.perf_counter()
-    time.sleep(seconds)
-    took = time.perf_counter() - start
-    note("PNG in widgets.Image", sent=(v.sent - sent) / took,
-         updates=(v.run.updates - updates) / took, kb=len(v.image.value) / 1e3)
-    start = time.perf_counter(); v.on = False; thread.join()
 def other(view):
     def measured(seconds):
         view.start()
@@ -169,7 +155,8 @@ def other(view):
         sent, updates, start = view.sent, view.run.updates, time.perf_counter()
         time.sleep(seconds)
         took = time.perf_counter() - start
-        note(view.name, sent=(view.sent - sent) / took, updates=(view.run.updates - updates) / took)
+        note(view.name, sent=(view.sent - sent) / took,
+             updates=(view.run.updates - updates) / took, **view.weighs())
         view.on = False; thread.join(); time.sleep(8)  # the page draws what has queued up
     return measured
 def bare(seconds):
@@ -179,7 +166,7 @@ def bare(seconds):
     note("no page", updates=run.updates / seconds)
 def measure(rounds, seconds):
     for number in range(rounds):
-        several = [ours, bare, png, *map(other, views)]
+        several = [ours, bare, *map(other, views)]
         for one in several[::-1] if number % 2 else several:
             one(seconds)
     note("done")
