@@ -32,15 +32,15 @@ LONGEST = (
     "test_verdicts.py",
 )
 """Begun first, so that no process is left with one of them while the other has ended."""
-EXERCISE = re.compile(r"\b\d\d[a-z]?\.[a-z-]+")
-"""An exercise in a test's parameters: all tests of one use its answers' remembered verdicts."""
+SUBJECT = re.compile(r"\b(?:\d\d[a-z]?\.[a-z-]+|F\d+)")
+"""An exercise or a claim in a test's parameters: tests of one use what was computed for it."""
 
 
 def heap(node_id: str) -> str:
     """The tests that one process runs: a file's, or a part of them by what a test is about."""
     file, _, test = node_id.partition("::")
     parts = SPLIT.get(PurePath(file).name, 1)
-    about = EXERCISE.search(test)
+    about = SUBJECT.search(test)
     return f"{file}:{zlib.crc32((about[0] if about else test).encode()) % parts}"
 
 

@@ -27,6 +27,7 @@ from autograde.sources import source_paths
 from tests.sampling import THOROUGH
 from tests.short_class import hand_in, short_class, submission
 
+NAMES = list(source_paths())
 LIMITS = Limits(cell_s=20.0, answer_s=5.0)
 
 
@@ -68,13 +69,14 @@ def test_every_student_has_a_feedback_page_with_the_reason(example_class):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(source_paths()))
+@pytest.mark.parametrize("name", NAMES if THOROUGH else NAMES[1::2])
 def test_a_notebooks_own_solutions_earn_every_point_where_they_are_locked_away(
     name, tmp_path, isolation
 ):
     """Nothing that a right answer reaches is taken from it, and nothing runs out of time.
 
-    `make thorough` grades whole notebooks, here those cells that the exercises need.
+    `make thorough` grades whole notebooks, here of every second one the cells that
+    its exercises need; `test_notebooks.py` runs the others through.
     """
     folder = tmp_path / "class"
     class_dir.init(folder, [name]) if THOROUGH else short_class(folder, name)

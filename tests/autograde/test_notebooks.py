@@ -19,6 +19,7 @@ from autograde.sources import (
     read_source,
     source_paths,
 )
+from tests.sampling import sample
 from tests.worked_through import worked_through
 
 NAMES = list(source_paths())
@@ -151,6 +152,7 @@ def test_every_exercise_of_a_notebook_is_checked_shown_and_hidden(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", sample(NAMES, 2))  # of the others: tests/autograde/test_classroom
 def test_with_its_solutions_a_notebook_runs_through_without_a_warning(name, shared):
     run = worked_through(name, shared)
     assert run.faults == ()

@@ -6,7 +6,6 @@ errors on the console, text without contrast in figures.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +16,11 @@ from nbformat.sign import NotebookNotary
 from autograde.sources import source_paths
 from course.desk import lay_out
 from tests.browser.lab import ROOT, jupyter_lab
-from tests.sampling import THOROUGH
+from tests.sampling import THOROUGH, sample
 from tests.worked_through import worked_through
 
 SCREENS = ROOT / "build" / "screens"
-NAMES = list(source_paths())
+NAMES = sample(list(source_paths()), 4)
 WIDTHS = {"light": (480, 760, 1280), "dark": (480, 760, 1280) if THOROUGH else (1280,)}
 """Of the screens; what overflows does so in either theme."""
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -42,16 +41,8 @@ def desk(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def lab(desk, home) -> Iterator[str]:
-    """A JupyterLab on the desk that shows all cells at once."""
-    _settle(home, "notebook-extension/tracker", {"windowingMode": "none"})
     with jupyter_lab(desk.parent, home, "--expose-app-in-browser") as address:
         yield address
-
-
-def _settle(home: Path, what: str, settings: dict) -> None:
-    path = home / "settings" / "@jupyterlab" / f"{what}.jupyterlab-settings"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(settings))
 
 
 OVERFLOWING = """() => {

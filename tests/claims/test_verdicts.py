@@ -10,8 +10,8 @@ from course.ledger import rows
 from tests.sampling import sample
 
 LEDGER_IDS = [id for id in rows() if id.startswith("F")]
-TRIED = [*((id, 0) for id in LEDGER_IDS), *((id, 1) for id in sample(LEDGER_IDS, 4))]
-"""Each in its settings on one seed, and every fourth on another."""
+TRIED = [*((id, 0) for id in LEDGER_IDS), *((id, 1) for id in sample(LEDGER_IDS, 8))]
+"""Each in its settings on one seed, and every eighth on another."""
 
 # Judged from the sources' sentences, apart from the experiments' code.
 HOLDS = "01 03 04 05 06 11 20 24 25 26 27 29 34 36 37 38 39 50 51 57 60 62 63 64 66 68 70 77 78 79 "
@@ -58,10 +58,10 @@ def test_the_measured_verdict_is_the_one_on_record(id, seed):
 
 @pytest.mark.parametrize("id", LEDGER_IDS)
 def test_every_trial_says_what_decides_and_where_it_ran(id):
-    trial = tried(id, 1)
+    trial = tried(id, 0)
     assert trial.measured.deciding in trial.measured.evidence
     assert isinstance(trial.measured.number, (int, float))
-    assert trial.seed == 1 and trial.device in {"cpu", "cuda"}
+    assert trial.seed == 0 and trial.device in {"cpu", "cuda"}
     assert set(trial.versions) >= {"torch", "numpy", "python"}
     assert trial.says.endswith(".") and trial.entry.title and trial.entry.source
     assert bool(trial.condition) == (trial.expected == "holds if")
