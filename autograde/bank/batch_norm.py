@@ -22,7 +22,7 @@ from course.from_scratch import two_modes
 NAMES = ("weight", "bias", "running_mean", "running_var")
 PIXELS = (1.0, 2.0), (3.0, 4.0)
 """Unlike pixels of one image, whose channels then have a variance."""
-MANY = 1200
+MANY, MANY_PIXELS = 1200, 180
 """Copies of a batch where it should not matter whether a variance is divided by n or n - 1."""
 
 
@@ -93,8 +93,9 @@ def _train(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
 
 
 def _running(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
-    for x in xs:
-        _out(norm, x.requires_grad_())  # as what another layer gives
+    for number, x in enumerate(xs):
+        with torch.set_grad_enabled(number != 1):  # the mode decides, not the graph
+            _out(norm, x.requires_grad_())  # as what another layer gives
     return {"running_mean": norm.running_mean.detach().cpu().clone(),
             "running_var": norm.running_var.detach().cpu().clone(),
             "graph": norm.running_mean.requires_grad or norm.running_var.requires_grad}  # fmt: skip
@@ -103,15 +104,16 @@ def _running(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
 def _eval(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
     _fill(norm, case, "running_mean", "running_var")
     norm.eval()
+    before = xs[0].clone()
     out = _out(norm, xs[0]).detach().cpu()
-    _out(norm, xs[1][:1])  # a single row is welcome here
     return {"eval_out": out, "kept_mean": norm.running_mean.detach().cpu().clone(),
-            "kept_var": norm.running_var.detach().cpu().clone()}  # fmt: skip
+            "kept_var": norm.running_var.detach().cpu().clone(),
+            "x_kept": torch.equal(xs[0], before), "single": _raised(norm, xs[1][:1])}  # fmt: skip
 
 
 def _images(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
     _fill(norm, case, "weight", "bias")
-    x = torch.cat([xs[0]] * 180, dim=2)
+    x = torch.cat([xs[0]] * MANY_PIXELS, dim=2)
     try:
         with Averages() as seen:
             out = _out(norm, x)
@@ -123,7 +125,18 @@ def _images(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
             "statistics of every pixel, [C, H, W]. A channel has one pair: average over "
             "dimensions 0, 2 and 3."
         ) from None
-    return {"image": out[:, :, : xs[0].shape[2]].detach().cpu().clone()}
+    image = out[:, :, : xs[0].shape[2]].detach().cpu().clone()
+    return {"image": image, "as_rows": _as_rows(norm, case, xs[0])}
+
+
+def _as_rows(norm: nn.Module, case: Case, x: Tensor) -> bool:
+    """Whether images leave the same memory as their pixels do, each a row."""
+    left = []
+    for numbers in (x, x.movedim(1, -1).flatten(0, -2)):
+        _fill(norm, case, "running_mean", "running_var")
+        _out(norm, numbers)
+        left.append(torch.stack([norm.running_mean, norm.running_var]).detach().cpu())
+    return torch.allclose(*left, rtol=1e-4, atol=1e-6)
 
 
 class Averages(TorchFunctionMode):
@@ -163,12 +176,14 @@ def _state(norm: nn.Module, xs: list[Tensor]) -> Answer:
         "buffers": sorted(set(NAMES) & {name for name, _ in norm.named_buffers()}),
         "saved": sorted(set(NAMES) & set(norm.state_dict())),
         "alone": _raised(norm, xs[0][:1]),
+        "one_pixel": _raised(norm, xs[0][:1, :, None, None]),
+        "unmoved": bool((norm.running_mean == 0).all() and (norm.running_var == 1).all()),
         "one_image": _raised(norm, xs[0][:1, :, None, None] * pixels),
     }
 
 
 def _raised(norm: nn.Module, x: Tensor) -> str:
-    """The type of what a forward pass in train mode raises."""
+    """The type of what a forward pass raises."""
     try:
         norm(x)
     except NotAllowedError:
@@ -318,6 +333,52 @@ class EpsForgotten(Norm):
         return (x - mean) / torch.sqrt(var)
 
 
+class EpsFixed(Norm):
+    def __init__(self, channels, momentum, eps):
+        super().__init__(channels, momentum, 1e-5)
+
+
+class MomentumFixed(Norm):
+    def __init__(self, channels, momentum, eps):
+        super().__init__(channels, 0.1, eps)
+
+
+class FirstReplaces(Norm):
+    begun = False
+
+    def remember(self, x, mean, var):
+        (Norm if self.begun else OnlyTheLast).remember(self, x, mean, var)
+        self.begun = True
+
+
+class OnlyWithGradients(Norm):
+    def remember(self, x, mean, var):
+        if torch.is_grad_enabled():
+            super().remember(x, mean, var)
+
+
+class CountedByExamples(Norm):
+    def unbiased(self, x, var):
+        return var * len(x) / (len(x) - 1)
+
+
+class XInPlace(Norm):
+    def normal(self, x, mean, var):
+        return super().normal(x if x.requires_grad else x.sub_(mean), mean * x.requires_grad, var)
+
+
+class RefusedInEval(Norm):
+    def statistics(self, x):
+        self.check(x)
+        return super().statistics(x)
+
+
+class BiasFirst(Norm):
+    def forward(self, x):
+        mean, var = (self.wide(x, t) for t in self.statistics(x))
+        return (self.normal(x, mean, var) + self.wide(x, self.bias)) * self.wide(x, self.weight)
+
+
 class NotTheRoot(Norm):
     def normal(self, x, mean, var):
         return (x - mean) / (var + self.eps)
@@ -418,6 +479,13 @@ class FrozenParameters(Norm):
         self.running_var = nn.Parameter(var, requires_grad=False)
 
 
+class NotSaved(Norm):
+    def __init__(self, channels, momentum, eps):
+        super().__init__(channels, momentum, eps)
+        for name in ("running_mean", "running_var"):
+            self.register_buffer(name, getattr(self, name), persistent=False)
+
+
 class WeightIsABuffer(Norm):
     def __init__(self, channels, momentum, eps):
         super().__init__(channels, momentum, eps)
@@ -452,6 +520,20 @@ class SilentAlone(Norm):
     def unbiased(self, x, var):
         n = x.numel() // x.shape[1]
         return var * n / max(n - 1, 1)
+
+
+class SilentPixel(SilentAlone):
+    def check(self, x):
+        if x.dim() == 2 and len(x) == 1:
+            raise ValueError("one row")
+
+
+class MovesThenRaises(SilentAlone):
+    def statistics(self, x):
+        found = super().statistics(x)
+        if self.training:
+            Norm.check(self, x)
+        return found
 
 
 class InPlace(nn.Module):
@@ -534,12 +616,13 @@ EXERCISE = Exercise(
         Part("running", "what three batches leave behind", points=1,
              fields=("running_mean", "running_var", "graph")),
         Part("eval", "eval mode, which changes nothing", points=1,
-             fields=("eval_out", "kept_mean", "kept_var")),
-        Part("images", "images, with weight and bias", points=1, fields=("image",)),
+             fields=("eval_out", "kept_mean", "kept_var", "x_kept", "single")),
+        Part("images", "images, with weight and bias", points=1, fields=("image", "as_rows")),
         Part("gradient", "the gradient in train mode", points=1,
              fields=("grad_x", "grad_weight", "grad_bias")),
         Part("state", "what is learnt, saved, and refused", points=1, hidden=True, cases=1,
-             fields=("parameters", "buffers", "saved", "alone", "one_image")),
+             fields=("parameters", "buffers", "saved", "alone", "one_pixel", "unmoved",
+                     "one_image")),
     ),
     reference=reference,
     draw=draw,
@@ -558,7 +641,12 @@ EXERCISE = Exercise(
         "parameters": "what an optimizer is given:",
         "buffers": "buffers:",
         "saved": "what state_dict() holds of the four:",
+        "x_kept": "whether x is as it was:",
+        "single": "one row in eval mode:",
+        "as_rows": "whether images leave the memory that their pixels leave as rows:",
         "alone": "one row in train mode:",
+        "one_pixel": "one image of one pixel in train mode:",
+        "unmoved": "whether the running ones are as before, after a ValueError:",
         "one_image": "one image in train mode:",
         "graph": "whether what is remembered holds a graph:",
     },
@@ -591,7 +679,30 @@ EXERCISE = Exercise(
               "Eval mode moved the running statistics. Only train mode does."),
         Wrong("eps-outside", EpsOutside,
               "eps was added to the root. It is added to the variance, under the root."),
-        Wrong("eps-forgotten", EpsForgotten, "eps is missing: it is added to the variance."),
+        Wrong("x-in-place", XInPlace,
+              "x itself was changed. Another layer may need it: make a new tensor, x - mean.",
+              sure=True),
+        Wrong("refused-in-eval", RefusedInEval,
+              "Eval mode refused a single row. It takes no statistics of the batch: look for one "
+              "number per channel in train mode alone.", sure=True),
+        Wrong("counted-by-examples", CountedByExamples,
+              "Rows leave the right memory, images do not: of n / (n - 1) the n counts examples "
+              "and pixels, x.numel() // channels.", sure=True),
+        Wrong("only-with-gradients", OnlyWithGradients,
+              "Under no_grad() the running statistics stood still. The mode decides whether they "
+              "move: self.training."),
+        Wrong("first-replaces", FirstReplaces,
+              "The first batch replaced running_mean and running_var. They begin at 0 and 1, and "
+              "every batch moves them by momentum."),
+        Wrong("momentum-fixed", MomentumFixed,
+              "The batch counted 0.1, whatever momentum was handed over. Keep the argument: "
+              "self.momentum = momentum."),
+        Wrong("bias-first", BiasFirst,
+              "The bias was added first and multiplied by weight. It comes last: normal · weight + "
+              "bias."),
+        Wrong("eps-forgotten", EpsForgotten,
+              "The eps that was handed over had no effect. It is added to the variance."),
+        Wrong("eps-forgotten", EpsFixed),
         Wrong("not-the-root", NotTheRoot,
               "The output was divided by the variance. Divide by its root."),
         Wrong("affine-forgotten", AffineForgotten,
@@ -599,7 +710,8 @@ EXERCISE = Exercise(
         Wrong("detached", Detached,
               "The gradient treats mean and variance as constants. They depend on x: only the "
               "running ones are without a graph."),
-        Wrong("variance-detached", VarianceDetached),
+        Wrong("variance-detached", VarianceDetached,
+              "The gradient treats the variance as a constant, the mean not. Both depend on x."),
         Wrong("pixel-by-pixel", PixelByPixel,
               "Each pixel of an image got statistics of its own. A channel has one pair, over "
               "examples and pixels."),
@@ -619,6 +731,9 @@ EXERCISE = Exercise(
         Wrong("frozen-parameters", FrozenParameters,
               "The running statistics are parameters. They are state that nobody optimizes: use "
               "register_buffer().", sure=True),
+        Wrong("not-saved", NotSaved,
+              "state_dict() lacks running statistics: a model loaded from it would begin at 0 and "
+              "1 in eval mode. Register them without persistent=False.", sure=True),
         Wrong("weight-is-a-buffer", WeightIsABuffer),
         Wrong("graph-remembered", GraphRemembered,
               "running_mean and running_var still hold the graph of the batches, and a second "
@@ -630,6 +745,12 @@ EXERCISE = Exercise(
         Wrong("silent-alone", SilentAlone,
               "One row in train mode was taken, although its variance is 0. Raise a ValueError.",
               sure=True),
+        Wrong("silent-pixel", SilentPixel,
+              "An image of one pixel was taken in train mode: one number per channel, as in one "
+              "row. Count them: x.numel() // channels.", sure=True),
+        Wrong("moves-then-raises", MovesThenRaises,
+              "The ValueError came after running_mean and running_var had moved. Look for it "
+              "first, so that a caller who catches it keeps the memory.", sure=True),
     ),
     right=(Norm, InPlace, ByTransposing),
 )  # fmt: skip

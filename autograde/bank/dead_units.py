@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from autograde.bank.common_wrong import common
 from autograde.bank.harness import Watch
@@ -20,19 +22,33 @@ from autograde.exercise import (
 )
 from course.debug import signals
 
-SMALL = 1e-3
+SMALL = 1e-6
 """Factor of all activations that leaves every unit as it was, and is below any threshold's size."""
+
+
+class OnePass:
+    """A loader that gives its batches once."""
+
+    def __init__(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        self.left = [batches]
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if not self.left:
+            raise AnswerError(
+                "The loader was gone through a second time, and a call may do so once: look at all "
+                "ReLUs in one pass."
+            )
+        return iter(self.left.pop())
 
 
 def draw(source: Draw, part: str) -> Case:
     """Dead, rare, common and always-on units in drawn numbers, by their biases.
 
-    A rare unit fires for one example alone, in the last batch but one or the first; so it looks
-    dead in any other batch.
+    A rare unit fires for one example alone, so it looks dead in every other batch.
     """
     width, inputs = source.integer(6, 8), 3
     sizes = [source.integer(2, 4) for _ in range(3 if part in ("batches", "quiet") else 1)]
-    return {
+    case = {
         "images": part == "images",
         "sizes": sizes,
         "x": [source.normal(size, inputs, *((2, 3) if part == "images" else ())) for size in sizes],
@@ -47,8 +63,27 @@ def draw(source: Draw, part: str) -> Case:
         "inplace": source.index % 2 == 1,
         "dtype": "float64" if source.index % 2 else "float32",
         "no_relu": part == "named" and source.index == 1,
+        "leaky": part == "quiet",
+        "one_pass": part == "batches" and source.index == 1,
+        "recording": part != "quiet" or source.index == 0,
         "scaled": part == "one",
     }
+    return _no_batch_alone(case) if part == "batches" else case
+
+
+def _no_batch_alone(case: Case) -> Case:
+    """Two rare units of the first layer, of which no batch sees both fire.
+
+    One's weights are the other's with the sign changed: where one is largest, the other is least.
+    """
+    weight, rows, rare = case["weight"][0], torch.cat(case["x"]), case["dead"][0]
+    weight[rare + 1] = -weight[rare]
+    for place, wanted in ((0, weight[rare]), (-1, weight[rare + 1])):
+        largest = int((rows @ wanted).argmax())
+        order = list(range(len(rows)))
+        order[place], order[largest] = order[largest], order[place]
+        rows = rows[order]
+    return {**case, "x": list(rows.split(case["sizes"])), "rare": [2, 1]}
 
 
 def build(case: Case, xs: list[torch.Tensor]) -> nn.Module:
@@ -63,6 +98,7 @@ def build(case: Case, xs: list[torch.Tensor]) -> nn.Module:
     drop = [nn.Dropout(0.9)] if case["dropout"] else []
     body = [*first, nn.Sequential(*drop, layers[1], gates[1])] if case["nested"] else \
         [*first, *drop, layers[1], gates[1]]  # fmt: skip
+    body += [nn.LeakyReLU()] if case["leaky"] else []
     model = nn.Sequential(*body).to(xs[0]).eval()
     signal = xs
     for number, (layer, gate) in enumerate(zip(layers, gates, strict=True)):
@@ -104,15 +140,17 @@ def run(function, case: Case, device: torch.device) -> Answer:
     model.train()
     model[0].eval()
     model[0].weight.grad = case["stale"].to(xs[0]).view(model[0].weight.shape)
-    watch = Watch(model, data=[t for pair in loader for t in pair])
-    found = function(model, loader)
-    disturbed = watch.changed()
+    model[1].register_forward_hook(lambda *seen: None)  # somebody else's
+    with torch.set_grad_enabled(case["recording"]):
+        watch = Watch(model, data=[t for pair in loader for t in pair])
+        found = function(model, OnePass(loader) if case["one_pass"] else loader)
+        disturbed = watch.changed()
     return {"names": kept(_names, found), "dead": kept(_counts, found), "disturbed": disturbed,
             "scaled": _scaled(function, case, loader, found)}  # fmt: skip
 
 
 def _scaled(function, case: Case, loader: list, found: object) -> str:
-    """Whether the counts stay where every activation is a thousandth of what it was."""
+    """Whether the counts stay where every activation is a millionth of what it was."""
     if not case["scaled"]:
         return "not asked"
     model = build(case, [x.cpu() for x, _ in loader]).to(loader[0][0].device)
@@ -188,6 +226,12 @@ in_the_last_batch = made_of(join=lambda old, new: new)
 in_the_first_batch = made_of(join=lambda old, new: old)
 alive_counted = made_of(count=lambda alive: alive)
 entries_counted = made_of(alive=lambda o: (o == 0).sum(over(o)), join=torch.add, count=lambda n: n)
+positions_zero = made_of(
+    alive=lambda o: (o > 0).any(0).flatten(1).all(1) if o.dim() > 2 else ~never(o)
+)
+one_position_zero = made_of(
+    alive=lambda o: (o.flatten(2) > 0).all(2).any(0) if o.dim() > 2 else ~never(o)
+)
 ever_zero = made_of(alive=lambda o: ~(o == 0).sum(over(o)).bool(), join=torch.logical_and)
 zero_fires = made_of(alive=lambda o: (o >= 0).sum(over(o)) > 0)
 dead_examples = made_of(
@@ -204,11 +248,13 @@ in_one_image = made_of(
 )
 small_mean = made_of(alive=lambda o: o.double().mean(over(o)) > 0.1)
 small_largest = made_of(alive=lambda o: (o > 0.01).sum(over(o)) > 0)
+tiny_largest = made_of(alive=lambda o: (o > 1e-5).sum(over(o)) > 0)
 in_train_mode = made_of(mode=lambda m: None)
 all_in_train_mode = made_of(mode=nn.Module.train)
 left_in_eval = made_of(restore=False)
 left_in_train = made_of(restore=None)
 hooks_left = made_of(remove=False)
+leaky_too = made_of(kinds=(nn.ReLU, nn.LeakyReLU))
 top_level_only = made_of(within=nn.Module.named_children)
 linear_watched = made_of(kinds=(nn.Linear, nn.Conv2d))
 all_layers = made_of(kinds=(nn.ReLU, nn.Linear, nn.Conv2d, nn.Tanh))
@@ -275,6 +321,32 @@ def per_batch_added(model, loader):
         for name, count in plain(model, [batch]).items():
             total[name] = total.get(name, 0) + count
     return total
+
+
+def fewest_per_batch(model, loader):
+    fewest = {}
+    for batch in loader:
+        for name, count in plain(model, [batch]).items():
+            fewest[name] = min(fewest.get(name, count), count)
+    return fewest
+
+
+def hooks_cleared(model, loader):
+    found = plain(model, loader)
+    for module in model.modules():
+        module._forward_hooks.clear()
+    return found
+
+
+def a_pass_per_relu(model, loader):
+    relus = [name for name, module in model.named_modules() if isinstance(module, nn.ReLU)]
+    return {name: plain(model, loader)[name] for name in relus}
+
+
+def with_grads_on(model, loader):
+    found = plain(model, loader)
+    torch.set_grad_enabled(True)
+    return found
 
 
 def with_largest_values(model, loader):
@@ -359,7 +431,7 @@ EXERCISE = Exercise(
     says={
         "dead": "the counts, by name,",
         "names": "the names",
-        "scaled": "the counts where all activations are a thousandth of what they were",
+        "scaled": "the counts where all activations are a millionth of what they were",
     },
     wrong=(
         Wrong("in-any-batch", in_any_batch,
@@ -371,6 +443,9 @@ EXERCISE = Exercise(
         Wrong("in-the-first-batch", in_the_first_batch,
               "Those are the counts of the first batch. Remember over all batches "
               "which units have fired."),
+        Wrong("fewest-per-batch", fewest_per_batch,
+              "The smallest count of a batch is not the number asked for: two batches may have "
+              "other dead units. Join which units have fired, then count."),
         Wrong("per-batch-added", per_batch_added,
               "The counts of the batches were added up: a dead unit counted once per batch."),
         Wrong("alive-counted", alive_counted, "Those are the units that fire. The others are "
@@ -393,12 +468,17 @@ EXERCISE = Exercise(
               "Those are counts of the last batch alone, and of images each position was counted. "
               "A unit is a channel, dead if it is 0 everywhere in all batches."),
         Wrong("last-batch-by-position", last_batch_by_position_in_train),
+        Wrong("any-position", positions_zero,
+              "A channel counted that fires at some positions and is 0 at others. Dead means 0 at "
+              "every position of every example."),
+        Wrong("any-position", one_position_zero),
         Wrong("in-one-image", in_one_image),
         Wrong("threshold", small_mean,
               "The counts change where all activations are made smaller, and the same units fire: "
               "a size was compared with a threshold. Ask where the output is > 0, example by "
               "example."),
         Wrong("threshold", small_largest),
+        Wrong("threshold", tiny_largest, sure=True),
         Wrong("in-train-mode", in_train_mode,
               "The counts are those of train mode, where dropout and the batch's own statistics "
               "decide. Call model.eval() first.", sure=True),
@@ -407,6 +487,12 @@ EXERCISE = Exercise(
               "The model was left in eval mode. Put back what each module had."),
         Wrong("left-in-train", left_in_train),
         Wrong("hooks-left", hooks_left),
+        Wrong("hooks-cleared", hooks_cleared),
+        Wrong("grads-switched-on", with_grads_on),
+        Wrong("leaky-too", leaky_too,
+              "A LeakyReLU was counted. It is no nn.ReLU, and passes a gradient where its input is "
+              "negative: isinstance(module, nn.ReLU) tells them apart.", sure=True),
+        Wrong("a-pass-per-relu", a_pass_per_relu),
         Wrong("top-level-only", top_level_only,
               "A ReLU inside another module is missing. named_modules() visits all depths."),
         Wrong("all-layers", all_layers),

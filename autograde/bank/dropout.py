@@ -27,7 +27,7 @@ def draw(source: Draw, part: str) -> Case:
     rows, columns = 2 * source.integer(1, 2), 8
     shape = (rows, columns) if source.index % 2 else (rows, 2, columns // 2)
     x = source.normal(*shape)
-    p = (source.choice([0.1, 0.2, 0.3]), source.choice([0.7, 0.8]))[source.index % 2]
+    p = (source.choice([0.15, 0.35, 0.45]), source.choice([0.65, 0.85]))[source.index % 2]
     if part == "edges":
         p = float(source.index % 2)
     return {
@@ -38,6 +38,7 @@ def draw(source: Draw, part: str) -> Case:
         "dtype": {"quiet": ("float16", "float64"), "edges": ("float32", "float64")}.get(
             part, ("float32",) * 2
         )[source.index % 2],
+        "recording": part != "scale" or source.index == 0,
         "part": part,
     }
 
@@ -45,7 +46,12 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """What was kept, how the zeros lie, and whether a second call draws others."""
     x = case["x"].to(device, getattr(torch, case["dtype"]))
-    x = torch.cat([x] * case["times"]).requires_grad_(case["part"] == "quiet")
+    x = torch.cat([x] * case["times"]).requires_grad_(case["part"] in ("quiet", "eval"))
+    with torch.set_grad_enabled(case["recording"]):
+        return _looked_at(function, case, x)
+
+
+def _looked_at(function, case: Case, x: Tensor) -> Answer:
     watch = Watch(data={"x": x})
     made = _as_tensor(function(x, case["p"], case["training"]), x)
     disturbed = watch.changed(frozenset({"random"}))
@@ -54,7 +60,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     if case["part"] in ("edges", "eval"):
         active = function(x, case["p"], True)
         ends = {"out": made.detach().cpu(), "again": torch.equal(made, again)}
-        return {**answer, **ends, "active": not torch.equal(active, x)}
+        whole = made.requires_grad or not x.requires_grad
+        return {**answer, **ends, "active": not torch.equal(active, x), "flows": whole}
     more = [_as_tensor(function(x, case["p"], case["training"]), x) for _ in range(CALLS - 2)]
     counts = {int((out == 0).sum()) for out in (made, again, *more)}
     return {
@@ -228,6 +235,14 @@ def detached(x, p, training):
     return plain(x.detach(), p, training)
 
 
+def detached_in_eval(x, p, training):
+    return plain(x, p, training) if training else x.detach().clone()
+
+
+def only_with_gradients(x, p, training):
+    return plain(x, p, training and torch.is_grad_enabled())
+
+
 def float64_always(x, p, training):
     return plain(x.double(), p, training) if training else x.double()
 
@@ -295,7 +310,7 @@ EXERCISE = Exercise(
         Part("scale", "what is kept, scaled", points=1, fields=("scale", "even")),
         Part("share", "which are dropped, and how many", points=1,
              fields=("share", "in_a_row", "in_a_column", "again", "counted", "by_torch")),
-        Part("eval", "eval mode", points=1, fields=("out", "again", "active")),
+        Part("eval", "eval mode", points=1, fields=("out", "again", "active", "flows")),
         Part("edges", "p = 0 and p = 1", points=1, fields=("out",)),
         Part("quiet", "x as it was, its dtype, and the gradient", points=1, hidden=True,
              fields=("dtype", "some", "graph", "slopes", "disturbed")),
@@ -317,6 +332,7 @@ EXERCISE = Exercise(
         "out": "what it returned:",
         "dtype": "the dtype for an x of another one:",
         "graph": "whether a gradient can flow back from what it returned:",
+        "flows": "whether a gradient can flow back from what it returned:",
         "slopes": "whether the gradient is 0 where dropped and the scale where kept:",
     },
     by_hand=(
@@ -368,9 +384,14 @@ EXERCISE = Exercise(
         Wrong("new-zeros", new_zeros),
         Wrong("by-the-share-kept", by_the_share_kept,
               "What was kept was divided by the share that was kept this time. Divide by 1 - p, "
-              "which is the same for every call."),
+              "which is the same for every call.", sure=True),
         Wrong("by-threshold", by_threshold),
-        Wrong("detached", detached),
+        Wrong("detached", detached,
+              "What came back in eval mode holds no graph, so nothing flows back to x. Return x "
+              "itself.", sure=True),
+        Wrong("detached", detached_in_eval, sure=True),
+        Wrong("only-with-gradients", only_with_gradients,
+              "Under no_grad() nothing was dropped. `training` alone decides.", sure=True),
         Wrong("float64-always", float64_always),
         Wrong("mask-in-float32", mask_in_float32,
               "A float16 x came back as float32: times a float32 mask, float32 wins. Give the mask "

@@ -20,7 +20,10 @@ FAR = 6
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A nested model with two layers of one shape; square layers where the gain alone is asked."""
+    """A nested model with two layers of one shape; square layers where the gain alone is asked.
+
+    A layer is frozen in one of the cases about gains, and one about linear layers is one itself.
+    """
     narrow = source.integer(64, 72)
     wide = narrow if part == "gain" else 2 * narrow + source.integer(0, 20)
     activation = ("relu", "tanh")[source.index % 2] if part == "gain" else "linear"
@@ -31,12 +34,14 @@ def draw(source: Draw, part: str) -> Case:
         "activation": activation,
         "bias": part == "biases" or source.index == 0,
         "dtype": "float64" if source.index % 2 else "float32",
+        "frozen": source.index == 1 and part in ("gain", "same"),
+        "bare": part == "linear" and source.index == 1,
         "stale": source.normal(4),
     }
 
 
 def build(case: Case) -> nn.Module:
-    """Layers at two depths, a norm and an embedding that are none of them."""
+    """Layers at two depths; a norm, an embedding and other convolutions that are none of them."""
     narrow, wide, bias = case["narrow"], case["wide"], case["bias"]
     if size := case["kernel"]:
         outside = made(nn.Conv2d, 16, narrow, (size, size), bias)
@@ -48,13 +53,17 @@ def build(case: Case) -> nn.Module:
         inside = made(nn.Linear, wide, narrow, (), bias)
         between = made(nn.Linear, narrow, wide, (), True)
         norm = nn.BatchNorm1d(4)
-    table = nn.Embedding(4, 8)
+    if case["bare"]:
+        return outside
+    between.weight.requires_grad_(not case["frozen"])
     block = nn.Sequential(norm, nn.ReLU(), inside, nn.Dropout(0.2))
-    return nn.Sequential(outside, block, between, table)
+    return nn.Sequential(outside, block, between, nn.Embedding(4, 8), *copy.deepcopy(OTHERS))
 
 
 EMPTY = {nn.Linear: nn.Linear(1, 1), nn.Conv2d: nn.Conv2d(1, 1, 1)}
 """Making one calls kaiming_uniform_, which nobody may call while an answer runs."""
+OTHERS = nn.Conv1d(2, 3, 2), nn.ConvTranspose2d(2, 3, 2)
+"""Convolutions, but no Conv2d."""
 
 
 def made(kind: type, inputs: int, outputs: int, field: tuple[int, ...], bias: bool) -> nn.Module:
@@ -73,11 +82,9 @@ def made(kind: type, inputs: int, outputs: int, field: tuple[int, ...], bias: bo
 def run(function, case: Case, device: torch.device) -> Answer:
     """The spread of each weight, the biases, and what is different that should not be."""
     model = build(case).to(device, getattr(torch, case["dtype"]))
-    norm = model[1][0]
-    for number, tensor in enumerate((norm.weight, norm.bias, norm.running_mean)):
-        tensor.data.fill_(0.5 + number)
-    norm.weight.grad = case["stale"].to(norm.weight)
-    model[1].eval()
+    if not case["bare"]:
+        _use(model, case["stale"])
+    dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     watch = Watch(model)
     before, others = list(model.parameters()), apart(model)
     old = {name: layer.weight.detach().clone() for name, layer in layers(model)}
@@ -90,14 +97,25 @@ def run(function, case: Case, device: torch.device) -> Answer:
                    if layer.bias is not None and layer.bias.detach().cpu().any()],
         "others": [name for name, tensor in apart(model).items()
                    if not torch.equal(tensor, others[name])],
+        "dtypes": [f"{name} in {parameter.dtype}" for name, parameter in model.named_parameters()
+                   if parameter.dtype != dtypes[name]],
         "replaced": sum(a is not b for a, b in zip(before, model.parameters(), strict=True)),
         "disturbed": watch.changed(frozenset({"weights", "random", "buffers"})),
     }  # fmt: skip
 
 
+def _use(model: nn.Sequential, stale: Tensor) -> None:
+    """A norm that has seen batches, a gradient, a block in eval mode."""
+    norm = model[1][0]
+    for number, tensor in enumerate((norm.weight, norm.bias, norm.running_mean)):
+        tensor.data.fill_(0.5 + number)
+    norm.weight.grad = stale.to(norm.weight)
+    model[1].eval()
+
+
 def _called(name: str) -> str:
     """A layer in a message; its name alone is a number."""
-    return f"layer {name}"
+    return f"layer {name}" if name else "the model, itself a layer"
 
 
 def layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -107,7 +125,7 @@ def layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def apart(model: nn.Module) -> dict[str, Tensor]:
     """Copies of what belongs to no Linear or Conv2d."""
-    mine = tuple(f"{name}." for name, _ in layers(model))
+    mine = tuple(f"{name}." if name else "" for name, _ in layers(model))
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()
             if not name.startswith(mine)}  # fmt: skip
 
@@ -120,10 +138,10 @@ def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> str:
         flat = weight.flatten(1)
         error = flat.std() / math.sqrt(flat.numel())
         rows = flat.mean(dim=1).std() * math.sqrt(flat.shape[1])  # as large as the numbers' own
-        if not flat.mean().abs() <= FAR * error:
-            found.append(f"{_called(name)}: the mean is {flat.mean():.1g}, not 0")
-        elif not 0.5 < rows / flat.std() < 2:
+        if not 0.5 < rows / flat.std() < 2:  # first: the mean of equal rows is far from 0, too
             found.append(f"{_called(name)}: rows, or numbers in a row, depend on one another")
+        elif not flat.mean().abs() <= FAR * error:
+            found.append(f"{_called(name)}: the mean is {flat.mean():.1g}, not 0")
         elif any(other.shape == weight.shape and torch.equal(other, weight) for other in seen):
             found.append(f"{_called(name)}: the same numbers as another layer, or as before")
         seen.append(weight.clone())
@@ -175,10 +193,56 @@ xavier = made_of(lambda w, a: GAIN[a] * math.sqrt(2 / (inputs(w) + outputs(w))))
 xavier_halved = made_of(lambda w, a: GAIN[a] * math.sqrt(1 / (inputs(w) + outputs(w))))
 channels_only = made_of(lambda w, a: GAIN[a] / math.sqrt(w.shape[1]))
 one_side_of_the_field = made_of(lambda w, a: GAIN[a] / math.sqrt(w.shape[1] * w.shape[-1] ** 0.5))
+square_kernels = made_of(
+    lambda w, a: GAIN[a] / math.sqrt(w.shape[1] * (w.shape[2] ** 2 if w.ndim > 2 else 1))
+)
+tanh_without_gain = made_of(lambda w, a: (1 if a == "tanh" else GAIN[a]) / math.sqrt(inputs(w)))
+cut_at_two = made_of(lambda w, a: 0.8796 * GAIN[a] / math.sqrt(inputs(w)))
 by_the_count = made_of(lambda w, a: GAIN[a] / math.sqrt(w.numel()))
 top_level_only = made_of(within=nn.Module.children)
 linear_only = made_of(kinds=nn.Linear)
 embedding_too = made_of(kinds=(nn.Linear, nn.Conv2d, nn.Embedding))
+every_convolution = made_of(kinds=(nn.Linear, nn.modules.conv._ConvNd))
+root_missed = made_of(within=lambda model: list(model.modules())[1:])
+frozen_skipped = made_of(
+    within=lambda model: [
+        m
+        for m in model.modules()
+        if all(p.requires_grad for p in m._parameters.values() if p is not None)
+    ]
+)
+
+
+def whatever_has_a_weight(model, activation):
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        if weight is not None and weight.ndim > 1:
+            nn.init.normal_(weight, 0, he(weight, activation))
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)
+
+
+def last_without_gain(model, activation):
+    plain(model, activation)
+    *others, (_, last) = layers(model)
+    if others:
+        made_of(within=lambda m: [m])(last, "linear")
+
+
+def thawed(model, activation):
+    model.requires_grad_(False)
+    plain(model, activation)
+    model.requires_grad_(True)
+
+
+def in_float32(model, activation):
+    plain(model, activation)
+    each_as_it_was(model, lambda m: setattr(m.weight, "data", m.weight.data.float()))
+
+
+def one_unit_for_all(model, activation):
+    plain(model, activation)
+    each_as_it_was(model, lambda m: m.weight.data.copy_(m.weight.data[:1].clone()))
 
 
 def reset_norms(model, activation):
@@ -340,8 +404,10 @@ EXERCISE = Exercise(
         Part("linear", "linear layers, no activation", points=1, fields=("drawn", "std")),
         Part("gain", "after relu, and after tanh", points=1, fields=("drawn", "std")),
         Part("conv", "convolutions", points=1, fields=("drawn", "std")),
-        Part("biases", "biases 0, all else as it was", 1, fields=("biases", "others", "disturbed")),
-        Part("same", "the same parameters as before", 1, hidden=True, fields=("drawn", "replaced")),
+        Part("biases", "biases 0, all else as it was", 1,
+             fields=("biases", "others", "dtypes", "disturbed")),
+        Part("same", "the same parameters as before", 1, hidden=True,
+             fields=("drawn", "replaced", "disturbed")),
     ),
     reference=reference,
     draw=draw,
@@ -351,6 +417,7 @@ EXERCISE = Exercise(
         "drawn": "what is not drawn independently around 0:",
         "biases": "layers with a bias that is not 0:",
         "others": "what else was changed:",
+        "dtypes": "what has another dtype than before:",
         "replaced": "parameters of the model that are new objects:",
     },
     by_hand=(
@@ -381,11 +448,29 @@ EXERCISE = Exercise(
               "A unit of a convolution adds up channels times kernel: 3 x 3 has nine per channel. "
               "Divide by √ of all of them."),
         Wrong("field-halved", one_side_of_the_field),
+        Wrong("square-kernels", square_kernels,
+              "A kernel counted with its height squared. Its width may differ: inputs are channels "
+              "x height x width.", sure=True),
+        Wrong("tanh-without-gain", tanh_without_gain,
+              "relu's weights are right, tanh's are as wide as without an activation. Its gain is "
+              "5/3.", sure=True),
+        Wrong("last-without-gain", last_without_gain,
+              "The last layer of the model was drawn without the gain. The statement asks for one "
+              "rule in every layer.", sure=True),
+        Wrong("cut-at-two", cut_at_two,
+              "The weights are 12 % too narrow, as normal numbers are that are cut off at two "
+              "standard deviations. Draw them whole: normal_()."),
         Wrong("by-the-count", by_the_count,
               "The spread is 1/√ of all numbers in the weight. Divide by those of one unit."),
         Wrong("top-level-only", top_level_only,
               "Layers inside a module of the model kept their weights. modules() visits all "
               "depths, children() one."),
+        Wrong("root-missed", root_missed,
+              "A model that is itself a layer kept its weights. modules() begins with the model; "
+              "children() and a recursion over them leave it out.", sure=True),
+        Wrong("frozen-skipped", frozen_skipped,
+              "A frozen layer kept its weights. Every Linear and Conv2d is drawn, whatever "
+              "its requires_grad.", sure=True),
         Wrong("linear-only", linear_only, "Convolutions kept their weights: draw Conv2d's, too."),
         Wrong("biases-not-0", biases_left,
               "Biases are not 0 afterwards. Fill them with 0, where there are any.", sure=True),
@@ -396,6 +481,13 @@ EXERCISE = Exercise(
         Wrong("others-touched", by_dimensions),
         Wrong("others-touched", every_bias_in_the_model),
         Wrong("others-touched", embedding_too),
+        Wrong("others-touched", every_convolution),
+        Wrong("others-touched", whatever_has_a_weight),
+        Wrong("thawed", thawed),
+        Wrong("weights-in-float32", in_float32,
+              "A float64 model has float32 weights now. Fill them in place, or draw with "
+              "torch.randn_like(weight).", sure=True),
+        Wrong("one-unit-for-all", one_unit_for_all),
         Wrong("new-parameters", new_parameters,
               "The model holds new Parameter objects: an optimizer made before moves the old "
               "ones. Fill the weights in place, e.g. with normal_().", sure=True),

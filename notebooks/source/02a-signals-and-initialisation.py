@@ -171,12 +171,12 @@ def initialise(model, activation):
     """Fill the weights in place: an optimizer may already hold the parameters.
 
     Args:
-        model: Linear and Conv2d layers at any depth, some without a bias; also other modules,
-            whose parameters and buffers stay as they are.
+        model: Linear and Conv2d layers at any depth, some without a bias, some frozen; it may be
+            one itself. Also other modules, whose parameters and buffers stay as they are.
         activation: "linear", "relu" or "tanh".
 
-    Modes, requires_grad, .grad and the Parameter objects are the same as before. What the
-    function returns does not matter.
+    Modes, dtypes, requires_grad, .grad and the Parameter objects are the same as before. What
+    the function returns does not matter.
     """
     ### BEGIN SOLUTION
     gain = {"linear": 1.0, "relu": 2**0.5, "tanh": 5 / 3}[activation]
@@ -388,8 +388,9 @@ class BatchNorm(nn.Module):
         eps: Added to the variance.
 
     Train mode: mean and biased variance of the batch, through which the gradient flows; the running
-    ones move, running_var towards the *unbiased* variance. One number per channel alone, e.g. one
-    row, raises a ValueError. Eval mode: the running ones, and nothing changes.
+    ones move, also under no_grad(), running_var towards the *unbiased* variance. One number per
+    channel alone, e.g. one row, raises a ValueError before they move. Eval mode: the running ones,
+    and nothing changes. x is never changed.
     """
 
     def __init__(self, channels, momentum=0.1, eps=1e-5):
