@@ -85,6 +85,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     optimizer = made(case["optimizer"], model)
     watch = Watch(model, optimizer, [features, labels])
     generator = torch.Generator().manual_seed(case["seed"])
+    torch.rand(3, generator=generator)  # handed over in use, as after a split
     report = function(
         model, features, labels, optimizer, case["epochs"], case["batch_size"], generator
     )
@@ -114,6 +115,10 @@ first_of_generator = given(
         SECOND.replace("generator=generator", "generator=torch.Generator().manual_seed(0)"),
     )
 )
+begun_again = fixed(
+    ("    losses = []\n", "    losses = []\n"
+     "    generator = torch.Generator().manual_seed(generator.initial_seed())\n")
+)  # fmt: skip
 drawn_and_dropped = given((SECOND, "labels[order]"), (ROWS, ROWS + "        torch.randperm("
                            "len(rows), generator=generator)\n"))  # fmt: skip
 without_generator = fixed(("(len(rows), generator=generator)", "(len(rows))"))
@@ -217,6 +222,9 @@ EXERCISE = Exercise(
         Wrong("drawn-once", drawn_once,
               "The pairs are right. The order is drawn once, and was drawn in every epoch."),
         Wrong("another-generator", first_of_generator),
+        Wrong("generator-begun-again", begun_again,
+              "The pairs are right, and their orders are those that the generator gives from its "
+              "first seed. It was handed over in use: draw from it as it is."),
         Wrong("still-apart", labels_then_rows),
         Wrong("flipped", flipped),
         Wrong("unscaled", unscaled,

@@ -83,6 +83,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
     built: list[tuple] = []
     monday: list[tuple] = []
     asked: list[int] = []  # how many checkpoints there were at each make() and load()
+    updates = [0, 0]  # before and after the last save()
+
+    def counted(optimizer, *_) -> None:
+        updates[1] += 1
 
     def new_process() -> None:
         for one in monday:
@@ -93,12 +97,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
         new_process()
         model = build_net(case["net"], device)
         built.append((model, build_optimizer(case["kind"], model, case["lr"])))
+        built[-1][1].register_step_post_hook(counted)
         return built[-1]
 
     def save(checkpoint) -> None:
         file = BytesIO()
         torch.save(checkpoint, file)
         saved.append(file.getvalue())
+        updates[:] = [sum(updates), 0]
         monday[:] = built
 
     def load():
@@ -114,7 +120,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
             "it has of Monday is what load() gives."
         )
     model, losses = model_of(returned)
-    entries = {"losses": kept(as_numbers, losses, "losses", "the losses, one per epoch")}
+    entries = {"losses": kept(as_numbers, losses, "losses", "the losses, one per epoch"),
+               "updates": updates}  # fmt: skip
     may = frozenset({"random"})  # make() draws weights
     return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST, may=may)
 
@@ -159,6 +166,10 @@ all_epochs = fixed(("optimizer, second)", "optimizer, first + second)"))
 uncleared = fixed(("                optimizer.zero_grad()\n", ""))
 epoch_more = fixed(("optimizer, second)", "optimizer, second + 1)"))
 
+all_on_monday = given(
+    ("optimizer, first)", "optimizer, first + second)"),
+    (" + run_epochs(model, optimizer, second)", ""),
+)
 still_monday = given((AGAIN, "    checkpoint"), (LOAD, ""))
 no_tuesday = given((AGAIN + " = load()\n" + LOAD, ""))
 never_read = fixed(("    checkpoint = load()\n", ""))
@@ -198,13 +209,15 @@ EXERCISE = Exercise(
         "Save optimizer.state_dict() next to the model's, and load it on Tuesday.",
     ),
     signature="train_in_two_sittings(make, batches, save, load, first, second)",
-    parts=paid("the weights after both sittings", ("weights",), ("weights", "losses"), MOST),
+    parts=paid("the weights after both sittings", ("weights", "updates"),
+               ("weights", "updates", "losses"), MOST),
     reference=reference,
     draw=draw,
     run=run,
     says={
         **SAYS,
         "weights": "after both sittings, the weights",
+        "updates": "the updates before and after save():",
         "losses": "the losses:",
     },
     wrong=(
@@ -238,6 +251,9 @@ EXERCISE = Exercise(
         Wrong("all-epochs", all_epochs,
               "Tuesday trains for all epochs; Monday's are done already."),
         Wrong("uncleared", uncleared),
+        Wrong("all-on-monday", all_on_monday,
+              "Every update was made before save(), and Tuesday only loaded the end. Monday trains "
+              "for `first` epochs, Tuesday for `second` more.", sure=True),
         Wrong("epoch-more", epoch_more),
     ),
     right=(by_state, in_a_line_of_its_own, as_a_pair),
