@@ -17,11 +17,13 @@ def draw(source: Draw, part: str) -> Case:
     """Clusters of unequal size around means of unequal length; the most common class differs.
 
     The lengths tell the nearest mean from the largest product; the sizes tell it from the nearest
-    neighbour's majority. In `gaps` two classes have no training image, and validation has one.
+    neighbour's majority. In `gaps` two classes have no training image, and validation has images of
+    the higher one: neither side's labels are positions.
     """
     classes = source.integer(4, 5) + 7 * (source.index % 2)
     height, width = source.integer(2, 3), source.integer(4, 5)
-    present = source.shuffled(range(classes))[: classes - 2 * (part == "gaps")]
+    gone = [source.integer(0, 1), source.integer(2, classes - 1)] if part == "gaps" else []
+    present = source.shuffled([label for label in range(classes) if label not in gone])
     length = source.shuffled([1.0 + 0.5 * i for i in range(len(present))])
     means = {
         label: scale * source.normal(1, height, width)
@@ -30,7 +32,7 @@ def draw(source: Draw, part: str) -> Case:
     counts = [8, 5, *[source.integer(3, 4) for _ in present[2:]]]
     train = [label for label, count in zip(present, counts, strict=True) for _ in range(count)]
     val = [present[0]] * 4 + [label for label in present[1:] for _ in range(source.integer(7, 9))]
-    val += [label for label in range(classes) if label not in present][:1]
+    val += gone[1:]
     sides = {}
     for side, labels in (("train", train), ("val", val)):
         labels = source.shuffled(labels)
@@ -45,8 +47,9 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """The two scores."""
     data = {side: tuple(part.to(device) for part in case[side]) for side in ("train", "val")}
-    watch = Watch(data=[*data["train"], *data["val"]])
-    returned = function({**data, "num_classes": case["num_classes"], "mean": 0.0, "std": 1.0})
+    handed = {**data, "num_classes": case["num_classes"], "mean": 0.0, "std": 1.0}
+    watch = Watch(data=[*data["train"], *data["val"], handed])
+    returned = function(handed)
     wanted = {
         "majority": (as_number, "the accuracy of the most common class"),
         "nearest_mean": (as_number, "the accuracy of the nearest mean"),
@@ -139,6 +142,22 @@ def positions_for_labels(data):
     return with_cdist(data) | {"nearest_mean": _share(torch.cdist(u, means).argmin(dim=1), v)}
 
 
+def positions_in_validation(data):
+    x, y, u, v = _rows(data)
+    places = torch.cdist(u, torch.stack([
+        x[y == c].mean(dim=0) if (y == c).any() else x.new_full(x.shape[1:], 1e9)
+        for c in range(data["num_classes"])
+    ])).argmin(dim=1)  # fmt: skip
+    names = v.unique()
+    said = names[places.clamp(max=len(names) - 1)]
+    return with_cdist(data) | {"nearest_mean": _share(said, v)}
+
+
+def flattened_in_place(data):
+    data["train"] = data["train"][0].flatten(1), data["train"][1]
+    return with_cdist(data)
+
+
 def ten_classes(data):
     x, y, u, v = _rows(data)
     keep = y < 10
@@ -204,6 +223,10 @@ WRONG = (
     ("positions-for-labels", positions_for_labels,
      "unique() lists the classes that occur: the position of the nearest mean is not its label "
      "once a class is missing. Take names[position]."),
+    ("positions-in-validation", positions_in_validation,
+     "The label was looked up among those that occur in validation. A class may be missing there, "
+     "too: take the name that training gave the mean."),
+    ("data-changed", flattened_in_place, ""),
     ("ten-classes", ten_classes, ""),
     ("in-percent", in_percent, "Those are percents. Give shares, between 0 and 1."),
     ("keys-swapped", keys_swapped, "The two numbers stand under each other's key."),

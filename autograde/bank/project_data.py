@@ -48,8 +48,10 @@ def draw(source: Draw, part: str) -> Case:
         labels = torch.where(labels == classes - 1, kinds[0], labels)
         labels[source.integer(0, GROUPS - 1)] = classes - 1
     noise = source.integers(100, len(owners), height, width) - 50
+    images = (torch.tensor(light)[owners, None, None] + noise).to(torch.uint8)
+    images[0, 0, 0], images[-1, -1, -1] = 0, 255  # the ends of the range come, too
     return {
-        "images": (torch.tensor(light)[owners, None, None] + noise).to(torch.uint8),
+        "images": images,
         "labels": labels[owners].to(torch.uint8),
         "groups": torch.tensor(names)[owners],
         "num_classes": classes,
@@ -73,6 +75,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     lacking = _lacking_the_highest(function, case) or data
     return {
         **_looks(data | {"num_classes": lacking["num_classes"]}),
+        "left_out": len(case["labels"]) - sum(len(lacking[side][1]) for side in SIDES),
         **_scales(data, case, places),
         **_membership(data, case, places),
         "same": all(torch.equal(data[s][0], again[s][0]) for s in SIDES),
@@ -349,6 +352,17 @@ def swapped(images, labels, groups, seed):
     return _whole(images, labels, *reversed(_drawn(groups, seed)))
 
 
+def unseen_left_out(images, labels, groups, seed):
+    """Images whose class training lacks do not validate."""
+    train, val = _drawn(groups, seed)
+    return _whole(images, labels, train, val[torch.isin(labels[val], labels[train])])
+
+
+def black_and_white_drawn_in(images, labels, groups, seed):
+    images.clamp_(1, 254)
+    return with_a_mask(images, labels, groups, seed)
+
+
 def one_take_each(images, labels, groups, seed):
     first = [groups.tolist().index(name) for name in groups.unique().tolist()]
     train, val = _drawn(groups, seed)
@@ -426,6 +440,9 @@ WRONG = (
     ("one-take-each", one_take_each,
      "Images of the project are on neither side. Every take is used; only its side follows from "
      "its object."),
+    ("unseen-left-out", unseen_left_out,
+     "Where training lacks a class its images are on neither side. Each image stays on the side of "
+     "its object: what is never learnt counts as a mistake."),
     ("validation-kept-in", validation_kept_in,
      "The images of validation are in training as well."),
     ("targets-in-file-order", targets_in_file_order,
@@ -433,9 +450,12 @@ WRONG = (
     ("shifted-labels", shifted_by_one, ""),
     ("groups-as-positions", groups_as_positions, ""),
     ("in-place", in_place, ""),
+    ("in-place", black_and_white_drawn_in, ""),
     ("empty", lambda images, labels, groups, seed: {}, ""),
 )  # fmt: skip
 
+SURE = ("highest-of-training", "unseen-left-out")
+"""Seen in one split alone, in which training lacks the highest class."""
 
 EXERCISE = Exercise(
     id="05.data",
@@ -457,7 +477,8 @@ EXERCISE = Exercise(
     signature="make_data(images, labels, groups, seed)",
     parts=(
         Part("contract", "what both sides look like", points=1,
-             fields=("train_inputs", "val_inputs", "train_targets", "val_targets", "num_classes")),
+             fields=("train_inputs", "val_inputs", "train_targets", "val_targets", "num_classes",
+                     "left_out")),
         Part("scale", "normalised by training alone", points=1,
              fields=("unknown", "train_scale", "train_by", "val_by")),
         Part("whole", "each image once, with its target", points=1,
@@ -476,6 +497,7 @@ EXERCISE = Exercise(
         "train_targets": "the training targets",
         "val_targets": "the validation targets",
         "num_classes": "num_classes",
+        "left_out": "where training lacks a class, the number of images on neither side",
         "unknown": "the number of inputs that are no image of the project, rescaled,",
         "train_scale": "the training inputs' mean and standard deviation",
         "train_by": "what leads back from the training inputs to the bytes",
@@ -489,7 +511,7 @@ EXERCISE = Exercise(
         "differs": "whether another seed gives another validation side",
     },
     wrong=tuple(
-        Wrong(name, named(name, function), message, sure=name == "highest-of-training")
+        Wrong(name, named(name, function), message, sure=name in SURE)
         for name, function, message in WRONG
     ),
     right=(with_a_mask, in_numpy, with_scikit_learn),
