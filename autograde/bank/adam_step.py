@@ -28,6 +28,8 @@ def draw(source: Draw, part: str) -> Case:
         for grad in grads:
             grad[0] = 0.0
         grads[0][1] = 0.0
+    if part == "steps":  # what has been moving goes on without a gradient
+        grads[-1][1] = 0.0
     return {
         "thetas": [source.normal(*shape) for shape in shapes],
         "turns": turns,
@@ -115,6 +117,20 @@ def _adam(name="", *, mean=_mean, square=lambda b, v, g: _mean(b, v, g * g), mov
         return moved, {key: value for key, value in new.items() if key not in lost}
 
     return named(name, adam_step)
+
+
+def zeros_stand_still(theta, grad, state, lr, betas, eps):
+    moved, new = plain(theta, grad, state, lr, betas, eps)
+    return np.where(grad == 0, theta, moved), new
+
+
+def zeros_are_no_step(theta, grad, state, lr, betas, eps):
+    t, still = state.get("t", 0) + 1, grad == 0
+    m, v = state.get("m", 0 * grad), state.get("v", 0 * grad)
+    m = np.where(still, m, _mean(betas[0], m, grad))
+    v = np.where(still, v, _mean(betas[1], v, grad * grad))
+    moved = theta - lr * _move(m, v, *_shares(*betas, t), eps, grad)
+    return moved, {"t": t, "m": m, "v": v}
 
 
 _shared: dict = {}
@@ -214,6 +230,20 @@ def plain(theta, grad, state, lr, betas, eps):
     v = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * grad**2
     m_hat, v_hat = m / (1 - betas[0] ** t), v / (1 - betas[1] ** t)
     return theta - lr * m_hat / (np.sqrt(v_hat) + eps), {"t": t, "m": m, "v": v}
+
+
+def rate_of_the_first(theta, grad, state, lr, betas, eps):
+    lr = state.get("lr", lr)
+    moved, new = plain(theta, grad, state, lr, betas, eps)
+    return moved, {**new, "lr": lr}
+
+
+def usual_betas(theta, grad, state, lr, betas, eps):
+    return plain(theta, grad, state, lr, (0.9, 0.999), eps)
+
+
+def usual_eps(theta, grad, state, lr, betas, eps):
+    return plain(theta, grad, state, lr, betas, 1e-8)
 
 
 def with_setdefault(theta, grad, state, lr, betas, eps):
@@ -396,6 +426,36 @@ EXERCISE = Exercise(
             "moments-lost",
             _adam("moments_lost", lost=("m", "v")),
             "t goes on, but m and v start from 0 in every step: keep them in the state.",
+        ),
+        Wrong(
+            "zeros-stand-still",
+            zeros_stand_still,
+            "An entry whose gradient is 0 in this step stayed where it was. m remembers earlier "
+            "gradients, so it moves on.",
+            sure=True,
+        ),
+        Wrong(
+            "zeros-are-no-step",
+            zeros_are_no_step,
+            "The averages of an entry whose gradient is 0 stood still. A 0 is a gradient, too: "
+            "both averages shrink.",
+            sure=True,
+        ),
+        Wrong(
+            "rate-of-the-first",
+            rate_of_the_first,
+            "The rate of the first step was used in all. lr is handed over at every step.",
+        ),
+        Wrong(
+            "usual-betas",
+            usual_betas,
+            "The averages are those of the betas 0.9 and 0.999, whatever came in. Read the pair "
+            "`betas`.",
+        ),
+        Wrong(
+            "usual-eps",
+            usual_eps,
+            "eps was 1e-8, whatever came in. Add the eps that is handed over.",
         ),
         Wrong("one-state-for-all", one_state_for_all),
         Wrong("one-state-for-all", CountedForAll()),

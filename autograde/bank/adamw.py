@@ -29,13 +29,15 @@ def draw(source: Draw, part: str) -> Case:
     costs one part. The second case of `missing` has decay, in which only the idle time counts.
     """
     shapes = [(source.integer(2, 3), 2), (source.integer(1, 3),)]
+    quiet = 1 if part == "missing" else None  # of whose gradients the last is all zeros
     late = 2 if part in ("missing", "all") else 0
     decays = part in ("decay", "all") or (part == "missing" and source.index % 2 == 1)
     lr, steps = source.uniform(0.05, 0.2), 2 + late
     return {
         "weights": [source.normal(*shape, scale=2.0) for shape in shapes],
         "grads": [
-            [None if step < late and at == 0 else source.normal(*shape) + 0.1
+            [None if step < late and at == 0
+             else (source.normal(*shape) + 0.1) * (at != quiet or step + 1 < steps)
              for at, shape in enumerate(shapes)] for step in range(steps)
         ],
         "lrs": [lr * (3**step if part in ("rate", "all") else 1) for step in range(steps)],
@@ -45,6 +47,7 @@ def draw(source: Draw, part: str) -> Case:
         "late": late,
         "generator": part == "plain",
         "unused": part == "cleared",
+        "tensors": part == "plain" and source.index == 1,
         "dtype": "float32" if source.index else "float64",
     }  # fmt: skip
 
@@ -55,7 +58,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
     Another optimizer steps in between where all is asked, so that a count of the class shows.
     """
     dtype = getattr(torch, case["dtype"])
-    parameters = [nn.Parameter(weight.to(device, dtype)) for weight in case["weights"]]
+    given = [weight.to(device, dtype, copy=True) for weight in case["weights"]]
+    kind = torch.Tensor.requires_grad_ if case["tensors"] else nn.Parameter
+    parameters = [kind(weight) for weight in given]
     handed = (p for p in parameters) if case["generator"] else list(parameters)
     options = case["lrs"][0], tuple(case["betas"]), case["eps"], case["weight_decay"]
     optimizer, other = function(handed, *options), nn.Parameter(torch.ones(1, device=device))
@@ -63,6 +68,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         if not callable(getattr(optimizer, name, None)):
             raise AnswerError(f"What AdamW(...) made has no method {name}().")
     second, weights = function([other], *options), []
+    own = [p.detach() for p in parameters]  # the model's memory: what p.data = ... leaves behind
     grads = [[None if g is None else g.to(device, dtype) for g in all_] for all_ in case["grads"]]
     handed = ((at, i, g) for at, all_ in enumerate(grads) for i, g in enumerate(all_))
     named = {f".grad of parameter {i} in step {at}": g for at, i, g in handed if g is not None}
@@ -76,18 +82,27 @@ def run(function, case: Case, device: torch.device) -> Answer:
         if case["late"] and case["weight_decay"]:
             other.grad = torch.ones_like(other)
             second.step()
-        weights.append([p.detach().cpu().clone() for p in parameters])
+        weights.append([tensor.cpu().clone() for tensor in own])
+    disturbed = watch.changed()
+    if any(p.grad is not grad for p, grad in zip(parameters, grads[-1], strict=True)):
+        disturbed.append("which tensor .grad of a parameter is")
+    if case["late"] and case["weight_decay"]:  # a run that begins again knows nothing of this one
+        function(list(parameters), *options).step()
+        weights.append([tensor.cpu().clone() for tensor in own])
     answer = {
         "weights": weights,
         "idle": [first for first, _ in weights[: case["late"]]],
         "woken": [] if case["weight_decay"] else weights,  # with decay that belongs to `decay`
-        "disturbed": watch.changed(),
+        "disturbed": disturbed,
         "state": kept(_state_of, optimizer, parameters[1]),
     }
     if case["unused"]:  # as the weights of a layer that took no part in the loss
         parameters[0].grad = None
+    other.grad = torch.ones_like(other)  # of a parameter that has never been moved, too
     optimizer.zero_grad()
-    return answer | {"cleared": all(p.grad is None or not p.grad.any() for p in parameters)}
+    second.zero_grad()
+    cleared = all(p.grad is None or not p.grad.any() for p in (*parameters, other))
+    return answer | {"cleared": cleared}
 
 
 def _state_of(optimizer: object, parameter: nn.Parameter) -> dict:
@@ -243,6 +258,53 @@ class NoneIsZero(Plain):
     def step(self):
         for p in self.parameters:
             self.update(p, torch.zeros_like(p) if p.grad is None else p.grad)
+
+
+class ZerosSkipped(Plain):
+    @torch.no_grad()
+    def step(self):
+        for p in self.parameters:
+            if p.grad is not None and p.grad.any():
+                self.update(p, p.grad)
+
+
+class ParametersOnly(Plain):
+    def __init__(self, parameters, *rest):
+        super().__init__([p for p in parameters if isinstance(p, nn.Parameter)], *rest)
+
+
+class DataReplaced(Plain):
+    def update(self, p, grad):
+        old = p.data
+        p.data = old.clone()
+        super().update(p, grad)
+
+
+class StepClears(Plain):
+    def step(self):
+        super().step()
+        self.zero_grad()
+
+
+class ClearsTheMoved(Plain):
+    def zero_grad(self):
+        for p in self.parameters:
+            if self.state.get(p):
+                p.grad = None
+
+
+class StateOfTheClass(Plain):
+    shared: dict = {}  # noqa: RUF012
+
+    def __init__(self, *all_):
+        super().__init__(*all_)
+        self.state = self.shared
+
+
+class EpsBeforeCorrection(Plain):
+    def direction(self, state, grad, beta1, beta2):
+        m, v, t = self.moments(state, grad, beta1, beta2)
+        return (m / (1 - beta1**t)) * (1 - beta2**t) ** 0.5 / (v.sqrt() + self.eps)
 
 
 class NoneNotSkipped(Plain):
@@ -600,6 +662,30 @@ EXERCISE = Exercise(
             "The weights shrank by the first step's rate in all steps. Read self.lr in step(), for "
             "the decay, too.",
         ),
+        Wrong(
+            "zeros-skipped",
+            ZerosSkipped,
+            "A parameter whose gradient is all zeros was skipped. Its averages shrink and its "
+            "momentum goes on: only None means that it took no part.",
+            sure=True,
+        ),
+        Wrong(
+            "parameters-only",
+            ParametersOnly,
+            "Tensors that are no nn.Parameter stayed where they were. What was handed over is "
+            "moved, whatever its type.",
+            sure=True,
+        ),
+        Wrong(
+            "eps-before-correction",
+            EpsBeforeCorrection,
+            "eps was added before exp_avg_sq was corrected, so the correction scaled it. Correct, "
+            "take the root, then add eps.",
+        ),
+        Wrong("step-clears", StepClears),
+        Wrong("clears-the-moved", ClearsTheMoved),
+        Wrong("state-of-the-class", StateOfTheClass),
+        Wrong("not-in-place", DataReplaced),
         Wrong("not-in-place", NameBound),
         Wrong("not-in-place", StepNotInPlace, sure=True),
         Wrong(

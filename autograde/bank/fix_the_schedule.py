@@ -68,12 +68,19 @@ def run(function, case: Case, device: torch.device) -> Answer:
     returned = function(model, loader, criterion, optimizer, case["epochs"])
     return {
         "first": used[:1],
+        "falls": _falls([*used, optimizer.param_groups[0]["lr"]], case["lr"]),
         "left": optimizer.param_groups[0]["lr"],
         "used": used,
         "lrs": as_numbers(returned, "lrs", "the rates, one per update"),
         "weights": torch.cat([model.weight.flatten(), model.bias]).detach().cpu(),
         "changed": change_size(GIVEN, function, most=MOST),
     }
+
+
+def _falls(rates: list[float], full: float) -> list[float]:
+    """The rates that a run went through below the full one, whichever update used them."""
+    below = [rate for rate in rates if rate < full * (1 - 1e-6)]
+    return [rate for i, rate in enumerate(below) if i == 0 or abs(rate - below[i - 1]) > 1e-9]
 
 
 MAKE = "        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)\n"
@@ -104,6 +111,11 @@ turned_per_epoch_in_epochs = fixed(
 never_turned = fixed((NOTE + TURN, NOTE))
 noted_after = fixed((NOTE + TURN, TURN + NOTE))
 noted_and_turned_first = fixed((NOTE + TURN, ""), (STEP, NOTE + TURN + STEP))
+one_update_long = fixed(("epochs * len(loader)", "epochs * len(loader) + 1"))
+of_examples = fixed(("epochs * len(loader)", "epochs * sum(len(y) for _, y in loader)"))
+back_each_epoch = fixed(
+    (NOTE + TURN, NOTE + TURN + "        optimizer.param_groups[0]['lr'] = lrs[0]\n")
+)
 one_update_short = fixed(("epochs * len(loader)", "epochs * len(loader) - 1"))
 another_schedule = fixed(
     ("CosineAnnealingLR(optimizer, T_max=epochs * len(loader))",
@@ -139,8 +151,8 @@ EXERCISE = Exercise(
     ),
     signature="fit(model, loader, criterion, optimizer, epochs)",
     parts=(
-        Part("unit", "one epoch of several batches", points=1, fields=("left",)),
-        Part("once", "several epochs of one batch", points=1, fields=("left",)),
+        Part("unit", "one epoch of several batches", points=1, fields=("falls", "left")),
+        Part("once", "several epochs of one batch", points=1, fields=("falls", "left")),
         Part("first", "the first update, at the full rate", points=1, fields=("first",)),
         Part(
             "little",
@@ -154,6 +166,7 @@ EXERCISE = Exercise(
     run=run,
     says={
         "first": "the rate of the first update",
+        "falls": "the rates after the full one (counted from 0)",
         "left": "the rate that the run leaves behind",
         "used": "the rate of update (counted from 0)",
         "lrs": "lrs at (counted from 0)",
@@ -226,6 +239,19 @@ EXERCISE = Exercise(
             "The rates that the updates used are right. What is reported is the next update's: "
             "append it before scheduler.step().",
         ),
+        Wrong(
+            "one-update-long",
+            one_update_long,
+            "The rate is not quite 0 after the last update: T_max counts one too many. It is the "
+            "number of updates.",
+        ),
+        Wrong(
+            "of-examples",
+            of_examples,
+            "The schedule is as long as there are examples to see. It moves once per update: "
+            "epochs * len(loader).",
+        ),
+        Wrong("back-each-epoch", back_each_epoch),
         Wrong("another-schedule", another_schedule),
         Wrong("with-a-floor", with_a_floor),
     ),

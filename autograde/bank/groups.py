@@ -51,9 +51,17 @@ class Model(nn.Module):
             self.scale = nn.Parameter(torch.ones(()))
             self.blocks = nn.ModuleList([nn.Linear(wide, wide) for _ in "12"])
             self.over_head = nn.Linear(wide, wide)
-            head = nn.Sequential(nn.Linear(wide, wide), norm(wide), nn.Linear(wide, 2))
+            self.filters_of_the_head = nn.Linear(wide, wide)
+            head = nn.Sequential(
+                nn.Linear(wide, wide), norm(wide), nn.Linear(wide, 2), nn.Linear(wide, wide)
+            )
             head[0].bias.requires_grad_(False)
         setattr(self, case["head"], head)
+        if kind == "decay":
+            self.gate = nn.Linear(wide, 1)
+        if kind == "rates":
+            setattr(self, f"{case['head']}_norm", norm(wide))
+            self.last = nn.Linear(2, 2)
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -61,6 +69,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     model = Model(case).to(device)
     if case["kind"] == "nested":  # only now: on some devices .to() makes new parameters of all
         model.blocks[1].weight = model.blocks[0].weight
+        getattr(model, case["head"])[3].weight = model.filters_of_the_head.weight
     head = getattr(model, case["head"])
     watch = Watch(model)
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -154,6 +163,65 @@ rates_swapped = _groups(swap=True)
 one_rate = _groups(in_head=lambda _: lambda *_: False)
 head_of_the_name = _groups(in_head=lambda _: lambda name, p: "head" in name)
 begins_with_head = _groups(in_head=lambda _: lambda name, p: name.startswith("head"))
+squeezed = _groups(decays=lambda _, p: p.squeeze().ndim > 1)
+unless_one = _groups(decays=lambda _, p: p.ndim != 1)
+head_of_one_layer = _groups(
+    in_head=lambda head: lambda _, p: any(p is q for q in head.parameters(recurse=False))
+)
+
+
+def by_prefix(model, head, lr, head_lr, weight_decay):
+    prefix = next(name for name, module in model.named_modules() if module is head)
+    same = _groups(in_head=lambda _: lambda name, p: name.startswith(prefix))
+    return same(model, head, lr, head_lr, weight_decay)
+
+
+def by_dotted_prefix(model, head, lr, head_lr, weight_decay):
+    prefix = next(name for name, module in model.named_modules() if module is head)
+    same = _groups(in_head=lambda _: lambda name, p: name.startswith(f"{prefix}."))
+    return same(model, head, lr, head_lr, weight_decay)
+
+
+def body_first(model, head, lr, head_lr, weight_decay):
+    inside = set(head.modules())
+    outside = {
+        id(p)
+        for module in model.modules()
+        if module not in inside
+        for p in module.parameters(recurse=False)
+    }
+    same = _groups(in_head=lambda head: lambda _, p: _ids(head)(_, p) and id(p) not in outside)
+    return same(model, head, lr, head_lr, weight_decay)
+
+
+def both_sides(model, head, lr, head_lr, weight_decay):
+    """The head's parameters, and those of all modules outside of it."""
+    inside = set(head.modules())
+    groups = one_group_each(head, head, lr, head_lr, weight_decay)
+    rest = [
+        (name, p)
+        for name, module in model.named_modules()
+        if module not in inside
+        for name, p in module.named_parameters(recurse=False)
+        if p.requires_grad
+    ]
+    rest = list({p: (name, p) for name, p in rest}.values())
+    return groups + _each(rest, lambda *_: False, _wide, lr, head_lr, weight_decay)
+
+
+def last_is_head(model, head, lr, head_lr, weight_decay):
+    return one_group_each(model, list(model.children())[-1], lr, head_lr, weight_decay)
+
+
+def head_biases_at_lr(model, head, lr, head_lr, weight_decay):
+    same = _groups(in_head=lambda head: lambda _, p: _ids(head)(_, p) and p.ndim > 1)
+    return same(model, head, lr, head_lr, weight_decay)
+
+
+def head_rate_a_factor(model, head, lr, head_lr, weight_decay):
+    return one_group_each(model, head, lr, lr * head_lr, weight_decay)
+
+
 two_dimensions_alone = _groups(decays=lambda _, p: p.ndim == 2)
 last_two_are_the_head = _groups(
     in_head=lambda head: lambda _, p: any(p is q for q in list(head.parameters())[-2:])
@@ -338,6 +406,53 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("head-by-place", last_two_are_the_head),
+        Wrong("head-of-one-layer", head_of_one_layer),
+        Wrong(
+            "head-by-prefix",
+            by_prefix,
+            "A module whose name begins as the head's does got head_lr, too. Compare identities: "
+            "id(p) among those of head.parameters().",
+        ),
+        Wrong("body-first", by_dotted_prefix),
+        Wrong(
+            "body-first",
+            body_first,
+            "A weight that the head shares with another module got lr. It is one of "
+            "head.parameters(), so it gets head_lr.",
+            sure=True,
+        ),
+        Wrong("both-sides", both_sides),
+        Wrong(
+            "last-is-head",
+            last_is_head,
+            "The model's last module got head_lr. The head is the module that is handed over.",
+        ),
+        Wrong(
+            "head-biases-at-lr",
+            head_biases_at_lr,
+            "The head's weights have head_lr, what has one dimension in it has lr. Rate and decay "
+            "are two questions.",
+            sure=True,
+        ),
+        Wrong(
+            "head-rate-a-factor",
+            head_rate_a_factor,
+            "The head's rate is lr times head_lr. head_lr is the rate itself.",
+        ),
+        Wrong(
+            "squeezed",
+            squeezed,
+            "A weight of one row, [1, n], does not decay. It has two dimensions: p.ndim counts "
+            "them, whatever their size.",
+            sure=True,
+        ),
+        Wrong(
+            "unless-one",
+            unless_one,
+            "A single number, of no dimension, decays. Only two dimensions or more do: "
+            "p.ndim >= 2.",
+            sure=True,
+        ),
         Wrong(
             "shared-twice",
             _groups(parameters=by_module),

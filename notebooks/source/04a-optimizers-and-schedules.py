@@ -209,7 +209,8 @@ class AdamW:
     """AdamW on tensors, with a state for each parameter.
 
     Args:
-        parameters: Tensors with .grad, e.g. `model.parameters()`; a list or a generator.
+        parameters: Tensors with .grad, e.g. `model.parameters()`; a list or a generator. Another
+            optimizer may hold them, too: the state is each one's own.
         lr: Kept as the attribute `lr`: a schedule sets it between two steps.
         betas, eps: As in Adam.
         weight_decay: A step first multiplies the parameter by 1 - lr * weight_decay.
@@ -294,7 +295,8 @@ def parameter_groups(model, head, lr, head_lr, weight_decay):
 
     Args:
         model: Any module; its frozen parameters (requires_grad False) belong in no group.
-        head: A module inside the model, under any name: its parameters get head_lr, all others lr.
+        head: A module inside the model, under any name and at any place: its parameters get
+            head_lr, also one that it shares with another module; all others get lr.
         lr, head_lr: The two rates.
         weight_decay: Of parameters with two dimensions or more; those with fewer get 0.
 
