@@ -7,3 +7,7 @@ of its own and only where something that it rests on has changed; pages/ writes 
 the lecture's order (parts.toml); Sphinx makes pages of that with site/; links.py follows every
 link; build.py puts the whole in place, or nothing.
 """
+
+from course.startup import put_off_addresses
+
+put_off_addresses()  # before nbformat

@@ -147,7 +147,7 @@ def _lay_out_code(target: Path) -> None:
 
 
 LAB = (
-    "jupyterlab",
+    "course.desk_lab",
     "--ServerApp.kernel_websocket_connection_class=course.desk_server.PromptConnection",
 )
 """JupyterLab as `python -m` starts it for the desk."""
