@@ -15,7 +15,6 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import jupytext
 from nbformat import NotebookNode
 
 from autograde import bank
@@ -61,6 +60,8 @@ def read_source(path: Path) -> NotebookNode:
         SourceError: Duplicate grade_id, a graded code cell that is not a check, points that are not
             the bank's, or an exercise's cell that lacks something.
     """
+    import jupytext  # half a second that grading does without
+
     from autograde.frame import add_frame
 
     notebook = jupytext.reads(expanded(path), fmt="py:percent")
