@@ -139,9 +139,10 @@ def judge(
 
 def _judge(exercise: Exercise, ask: Ask, seed: int, parts: PartsAsked, device: Any) -> Verdict:
     to_ask = [part for part in exercise.parts if parts != "shown" or not part.hidden]
-    asked = {part.key: exercise.cases(part, seed) for part in to_ask}
+    questions = _questions(exercise, seed, device)
+    asked = {part.key: questions.cases(part) for part in to_ask}
     answers = {part.key: [ask(case) for case in asked[part.key]] for part in to_ask}
-    right = _Reference(exercise, exercise.reference, device)
+    right = questions.right
     results = [_judge_part(exercise, part, asked, answers, right, device) for part in to_ask]
     results = _recognised(exercise, results, asked, answers, right, device)
     results = [result for result in results if parts != "hidden" or result.part.hidden]
@@ -152,6 +153,32 @@ def _judge(exercise: Exercise, ask: Ask, seed: int, parts: PartsAsked, device: A
         max_points=sum(result.part.points for result in results),
         parts=results,
     )
+
+
+class _Questions:
+    """An exercise's cases from one seed, and the right answers to them, each found once."""
+
+    def __init__(self, exercise: Exercise, seed: int, device: Any) -> None:
+        self.about = exercise, seed, str(device)
+        self.right = _Reference(exercise, exercise.reference, device)
+        self.drawn: dict[str, list[Case]] = {}
+
+    def cases(self, part: Part) -> list[Case]:
+        """The cases of a part, the same objects every time."""
+        if part.key not in self.drawn:
+            exercise, seed, _ = self.about
+            self.drawn[part.key] = list(exercise.cases(part, seed))
+        return self.drawn[part.key]
+
+
+_asked_last: list[_Questions] = []
+
+
+def _questions(exercise: Exercise, seed: int, device: Any) -> _Questions:
+    """Those of the last check where it was the same: a hidden check follows the shown one."""
+    same = [q for q in _asked_last if q.about[0] is exercise and q.about[1:] == (seed, str(device))]
+    _asked_last[:] = same or [_Questions(exercise, seed, device)]
+    return _asked_last[0]
 
 
 class _Oracle:

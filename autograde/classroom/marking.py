@@ -26,6 +26,7 @@ from autograde.classroom.not_run import handed_in, misses_something
 from autograde.classroom.notebook_text import read_notebook
 from autograde.classroom.submissions import SubmissionFault
 from autograde.classroom.verdicts import own_fault
+from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 from autograde.kinds.fix import written_change
 from autograde.referee import Verdict, judge
@@ -92,6 +93,7 @@ class _Run:
         self.shown: list[dict[str, Any]] = []
         self.records: list[dict[str, Any]] = []
         self.verdicts: list[Verdict] = []
+        self.answered: Answered = {}
         hidden = tuple(Path(folder) for folder in job["isolation"]["hidden"])
         isolation = Isolation(
             trusted=job["isolation"]["trusted"], hidden=hidden, devices=devices.files(self.device)
@@ -110,13 +112,15 @@ class _Run:
         if is_check(cell):
             call = self.job["assignment"]["calls"][grade_id(cell)]
             sources = [one["source"] for one in self.shown]
-            verdict = _referee(session, call, self.seed, self.job.get("student", ""), sources)
+            student = self.job.get("student", "")
+            verdict = _referee(session, call, self.seed, student, sources, self.answered)
             self.verdicts.append(verdict)
             self.records.append(_record(cell, verdict))
             return {"outputs": [_shown(verdict)], "check": True}
         said = self.removed.say(cell)
         if not run:
             return {"outputs": handed_in(cell, said), "not_run": True}
+        self.answered.clear()
         return {"outputs": [clean_output(output, said) for output in session.run(cell["source"])]}
 
     def result(self) -> dict[str, Any]:
@@ -155,22 +159,48 @@ def _exercises(assignment: dict[str, Any]) -> tuple[str, ...]:
     return tuple(sorted({call["exercise_id"] for call in assignment["calls"].values()}))
 
 
+Answered = dict[tuple[str, int], tuple[Any, Any]]
+"""Cases and answers since a cell was last run, by function and the case's identity."""
+
+
 def _referee(
-    session: StudentSession, call: dict[str, str], seed: int, student: str, sources: list[str]
+    session: StudentSession,
+    call: dict[str, str],
+    seed: int,
+    student: str,
+    sources: list[str],
+    answered: Answered,
 ) -> Verdict:
     exercise = bank.load(call["exercise_id"])
     if isinstance(exercise, ValueExercise):
         value, typed = session.value_of(call["function"])
         return exercise.judge_value(value, student, typed=typed)
 
+    before = dict(answered)
+
     def ask(case: dict[str, Any]) -> Any:
-        answer = session.ask(exercise.id, call["function"], case)
-        if exercise.kind == "fix" and isinstance(answer, dict) and "changed" in answer:
-            answer["changed"] = written_change(exercise, sources)  # not what the process says
-        return answer
+        """The answer to a case; to one of the check just before, which a hidden one asks again,
+        the answer that it got."""
+        key = (call["function"], id(case))
+        if key not in before:
+            answered[key] = (case, _answer(session, exercise, call["function"], case, sources))
+        return answered[key][1]
 
     device = torch.device(session.device)
     return judge(exercise, ask, seed=seed, parts=call["parts"], device=device)
+
+
+def _answer(
+    session: StudentSession,
+    exercise: Exercise,
+    function: str,
+    case: dict[str, Any],
+    sources: list[str],
+) -> Any:
+    answer = session.ask(exercise.id, function, case)
+    if exercise.kind == "fix" and isinstance(answer, dict) and "changed" in answer:
+        answer["changed"] = written_change(exercise, sources)  # not what the process says
+    return answer
 
 
 def _shown(verdict: Verdict) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 import nbformat
 import pytest
 
+from autograde import bank
 from autograde.classroom import page
 from autograde.classroom.assignment import read_assignment
 from autograde.classroom.gradebook import FillIn
@@ -16,6 +17,7 @@ from autograde.sandbox.limits import Limits
 from tests.attacks.submissions import HONEST
 from tests.short_class import hand_in
 
+CLIP_EXERCISE = bank.load("03a.clip")
 NAME = "98-small"
 LIMITS = Limits(cell_s=10.0, answer_s=5.0)
 USED = "import torch"
@@ -36,9 +38,9 @@ def notebook(answer, *before):
     return nbformat.v4.new_notebook(cells=[*map(cell, (USED, *before, SLOW, SCALE)), *checks])
 
 
-def graded(folder, isolation, handed_in, *before, run_all=False):
+def graded(folder, isolation, handed_in, *before, given=None, run_all=False):
     """What a grader makes of a notebook, in a class whose source and release are written here."""
-    given = notebook("raise NotImplementedError()", *before)
+    given = given or notebook("raise NotImplementedError()", *before)
     for where in ("source", "release"):
         path = folder / where / NAME / f"{NAME}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,3 +149,23 @@ def test_the_class_page_says_how_many_cells_were_not_run():
     assert words.startswith("30 to 33 of 71 code cells were not run")
     assert words.endswith("Every cell was run of cleo.")
     assert list(page._not_run({"cleo": verdicts["cleo"]})) == []
+
+
+HIDDEN = {**CHECK, "grade_id": "clip-hidden", "points": 1}
+COUNTING = HONEST.replace("grads = ", "calls.append(1)\n    grads = ")
+COUNTED = "print(len(calls))"
+
+
+@pytest.mark.parametrize("between", ["", "pass"])
+def test_a_hidden_check_asks_again_only_what_a_cell_may_have_changed(between, tmp_path, isolation):
+    asks = 'check("03a.clip", clip_by_global_norm, parts="hidden")'
+    handed_in = notebook(f"calls = []\n{COUNTING}")
+    handed_in.cells += [cell(between)] if between else []
+    handed_in.cells += [cell(asks, **HIDDEN), cell(COUNTED)]
+    result = graded(tmp_path, isolation, handed_in, given=handed_in, run_all=True)
+    assert [check["status"] for check in result["checks"]] == ["right", "right"]
+    number = {False: 0, True: 0}
+    for part in CLIP_EXERCISE.parts:
+        number[part.hidden] += len(CLIP_EXERCISE.cases(part, 7))
+    again = number[False] if between else 0
+    assert int(printed(result, COUNTED)) == number[False] + number[True] + again

@@ -94,7 +94,9 @@ class ClassOfMany:
         submitted = folder / "submitted"
         right = nbformat.read(_notebook_in(submitted / example.SOLUTIONS), as_version=4)
         shutil.rmtree(submitted)
-        first = next(cell for cell in right.cells if cell.cell_type == "code")
+        first = next(
+            cell for cell in right.cells if cell.metadata.get("nbgrader", {}).get("solution")
+        )
         source = first.source
         for number in range(size):
             first.source = f"{source}\n# handed in by number {number}"
