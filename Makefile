@@ -29,11 +29,11 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: setup ## The whole road on real data: numbers, release, a graded class
 	$(BIN)/python -m autograde.demo $(CLASS)
 
-test: setup ## Every test, on two processes; one part: make test ARGS="tests/data -x"
+test: setup ## The tests, on two processes; one part: make test ARGS="tests/data -x"
 	@$(BIN)/python tools/system.py
 	$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
-thorough: setup ## The same with all of the doctor's programs, of which `make test` takes samples
+thorough: setup ## All of what `make test` takes samples of; takes hours
 	THOROUGH=1 $(BIN)/python -m pytest $(SHARED) $(ARGS)
 
 lab: setup ## JupyterLab on a student's own copies; another folder: make lab DIR=my-notebooks
