@@ -31,6 +31,11 @@ def draw(source: Draw, part: str) -> Case:
     wanted = max_norm * (source.uniform(0.3, 0.8) if below else source.choice((3, 5, 8)))
     if not below and source.index == 1:
         wanted = 1e6
+    if (
+        part == "below"
+    ):  # of a norm above 1 the square is above the ceiling, of one below 1 it is not
+        max_norm = source.uniform(2, 3) if source.index == 1 else source.uniform(0.5, 1.2)
+        wanted = max_norm * source.uniform(0.75, 0.9)
     if part == "zero" and source.index % 2 == 0:
         wanted = 0.0
     grads = [grad * (wanted / norm) for grad in grads]
@@ -71,6 +76,15 @@ def _scale(grads: list[torch.Tensor], norm: torch.Tensor, max_norm: float) -> No
     if norm > max_norm:
         for grad in grads:
             grad.mul_(max_norm / norm)
+
+
+def square_compared(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    if norm**2 > max_norm:
+        for grad in grads:
+            grad.mul_(max_norm / norm)
+    return norm
 
 
 def each_tensor(parameters, max_norm):
@@ -285,6 +299,13 @@ EXERCISE = Exercise(
             always_scaled,
             "A norm below the ceiling was scaled up to it. The factor is at most 1: "
             "min(1, max_norm / norm).",
+        ),
+        Wrong(
+            "square-compared",
+            square_compared,
+            "Gradients whose norm is below the ceiling were changed: the square of the norm is "
+            "above it. Compare the norm itself.",
+            sure=True,
         ),
         Wrong("always-scaled", always_scaled_bare),
         Wrong("always-scaled", always_scaled_but_zero),

@@ -27,7 +27,7 @@ def draw(source: Draw, part: str) -> Case:
     min_delta = 0.0
     if part == "delta":  # falls of less than counts and of exactly as much; exact in binary
         low, min_delta = source.integer(32, 64) / 64, source.integer(1, 3) / 64
-        falls = [0, 0.25, 1, 0.5, *(1.25 + 0.125 * i for i in range(2 * patience + 4))]
+        falls = [0, 0.25, 1, 0.5, 1.25, 1.75, *(1.375 for _ in range(2 * patience + 2))]
         losses = [low - fall * min_delta for fall in falls]
     if part == "nan":
         first = [math.nan] * (patience if source.index == 1 else 1)
@@ -75,8 +75,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
     update(case["losses"][0] + 1)
     _fill(other, -3.0)
     stays = said[-1] == stopped
+    lowest = case["losses"].index(min(seen)) if seen else -1
     _made(function, case).update(1.0, other)  # a run next to this one
-    restored = []
+    restored, before = [], list(other.parameters())
     for number in (-2.0, -3.0):
         _fill(model, -1.0)
         _fill(other, number)
@@ -90,6 +91,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "stays": stays,
         "goes_on": not said[-1],
         "best": best,
+        "lowest": case["min_delta"] > 0 and bool((restored[0] == lowest + 1).all()),
+        "counted": other[1].num_batches_tracked.item(),
+        "replaced": sum(a is not b for a, b in zip(before, other.parameters(), strict=True)),
         "restored": restored[0],
         "twice": restored[1],
         "buffers": buffers,
@@ -227,6 +231,33 @@ class ParametersOnly(Counting):
 
     def restore(self, model):
         model.load_state_dict(self.weights, strict=False)
+
+
+class LowestKept(Counting):
+    lowest = math.inf
+
+    def update(self, val_loss, model):
+        self.keep, keep = lambda model: None, self.keep
+        stop = super().update(val_loss, model)
+        del self.keep
+        if val_loss < self.lowest:
+            self.lowest = val_loss
+            keep(model)
+        return stop
+
+
+class FloatsOnly(Counting):
+    def restore(self, model):
+        kept = {k: v for k, v in self.weights.items() if v.is_floating_point()}
+        model.load_state_dict(kept, strict=False)
+
+
+class DictReplaced(Counting):
+    def keep(self, model):
+        self.weights = copy.deepcopy(model)
+
+    def restore(self, model):
+        model.__dict__.update(copy.deepcopy(self.weights).__dict__)
 
 
 class NotLoaded(Counting):
@@ -369,12 +400,17 @@ EXERCISE = Exercise(
             points=1,
             fields=("epochs", "stopped", "stays", "goes_on"),
         ),
-        Part("delta", "improvements of less than min_delta", points=1, fields=("epochs", "best")),
+        Part(
+            "delta",
+            "improvements of less than min_delta",
+            points=1,
+            fields=("epochs", "best", "lowest"),
+        ),
         Part(
             "weights",
             "the best epoch's weights and buffers, restored",
             points=1,
-            fields=("restored", "buffers", "twice"),
+            fields=("restored", "buffers", "counted", "replaced", "twice"),
         ),
         Part("nan", "losses that are nan", points=1, hidden=True),
     ),
@@ -390,6 +426,9 @@ EXERCISE = Exercise(
         "twice": "after another epoch and restore() again, the weight",
         "restored": "after restore(), the weight",
         "buffers": "after restore(), the running mean",
+        "counted": "after restore(), num_batches_tracked",
+        "replaced": "after restore(), parameters that are other objects than before:",
+        "lowest": "whether the weights restored are those of a loss that fell too little:",
     },
     by_hand=(EarlyStopping.update,),
     wrong=(
@@ -400,6 +439,15 @@ EXERCISE = Exercise(
             "hands out its own tensors, and training goes on in them. Keep a clone of each.",
             sure=True,
         ),
+        Wrong(
+            "lowest-kept",
+            LowestKept,
+            "Where it stops is right. Restored was the epoch of the lowest loss, which fell by "
+            "less than min_delta: keep a copy where the count begins again, and nowhere else.",
+            sure=True,
+        ),
+        Wrong("floats-only", FloatsOnly),
+        Wrong("dict-replaced", DictReplaced),
         Wrong(
             "one-too-late",
             OneTooLate,

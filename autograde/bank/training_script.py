@@ -35,6 +35,8 @@ from course.engine.loss_of import PairLoss
 
 STEP = 100.0
 """Between two laid-down validation losses."""
+HARDLY = 1e-6
+"""Of such a step: a lower loss all the same, and no least difference of anybody's is below it."""
 BY_HAND = 1e-6
 """What torch adds to the norm it divides by; clipping written by hand need not, and is as right."""
 GOOD = 0.93
@@ -63,9 +65,9 @@ def draw(source: Draw, part: str) -> Case:
         case["batches"][1]["inputs"][0, 0] = math.nan
     elif part == "finite":
         case["batches"][1]["targets"] += classes  # the loss is inf: see Overflowing
-        case["overflows"] = True
+        case["overflows"] = ("", "times", "plus")[source.index]
     if part == "best":
-        case |= _levels(source)
+        case |= _levels(source) | {"counted": True}
     return case
 
 
@@ -80,7 +82,7 @@ def _levels(source: Draw) -> Case:
     """How high validation lies in each epoch: better at the last moment, then worse until the end.
 
     The epoch after the best one is as good, and no better. The second case is over before patience
-    is, at an epoch that is not the best.
+    is, at an epoch that is not the best. In the third one loss is inf, and one is hardly lower.
     """
     patience = source.integer(2, 3)
     rises = [5 + source.integer(1, 3) for _ in range(patience - 1)]
@@ -88,31 +90,39 @@ def _levels(source: Draw) -> Case:
     if source.index != 1:
         tail[0] = 2
     levels = [8, 5, *rises, 2, *tail]
+    if source.index == 2:
+        levels[2:3] = [5 - HARDLY, math.inf]
     epochs = len(levels) if source.index != 1 else patience + 3
     return {"patience": patience, "levels": levels, "epochs": epochs}
 
 
 class Overflowing(nn.Module):
-    """Cross entropy; inf for a batch with targets beyond the classes."""
+    """Cross entropy; inf for a batch with targets beyond the classes, its gradient with it or not.
 
-    def __init__(self, classes: int) -> None:
+    Args:
+        kind: `times` inf, so that the gradient is inf, too; or `plus` inf, which leaves it finite.
+    """
+
+    def __init__(self, classes: int, kind: str) -> None:
         super().__init__()
-        self.classes = classes
+        self.classes, self.kind = classes, kind
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         loss = F.cross_entropy(logits, targets % self.classes)
-        return loss * (math.inf if bool((targets >= self.classes).any()) else 1.0)
+        if not bool((targets >= self.classes).any()):
+            return loss
+        return loss * math.inf if self.kind == "times" else loss + math.inf
 
 
 class Leveled(nn.Module):
     """Cross entropy; of targets with a level in them, that level, so that two can be equal."""
 
-    def __init__(self, classes: int, levels: list[int]) -> None:
+    def __init__(self, classes: int, levels: list[float]) -> None:
         super().__init__()
-        self.classes, self.levels = classes, torch.tensor([0, *levels])
+        self.classes, self.levels = classes, torch.tensor([0, *levels], dtype=torch.float64)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        level = self.levels.to(targets.device)[targets // self.classes].double().mean()
+        level = self.levels.to(targets.device)[targets // self.classes].mean()
         loss = F.cross_entropy(logits, targets % self.classes)
         return loss if level == 0 else 0 * loss + STEP * level
 
@@ -149,7 +159,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
     if case["levels"]:
         criterion = Leveled(val.classes, case["levels"])
     if case.get("overflows"):
-        criterion = Overflowing(val.classes)
+        criterion = Overflowing(val.classes, case["overflows"])
+    if case.get("counted"):
+        t.model.register_buffer("passes", torch.zeros((), device=device))
     scheduler = torch.optim.lr_scheduler.StepLR(t.optimizer, step_size=1, gamma=0.5)
     t.remember()
     trained, validated = _watch_modes(t, val)
@@ -163,7 +175,6 @@ def run(function, case: Case, device: torch.device) -> Answer:
         raised = "FloatingPointError"
     state = t.state()
     finite = all(value.isfinite().all() for value in state.values())
-    same = [i for i, kept in enumerate(val.states) if _equal(kept, state)]
     return {
         "state": state,
         "lr": [float(group["lr"]) for group in t.optimizer.param_groups],
@@ -171,7 +182,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "training": _one(trained),
         "validation": _one(validated),
         "epochs": len(val.states),
-        "left": f"those of epoch {same[0]}" if same else "those of none of the epochs",
+        "left": _left(val.states, state),
+        "unscheduled": scheduler.last_epoch == len(val.states) - 1,
         "raised": raised or "nothing",
         "finite": "finite" if finite else "not finite",
         **(dict.fromkeys(RETURNED, raised) if raised else kept_entries(returned, RETURNED)),
@@ -200,6 +212,8 @@ def _watch_modes(t: Training, val: Validation) -> tuple[list[str], list[str]]:
             validated.append(f"{mode}, {'with' if output.requires_grad else 'without'} a graph")
         else:
             trained.append(mode)
+            if hasattr(module, "passes"):  # a buffer, as a BatchNorm's
+                module.passes += 1
 
     t.model.register_forward_hook(note)
     t.remember()
@@ -212,8 +226,13 @@ def _one(said: list[str]) -> str:
     return ", then ".join(kinds) if kinds else "no pass at all"
 
 
-def _equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    return all(torch.equal(a[name], b[name]) for name in a)
+def _left(states: list[dict[str, Tensor]], state: dict[str, Tensor]) -> str:
+    """Which epoch's weights a run has left in the model."""
+    for names, but in ((set(state), ""), (set(state) - {"passes"}, ", but for its buffer")):
+        for epoch, kept in enumerate(states):
+            if all(torch.equal(kept[name], state[name]) for name in names):
+                return f"those of epoch {epoch}{but}"
+    return "those of none of the epochs"
 
 
 def _on_digits(function, seed: int, device: torch.device) -> str:
@@ -360,6 +379,28 @@ bad_batch_skipped = script((RAISE, "                continue\n"))
 stops_quietly = script((RAISE, "                break\n"))
 
 
+break_before_schedule = script(
+    (SCHEDULE, ""), ("                break\n", "                break\n" + SCHEDULE)
+)
+validation_raises = script(
+    ("        val_losses.append(",
+     "        if total == float('inf'):\n            raise FloatingPointError('validation')\n"
+     "        val_losses.append(")
+)  # fmt: skip
+parameters_only = script(
+    (CLONED, "{name: value.detach().clone() for name, value in model.named_parameters()}"),
+    (LOAD, LOAD.replace("weights)", "weights, strict=False)")),
+)
+restored_at_the_break = script(
+    (LOAD, ""), ("                break\n", "            " + LOAD + "                break\n")
+)
+least_fall = script(("val_losses[-1] < best:", "val_losses[-1] < best - 1e-3:"))
+gradient_looked_at = script(
+    (CHECK + RAISE, ""),
+    (CLIP, CLIP.replace("nn.utils", "norm = nn.utils") + CHECK.replace("(loss)", "(norm)") + RAISE),
+)
+
+
 def in_small_functions(
     model, train_loader, val_loader, criterion, optimizer, scheduler, max_epochs, patience
 ):
@@ -484,12 +525,13 @@ EXERCISE = Exercise(
             "where it stops, and the best epoch's weights in the model",
             points=2,
             cases=3,
-            fields=("epochs", "left", "best_epoch"),
+            fields=("epochs", "left", "best_epoch", "unscheduled"),
         ),
         Part(
             "finite",
             "a training loss that is not finite",
             points=1,
+            cases=3,
             fields=("raised", "finite"),
         ),
         Part(
@@ -511,6 +553,7 @@ EXERCISE = Exercise(
         "epochs": "the number of epochs until it stopped",
         "left": "the weights left in the model:",
         "best_epoch": "best_epoch",
+        "unscheduled": "whether the last epoch lacks its scheduler.step():",
         "raised": "with a training loss that is nan or inf, what was raised:",
         "finite": "with a training loss that is nan or inf, the weights left:",
         "accuracy": "the accuracy on validation",
@@ -646,6 +689,48 @@ EXERCISE = Exercise(
         ),
         Wrong("last-epoch-returned", last_epoch_returned),
         Wrong("best-loss-only", best_loss_only),
+        Wrong(
+            "break-before-schedule",
+            break_before_schedule,
+            "The epoch in which it stops lacks its scheduler.step(). Every epoch has one: step it "
+            "after the batches, before validation.",
+            sure=True,
+        ),
+        Wrong(
+            "validation-raises",
+            validation_raises,
+            "A validation loss of inf raised. The training loss alone does that; a validation loss "
+            "that is inf is no lower, and waiting goes on.",
+            sure=True,
+        ),
+        Wrong(
+            "parameters-only",
+            parameters_only,
+            "The best epoch's parameters are back, and a buffer is that of a later epoch. "
+            "state_dict() holds both; parameters() leaves the buffers out.",
+            sure=True,
+        ),
+        Wrong(
+            "restored-at-the-break",
+            restored_at_the_break,
+            "Where all epochs were run, the last one's weights are left in the model. Load the "
+            "best after the loop, however it ended.",
+            sure=True,
+        ),
+        Wrong(
+            "least-fall",
+            least_fall,
+            "An epoch that is lower by very little did not count as better. Better is lower, by "
+            "whatever amount.",
+            sure=True,
+        ),
+        Wrong(
+            "gradient-looked-at",
+            gradient_looked_at,
+            "A loss of inf was let through where its gradient is finite. Look at the loss itself: "
+            "torch.isfinite(loss).",
+            sure=True,
+        ),
         Wrong("not-checked", not_checked),
         Wrong(
             "nan-alone",

@@ -525,7 +525,8 @@ read_curves(history)
 # %% exercise 03a.early-stopping
 # Write the class that does both. `update(val_loss, model)`, called after each epoch, returns True when
 # the last `patience` epochs or more brought no improvement of more than `min_delta`; `restore(model)` puts the
-# best epoch's `state_dict()`, weights and buffers, into the model it is given.
+# `state_dict()` of the last epoch that improved, weights and buffers, into the tensors of the model it is
+# given.
 class EarlyStopping:
     """Stop after `patience` epochs in a row without improvement; keep the best weights.
 
@@ -647,6 +648,7 @@ def train_model(
     Per batch, in train mode: clear, forward, loss, backward, clip the joint norm of all gradients to
     1, step. A training loss that is not finite raises a FloatingPointError before the weights move.
     Per epoch: one scheduler.step(), then one pass over val_loader in eval mode, without a graph.
+    A validation loss may be inf, which is no lower than any other.
 
     Args:
         model: Gives logits [B, C]; in any mode when it comes; may hold BatchNorm and dropout.
