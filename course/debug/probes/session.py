@@ -302,7 +302,7 @@ class Session:
         loop.rng.append(torch.get_rng_state().numpy().tobytes())
         for batch in loop.batches:
             loss = step(clone(batch))
-            loop.losses.append(as_float(loss))
+            loop.losses.append(_went_backward(loop.tape) if loss is None else as_float(loss))
             del loss
             loop.alive.append(alive_graphs(loop.tape, "backward"))
             loop.rng.append(torch.get_rng_state().numpy().tobytes())
@@ -377,6 +377,12 @@ class Session:
             except Exception as error:
                 seen.error = error
         return seen
+
+
+def _went_backward(tape: Tape) -> float:
+    """The loss of a step that returns none."""
+    losses = [e.loss for e in tape.in_call(tape.call) if e.kind == "backward"]
+    return math.fsum(losses) if losses else math.nan
 
 
 @dataclass
