@@ -22,6 +22,8 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 from course.state.generators import Own, own_generators, state_of
 
+ASKED = 8
+"""Examples that are asked what they draw: so many draw alike by no chance."""
 RESEEDING = {"get_worker_info", "initial_seed", "set_epoch"}
 """Names in a data set's code that show it knows of workers or epochs."""
 DRAWS = {
@@ -99,7 +101,15 @@ def _seeded_by_example(session: Session, loader: Any) -> Iterator[Finding]:
         sorted(row for batch in batches for row in rows_of(pair(batch)[0]))
         for batches in session.two_passes
     )
-    if first == second:
+    if first == second and _alike_for_all(session, loader.dataset):
+        yield Finding(
+            "same-draws", "warning",
+            f"Each of {ASKED} examples draws the very same random numbers, in every epoch: the "
+            "generator is seeded again where an example is read, and not by its number.",
+            {"examples": ASKED},
+            "shift = torch.randint(-2, 3, (2,))  # from the global generator, seeded once",
+        )  # fmt: skip
+    elif first == second:
         yield Finding(
             "same-draws", "note",
             "The data draws random numbers for its examples, and they are the same in the second "
@@ -110,16 +120,30 @@ def _seeded_by_example(session: Session, loader: Any) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _alike_for_all(session: Session, dataset: Any) -> bool:
+    """Examples asked for one by one draw the same numbers."""
+    drawn = []
+    with session.observe():
+        for index in range(ASKED):
+            listener = _Draws()
+            with listener:
+                dataset[index]
+            drawn.append(listener.values)
+    return bool(drawn[0]) and all(values == drawn[0] for values in drawn)
+
+
 class _Draws(TorchFunctionMode):
     """Counts draws with a generator of the caller's, other than those that make an order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.in_data = 0
+        self.values: list[list[float]] = []
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         kwargs = kwargs or {}
         result = function(*args, **kwargs)
         if function in DRAWS and function is not torch.randperm and torch.is_tensor(result):
             self.in_data += result.is_floating_point()  # an order or a seed is of whole numbers
+            self.values.append(result.flatten().tolist())
         return result

@@ -50,7 +50,7 @@ def membership(session: Session) -> Iterator[Finding]:
             evidence, fix,
         )  # fmt: skip
         return
-    meant = _is_a_body([n for n, _ in used], [n for n, _ in left_out])
+    meant = _is_a_body(session.model, [n for n, _ in used], [n for n, _ in left_out])
     yield Finding(
         "optimizer-stale-params", "note" if meant else "warning",
         f"{len(left_out)} parameters get gradients but no optimizer holds them "
@@ -65,9 +65,17 @@ def _are_moved(stale: list[Tensor], left_out: list[Tensor]) -> bool:
     return any(tuple(p.shape) in shapes and (p.dtype, p.device) != held for p in left_out)
 
 
-def _is_a_body(order: list[str], names: list[str]) -> bool:
-    """Are these the first parameters alone, as when a pretrained body is left as it is?"""
-    return order[: len(names)] == names and not set(order[-2:]) & set(names)
+def _is_a_body(model: nn.Module, order: list[str], names: list[str]) -> bool:
+    """Are these the first parameters alone, as when a pretrained body is left as it is?
+
+    A body has a layer. Parameters that stand bare next to layers, such as a class token, have none.
+    """
+    owners = {name.rpartition(".")[0] for name in names} - {""}
+    has_layer = any(
+        all(f"{owner}.{name}" in names for name, _ in model.get_submodule(owner).named_parameters())
+        for owner in owners
+    )
+    return has_layer and order[: len(names)] == names and not set(order[-2:]) & set(names)
 
 
 def hidden_modules(session: Session) -> Iterator[Finding]:

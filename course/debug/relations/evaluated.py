@@ -33,6 +33,8 @@ BY_SIZE = 0.01
 a little, e.g. in their padding, is off by less."""
 SCORES = (*WORDS, "err", "mae", "mse", "precision", "recall", "score", "corr", "perplexity")
 """Words of what is a score of all examples; other numbers of evaluate() may be of one batch."""
+EXPONENTIAL = ("perplexity", "ppl")
+"""Words of what is the exponential of a mean loss."""
 NUMBERS = 1e-4
 """Relative difference of two losses that were added in another order."""
 
@@ -88,10 +90,11 @@ def told_loss(session: Session) -> Iterator[Finding]:
     """A mean loss lies between the least and the largest of what its batches cost.
 
     One below all of them was divided by more than was added up, if dividing by another count gives
-    it: a loss that is scaled or weighed on purpose is left alone.
+    it: a loss that is scaled or weighed on purpose is left alone. A perplexity stands for its loss.
     """
     seen = evaluation_of(session)
-    told = {k: v for k, v in seen.first.items() if "loss" in k.lower() and "train" not in k.lower()}
+    told = {k: _as_loss(k, v) for k, v in seen.first.items() if "train" not in k.lower()}
+    told = {k: v for k, v in told.items() if v is not None}
     events = [e for e in seen.tape.of("loss") if e.call == 0]
     forwards = [e for e in seen.tape.of("forward") if e.call == 0]
     if not told or not events or len(events) != len(forwards):
@@ -110,12 +113,21 @@ def told_loss(session: Session) -> Iterator[Finding]:
         if below and way and not _costs_so_much(session, value):
             yield Finding(
                 "metric-wrong", "warning",
-                f"{name} = {value:.4g} is less than every batch costs; their mean is "
-                f"{total / sum(counts):.4g}: the sum was divided by the number of {way}.",
-                {name: value, "mean": total / sum(counts), "least_of_a_batch": min(means)},
+                f"{name} = {seen.first[name]:.4g} stands for a loss of {value:.4g}, less than "
+                f"every batch costs; their mean is {total / sum(counts):.4g}: the sum was divided "
+                f"by the number of {way}.",
+                {name: seen.first[name], "loss": value, "mean": total / sum(counts),
+                 "least_of_a_batch": min(means)},
                 "total += loss.item() * counted\ncount += counted  # the same number",
             )  # fmt: skip
             return
+
+
+def _as_loss(name: str, value: float) -> float | None:
+    """The mean loss that a number of this name stands for; None: it is of another kind."""
+    if any(word in name.lower() for word in EXPONENTIAL):
+        return math.log(value) if 0 < value < math.inf else None
+    return value if "loss" in name.lower() else None
 
 
 def rebatched(session: Session) -> Iterator[Finding]:

@@ -26,6 +26,8 @@ LEAST_CLIPS = 3
 """Clips from which a habit is told from a single one: the first may still get what is spent."""
 LOG_OFF = 10 * ROUNDED
 """Distance from 1 of a sum of exp(inputs) from which they are not log-probabilities."""
+MOST_TOLD = 3
+"""Numbers that a scheduler is handed around one epoch: one told in every step is of the batch."""
 LOWER = ("loss", "err", "perplexity", "nll", "mse", "mae")
 """Words of metrics that are better the lower they are."""
 
@@ -117,7 +119,7 @@ def plateau(session: Session) -> Iterator[Finding]:
     if type(scheduler).__name__ != "ReduceLROnPlateau":
         raise NotChecked("the scheduler is no ReduceLROnPlateau")
     evaluation_of(session)
-    told, metrics = _told_to(session, scheduler)
+    told, metrics = _told_to(session)
     names = [k for k, v in metrics.items() if close(v, told)]
     high = [k for k in names if _has(k, WORDS) and not _has(k, NOT)]
     low = [k for k in names if _has(k, LOWER)]
@@ -133,30 +135,48 @@ def plateau(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _told_to(session: Session, scheduler: Any) -> tuple[float, dict[str, float]]:
-    """The number that the scheduler was handed last, and the metrics right after it."""
+def _told_to(session: Session) -> tuple[float, dict[str, float]]:
+    """The number that the scheduler was handed last, and the metrics of that moment.
+
+    One step more than an epoch: many loops tell it where the next epoch begins.
+    """
     setup, batches = session.setup, session.epoch.batches
     if not session.epoch.whole or len(batches) > MAX_BATCHES:
         raise NotChecked("the loader is too long for an epoch")
-    tape = Tape(session.model, session.optimizers, scheduler)
+    tape = _Told(session)
     with session.observe():
         try:
             with tape.running():
                 if setup.train is not None:
-                    setup.train(len(batches))
+                    setup.train(len(batches) + 1)
                 else:
-                    for batch in batches:
+                    for batch in [*batches, batches[0]]:
                         (setup.train_step or session.plain_step)(clone(batch))
-            metrics = as_metrics(setup.evaluate())
         except NotChecked:
             raise
         except Exception as error:
             raise NotChecked(f"the loop raises {type(error).__name__}") from error
-    values = [e.value for e in tape.of("schedule") if e.value is not None]
-    if not values or tape.of("step")[-1:] == [e for e in tape.events if e.kind in (
-            "step", "schedule")][-1:]:  # fmt: skip
-        raise NotChecked("the scheduler is told nothing at the end of an epoch")
-    return float(values[-1]), metrics
+    if not tape.told or len(tape.told) > MOST_TOLD:
+        raise NotChecked("the scheduler is told nothing at the end of an epoch, or every step")
+    return tape.told[-1]
+
+
+class _Told(Tape):
+    """A tape that evaluates whenever the scheduler is handed a number."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.model, session.optimizers, session.setup.scheduler)
+        self.session = session
+        self.told: list[tuple[float, dict[str, float]]] = []
+
+    def _scheduler_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        value = args[0] if args else kwargs.get("metrics")
+        if value is not None and len(self.told) <= MOST_TOLD:
+            modes = [(part, part.training) for part in self.session.model.modules()]
+            self.told.append((float(value), as_metrics(self.session.setup.evaluate())))
+            for part, training in modes:
+                part.training = training
+        return super()._scheduler_step(original, *args, **kwargs)
 
 
 def _has(name: str, words: tuple[str, ...]) -> bool:

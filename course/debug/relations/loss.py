@@ -11,7 +11,7 @@ from torch import Tensor
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import OFTEN, ROUNDED
-from course.debug.relations.program import SAME, changed, close, far, program_of
+from course.debug.relations.program import SAME, Step, changed, close, far, program_of
 from course.state.nested import tensors_in
 
 ELEMENTWISE = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
@@ -185,10 +185,9 @@ def terms(session: Session) -> Iterator[Finding]:
     Where several such numbers are added they may be meant, e.g. a value with another's gradient.
     """
     program = program_of(session)
-    program.call()
     step = program.first()
-    added = [e for e in step.tape.of("term") if e.reached]
-    if len(added) != 1:
+    added, again = (_added(one) for one in (step, program.step(program.batches[0])))
+    if len(added) != 1 or len(again) != 1 or not close(added[0], again[0]):
         raise NotChecked("no single number without a gradient is added to the loss")
 
     def nudge() -> None:
@@ -197,11 +196,10 @@ def terms(session: Session) -> Iterator[Finding]:
             noise = torch.randn(p.shape, generator=own).to(p)
             p.add_(noise, alpha=float(p.abs().mean()) + LEAST_NUDGE)
 
-    other = [e for e in program.step(program.batches[0], prepare=nudge).tape.of("term")
-             if e.reached]  # fmt: skip
+    other = _added(program.step(program.batches[0], prepare=nudge))
     if len(other) != 1:
         return
-    value, moved = float(added[0].value), float(other[0].value)
+    value, moved = added[0], other[0]
     if not close(value, moved):
         yield Finding(
             "loss-without-gradient", "warning",
@@ -209,8 +207,13 @@ def terms(session: Session) -> Iterator[Finding]:
             "and has no gradient: a threshold, argmax(), round() or detach() cuts it off. It "
             "counts in the loss and trains nothing.",
             {"part": value, "loss": step.loss, "part_of_other_weights": moved},
-            "probability = logits.sigmoid()  # and no (probability > 0.5).float() in a loss",
+            "probability = logits.sigmoid()  # and no (probability > 0.5).float() in a loss\n"
+            "torch.autograd.grad(out, x, create_graph=True)  # for a penalty on a gradient",
         )  # fmt: skip
+
+
+def _added(step: Step) -> list[float]:
+    return [float(e.value) for e in step.tape.of("term") if e.reached]
 
 
 def shares(session: Session) -> Iterator[Finding]:

@@ -126,7 +126,7 @@ def future(session: Session) -> Iterator[Finding]:
     if max(same, shifted) < EQUAL_SHARE:
         raise NotChecked("targets are not the inputs themselves, moved or not")
     middle = ids.shape[1] // 2
-    before = [t for t in program.replay(call) if t.shape[:2] == ids.shape[:2]]
+    before = _by_position(program.replay(call), ids)
     if not before:
         raise NotChecked("outputs do not have one row per position")
 
@@ -136,7 +136,7 @@ def future(session: Session) -> Iterator[Finding]:
         return torch.cat([t[:, :middle], t[:, middle:].roll(1, 0)], dim=1)
 
     after = program.replay(Call(*changed((call.args, call.kwargs), later_moved)))
-    after = [t for t in after if t.shape[:2] == ids.shape[:2]]
+    after = _by_position(after, ids)
     change = far([t[:, :middle] for t in before], [t[:, :middle] for t in after])
     if shifted >= EQUAL_SHARE and change > VISIBLE:
         yield Finding(
@@ -155,6 +155,12 @@ def future(session: Session) -> Iterator[Finding]:
             {"targets_that_are_inputs": same},
             "loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())",
         )  # fmt: skip
+
+
+def _by_position(outputs: list[Tensor], ids: Tensor) -> list[Tensor]:
+    """Outputs [B, T, ...]; of [B, C, T], as cross_entropy wants them, turned to that."""
+    turned = [t.mT if t.dim() == 3 and t.shape[1] != ids.shape[1] else t for t in outputs]
+    return [t for t in turned if t.shape[:2] == ids.shape[:2]]
 
 
 def _likeness(inputs: Tensor, targets: Tensor) -> tuple[float, float]:
