@@ -18,6 +18,7 @@ from course.debug.relations import (
     rows,
     targets,
 )
+from tests.debug.faulty import later_dresses  # noqa: F401 (registers them)
 from tests.debug.faulty.dresses import (
     DRESSES,
     Dropping,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations, pairwise
 
 import torch
 from torch import Tensor
@@ -59,6 +60,37 @@ def left_over(session: Session) -> Iterator[Finding]:
             return
 
 
+def opposed(session: Session) -> Iterator[Finding]:
+    """A weight that two optimizers hold is not pulled in opposite directions by them.
+
+    The losses of two networks that play against each other are opposite; each trains its own.
+    """
+    tape = own_loop(session).tape
+    for one, other in combinations(steppers_of(tape), 2):
+        shared = sorted({*of_optimizer(tape, one)} & {*of_optimizer(tape, other)})
+        steps = [e for e in tape.of("step") if e.optimizer in (one, other)]
+        turns = [(a, b) for a, b in pairwise(steps) if a.optimizer is one is not b.optimizer]
+        cosines = [
+            _between(*(_flat(e.gradient, shared, tape.watched) for e in turn)) for turn in turns
+        ] if shared else []  # fmt: skip
+        against = [c for c in cosines if c < AGAINST]
+        if len(cosines) >= LEAST_STEPS and len(against) >= MOST * len(cosines):
+            yield Finding(
+                "optimizer-holds-another", "error",
+                f"Two optimizers hold the same {len(shared)} parameters and pull them against "
+                f"each other (cosine {sum(cosines) / len(cosines):.2f}): what one loss gains, the "
+                "other takes back. Of networks that play against each other, each has its own.",
+                {"parameters": len(shared), "turns": len(cosines), "against": len(against),
+                 "cosine": sum(cosines) / len(cosines)},
+                "optimizer_d = torch.optim.Adam(discriminator.parameters())  # not of both",
+            )  # fmt: skip
+            return
+
+
+def _between(one: Tensor, other: Tensor) -> float:
+    return float(one @ other / (one.norm() * other.norm()).clamp_min(TINY))
+
+
 def _cosine(tape: Tape, step: Event) -> float | None:
     """Between what the last backward added and what was there, if another optimizer stepped
     between the two."""
@@ -76,7 +108,7 @@ def _cosine(tape: Tape, step: Event) -> float | None:
     if not old.any() or not new.any() or _keeps_own(backwards[-1], index):
         return None
     added = new - old
-    return float(old @ added / (old.norm() * added.norm()).clamp_min(TINY))
+    return _between(old, added)
 
 
 def _of_the_call_before(tape: Tape, step: Event) -> bool:

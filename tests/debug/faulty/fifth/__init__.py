@@ -10,7 +10,6 @@ from tests.debug.faulty.fifth import data, losses, models, runs, steps
 PARTS = (steps, losses, models, data, runs)
 MISSED = {
     "fgsm_grads_kept": "the sum of a clean and an attacked loss is a method of its own",
-    "critic_through_advantage": "a policy's loss may train the trunk below the critic, too",
     "vae_kl_sign": "a loss without a floor is no fault, e.g. of a critic or a density",
     "boxes_over_background": "zeros at most positions are what a heat map's targets are, too",
     "no_positions": "a set has no order, and nothing else says that these tokens have one",

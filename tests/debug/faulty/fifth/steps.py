@@ -130,7 +130,7 @@ def fgsm_grads_kept(bug):
     )
 
 
-@pair("frozen-params")
+@pair("loss-through-baseline")
 def critic_through_advantage(bug):
     """The advantage is not detached: the policy's loss trains the critic, away from the
     returns."""

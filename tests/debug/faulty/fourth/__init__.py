@@ -4,5 +4,3 @@ other sets. How the first look went, bench/diagnose says."""
 from tests.debug.faulty.fourth import data, loops, losses, models, runs
 
 PARTS = (data, models, losses, loops, runs)
-MISSED = {"focal_of_mean": "a loss may weigh a batch as a whole"}
-"""Pairs that are not told apart, and why."""

@@ -118,7 +118,7 @@ def cox_unsorted(bug):
     )
 
 
-@pair("rows-mixed")
+@pair("weighed-after-the-mean")
 def focal_of_mean(bug):
     """Focal loss takes its weight from the batch's mean cross-entropy: one for all examples."""
     x = torch.randn(384, 8)

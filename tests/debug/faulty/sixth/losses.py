@@ -111,7 +111,7 @@ class Weighed(nn.Module):
         return self.kind(h), self.size(h)
 
 
-@pair("loss-without-floor")
+@pair("loss-without-price")
 def task_weights_without_a_price(bug):
     """Learned task weights without their log term: the weights run to zero, nothing is
     learned."""

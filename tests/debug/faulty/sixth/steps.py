@@ -66,7 +66,7 @@ class Writer(nn.Module):
         return self.head(self.gru(self.embed(x))[0]).transpose(1, 2)
 
 
-@pair("accumulation-not-normalised")
+@pair("accum-mean-of-means")
 def tokens_weigh_by_micro_batch(bug):
     """Accumulation takes the mean of each micro-batch's mean: tokens of short texts weigh
     more."""

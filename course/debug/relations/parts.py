@@ -1,0 +1,98 @@
+"""Relation on a batch that a step takes in parts: their gradients add up to that of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from course.debug.probes.loop import of_optimizer, pick
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.tape import Tape
+from course.debug.probes.thresholds import CHANGED, ROUNDED, TINY
+from course.debug.relations.program import Call, Program, program_of, without_dropout
+
+MOST_PARTS = 16
+"""Parts of a batch that are tried one by one."""
+
+
+def weighed(session: Session) -> Iterator[Finding]:
+    """Parts of a batch weigh as much in its update as they do in the loss of the whole."""
+    program, inputs, targets = _parts_of(session)
+    step = next((e for e in program.first().tape.of("step")), None)
+    if step is None or len(program.first().tape.of("step")) > 1 or len(session.optimizers) > 1:
+        raise NotChecked("a batch is not one update of one optimizer")
+    index = of_optimizer(program.first().tape, session.optimizers[0])
+    made = _flat(pick(step.gradient, index))
+    whole = _gradient(session, torch.cat(inputs), torch.cat(targets), index)
+    each = [_gradient(session, x, y, index) for x, y in zip(inputs, targets, strict=True)]
+    shares = torch.linalg.lstsq(torch.stack(each, 1), whole[:, None]).solution[:, 0]
+    if not _off(torch.stack(each, 1) @ shares, whole) < ROUNDED:
+        raise NotChecked("the loss of a batch is no mean of those of its parts")
+    if _off(made, torch.stack(each).mean(0)) < ROUNDED and _off(made, whole) > CHANGED:
+        yield Finding(
+            "accum-mean-of-means", "warning",
+            f"A step takes its batch in {len(each)} parts and weighs each alike, where the loss of "
+            f"the whole weighs them {float(shares.min()):.2f} to {float(shares.max()):.2f}: what "
+            "stands in a part with few targets counts more.",
+            {"parts": len(each), "least_weight": float(shares.min()),
+             "largest_weight": float(shares.max()), "gradient_off": _off(made, whole)},
+            'loss = F.cross_entropy(logits, y, ignore_index=0, reduction="sum") / all_targets',
+        )  # fmt: skip
+
+
+def _parts_of(session: Session) -> tuple[Program, list[Tensor], list[Tensor]]:
+    """Inputs and targets of each call of the model in a step, which share out a batch.
+
+    Raises:
+        NotChecked: They do not.
+    """
+    if session.setup.train_step is None or session.loss_fn is None:
+        raise NotChecked("needs train_step and a loss_fn")
+    if any(isinstance(m, nn.modules.batchnorm._NormBase) for m in session.model.modules()):
+        raise NotChecked("batch norm makes a part differ from the whole")
+    program = program_of(session)
+    x, y = pair(program.batches[0])
+    calls = program.first().calls
+    if not 1 < len(calls) <= MOST_PARTS:
+        raise NotChecked("a step does not call the model several times")
+    rows = [_rows(call, x) for call in calls]
+    if sorted(n for part in rows for n in part) != list(range(len(x))):
+        raise NotChecked("the calls of the model do not share out the rows of a batch")
+    return program, [x[part] for part in rows], [y[part] for part in rows]
+
+
+def _rows(call: Call, x: Tensor) -> list[int]:
+    """Which rows of a batch a call of the model got."""
+    if len(call.tensors) != 1 or call.tensors[0].shape[1:] != x.shape[1:]:
+        raise NotChecked("the model does not get the inputs as they are")
+    same = (call.tensors[0].cpu()[:, None] == x.cpu()[None]).flatten(2).all(2)
+    if not bool((same.sum(1) == 1).all()):
+        raise NotChecked("rows of a batch are equal, or not among the inputs")
+    return same.int().argmax(1).tolist()
+
+
+def _gradient(session: Session, x: Tensor, y: Tensor, index: list[int]) -> Tensor:
+    """Of the author's loss of some rows, from the photograph."""
+    tape = Tape(session.model, session.optimizers)
+    with session.observe(), without_dropout(session.model):
+        torch.manual_seed(0)
+        session.model.train()
+        for p in tape.watched:
+            p.grad = None
+        session.loss(session._first_tensor(session.call_model(x)), y).backward()
+        return _flat(pick(tape.gradient(), index))
+
+
+def _flat(gradient: list[Tensor | None]) -> Tensor:
+    return torch.cat([g.flatten().double() for g in gradient if g is not None])
+
+
+def _off(one: Tensor, other: Tensor) -> float:
+    """Distance of two directions: clipping leaves them as they are."""
+    if one.shape != other.shape:
+        return torch.inf
+    a, b = (t / t.norm().clamp_min(TINY) for t in (one, other))
+    return float((a - b).norm())
