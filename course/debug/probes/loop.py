@@ -35,6 +35,11 @@ def of_optimizer(tape: Tape, optimizer: object) -> list[int]:
     return [i for i, p in enumerate(tape.watched) if id(p) in held]
 
 
+def is_nonzero(gradient: Tensor | None) -> bool:
+    """There is a gradient, and a number in it that is not 0."""
+    return gradient is not None and bool(gradient.any())
+
+
 def pick(gradients: list[Tensor | None], index: list[int]) -> list[Tensor | None]:
     return [gradients[i] for i in index]
 

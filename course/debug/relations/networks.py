@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 import torch
 from torch import Tensor
 
-from course.debug.probes.loop import of_optimizer, own_loop, steppers_of
+from course.debug.probes.loop import is_nonzero, of_optimizer, own_loop, steppers_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Event, Tape
@@ -119,7 +119,11 @@ def _of_the_call_before(tape: Tape, step: Event) -> bool:
     now = [e for e in backwards if e.call == step.call]
     index = of_optimizer(tape, step.optimizer)
     own = set(index)
-    if not now or not _reached(now[0]) <= own or not any(_any(now[0].before[i]) for i in index):
+    if (
+        not now
+        or not _reached(now[0]) <= own
+        or not any(is_nonzero(now[0].before[i]) for i in index)
+    ):
         return False
     return not _keeps_own(now[0], index) and any(
         e.kind == "step"
@@ -133,12 +137,8 @@ def _reached(backward: Event) -> set[int]:
     """Weights whose gradient a backward has changed."""
     return {
         i for i, (old, new) in enumerate(zip(backward.before, backward.after, strict=True))
-        if _any(new) and (old is None or not torch.equal(old, new))
+        if is_nonzero(new) and (old is None or not torch.equal(old, new))
     }  # fmt: skip
-
-
-def _any(gradient: Tensor | None) -> bool:
-    return gradient is not None and bool(gradient.any())
 
 
 def _since_its_last(tape: Tape, step: Event) -> list[Event]:
@@ -155,7 +155,8 @@ def _since_its_last(tape: Tape, step: Event) -> list[Event]:
 def _keeps_own(last: Event, index: list[int]) -> bool:
     """Weights that the last loss reaches, and no loss before it did."""
     return any(
-        _any(new) and not _any(old) for old, new in ((last.before[i], last.after[i]) for i in index)
+        is_nonzero(new) and not is_nonzero(old)
+        for old, new in ((last.before[i], last.after[i]) for i in index)
     )
 
 

@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from course.debug.probes.frozen import gets_gradient, is_declared_frozen
-from course.debug.probes.loop import of_optimizer, own_loop, steppers_of, updates_of
+from course.debug.probes.loop import (
+    is_nonzero,
+    of_optimizer,
+    own_loop,
+    steppers_of,
+    updates_of,
+)
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Event
@@ -144,15 +149,11 @@ def _lost(i: int, since: list[Event], step: Event) -> bool:
 
     A later one whose parts cancel reaches it too: it makes a gradient of zeros where none was.
     """
-    if len(since) < 2 or _any(step.gradient[i]):
+    if len(since) < 2 or is_nonzero(step.gradient[i]):
         return False
-    made = [n for n, e in enumerate(since) if "after" in e.info and _any(e.after[i])]
+    made = [n for n, e in enumerate(since) if "after" in e.info and is_nonzero(e.after[i])]
     later = since[made[0] + 1 :] if made else []
     if any(e.before[i] is None and e.info.get("after", [None] * (i + 1))[i] is not None
            for e in later):  # fmt: skip
         return False
-    return any(not _any(e.before[i]) for e in later)
-
-
-def _any(gradient: Tensor | None) -> bool:
-    return gradient is not None and bool(gradient.any())
+    return any(not is_nonzero(e.before[i]) for e in later)
