@@ -64,8 +64,8 @@ def whole(session: Session) -> Iterator[Finding]:
     batches = program_of(session).batches
     scored: set[int] = set()
     with session.observe():
-        start = [(_flat(mean), _copied(_statistics(mean))) for mean in means]
-        own = _copied(_statistics(session.model))
+        start = [(_flat(mean), clone(_statistics(mean))) for mean in means]
+        own = clone(_statistics(session.model))
         for number in range(STEPS):
             step(clone(batches[number % len(batches)]))
         handles = [mean.register_forward_pre_hook(_listener(scored)) for mean in means]
@@ -99,14 +99,10 @@ def _listener(scored: set[int]) -> object:
 
 
 def _statistics(module: nn.Module) -> dict[str, Tensor]:
-    """What batch norm remembers of its inputs."""
+    """What batch norm remembers of its inputs, without a graph."""
     norms = {n for n, m in module.named_modules() if isinstance(m, nn.modules.batchnorm._NormBase)}
-    return {n: b for n, b in module.named_buffers()
+    return {n: b.detach() for n, b in module.named_buffers()
             if n.rpartition(".")[0] in norms and b.is_floating_point()}  # fmt: skip
-
-
-def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
 def _moved(old: dict[str, Tensor], module: nn.Module) -> bool:
