@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.debug.faulty.fifth.kit import (
-    EMA,
     VAE,
     Stateful,
     TinyLM,
     Trainer,
+    average_with_batch_norm,
     classes,
     counting,
     loaders,
@@ -61,43 +61,17 @@ def dqn_soft_target():
 @sound
 def ema_evaluated_with_buffers():
     """An average is scored; its buffers are copied, and it is saved with the rest."""
-    x, y = classes()
-    tl, vl = loaders(x * 4 + 5, y)
-    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
-    opt = torch.optim.AdamW(model.parameters(), 5e-3)
-    ema = EMA(model, buffers=True)
+    found, average = average_with_batch_norm(buffers=True)
+    kept = {"model": found["model"], "optimizer": found["optimizer"], "average": average}
 
-    def train_step(batch):
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        opt.zero_grad(set_to_none=True)
-        loss.backward()
-        opt.step()
-        ema.update(model)
-        return loss.item()
+    def save():
+        return copy.deepcopy({name: part.state_dict() for name, part in kept.items()})
 
-    @torch.no_grad()
-    def evaluate():
-        right = torch.cat([ema.model(x).argmax(1) == y for x, y in vl])
-        return {"accuracy": right.float().mean().item()}
+    def load(state):
+        for name, part in kept.items():
+            part.load_state_dict(state[name])
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tl,
-        val_loader=vl,
-        loss_fn=nn.CrossEntropyLoss(),
-        train_step=train_step,
-        evaluate=evaluate,
-        num_classes=4,
-        save=lambda: copy.deepcopy(
-            {"m": model.state_dict(), "o": opt.state_dict(), "e": ema.model.state_dict()}
-        ),
-        load=lambda s: (
-            model.load_state_dict(s["m"]),
-            opt.load_state_dict(s["o"]),
-            ema.model.load_state_dict(s["e"]),
-        ),
-    )
+    return found | {"save": save, "load": load}
 
 
 @sound
@@ -157,17 +131,7 @@ def evaluate_keeps_the_best():
         model.load_state_dict(kept["state"])
         return losses
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tl,
-        val_loader=vl,
-        loss_fn=nn.CrossEntropyLoss(),
-        train=train,
-        evaluate=evaluate,
-        num_classes=4,
-        extra={"kept": kept},
-    )
+    return t.setup(train=train, evaluate=evaluate, extra={"kept": kept})
 
 
 @sound

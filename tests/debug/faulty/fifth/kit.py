@@ -258,6 +258,22 @@ class Trainer:
             self.model.train()
         return {"accuracy": right / count, "loss": total / count}
 
+    def setup(self, **more):
+        """What a diagnosis is given, with more or other parts."""
+        return (
+            dict(
+                model=self.model,
+                optimizer=self.opt,
+                train_loader=self.tl,
+                val_loader=self.vl,
+                loss_fn=nn.CrossEntropyLoss(),
+                train=self.train,
+                evaluate=self.evaluate,
+                num_classes=4,
+            )
+            | more
+        )
+
 
 class EMA:
     def __init__(self, model, buffers, decay=0.9):
@@ -274,3 +290,26 @@ class EMA:
         if self.buffers:
             for a, b in zip(self.model.buffers(), model.buffers(), strict=True):
                 a.copy_(b)
+
+
+def average_with_batch_norm(buffers):
+    """Its average is scored; with its buffers it is whole. Returns the set-up and the average."""
+    x, y = classes()
+    tl, vl = loaders(x * 4 + 5, y)
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
+    opt = torch.optim.Adam(model.parameters(), 5e-3)
+    ema, t = EMA(model, buffers), Trainer(model, opt, tl, vl)
+
+    def train_step(batch):
+        loss = t.step(batch)
+        ema.update(model)
+        return loss
+
+    @torch.no_grad()
+    def evaluate():
+        right = torch.cat([ema.model(x).argmax(1) == y for x, y in vl])
+        return {"accuracy": right.float().mean().item()}
+
+    found = t.setup(train_step=train_step, evaluate=evaluate, extra={"ema": ema.model})
+    del found["train"]
+    return found, ema.model

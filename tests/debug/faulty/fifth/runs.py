@@ -8,7 +8,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.debug.faulty.fifth.kit import EMA, Tagger, Trainer, classes, loaders, mlp, table, words
+from tests.debug.faulty.fifth.kit import (
+    EMA,
+    Tagger,
+    Trainer,
+    average_with_batch_norm,
+    classes,
+    loaders,
+    mlp,
+    table,
+    words,
+)
 from tests.debug.faulty.kit import pair
 
 
@@ -20,17 +30,7 @@ def last_batch_only(bug):
     model = mlp()
     opt = torch.optim.Adam(model.parameters(), 5e-3)
     t = Trainer(model, opt, tl, vl, faulty="last_batch_only" if bug else "")
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tl,
-        val_loader=vl,
-        loss_fn=nn.CrossEntropyLoss(),
-        train=t.train,
-        train_step=t.step,
-        evaluate=t.evaluate,
-        num_classes=4,
-    )
+    return t.setup(train_step=t.step)
 
 
 @pair("metric-wrong")
@@ -78,54 +78,14 @@ def eval_left_on(bug):
     model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 4))
     opt = torch.optim.Adam(model.parameters(), 5e-3)
     t = Trainer(model, opt, tl, vl, faulty="eval_left_on" if bug else "")
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tl,
-        val_loader=vl,
-        loss_fn=nn.CrossEntropyLoss(),
-        train=t.train,
-        train_step=t.step,
-        evaluate=t.evaluate,
-        num_classes=4,
-    )
+    return t.setup(train_step=t.step)
 
 
 @pair("average-without-statistics")
 def ema_without_buffers(bug):
     """The EMA averages parameters and forgets BatchNorm's buffers: evaluation runs with the
     initial statistics."""
-    x, y = classes()
-    tl, vl = loaders(x * 4 + 5, y)
-    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
-    opt = torch.optim.Adam(model.parameters(), 5e-3)
-    ema = EMA(model, buffers=not bug)
-
-    def train_step(batch):
-        model.train()
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-        ema.update(model)
-        return loss.item()
-
-    @torch.no_grad()
-    def evaluate():
-        right = torch.cat([ema.model(x).argmax(1) == y for x, y in vl])
-        return {"accuracy": right.float().mean().item()}
-
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tl,
-        val_loader=vl,
-        loss_fn=nn.CrossEntropyLoss(),
-        train_step=train_step,
-        evaluate=evaluate,
-        num_classes=4,
-        extra={"ema": ema.model},
-    )
+    return average_with_batch_norm(buffers=not bug)[0]
 
 
 @pair("checkpoint-by-reference")
@@ -149,16 +109,7 @@ def best_of_train_by_reference(bug):
         model.load_state_dict(kept)
         return losses
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tl,
-        val_loader=vl,
-        loss_fn=nn.CrossEntropyLoss(),
-        train=train,
-        evaluate=t.evaluate,
-        num_classes=4,
-    )
+    return t.setup(train=train)
 
 
 @pair("checkpoint-incomplete")
@@ -277,16 +228,7 @@ def keeps_the_worst(bug):
         model.load_state_dict(kept)
         return losses
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tl,
-        val_loader=vl,
-        loss_fn=nn.CrossEntropyLoss(),
-        train=train,
-        evaluate=t.evaluate,
-        num_classes=4,
-    )
+    return t.setup(train=train)
 
 
 @pair("scheduler-misplaced")
@@ -382,15 +324,4 @@ def plateau_max_of_loss(bug):
             sched.step(t.evaluate()["loss"])
         return losses
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tl,
-        val_loader=vl,
-        loss_fn=nn.CrossEntropyLoss(),
-        scheduler=sched,
-        train=train,
-        evaluate=t.evaluate,
-        num_classes=4,
-        declared={"scheduler_unit": "epoch"},
-    )
+    return t.setup(train=train, scheduler=sched, declared={"scheduler_unit": "epoch"})
