@@ -12,11 +12,12 @@ from course.debug.relations import (
     epochs,
     evaluated,
     handed,
-    loss,
     networks,
     reach,
+    rebatched,
     rows,
     targets,
+    weighing,
 )
 from tests.debug.faulty import later_dresses  # noqa: F401 (registers them)
 from tests.debug.faulty.dresses import (
@@ -338,10 +339,10 @@ LOOKS = {
     standardised_advantages: rows.order,
     parity_of_bits: epochs.same_names,
     asked_several_times: asleep.nothing_dropped,
-    found_among_the_batch: evaluated.rebatched,
+    found_among_the_batch: rebatched.in_one_batch,
     with_replacement: epochs.most_drawn,
     labels_that_say_little: epochs.same_names,
-    a_yes_weighs_a_little_less: loss.pos_weight,
+    a_yes_weighs_a_little_less: weighing.positives,
     ranked_in_pairs: handed.table,
     column_on_purpose: handed.table,
     next_row_as_negative: rows.order,

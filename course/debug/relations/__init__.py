@@ -19,18 +19,20 @@ from course.debug.relations import (
     passes,
     policy,
     reach,
+    rebatched,
     resumed,
     rows,
     scoring,
     sides,
     targets,
+    weighing,
     weights,
 )
 
 RELATIONS = (
     data.stored, data.wrapped, data.same_item, data.one_pass, data.same_batch,
-    loss.broadcast, loss.own_target, loss.shares, loss.class_weights, loss.pos_weight, loss.itself,
-    loss.terms,
+    loss.broadcast, loss.own_target, loss.shares, weighing.classes, weighing.positives,
+    loss.itself, loss.terms,
     model.state, model.rows, model.future, model.padding,
     joining.together, joining.alone, sides.windows, sides.target_seen, sides.moved_alike,
     handed.table, handed.log_probabilities, handed.clipped, handed.drawn,
@@ -42,7 +44,7 @@ RELATIONS = (
     weights.silent, weights.cleared, weights.moves, kept.by_reference, kept.undone, resumed.best,
     averages.average, averages.whole, averages.statistics,
     scoring.accuracy, scoring.ignored, direction.follows,
-    rows.order, targets.own_label, handed.plateau, evaluated.left, evaluated.rebatched,
+    rows.order, targets.own_label, handed.plateau, evaluated.left, rebatched.in_one_batch,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]

@@ -1,8 +1,7 @@
-"""Relations on the loss: every output meets its own target, and rare classes weigh more."""
+"""Relations on the loss: every output meets its own target, and each part has a gradient."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -17,15 +16,10 @@ from course.state.nested import tensors_in
 ELEMENTWISE = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 EXACT = 1e-5
 """Relative change of a loss whose terms are only added in another order."""
-TURNED = 1.4
-"""Ratio of a weight and the one that would be turned over, up to which it is taken for that."""
 LEAST_TABLE = 8
 """Rows of a table from which all their largest on the diagonal are no chance."""
 LEAST_NUDGE = 0.1
 """Added to a weight's own size, so that weights of 0 are moved too."""
-RARER, HEAVIER = 1.5, 1.2
-"""Ratios of two classes' frequencies, and of their weights, from which their order means something:
-rounding and smoothed counts stay below."""
 
 
 def broadcast(session: Session) -> Iterator[Finding]:
@@ -48,68 +42,6 @@ def broadcast(session: Session) -> Iterator[Finding]:
                 "loss = loss_fn(outputs.squeeze(1), targets)",
             )  # fmt: skip
             return
-
-
-def class_weights(session: Session) -> Iterator[Finding]:
-    """Where classes are weighed, a rarer one weighs no less than a more frequent one."""
-    weighed = [e for e in program_of(session).first().losses if e.info.get("weight") is not None]
-    if not weighed:
-        raise NotChecked("no class weights are given to a loss of torch's")
-    event = weighed[0]
-    weight = event.weight.flatten().double()
-    if event.name == "bce_with_logits":
-        raise NotChecked("weights of yes and no, not of classes")
-    counts = torch.zeros(len(weight), dtype=torch.double)
-    like = [t for b in session.epoch.batches for t in tensors_in(b)
-            if t.dtype == event.targets.dtype and t.dim() == event.targets.dim()
-            and t.numel() and int(t.min()) >= 0 and int(t.max()) < len(weight)]  # fmt: skip
-    for t in like:
-        counts += torch.bincount(t.flatten(), minlength=len(weight)).double()
-    known = (counts > 0) & (weight > 0)
-    if int(known.sum()) < 2:
-        raise NotChecked("fewer than two classes are weighed")
-    counts, weight = counts[known], weight[known]
-    often, rare = int(counts.argmax()), int(counts.argmin())
-    if counts[often] > RARER * counts[rare] and weight[often] > HEAVIER * weight[rare]:
-        yield Finding(
-            "class-weights-inverted", "warning",
-            f"The most frequent class has {counts[often] / counts[rare]:.3g} times the examples of "
-            f"the rarest and {weight[often] / weight[rare]:.3g} times its weight: rare classes "
-            "should weigh more, not less.",
-            {"examples": [int(counts[often]), int(counts[rare])],
-             "weights": [float(weight[often]), float(weight[rare])]},
-            "weight = 1 / class_counts  # not class_counts; then weight / weight.mean()",
-        )  # fmt: skip
-
-
-def pos_weight(session: Session) -> Iterator[Finding]:
-    """The weight of a yes is not the share by which it should be divided."""
-    events = [e for e in session.loop.tape.of("loss")
-              if e.graph and e.call_again is not None
-              and e.call_again.keywords.get("pos_weight") is not None]  # fmt: skip
-    if not events:
-        raise NotChecked("no weight of the positive answers is given to a loss of torch's")
-    weight = events[0].call_again.keywords["pos_weight"].flatten().double().cpu()
-    answers = torch.cat([e.targets.double().flatten(1) if e.targets.dim() > 1
-                         else e.targets.double()[:, None] for e in events]).cpu()  # fmt: skip
-    yes = answers.mean(0) if weight.numel() == answers.shape[1] else answers.mean()[None]
-    known = (yes > 0) & (yes < 1) & (weight > 0)
-    if not bool(known.any()) or len(weight) != len(yes):
-        raise NotChecked("no column has both answers")
-    rarer = ((1 - yes) / yes).log()[known]
-    heavier = weight.log()[known]
-    telling = rarer.abs() > math.log(RARER)
-    turned = telling & ((rarer + heavier).abs() < math.log(TURNED))
-    if int(turned.sum()) > OFTEN * int(telling.sum()) > 0:
-        place = int(turned.nonzero()[0])
-        yield Finding(
-            "class-weights-inverted", "warning",
-            f"{float(yes[known][place]):.0%} of the answers are yes, and a yes weighs "
-            f"{float(weight[known][place]):.3g}: pos_weight is positives over negatives and should "
-            "be negatives over positives.",
-            {"share_of_yes": float(yes[known][place]), "pos_weight": float(weight[known][place])},
-            "pos_weight = (y == 0).sum() / (y == 1).sum()",
-        )  # fmt: skip
 
 
 def own_target(session: Session) -> Iterator[Finding]:

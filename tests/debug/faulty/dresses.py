@@ -17,11 +17,12 @@ from course.debug.relations import (
     epochs,
     evaluated,
     handed,
-    loss,
     networks,
     reach,
+    rebatched,
     rows,
     targets,
+    weighing,
 )
 from tests.debug.faulty.fourth.kit import accuracy, batches, blobs, mlp
 
@@ -626,7 +627,7 @@ def left_out_words_count(bug):
 # Scores that depend on the size of batches
 
 
-@dress(evaluated.rebatched, "metric-batch-mean")
+@dress(rebatched.in_one_batch, "metric-batch-mean")
 def explained_batch_by_batch(bug):
     x, y = numbers()
     model, val = nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)), batches(x, y, shuffle=False)
@@ -644,7 +645,7 @@ def explained_batch_by_batch(bug):
     return setup(model, batches(x, y), loss_fn=nn.MSELoss(), val_loader=val, evaluate=evaluate)
 
 
-@dress(evaluated.rebatched, "metric-batch-mean")
+@dress(rebatched.in_one_batch, "metric-batch-mean")
 def hits_over_full_batches(bug):
     x, y = blobs(90)
     model, val = mlp(10, 8, 3), batches(x, y, shuffle=False)
@@ -774,7 +775,7 @@ def yes_and_no_exchanged(bug):
 # The weight of a yes
 
 
-@dress(loss.pos_weight, "class-weights-inverted")
+@dress(weighing.positives, "class-weights-inverted")
 def weight_of_rare_answers(bug):
     x, y = numbers()
     y = (y > 1.2).float()
@@ -787,7 +788,7 @@ def weight_of_rare_answers(bug):
     )
 
 
-@dress(loss.pos_weight, "class-weights-inverted")
+@dress(weighing.positives, "class-weights-inverted")
 def weights_of_several_answers(bug):
     x, _ = numbers()
     y = (torch.rand(96, 3) < torch.tensor([0.1, 0.2, 0.8])).float()
