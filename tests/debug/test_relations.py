@@ -46,7 +46,7 @@ def test_a_batch_of_any_kind_needs_no_more_than_what_it_costs():
     torch.manual_seed(0)
     report = diagnose(dictionaries())
     assert report.ok, str(report)
-    assert {"model.padding", "model.state", "data.stored"} <= set(report.checked)
+    assert {"padding.behind", "model.state", "data.stored"} <= set(report.checked)
     torch.manual_seed(0)
     over_all = kinds.Tagger(2, "all")
     optimizer = torch.optim.Adam(over_all.parameters())
@@ -70,7 +70,7 @@ def test_the_report_says_how_much_was_tried_and_what_to_hand_in():
     assert f"{tried} of {total} checks were tried." in text.replace("\n      ", " ")
     without = [why for why in report.not_checked.values() if why == "no evaluate()"]
     assert f"evaluate ({len(without)} more)" in text.replace("\n      ", " ")
-    assert "model.padding" not in text and "model.padding" not in report._repr_html_()
+    assert "padding.behind" not in text and "padding.behind" not in report._repr_html_()
     assert "A batch costs the same without the padding" in report._repr_html_()
 
 

@@ -15,8 +15,10 @@ from course.debug.relations import (
     loss,
     model,
     networks,
+    padding,
     parts,
     passes,
+    plateau,
     policy,
     reach,
     rebatched,
@@ -33,7 +35,7 @@ RELATIONS = (
     data.stored, data.wrapped, data.same_item, data.one_pass, data.same_batch,
     loss.broadcast, loss.own_target, loss.shares, weighing.classes, weighing.positives,
     loss.itself, loss.terms,
-    model.state, model.rows, model.future, model.padding,
+    model.state, model.rows, model.future, padding.behind,
     joining.together, joining.alone, sides.windows, sides.target_seen, sides.moved_alike,
     handed.table, handed.log_probabilities, handed.clipped, handed.drawn,
     handed.rates,
@@ -44,7 +46,7 @@ RELATIONS = (
     weights.silent, weights.cleared, weights.moves, kept.by_reference, kept.undone, resumed.best,
     averages.average, averages.whole, averages.statistics,
     scoring.accuracy, scoring.ignored, direction.follows,
-    rows.order, targets.own_label, handed.plateau, evaluated.left, rebatched.in_one_batch,
+    rows.order, targets.own_label, plateau.told, evaluated.left, rebatched.in_one_batch,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]

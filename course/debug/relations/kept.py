@@ -14,7 +14,7 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import STEPS, NotChecked, Session, as_metrics, clone
 from course.debug.probes.tape import Event, Tape, is_own_memory
 from course.debug.relations.direction import NOT, WORDS, chance
-from course.debug.relations.handed import LOWER
+from course.debug.relations.plateau import LOWER
 from course.debug.relations.program import program_of
 from course.state.snapshot import reached
 

@@ -5,18 +5,16 @@ Each is tried on the very call that the author's step makes, in eval mode, where
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import RandomSampler
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
-from course.debug.probes.thresholds import PADDED_ROWS
-from course.debug.relations.program import Call, Program, changed, far, program_of
+from course.debug.relations.program import Call, changed, far, program_of
 from course.state.nested import tensors_in
 
 VISIBLE = 1e-3
@@ -27,15 +25,6 @@ EQUAL_SHARE = 0.95
 are starts, ends and masks. Two of twelve tokens at random agree in 8 %."""
 LEAST_TOKENS = 40
 """Targets below which their likeness to the inputs may be chance."""
-PADDING_SHOWS = 0.1
-"""The same for outputs of one row per example, in standard deviations over the rows."""
-Change = Callable[[Tensor], Tensor]
-SHARPER = 3.0
-"""Weights are made so much larger while padding is looked for: to a fresh model every token is the
-same, so that also the padding costs what the rest costs."""
-PADDING_COSTS = 0.01
-"""Relative change of the loss from which padding matters; convolutions over embedded padding,
-which many text models accept, move it by less."""
 
 
 def state(session: Session) -> Iterator[Finding]:
@@ -179,105 +168,6 @@ def _likeness(inputs: Tensor, targets: Tensor) -> tuple[float, float]:
     ahead = counted[:, :-1]
     shifted = (meant[:, :-1] == inputs[:, 1:])[ahead].float().mean()
     return float(same), float(shifted)
-
-
-def padding(session: Session) -> Iterator[Finding]:
-    """A batch costs the same without the padding behind its rows."""
-    program = program_of(session)
-    if any(isinstance(m, nn.modules.batchnorm._NormBase) for m in program.model.modules()):
-        raise NotChecked("batch norm reads the padding of a batch too")
-    batch = program.batches[0]
-    long, short, cut = _with_and_without(_padding_of(batch))
-
-    def sharpen() -> None:
-        for p in program.model.parameters():
-            if p.dim() > 1:
-                p.mul_(SHARPER)
-
-    moved = _pooled_change(program, long, short)
-    try:
-        whole, less = (program.steady_loss(changed(batch, c), sharpen) for c in (long, short))
-    except NotChecked:
-        if moved <= PADDING_SHOWS:
-            raise
-        whole = less = math.nan
-    change = 0.0 if math.isnan(whole) else abs(less - whole) / max(abs(whole), 1e-6)
-    if change > PADDING_COSTS or moved > PADDING_SHOWS:
-        yield Finding(
-            "padding-not-masked", "warning",
-            f"The same rows without {cut} positions of padding behind them "
-            + (f"cost {less:.4g} instead of {whole:.4g}" if change > PADDING_COSTS else
-               f"have outputs that differ by {moved:.2g} standard deviations")
-            + ": padding is read by the model or counted by the loss.",
-            {"loss_with_padding": whole, "loss_without": less, "outputs_over_std": moved,
-             "positions": cut},
-            "F.cross_entropy(logits, targets.masked_fill(~mask, -100))  # in the loss\n"
-            "h = (h * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)  # in a mean",
-        )  # fmt: skip
-
-
-def _with_and_without(pads: Tensor | None) -> tuple[Change, Change, int]:
-    """Two ways to take the most padded rows of a batch, whole and cut, and how much is cut off.
-
-    Args:
-        pads: [B, T], True where a batch is padded.
-
-    Raises:
-        NotChecked: No two rows are.
-    """
-    if pads is None:
-        raise NotChecked("no padding is seen behind the rows")
-    count = pads.sum(1)
-    rows = count.argsort(descending=True)[: max(2, len(pads) // 2)]
-    cut = int(count[rows].min())
-    if cut < 1:
-        raise NotChecked("fewer than two rows of a batch are padded")
-    size, length = pads.shape
-
-    def long(t: Tensor) -> Tensor:
-        return t[rows] if t.dim() and len(t) == size else t
-
-    def short(t: Tensor) -> Tensor:
-        is_long = t.dim() > 1 and t.shape[:2] == pads.shape
-        return t[rows, : length - cut] if is_long else long(t)
-
-    return long, short, cut
-
-
-def _pooled_change(program: Program, whole: Change, short: Change) -> float:
-    """How much outputs with one row per example change without the padding, in deviations."""
-    try:
-        call = program.call()
-        before = program.replay(Call(*changed((call.args, call.kwargs), whole)))
-        after = program.replay(Call(*changed((call.args, call.kwargs), short)))
-    except NotChecked:
-        return 0.0
-    pooled = [(a, b) for a, b in zip(before, after, strict=False) if a.shape == b.shape]
-    return far([a for a, _ in pooled], [b for _, b in pooled])
-
-
-def _padding_of(batch: Any) -> Tensor | None:
-    """Where rows are padded [B, T]: by a mask in the batch, or by one value behind the ids."""
-    found = [t for t in tensors_in(batch) if t.dim() == 2 and t.shape[1] >= 4 and len(t) >= 4]
-    whole = [t for t in found if not t.is_floating_point() or set(t.unique().tolist()) <= {0, 1}]
-    for t in whole:
-        if set(t.unique().tolist()) == {0, 1}:
-            behind = ~t.bool() if t[:, 0].all() else t.bool() if not t[:, 0].any() else None
-            if behind is not None and _only_behind(behind):
-                return behind
-    for t in whole:
-        ends = t[:, -1]
-        value, counts = ends.unique(return_counts=True)
-        padding = t == value[counts.argmax()]
-        often = float(counts.max()) > PADDED_ROWS * len(t)
-        if often and t.unique().numel() > 4 and _only_behind(padding):
-            return padding
-    return None
-
-
-def _only_behind(padding: Tensor) -> bool:
-    behind = padding.flip(1).int().cumprod(1).flip(1).bool()
-    return torch.equal(behind, padding) and not bool(behind.all(1).any()) and bool(behind.any())
 
 
 def _shapes(batch: Any) -> list[tuple[int, ...]]:

@@ -18,6 +18,7 @@ from course.debug.relations import (
     evaluated,
     handed,
     networks,
+    plateau,
     reach,
     rebatched,
     rows,
@@ -175,7 +176,7 @@ def clips_the_old_model(bug):
 # A plateau of what
 
 
-@dress(handed.plateau, "scheduler-misplaced")
+@dress(plateau.told, "scheduler-misplaced")
 def loss_that_should_rise(bug):
     x, y = numbers()
     found = setup(nn.Linear(6, 1), batches(x, y), rate=1e-2)
@@ -203,7 +204,7 @@ def loss_that_should_rise(bug):
     )
 
 
-@dress(handed.plateau, "scheduler-misplaced")
+@dress(plateau.told, "scheduler-misplaced")
 def score_that_should_fall(bug):
     x, y = blobs(96)
     found = setup(mlp(10, 8, 3), batches(x, y))

@@ -1,0 +1,90 @@
+"""Relation on a scheduler that waits for a plateau: it is handed what gets better its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from course.debug.probes.modes import close, evaluation_of
+from course.debug.probes.report import Finding
+from course.debug.probes.session import MAX_BATCHES, NotChecked, Session, as_metrics, clone
+from course.debug.probes.tape import Tape
+from course.debug.relations.direction import NOT, WORDS
+
+MOST_TOLD = 3
+"""Numbers that a scheduler is handed around one epoch: one told in every step is of the batch."""
+LOWER = ("loss", "err", "perplexity", "nll", "mse", "mae")
+"""Words of metrics that are better the lower they are."""
+
+
+def told(session: Session) -> Iterator[Finding]:
+    """ReduceLROnPlateau waits for a fall of what is better low, for a rise of what is better high.
+
+    The last number that it was handed is looked for among those of evaluate() at that moment.
+    """
+    scheduler = session.setup.scheduler
+    if type(scheduler).__name__ != "ReduceLROnPlateau":
+        raise NotChecked("the scheduler is no ReduceLROnPlateau")
+    evaluation_of(session)
+    told, metrics = _told_to(session)
+    names = [k for k, v in metrics.items() if close(v, told)]
+    high = [k for k in names if _has(k, WORDS) and not _has(k, NOT)]
+    low = [k for k in names if _has(k, LOWER)]
+    wrong = (scheduler.mode == "min" and high) or (scheduler.mode == "max" and low)
+    if wrong and not (high and low):
+        better = "higher" if scheduler.mode == "min" else "lower"
+        yield Finding(
+            "scheduler-misplaced", "error",
+            f"ReduceLROnPlateau is in mode {scheduler.mode!r} and is told {wrong[0]} = "
+            f"{told:.4g}, which is better the {better} it is: the rate is cut while all goes well.",
+            {"mode": scheduler.mode, "told": told, "patience": int(scheduler.patience)},
+            f'ReduceLROnPlateau(optimizer, mode="{"max" if high else "min"}")',
+        )  # fmt: skip
+
+
+def _told_to(session: Session) -> tuple[float, dict[str, float]]:
+    """The number that the scheduler was handed last, and the metrics of that moment.
+
+    One step more than an epoch: many loops tell it where the next epoch begins.
+    """
+    setup, batches = session.setup, session.epoch.batches
+    if not session.epoch.whole or len(batches) > MAX_BATCHES:
+        raise NotChecked("the loader is too long for an epoch")
+    tape = _Told(session)
+    with session.observe():
+        try:
+            with tape.running():
+                if setup.train is not None:
+                    setup.train(len(batches) + 1)
+                else:
+                    for batch in [*batches, batches[0]]:
+                        (setup.train_step or session.plain_step)(clone(batch))
+        except NotChecked:
+            raise
+        except Exception as error:
+            raise NotChecked(f"the loop raises {type(error).__name__}") from error
+    if not tape.told or len(tape.told) > MOST_TOLD:
+        raise NotChecked("the scheduler is told nothing at the end of an epoch, or every step")
+    return tape.told[-1]
+
+
+class _Told(Tape):
+    """A tape that evaluates whenever the scheduler is handed a number."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.model, session.optimizers, session.setup.scheduler)
+        self.session = session
+        self.told: list[tuple[float, dict[str, float]]] = []
+
+    def _scheduler_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        value = args[0] if args else kwargs.get("metrics")
+        if value is not None and len(self.told) <= MOST_TOLD:
+            modes = [(part, part.training) for part in self.session.model.modules()]
+            self.told.append((float(value), as_metrics(self.session.setup.evaluate())))
+            for part, training in modes:
+                part.training = training
+        return super()._scheduler_step(original, *args, **kwargs)
+
+
+def _has(name: str, words: tuple[str, ...]) -> bool:
+    return any(word in name.lower() for word in words)
