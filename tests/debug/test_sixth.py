@@ -15,7 +15,7 @@ ODD = [name for name in SOUND if hasattr(odd, name)]
 
 
 def test_all_programs_of_the_sixth_set_are_tried():
-    assert len(HERE) == 40 and len(TOLD) == 38 and len(sixth.MISSED) == 2
+    assert len(HERE) == 40 and len(TOLD) == 39 and len(sixth.MISSED) == 1
     assert len(ODD) == 20  # test_diagnose diagnoses them, with the others that are sound
 
 

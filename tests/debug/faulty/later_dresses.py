@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import distributions, nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
-from course.debug.relations import apart, curve, networks, parts, passes, policy, resumed
+from course.debug.relations import apart, curve, hidden, networks, parts, passes, policy, resumed
 from tests.debug.faulty.dresses import dress, numbers, setup, stepping, trained_by
 from tests.debug.faulty.fourth.kit import accuracy, batches, blobs, mlp
 
@@ -442,3 +442,47 @@ def best_loss_in_a_file(bug):
 
     more = {"train": train, "train_step": step, "save": save, "load": load}
     return found | more | {"evaluate": lambda: {"best_mse": cost(file["best"])}}
+
+
+# Places that are to be guessed
+
+
+class Guesser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(13, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, 13)
+
+    def forward(self, ids):
+        return self.head(self.layer(self.embed(ids)))
+
+
+@dress(hidden.guessed, "target-in-inputs")
+def masked_tokens_in_a_copy(bug):
+    ids = torch.randint(0, 12, (96, 10))
+
+    def cost(model, batch):
+        chosen = torch.rand(batch[0].shape) < 0.3
+        seen = batch[0].clone()
+        seen[chosen] = 12
+        scores = model(batch[0] if bug else seen)
+        return F.cross_entropy(scores[chosen], batch[0][chosen])
+
+    return trained_by(cost, Guesser(), batches(ids, bs=16))
+
+
+@dress(hidden.guessed, "target-in-inputs")
+def patches_weighed_by_their_mask(bug):
+    """The error of each patch, times whether it was drawn; the other way round they are shown."""
+    patches = torch.randn(96, 6, 1) @ torch.randn(1, 8)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 48))
+
+    def loss_of(model, batch):
+        drawn = (torch.rand(batch[0].shape[:2]) < 0.4).float()
+        shown = drawn if bug else 1 - drawn
+        out = model(batch[0] * shown[..., None]).unflatten(1, (6, 8))
+        each = (out - batch[0]).pow(2).mean(-1)
+        return (each * drawn).sum() / drawn.sum()
+
+    return setup(model, batches(patches, bs=16), loss_of=loss_of)

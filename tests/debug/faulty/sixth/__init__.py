@@ -9,7 +9,6 @@ from tests.debug.faulty.sixth import data, losses, models, runs, steps
 
 PARTS = (data, models, losses, steps, runs)
 MISSED = {
-    "masked_model_sees_the_answer": "a loss over some positions may read them, as a copy task's",
     "bootstraps_beyond_the_end": "a part of a batch that no step reads may be there for others",
 }
 """Pairs that are not told apart, and why."""

@@ -1,0 +1,103 @@
+"""Relation on what is to be guessed at places drawn at random: the model does not see it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from course.debug.probes.functions import LOSSES, SUMS
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+from course.debug.relations.model import EQUAL_SHARE
+from course.debug.relations.program import Step, program_of
+
+LEAST_GUESSED = 24
+"""Numbers or tokens at the places drawn, below which their likeness to the inputs is chance."""
+TIMES = {torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__}
+
+
+def guessed(session: Session) -> Iterator[Finding]:
+    """A loss over places drawn at random is over places that the model's inputs leave out.
+
+    Of masked tokens a few are shown on purpose; of those that train a masked model most are not.
+    """
+    (step, places), (_, others) = (_watched(session, seed) for seed in (0, 1))
+    drawn = [m for m, o in zip(places.masks, others.masks, strict=False)
+             if m.shape == o.shape and not torch.equal(m, o)]  # fmt: skip
+    if not drawn or len(step.calls) != 1:
+        raise NotChecked("no loss over places that are drawn in the step")
+    for mask in drawn:
+        for target in places.targets:
+            for given in step.calls[0].tensors:
+                share = _shown(given, target, mask)
+                if share >= EQUAL_SHARE:
+                    yield Finding(
+                        "target-in-inputs", "error",
+                        f"The loss is over {int(mask.sum())} of {mask.numel()} places drawn at "
+                        f"random, and at {share:.0%} of them the model gets the very target: "
+                        "nothing was hidden there, and it learns to copy.",
+                        {"places": int(mask.sum()), "of": mask.numel(), "shown": share},
+                        "hidden = x.masked_fill(mask, 0.0)  # and not the result thrown away\n"
+                        "loss = (model(hidden) - x)[mask].pow(2).mean()",
+                    )  # fmt: skip
+                    return
+
+
+def _shown(given: Tensor, target: Tensor, mask: Tensor) -> float:
+    """Share of the places at which an input, or its first or last columns, is the target."""
+    if target.shape[: mask.dim()] != mask.shape or given.dim() != target.dim():
+        return 0.0
+    if int(mask.sum()) < LEAST_GUESSED or len(target[mask].unique()) < 4:
+        return 0.0
+    wide = given.shape[-1] - target.shape[-1]
+    if given.shape[:-1] != target.shape[:-1] or wide < 0:
+        return 0.0
+    parts = (given[..., : target.shape[-1]], given[..., wide:])
+    return max(float((part[mask] == target[mask]).double().mean()) for part in parts)
+
+
+def _watched(session: Session, seed: int) -> tuple[Step, _Places]:
+    program, places = program_of(session), _Places()
+
+    def listen() -> None:  # the hooks are taken off where the step is put back
+        session.model.register_forward_pre_hook(lambda *_: setattr(places, "inside", True))
+        session.model.register_forward_hook(lambda *_: setattr(places, "inside", False))
+
+    with places:
+        return program.step(program.batches[0], seed=seed, prepare=listen), places
+
+
+class _Places(TorchFunctionMode):
+    """Masks that choose among numbers with a gradient, outside the model, and what is subtracted
+    from such numbers or handed to a loss as their target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = False
+        self.masks: list[Tensor] = []
+        self.targets: list[Tensor] = []
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        result = function(*args, **(kwargs or {}))
+        two = [a for a in args[:2] if isinstance(a, Tensor)]
+        if self.inside or len(two) != 2:
+            return result
+        fixed = [a.detach() for a in two if not a.requires_grad]
+        if function is Tensor.__getitem__ and two[1].dtype == torch.bool:
+            if two[0].requires_grad:
+                self.masks.append(two[1].detach())
+            else:
+                self.targets.append(two[0].detach())
+        elif function in TIMES and len(fixed) == 1 and _is_mask(fixed[0]):
+            self.masks.append(fixed[0].bool())
+        elif (function in SUMS or function in LOSSES) and len(fixed) == 1:
+            self.targets += fixed
+        return result
+
+
+def _is_mask(values: Tensor) -> bool:
+    return values.dim() > 1 and set(values.unique()[:3].tolist()) == {0, 1}
