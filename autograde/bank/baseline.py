@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -40,7 +41,19 @@ def draw(source: Draw, part: str) -> Case:
     count = source.integer(7, 10)
     train = [most] * count + [second] * (count - 3) + [third] * 5
     val = [most] * (count - 5) * (source.index < 2) + [second] * count + [third]
-    return {key: torch.tensor(source.shuffled(v)) for key, v in (("train", train), ("val", val))}
+    train = source.shuffled(train)
+    if source.index == 0:  # the longest run is not the most common's
+        train = [second, *[third] * 5, *_spread([most] * count, [second] * (count - 4))]
+    if source.index == 1:  # sorted, and the first hundred do not hold it
+        train = 8 * [third] * 5 + 8 * [second] * (count - 3) + 8 * [most] * count
+    return {"train": torch.tensor(train), "val": torch.tensor(source.shuffled(val))}
+
+
+def _spread(labels: list[int], between: list[int]) -> list[int]:
+    """Two of the labels, one of those between, and so on."""
+    pairs = [labels[i : i + 2] for i in range(0, len(labels), 2)]
+    spread = [[*pair, *between[i : i + 1]] for i, pair in enumerate(pairs)]
+    return [label for group in spread for label in group] + between[len(pairs) :]
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -69,6 +82,27 @@ def reference(train_targets, val_targets) -> tuple[int, float]:
 
 def from_validation(train_targets, val_targets):
     label = val_targets.bincount().argmax()
+    return label, (val_targets == label).float().mean()
+
+
+def from_both(train_targets, val_targets):
+    label = torch.cat([train_targets, val_targets]).bincount().argmax()
+    return label, (val_targets == label).float().mean()
+
+
+def from_the_first(train_targets, val_targets):
+    return with_bincount(train_targets[:64], val_targets)
+
+
+def longest_run(train_targets, val_targets):
+    runs = [(len(list(run)), label) for label, run in groupby(train_targets.tolist())]
+    label = max(runs)[1]
+    return label, (val_targets == label).float().mean()
+
+
+def least_of_all(train_targets, val_targets):
+    """A class that never occurs, where there is one."""
+    label = train_targets.bincount().argmin()
     return label, (val_targets == label).float().mean()
 
 
@@ -197,9 +231,14 @@ EXERCISE = Exercise(
         Wrong(
             "from-validation",
             from_validation,
-            "The class was chosen on validation: then validation is part of training, and the "
-            "baseline looks better than it is. Choose it on train_targets.",
+            "The class is the most common one of validation, or of both parts together: then "
+            "validation is part of training, and the baseline looks better than it is. Choose it "
+            "on train_targets.",
         ),
+        Wrong("from-validation", from_both),
+        Wrong("from-the-first", from_the_first),
+        Wrong("longest-run", longest_run),
+        Wrong("least-of-all", least_of_all),
         Wrong(
             "how-many-not-which",
             how_many_not_which,

@@ -15,6 +15,8 @@ def draw(source: Draw, part: str) -> Case:
     sizes = [source.integer(2, 4) for _ in range(source.integer(3, 4))]
     case = draw_training(source, sizes, vary=part == "weights", across_batches=False)
     kinds = {"steps": ("steps", "linear")}.get(part, ("cosine", "steps", "linear"))
+    if part == "rates" and source.index == 1:
+        case["optimizer"] = "groups"
     return {**case, "epochs": source.integer(5, 6), "schedule": kinds[source.index % len(kinds)]}
 
 
@@ -146,6 +148,29 @@ def not_after_the_last(model, loader, criterion, optimizer, scheduler, epochs):
         if epoch < epochs - 1:
             scheduler.step()
     return lrs
+
+
+def not_after_the_first(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for epoch in range(epochs):
+        lrs += no_schedule(model, loader, criterion, optimizer, scheduler, 1)
+        if epoch:
+            scheduler.step()
+    return lrs
+
+
+def of_the_last_group(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for _ in range(epochs):
+        lrs.append(optimizer.param_groups[-1]["lr"])
+        no_schedule(model, loader, criterion, optimizer, scheduler, 1)
+        scheduler.step()
+    return lrs
+
+
+def base_rate(model, loader, criterion, optimizer, scheduler, epochs):
+    with_the_group(model, loader, criterion, optimizer, scheduler, epochs)
+    return [scheduler.base_lrs[0]] * epochs
 
 
 def noted_then_moved(model, loader, criterion, optimizer, scheduler, epochs):
@@ -345,6 +370,25 @@ EXERCISE = Exercise(
             "Only the step after the last epoch is missing: the next call would begin with a rate "
             "that has been used already.",
             sure=True,
+        ),
+        Wrong(
+            "not-after-the-first",
+            not_after_the_first,
+            "The first two epochs have the same rate: scheduler.step() does not come after the "
+            "first. It comes after each.",
+        ),
+        Wrong(
+            "of-the-last-group",
+            of_the_last_group,
+            "Where the optimizer has two groups, the rates are those of the last. Those of the "
+            "first are asked for: param_groups[0].",
+            sure=True,
+        ),
+        Wrong(
+            "base-rate",
+            base_rate,
+            "All rates returned are the one that the run began with, and the weights are right. "
+            "Note param_groups[0]['lr'] in each epoch.",
         ),
         Wrong(
             "noted-then-moved",

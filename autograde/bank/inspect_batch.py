@@ -16,6 +16,7 @@ CASES = {
     "labels": ("", "label", "far", "label last", "label twice", "beyond"),
     "form": (
         "", "half", "float", "fewer", "int32", "more", "float label nan", "fewer int32 label nan",
+        "fewer nan end",
     ),
     "negative": ("", "-1", "-3"),
     "infinite": ("inf", "-inf", "large", "inf -inf"),
@@ -33,6 +34,8 @@ def draw(source: Draw, part: str) -> Case:
     row, column = source.integer(1, size - 1), source.integer(0, inputs.shape[1] - 1)
     if "first" in faults:
         row = 0
+    if "end" in faults:
+        row = size - 1
     for fault in faults:
         if fault in ("nan", "inf", "-inf"):
             inputs[row, column] = float(fault)
@@ -197,6 +200,34 @@ def finite_sum(inputs, targets, num_classes):
     return found if inputs.sum().isfinite() else [*found, "non-finite"]
 
 
+def below_a_million(inputs, targets, num_classes):
+    found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
+    return found if bool((inputs.abs() < 1e6).all()) else [*found, "non-finite"]
+
+
+def paired_rows_only(inputs, targets, num_classes):
+    found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
+    fine = inputs[: len(targets)].isfinite().all()
+    return found if fine else [*found, "non-finite"]
+
+
+def paired_labels_only(inputs, targets, num_classes):
+    found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "labels"]
+    targets = targets[: len(inputs)]
+    bad = bool(((targets < 0) | (targets >= num_classes)).any())
+    return [*found, "labels"] if bad else found
+
+
+def labels_of_long_alone(inputs, targets, num_classes):
+    found = reference_by_hand(inputs, targets, num_classes)
+    return found if targets.dtype == torch.long else [n for n in found if n != "labels"]
+
+
+def labels_of_equal_sizes_alone(inputs, targets, num_classes):
+    found = reference_by_hand(inputs, targets, num_classes)
+    return found if len(inputs) == len(targets) else [n for n in found if n != "labels"]
+
+
 def no_minus_inf(inputs, targets, num_classes):
     found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
     bad = inputs.isnan().any() or inputs.max() == float("inf")
@@ -278,7 +309,7 @@ EXERCISE = Exercise(
     parts=(
         Part("numbers", "a nan among the inputs", points=1, cases=6),
         Part("labels", "labels beyond the classes", points=1, cases=6),
-        Part("form", "sizes that differ, labels of another dtype", points=1, cases=8),
+        Part("form", "sizes that differ, labels of another dtype", points=1, cases=9),
         Part("negative", "a label below zero", points=0.5, cases=3),
         Part(
             "infinite",
@@ -367,8 +398,8 @@ EXERCISE = Exercise(
         Wrong(
             "finite-sum",
             finite_sum,
-            "Values that are large and finite were called non-finite; their sum overflows. Ask "
-            "each value: torch.isfinite(inputs).all().",
+            "Values that are large and finite were called non-finite. Whatever it is that "
+            "overflows there, ask each value: torch.isfinite(inputs).all().",
             sure=True,
         ),
         Wrong(
@@ -395,6 +426,23 @@ EXERCISE = Exercise(
             "Labels were judged as if there were ten classes. Compare them with num_classes, which "
             "is 4, 5 or 12 here.",
         ),
+        Wrong("finite-sum", below_a_million, sure=True),
+        Wrong(
+            "paired-rows-only",
+            paired_rows_only,
+            "A nan in a row without a target was overlooked. Every input is looked at, whatever "
+            "the sizes.",
+            sure=True,
+        ),
+        Wrong("paired-labels-only", paired_labels_only),
+        Wrong(
+            "labels-of-long-alone",
+            labels_of_long_alone,
+            "A label outside 0 ... C - 1 was overlooked where the dtype is wrong, too. Each fault "
+            "is looked for by itself.",
+            sure=True,
+        ),
+        Wrong("labels-of-equal-sizes-alone", labels_of_equal_sizes_alone),
         Wrong("each-value", each_value),
         Wrong(  # last: a single part that was called sound shows one of the above
             "always-sound",

@@ -30,6 +30,8 @@ ACTIONS = {
     "threshold": "tune the threshold on validation",
     "rotation": "augment with rotations",
 }
+ODD = {1: "mislabelled?", 2: "Night"}
+"""Names of the largest bucket in some cases: letters and signs belong to a name."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -43,6 +45,8 @@ def draw(source: Draw, part: str) -> Case:
     low, high = min(kinds), max(kinds)
     others = [name for name in kinds if name not in (low, high)]
     kinds = [others[0], *source.shuffled([low, high]), *others[1:]]
+    if part == "bucket":
+        kinds[-1] = ODD.get(source.index, kinds[-1])
     counts = [3 + 2 * i + source.choice((0, 1)) for i in range(len(kinds))]
     buckets = [name for name, count in zip(kinds, counts, strict=True) for _ in range(count)]
     if part == "unsorted":  # more than any bucket holds, twice; then second, and fewest
@@ -54,7 +58,10 @@ def draw(source: Draw, part: str) -> Case:
     return {
         "buckets": buckets,
         "examples": len(buckets) + source.choice(range(100, 400)),
-        "actions": {name: f"{ACTIONS[name]} ({weeks} days)" for name in source.shuffled(names)},
+        "actions": {
+            name: f"{ACTIONS.get(name, 'look at more of them')} ({weeks} days)"
+            for name in source.shuffled([*names, *ODD.values()])
+        },
     }
 
 
@@ -170,6 +177,29 @@ def unknown_shared_out(buckets, num_examples, actions):
     return _answer(name, 100 * count / known * len(buckets) / num_examples, actions)
 
 
+def unknown_removed(buckets, num_examples, actions):
+    while "?" in buckets:
+        buckets.remove("?")
+    return share_of_all(buckets, num_examples, actions)
+
+
+def share_of_all(buckets, num_examples, actions):
+    name, count = _largest(buckets)
+    return _answer(name, 100 * count / num_examples, actions)
+
+
+def in_small_letters(buckets, num_examples, actions):
+    return share_of_all([name.lower() for name in buckets], num_examples, actions)
+
+
+def questions_left_out(buckets, num_examples, actions):
+    return share_of_all([name for name in buckets if "?" not in name], num_examples, actions)
+
+
+def of_the_right_ones(buckets, num_examples, actions):
+    return share_of_all(buckets, num_examples - len(buckets), actions)
+
+
 def with_counter(buckets, num_examples, actions):
     counts = Counter(buckets)
     counts.pop("?", None)
@@ -225,7 +255,7 @@ EXERCISE = Exercise(
             "mistakes that nobody has sorted yet",
             points=1,
             cases=4,
-            fields=("bucket", "gain"),
+            fields=("bucket", "gain", "disturbed"),
             hidden=True,
         ),
     ),
@@ -304,6 +334,21 @@ EXERCISE = Exercise(
             "The '?' were shared out among the buckets. Nobody has looked at them: count only "
             "what is in the bucket.",
             sure=True,
+        ),
+        Wrong("unknown-removed", unknown_removed),
+        Wrong("in-small-letters", in_small_letters),
+        Wrong(
+            "questions-left-out",
+            questions_left_out,
+            "A bucket whose name holds a question mark was left out. `?` alone marks what nobody "
+            "has looked at: compare the whole name.",
+            sure=True,
+        ),
+        Wrong(
+            "of-the-right-ones",
+            of_the_right_ones,
+            "The count was divided by the examples that are right. The accuracy is over all of "
+            "them: divide by num_examples.",
         ),
         Wrong("the-second", the_second),
         Wrong("longest-run", longest_run),

@@ -9,6 +9,9 @@ from autograde.bank.harness import TRAINED, Training, draw_training
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers, kept
 from course.engine import train_step
 
+FAINT = 0.01
+"""Factor of a loss that is below the notebook's 0.05 before anything is learned."""
+
 
 def draw(source: Draw, part: str) -> Case:
     """Batches of one class, two or three, then mixed ones; in one part the first is mixed already.
@@ -21,6 +24,7 @@ def draw(source: Draw, part: str) -> Case:
         sizes[0] = 1
     case = draw_training(source, sizes, vary=part == "weights", across_batches=False)
     case["steps"] = source.integer(3, 6)
+    case["faint"] = part == "weights" and source.index == 2
     first = 0 if part == "mixed" else 2 + source.index % 2
     for number, batch in enumerate(case["batches"]):
         targets = batch["targets"]
@@ -30,6 +34,10 @@ def draw(source: Draw, part: str) -> Case:
         elif number > first:
             targets[:] = source.choice((0, 1))
             targets[0], targets[1] = 0, 1
+        if number == first and part == "weights" and source.index == 0:
+            targets[2] = 2  # no batch of two classes alone comes first
+        if number == first and part == "weights" and source.index == 1:
+            targets[:] = case["layers"][-1] - 1 - targets  # neither 0 nor 1
         if number == 4:
             targets[-1] = case["layers"][-1] - 1
         if number == 5:
@@ -46,7 +54,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
         )
     )
     t.remember()
-    returned = function(t.model, t.batches, t.criterion, t.optimizer, case["steps"])
+    criterion = t.criterion
+    if case["faint"]:  # a loss that is small from the start says nothing about what is learned
+        criterion = lambda logits, targets: FAINT * t.criterion(logits, targets)  # noqa: E731
+    returned = function(t.model, t.batches, criterion, t.optimizer, case["steps"])
     what = f"the {case['steps']} losses, one per step"
     return {
         "losses": kept(as_numbers, returned, "losses", what),
@@ -124,6 +135,25 @@ def all_joined(model, batches, criterion, optimizer, steps):
 def in_eval_mode(model, batches, criterion, optimizer, steps):
     model.eval()
     return _repeat(model, _first_mixed(batches), criterion, optimizer, steps)
+
+
+def two_classes_alone(model, batches, criterion, optimizer, steps):
+    batch = next(batch for batch in batches if len(batch[1].unique()) == 2)
+    return _repeat(model, batch, criterion, optimizer, steps)
+
+
+def zero_and_one(model, batches, criterion, optimizer, steps):
+    both = (batch for batch in batches if 0 in batch[1] and 1 in batch[1])
+    return _repeat(model, next(both), criterion, optimizer, steps)
+
+
+def until_small(model, batches, criterion, optimizer, steps):
+    losses = []
+    for _ in range(steps):
+        losses += _repeat(model, _first_mixed(batches), criterion, optimizer, 1)
+        if losses[-1] < 0.05:
+            break
+    return losses
 
 
 def the_last_mixed(model, batches, criterion, optimizer, steps):
@@ -295,6 +325,15 @@ EXERCISE = Exercise(
             "The model was in eval mode during the steps. It came in train mode: leave it so, or "
             "dropout and BatchNorm do not train as they will.",
         ),
+        Wrong(
+            "two-classes-alone",
+            two_classes_alone,
+            "A batch of three classes was passed over for one of two. At least two are asked for: "
+            "len(targets.unique()) > 1.",
+            sure=True,
+        ),
+        Wrong("zero-and-one", zero_and_one),
+        Wrong("until-small", until_small),
         Wrong("differs-from-the-first", differs_from_the_first),
         Wrong("largest-mixed", largest_mixed),
         Wrong(

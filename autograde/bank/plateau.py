@@ -10,12 +10,30 @@ from autograde.bank.harness import TRAINED, Training, draw_training
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept
 from course.engine import train_step
 
+FAR = 300.0
+"""Between logits: the exponential of such a number is not finite, of its negative it is 0."""
+
 
 def draw(source: Draw, part: str) -> Case:
     """A few batches; the last may be short; the first gradient may be left over."""
     size = source.integer(3, 7)
     sizes = [size, source.integer(3, 7), 1 if part == "short" else size]
-    return draw_training(source, sizes, vary=part == "weights", stale=part == "left-over")
+    if sure := part == "loss" and source.index == 1:
+        sizes = sizes[:1]
+    case = draw_training(source, sizes, vary=part == "weights", stale=part == "left-over")
+    return _surely_wrong(case) if sure else case
+
+
+def _surely_wrong(case: Case) -> Case:
+    """A batch whose logits lie hundreds apart, with the labels that they exclude."""
+    (batch,) = case["batches"]
+    with torch.no_grad():
+        logits = Training(case, torch.device("cpu")).model(batch["inputs"])
+        apart = (logits.max(dim=1).values - logits.min(dim=1).values).min().item()
+    last = sorted(name for name in case["state"] if name.endswith("weight"))[-1]
+    for name in (last, last.replace("weight", "bias")):
+        case["state"][name] *= FAR / max(apart, 0.1)
+    return case | {"batches": [batch | {"targets": logits.argmin(dim=1)}]}
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -47,6 +65,33 @@ def _step(model, inputs, targets, optimizer, loss_of, *, clear=True):
     loss.backward()
     optimizer.step()
     return loss.item()
+
+
+def log_of_softmax(model, inputs, targets, optimizer):
+    return _step(
+        model, inputs, targets, optimizer,
+        lambda out, y: F.nll_loss(out.softmax(dim=1).log(), y),
+    )  # fmt: skip
+
+
+def exp_overflows(model, inputs, targets, optimizer):
+    def loss_of(out, y):
+        return (out.exp().sum(dim=1).log() - out.gather(1, y[:, None])[:, 0]).mean()
+
+    return _step(model, inputs, targets, optimizer, loss_of)
+
+
+def floor_in_the_log(model, inputs, targets, optimizer):
+    return _step(
+        model, inputs, targets, optimizer,
+        lambda out, y: F.nll_loss((out.softmax(dim=1) + 1e-8).log(), y),
+    )  # fmt: skip
+
+
+def clamped(model, inputs, targets, optimizer):
+    return _step(
+        model, inputs, targets, optimizer, lambda out, y: F.cross_entropy(out.clamp(-10, 10), y)
+    )
 
 
 def still_planted(model, inputs, targets, optimizer):
@@ -192,6 +237,16 @@ EXERCISE = Exercise(
             "probabilities, it yields a loss that cannot fall below ln(1 + (C - 1) / e). Hand it "
             "the logits.",
         ),
+        Wrong(
+            "log-of-softmax",
+            log_of_softmax,
+            "The loss is not finite where the model is sure of another class: there softmax gives "
+            "0, or exp() overflows. cross_entropy and log_softmax take the logits and stay finite.",
+            sure=True,
+        ),
+        Wrong("log-of-softmax", exp_overflows, sure=True),
+        Wrong("capped", floor_in_the_log),
+        Wrong("capped", clamped),
         Wrong(
             "log-forgotten",
             log_forgotten,

@@ -29,8 +29,8 @@ def draw(source: Draw, part: str) -> Case:
     share = source.uniform(0.43, 0.45)
     if source.index >= 3:  # the first two groups are not quite enough
         share = (sizes[order[0]] + sizes[order[1]] + 0.4) / len(groups)
-    if part == "exact":  # the first two groups make exactly the share asked for
-        share = (sizes[order[0]] + sizes[order[1]]) / len(groups)
+    if part == "exact":  # the first two groups make exactly the share asked for; no group makes 0
+        share = (sizes[order[0]] + sizes[order[1]]) / len(groups) if source.index == 0 else 0.0
     order = [names[i] for i in order]
     return {
         "groups": groups,
@@ -198,6 +198,25 @@ def training_filled_first(groups, order, val_share):
     return val, train
 
 
+def nearest(groups, order, val_share):
+    wanted, val = val_share * len(groups), []
+    for name in order:
+        now, then = _count(groups, val), _count(groups, [*val, name])
+        if abs(then - wanted) > abs(now - wanted):
+            break
+        val.append(name)
+    return _sides(groups, val)
+
+
+def one_at_least(groups, order, val_share):
+    val = [order[0]]
+    for name in order[1:]:
+        if _count(groups, val) >= val_share * len(groups) - 1e-9:
+            break
+        val.append(name)
+    return _sides(groups, val)
+
+
 def always_one(groups, order, val_share):
     return _sides(groups, order[:1])
 
@@ -307,8 +326,17 @@ EXERCISE = Exercise(
         Wrong(
             "rounded-down",
             rounded_down,
-            "Validation is smaller than asked for: int() or round() cut the share down to whole "
-            "examples. Compare with val_share * len(groups) as it is.",
+            "Validation is smaller than asked for: a share that is rounded to whole examples, or "
+            "to the nearest group, is less than `at least`. Compare with val_share * len(groups) "
+            "as it is.",
+        ),
+        Wrong("rounded-down", nearest),
+        Wrong(
+            "one-at-least",
+            one_at_least,
+            "A share of 0 put a group into validation. Without one it holds its share already: "
+            "compare before you take a group.",
+            sure=True,
         ),
         Wrong(
             "one-group-more",

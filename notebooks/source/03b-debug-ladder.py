@@ -129,7 +129,7 @@ def split_by_group(groups, order, val_share):
     Args:
         groups: Group of each example [N], long.
         order: The groups in the order in which validation takes them.
-        val_share: Share of the examples that validation holds at least.
+        val_share: Share of the examples that validation holds at least; for 0 it takes no group.
 
     Returns:
         (training indices, validation indices): lists or tensors of ints, both ascending.
@@ -415,7 +415,7 @@ def fixed_fit(model, loader, criterion, optimizer, scheduler, epochs):
         epochs: How many.
 
     Returns:
-        The learning rate of each epoch, a list of floats.
+        The learning rate of each epoch (of the optimizer's first group), a list of floats.
     """
     ### BEGIN SOLUTION
     lrs = []
@@ -484,7 +484,8 @@ def next_intervention(buckets, num_examples, actions):
     """The largest bucket with a name, the ceiling of its gain, what to do about it.
 
     Args:
-        buckets: The bucket of each mistake, a list of names; "?" where nobody has looked yet.
+        buckets: The bucket of each mistake, a list of names that stays as it is; "?" where
+            nobody has looked yet.
             One name occurs more often than any other.
         num_examples: Validation examples, right ones and wrong ones.
         actions: What helps against a bucket, by its name.

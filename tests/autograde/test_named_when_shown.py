@@ -33,9 +33,10 @@ IN_A_HIDDEN_PART = {
     "03a.evaluate": "top-flag-only",
     "03b.early-freeze": "not-after-the-last",
     "03b.inspect-batch": "nan-only no-minus-inf",
-    "03b.next-intervention": "unsorted-counts without-the-unknown unknown-shared-out the-second",
+    "03b.next-intervention": "unsorted-counts without-the-unknown unknown-shared-out the-second "
+    "unknown-removed",
     "03b.plateau": "cleared-after-the-step",
-    "03b.split-by-group": "one-group-more",
+    "03b.split-by-group": "one-group-more one-at-least",
     "03c.collate": "without-empty",
     "03d.recompute": "random-rewound all-parameters",
     "03e.threshold": "read-from-float32 strictly-more none-is-the-top none-is-one none-raises",
