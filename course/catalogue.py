@@ -128,6 +128,8 @@ def find_entry(catalogue: dict[str, Entry], wanted: str, *, kind: str) -> Entry:
     Raises:
         UnknownIdError: No such id; the message names the nearest ones.
     """
+    if wanted in catalogue:
+        return catalogue[wanted]
     by_key = {loose_key(id_): entry for id_, entry in catalogue.items()}
     if (entry := by_key.get(loose_key(wanted))) is not None:
         return entry
