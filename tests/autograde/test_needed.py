@@ -1,5 +1,7 @@
 """Which cells no exercise needs, told by the code alone: when in doubt a cell runs."""
 
+import time
+
 import nbformat
 import pytest
 
@@ -100,6 +102,12 @@ NEEDED = {
     "a shell's line": (["!touch a"], ANSWER),
     "a module of nobody's": (["import helpers_of_ours"], ANSWER),
     "names by a star": (["from math import *"], ANSWER),
+    "data of a module": (
+        ["from course.debug import LADDER", "LADDER.pop()"],
+        f"from course.debug import LADDER\n{reading('len(LADDER)')}",
+    ),
+    "something without a name": (["torch.get_default_generator().a = 1"], ANSWER),
+    "an import that may fail": (["try:\n    import a\nexcept ImportError:\n    a = []"], ANSWER),
     "the student's name": (["from autograde import student\nstudent('ada')"], ANSWER),
     "a file": (
         ["open('a.txt', 'w').write('1')"],
@@ -144,6 +152,13 @@ def test_what_comes_after_the_last_check_is_left_out(name):
     assert left_out(notebook([], answer, before)) == before
 
 
+def test_a_name_that_is_bound_again_after_a_check_is_there_before_it():
+    given = notebook(["scale = 2.0"], reading("scale"))
+    again = [cell("scale = 3.0"), cell('check("03a.clip", answer)', "again-check")]
+    calls = {**CALLS, "again-check": CALLS["answer-check"]}
+    assert unneeded([*given, *again], released(given), calls) == {0}  # USED
+
+
 AROUND = (
     "globals()['scale']",
     "locals().get('scale', 0)",
@@ -184,6 +199,25 @@ def test_an_import_or_a_command_that_reaches_all_names_has_every_cell_run(line):
 def test_unreadable_or_endless_code_has_every_cell_run():
     for answer in ("def answer(x:", f"{ANSWER}\n# {'x' * 200_000}", "-" * 50_000 + "1", "x\0"):
         assert not left_out(notebook(["scale = 1"], answer))
+
+
+HOSTILE = {
+    "functions that call each other": "".join(
+        f"def f{n}():\n    return f{n + 1}()\n" for n in range(3000)
+    ),
+    "names in a row": "".join(f"a{n} = a{n + 1}\n" for n in range(5000)),
+    "one name over and over": "a = f(a)\n" * 8000,
+    "a list in a list": "x = " + "[" * 90 + "]" * 90 + "\n" + "[a for a in " * 60 + "b" + "]" * 60,
+    "a long line": "a = " + " + ".join(f"b{n}" for n in range(12_000)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_code_made_to_be_slow_to_read_is_read_in_a_moment(name):
+    handed_in = notebook(["print(1)"], f"{HOSTILE[name]}\n{ANSWER}")
+    started = time.process_time()
+    left_out(notebook(["print(1)"]), handed_in)
+    assert time.process_time() - started < 5.0  # 0.1 to 0.5 s
 
 
 def test_only_what_is_handed_in_as_given_at_its_place_is_left_out():
