@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autograde.quiet import quiet
 from autograde.words import as_html, message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from autograde.exercise import Exercise
     from autograde.referee import PartsAsked, Verdict
@@ -21,7 +22,9 @@ class Result:
     bare number; in a notebook the message is shown instead.
     """
 
-    def __init__(self, verdict: Verdict, exercise: Exercise, changes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, verdict: Verdict, exercise: Exercise, changes: Callable[[], Sequence[str]] = tuple
+    ) -> None:
         self.verdict = verdict
         self.points = verdict.points
         self.passed = verdict.passed
@@ -87,7 +90,9 @@ def check(
     if parts != "hidden":
         keep_verdict(verdict)
         remember(exercise, function, verdict)
-    return Result(verdict, exercise, changes(exercise, function) if exercise.kind == "fix" else ())
+    if exercise.kind != "fix":
+        return Result(verdict, exercise)
+    return Result(verdict, exercise, partial(changes, exercise, function))
 
 
 def _refuse_what_is_not_asked(exercise: Exercise, function: Any) -> None:

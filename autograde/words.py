@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from autograde.referee import PartResult, Verdict
 
 
-def message(verdict: Verdict, exercise: Exercise, changes: Sequence[str] = ()) -> str:
+def message(
+    verdict: Verdict, exercise: Exercise, changes: Callable[[], Sequence[str]] = tuple
+) -> str:
     """The verdict in words: a line per part, then what differs and what to do next.
 
     Args:
         verdict: What came of the check.
         exercise: From the bank.
-        changes: Lines of a loop to fix that are not as given, shown where no mistake is named.
+        changes: Gives the lines of a loop to fix that are not as given; asked where no mistake is
+            named, since comparing the texts takes a while.
     """
     lines = getattr(exercise, "lines", None)  # a value's exercise has words of its own
     said = list(lines(verdict) if lines else _lines(verdict, exercise))
     unnamed = not (verdict.passed or verdict.misconceptions or verdict.status == "blank")
-    return "\n".join(said + (_changed(changes) if changes and unnamed else []))
+    listed = changes() if unnamed else ()
+    return "\n".join(said + (_changed(listed) if listed else []))
 
 
 MOST_CHANGES = 8

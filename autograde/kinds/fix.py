@@ -53,9 +53,9 @@ def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
 
     A change that no known mistake explains is in one of them, or the bug is in another.
     """
-    given = sys.modules[exercise.run.__module__].GIVEN
     try:
-        before, after = _plain_lines(given), _plain_lines(_text_of(function))
+        before = _plain_lines(_module_of(exercise).GIVEN)
+        after = _plain_lines(_text_of(function))
     except (OSError, TypeError, SyntaxError, StopIteration):
         return []
     found = difflib.ndiff([line.strip() for line in before], [line.strip() for line in after])
@@ -64,11 +64,16 @@ def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
 
 def written_change(exercise: Exercise, cells: list[str]) -> str:
     """The same from the text of a notebook's cells, whatever the student's process says."""
-    module = sys.modules[exercise.run.__module__]
+    module = _module_of(exercise)
     try:
         return size_of(changed_lines(module.GIVEN, source_of(exercise.name, cells)), module.MOST)
     except (SyntaxError, StopIteration):
         return "all"
+
+
+def _module_of(exercise: Exercise) -> Any:
+    """The bank's module of a loop to fix, which has `GIVEN` and `MOST`."""
+    return sys.modules[exercise.run.__module__]
 
 
 def size_of(changed: int, most: int) -> str:

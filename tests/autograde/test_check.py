@@ -11,6 +11,7 @@ import torch
 from autograde import bank, check
 from autograde.bank import script_regressor
 from autograde.check import Result
+from autograde.kinds import fix
 from autograde.referee import RefereeFault, judge, written_by_hand
 from course.catalogue import UnknownIdError
 from course.engine import clip_by_global_norm as reference
@@ -157,7 +158,10 @@ def test_two_mistakes_at_once_are_both_named():
     assert result.points == 1
 
 
-def test_of_a_fix_that_no_known_mistake_explains_the_changed_lines_are_shown():
+def test_of_a_fix_that_no_known_mistake_explains_the_changed_lines_are_shown(monkeypatch):
+    compared = []
+    given = fix.changes
+    monkeypatch.setattr(fix, "changes", lambda *args: compared.append(args) or given(*args))
     mean, half = ".square().mean()", ".square().mean() / 2"
     unknown = check("03h.regressor", script_regressor.fixed((mean, half)), seed=1)
     assert unknown.verdict.status == "wrong"
@@ -167,6 +171,7 @@ def test_of_a_fix_that_no_known_mistake_explains_the_changed_lines_are_shown():
     right = check("03h.regressor", script_regressor.flattened, seed=1)
     assert known.verdict.misconception == "summed" and right.passed
     assert "Not as given" not in known.message + right.message
+    assert len(compared) == 1, "the texts were compared where nothing of it is shown"
 
 
 def test_the_same_fault_in_every_part_is_said_once():
