@@ -59,6 +59,8 @@ def unneeded(cells: Sequence[Cell], released: Sequence[Sequence[str]], calls: di
         calls: The check calls of the assignment, by grade_id.
     """
     code = [number for number, cell in enumerate(cells) if cell["cell_type"] == "code"]
+    if len(code) > MOST_CELLS:
+        return set()
     as_given = unchanged([cells[number] for number in code], released)
     places = [
         Place(
@@ -93,7 +95,8 @@ def unchanged(cells: Sequence[Cell], released: Sequence[Sequence[str]]) -> set[i
             at = max(at, names.index(name) + 1)
         elif not name:
             end = next((n for n in range(at, len(names)) if names[n]), len(names))
-            same = (n for n in range(at, end) if as_read(released[n][1]) == as_read(_text(cell)))
+            source = as_read(_text(cell))
+            same = (n for n in range(at, end) if as_read(released[n][1]) == source)
             if (place := next(same, None)) is not None:
                 found.add(number)
                 at = place + 1
@@ -107,9 +110,7 @@ def _text(cell: Cell) -> str:
 def not_needed(places: Sequence[Place]) -> set[int]:
     """Places whose cells no check needs; none where the student's own code cannot be followed."""
     own = [place for place in places if not (place.released or place.asks)]
-    if len(places) > MOST_CELLS or sum(len(place.source) for place in own) > MOST_CODE:
-        return set()
-    if any(map(_cannot_be_followed, own)):
+    if sum(len(place.source) for place in own) > MOST_CODE or any(map(_cannot_be_followed, own)):
         return set()
     try:
         return _Slice(places).left_out()

@@ -22,15 +22,7 @@ SETTINGS = frozenset(
     {
         *("set", "use", "enable", "disable", "register", "patch", "install", "configure", "setup"),
         *("init", "rc", "rcdefaults", "style", "environ", "putenv", "rcparams", "follow", "hang"),
-        *(
-            "filterwarnings",
-            "simplefilter",
-            "resetwarnings",
-            "basicconfig",
-            "switch",
-            "ion",
-            "ioff",
-        ),
+        *("filterwarnings", "simplefilter", "resetwarnings", "basicconfig", "switch", "ion"),
         *("destroy", "reset", "monkeypatch", "override", "share", "chdir", "add", "append"),
         *("ioff", "update", "insert", "extend", "clear", "pop", "remove"),
     }
@@ -60,6 +52,7 @@ HARMLESS = frozenset(
         *("math.prod", "copy.deepcopy", "time.perf_counter"),
     }
 )
+"""Functions that draw nothing."""
 METHODS = frozenset(
     {
         *("append", "extend", "items", "keys", "values", "get", "join", "split", "format", "strip"),
@@ -76,7 +69,10 @@ DATA = re.compile("[A-Z][A-Z0-9_]+")
 SEEDERS = frozenset(
     {"torch.manual_seed", "course.engine.seed_everything", "course.engine.seeding.seed_everything"}
 )
+"""What makes the random numbers that come after it the same in every run."""
 RANDOM_STATE = frozenset({"torch.set_rng_state", "torch.cuda.set_rng_state", "torch.enable_grad"})
+"""What by its first word would set something that lasts, and does not: random numbers are followed
+by themselves, and a decorator's setting ends with the call."""
 
 
 class Names:

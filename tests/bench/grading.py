@@ -1,14 +1,17 @@
 """Grading a class: stock `nbgrader autograde` beside ours, what isolation costs, what memory.
 
-    python -m tests.bench.grading [--submissions 40] [--rounds 2] [--jobs 1 2] [--class-size 1000]
+    python -m tests.bench.grading [--submissions 40] [--rounds 2] [--jobs 1 2] [--run-all]
+                                  [--class-size 1000]
 
 The same submissions of the real notebook, all right and all different, are graded by commands that
-take turns; each round reverses the order. `cold` is a whole command, its imports and its warm start
-included, divided by the submissions; `warm` is the time between one graded notebook and the next.
-`cpu` is what all the processes of a command took of the cores: the figure to look at on a machine
-that is busy with other things. Isolation is measured submission by submission, in turns, in one
-process. Memory is the sum of PSS over a command's processes: what they share is counted once. It is
-read in runs of their own, since reading it takes time.
+take turns; each round reverses the order. Stock runs every cell; ours leaves out those that no
+exercise needs, as `autograde grade` does, and --run-all adds ours with every cell run. `cold` is a
+whole command, its imports and its warm start included, divided by the submissions; `warm` is the
+time between one graded notebook and the next. `cpu` is what all the processes of a command took of
+the cores: the figure to look at on a machine that is busy with other things. Isolation is measured
+submission by submission, in turns, in one process. Memory is the sum of PSS over a command's
+processes: what they share is counted once. It is read in runs of their own, since reading it takes
+time.
 """
 
 from __future__ import annotations
@@ -289,6 +292,7 @@ def main() -> None:
     parser.add_argument("--submissions", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--run-all", action="store_true", help="also ours with every cell run")
     parser.add_argument("--isolation-rounds", type=int, default=25)
     parser.add_argument("--class-size", type=int, default=0, help="also grade such a class, once")
     settings = parser.parse_args()
@@ -302,6 +306,8 @@ def main() -> None:
         room = ClassOfMany(Path(scratch) / "class", settings.submissions)
         print(f"{settings.submissions} submissions, stock and ours in turns")
         ours = {f"ours, {jobs} jobs": (*OURS, "--jobs", str(jobs)) for jobs in settings.jobs}
+        if settings.run_all:
+            ours["ours, every cell run"] = (*OURS, "--run-all", "--jobs", str(settings.jobs[-1]))
         runs = in_turns(room, {"stock": STOCK, **ours}, settings.rounds)
         found["times stock's rate"] = times_stock(runs)
         found["runs"] = {name: [asdict(run) for run in of] for name, of in runs.items()}
