@@ -33,7 +33,7 @@ MAX_BATCHES, MAX_NUMBERS = 64, 32_000_000
 """Batches, and numbers in them, that are read of a loader: at most 128 MB are kept."""
 FORWARDS = 600
 """Forwards of the model after which a diagnosis starts no further experiment; the sound set-ups of
-the tests need 130 in the median and 530 at most."""
+the tests need 120 in the median and 540 at most."""
 
 
 class NotChecked(Exception):

@@ -25,6 +25,9 @@ def guessed(session: Session) -> Iterator[Finding]:
 
     Of masked tokens a few are shown on purpose; of those that train a masked model most are not.
     """
+    states = session.loop.rng
+    if states and len(set(states)) == 1:
+        raise NotChecked("a step draws nothing at random")
     (step, places), (_, others) = (_watched(session, seed) for seed in (0, 1))
     drawn = [m for m, o in zip(places.masks, others.masks, strict=False)
              if m.shape == o.shape and not torch.equal(m, o)]  # fmt: skip
@@ -67,8 +70,8 @@ def _watched(session: Session, seed: int) -> tuple[Step, _Places]:
         session.model.register_forward_pre_hook(lambda *_: setattr(places, "inside", True))
         session.model.register_forward_hook(lambda *_: setattr(places, "inside", False))
 
-    with places:
-        return program.step(program.batches[0], seed=seed, prepare=listen), places
+    step = program.step(program.batches[0], seed=seed, prepare=listen, within=places)
+    return step, places
 
 
 class _Places(TorchFunctionMode):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from course.debug.probes.functions import LOSSES
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
 from course.debug.probes.tape import Tape
@@ -17,6 +18,7 @@ from course.debug.probes.thresholds import CHANGED, ROUNDED, TINY
 from course.debug.relations.program import program_of, without_dropout
 
 DISTANCES = {F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss}
+NAMES = {LOSSES[function] for function in DISTANCES}
 PICKED = {torch.gather, Tensor.gather, Tensor.__getitem__, torch.take_along_dim}
 """Functions that pick an action's log-probability out of those of all."""
 COSTS = {F.cross_entropy, F.nll_loss}
@@ -28,6 +30,8 @@ LEAST_ROWS = 8
 def baseline(session: Session) -> Iterator[Finding]:
     """The value that is subtracted from a return as a baseline learns from its own loss alone."""
     program = program_of(session)
+    if program.first().is_one_of_torchs or not any(e.name in NAMES for e in program.first().losses):
+        raise NotChecked("no distance is one of several parts of the loss")
     heard = _Heard(session)
     with session.observe(), without_dropout(session.model):
         torch.manual_seed(0)

@@ -53,6 +53,11 @@ class Step:
         """Calls of torch's losses that a gradient flows through."""
         return [event for event in self.tape.of("loss") if event.graph]
 
+    @property
+    def is_one_of_torchs(self) -> bool:
+        """What goes backward is one loss of torch's as it is."""
+        return len(self.losses) == 1 and close(self.losses[0].value, self.loss)
+
 
 class Program:
     """The author's step as a function of a batch. Every call starts from the snapshot."""
@@ -74,13 +79,15 @@ class Program:
             raise NotChecked(self.session.epoch.error or "the train_loader is empty")
         return self.session.epoch.batches
 
-    def step(self, batch: Any, *, seed: int = 0, prepare: Any = None) -> Step:
+    def step(self, batch: Any, *, seed: int = 0, prepare: Any = None, within: Any = None) -> Step:
         """Make one step and watch it; weights and random numbers are put back afterwards.
 
         Args:
             batch: Of any kind.
             seed: Of torch's global generator.
             prepare: Called before, to change the weights for this one step.
+            within: Entered around the step alone. A mode that listens to torch's functions would
+                hear the snapshot too, which calls thousands.
 
         Raises:
             NotChecked: The step raises.
@@ -100,7 +107,7 @@ class Program:
                     prepare()
             handle = self.model.register_forward_pre_hook(listen, with_kwargs=True)
             try:
-                with tape.running():
+                with tape.running(), within or contextlib.nullcontext():
                     returned = self.make_step(cloned(batch))
             except NotChecked:
                 raise
