@@ -176,6 +176,20 @@ def weighted_means(model, loader, criterion):
     return result
 
 
+def mean_of_batches_in(key):
+    """A right answer but for one entry, which is a mean over batches."""
+
+    def evaluate(model, loader, criterion):
+        batches = list(loader)
+        each = [weighted_means(model, [batch], criterion)[key] for batch in batches]
+        return {**weighted_means(model, batches, criterion), key: sum(each) / len(each)}
+
+    return evaluate
+
+
+accuracy_of_batches, loss_of_batches = map(mean_of_batches_in, ("accuracy", "loss"))
+
+
 def all_logits_at_once(model, loader, criterion):
     modes = {module: module.training for module in model.modules()}
     model.eval()
@@ -325,6 +339,18 @@ EXERCISE = Exercise(
             "in-percent",
             in_percent,
             "That is the accuracy in percent. Give the share, between 0 and 1.",
+        ),
+        Wrong(
+            "accuracy-of-batches",
+            accuracy_of_batches,
+            "The loss is over all examples, the accuracy a mean over batches, in which a short one "
+            "counts as much as the others. Count the right answers, and divide by the examples.",
+        ),
+        Wrong(
+            "loss-of-batches",
+            loss_of_batches,
+            "The accuracy is over all examples, the loss a mean over batches, in which a short one "
+            "counts as much as the others. Multiply each batch's loss by len(targets) first.",
         ),
         Wrong("floor-division", floor_division),
         Wrong(

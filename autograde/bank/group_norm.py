@@ -111,6 +111,13 @@ behind_two_dimensions = fixed(
 images_only = fixed(
     ("    shape = (1, channels) + (1,) * (x.dim() - 2)", "    shape = (1, -1, 1, 1)")
 )
+variance_over_the_batch = fixed(("var(dim=2,", "var(dim=(0, 2),"))
+mean_of_all_groups = fixed(("mean(dim=2,", "mean(dim=(1, 2),"))
+bias_along_the_width = fixed(("bias.view(shape)", "bias"))
+corrected_by_channels = fixed(
+    ("unbiased=False, keepdim=True)",
+     "keepdim=True) * (channels // groups - 1) / (channels // groups)"),
+)  # fmt: skip
 eps_outside = fixed(("(variance + eps).sqrt()", "(variance.sqrt() + eps)"))
 eps_forgotten = fixed(("(variance + eps).sqrt()", "variance.sqrt()"))
 variance_for_root = fixed(("(variance + eps).sqrt()", "(variance + eps)"))
@@ -158,6 +165,9 @@ UNTOUCHED = (
     r"non-singleton dimension \d+(, at the line: return weight \* normal \+ bias)?$"
 )
 """What the last line raises as it was given. A student's has a line, the bank's own have none."""
+
+HALF_SHAPED = UNTOUCHED.replace("return weight", r"return weight\.\w+\(.*\)")
+"""The same where the weight alone was given a shape."""
 
 EXERCISE = Exercise(
     id="02a.group-norm",
@@ -212,6 +222,19 @@ EXERCISE = Exercise(
         Wrong("mean-alone-fixed", unbiased_along_the_width,
               "The mean is right. var() still divides by n - 1, and weight and bias go along the "
               "last dimension.", raises=UNTOUCHED),
+        Wrong("variance-over-the-batch", variance_over_the_batch,
+              "The mean is taken within the example, the variance still over the batch: var() goes "
+              "over dimension 2 alone, too."),
+        Wrong("mean-of-all-groups", mean_of_all_groups,
+              "The mean is that of all groups of an example, the variance that of one. Both go "
+              "over dimension 2 alone."),
+        Wrong("bias-along-the-width", bias_along_the_width,
+              "weight belongs to the channels now, bias still goes along the last dimension. View "
+              "both as (1, channels, 1, ...).",
+              raises=HALF_SHAPED),
+        Wrong("corrected-by-channels", corrected_by_channels,
+              "Rows are right, images are not: a group holds channels times pixels, so the "
+              "variance was corrected by the wrong number. unbiased=False needs none."),
         Wrong("images-only", images_only),
         Wrong("images-only", behind_two_dimensions),
         Wrong("eps-outside", eps_outside,
