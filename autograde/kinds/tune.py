@@ -170,7 +170,9 @@ def _checked(name: str, value: Any, allowed: tuple[float, float] | list[Any]) ->
     low, high = allowed
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not low <= value <= high:
-        raise AnswerError(f"{name} = {_shown(value)}: a number {_range(allowed)} is asked for.")
+        asked = _range(allowed)
+        asked = asked if asked.startswith("a whole number") else f"a number {asked}"
+        raise AnswerError(f"{name} = {_shown(value)}: {asked} is asked for.")
     if isinstance(low, int) and isinstance(high, int):
         if value != int(value):
             raise AnswerError(f"{name} = {brief(value)}: a whole number is asked for.")

@@ -447,6 +447,14 @@ def test_a_function_that_raises_or_needs_arguments_is_said_so():
     assert "needs arguments" in check("03a.arena", lambda lr: lr).message
 
 
+def test_an_arena_asks_for_whole_numbers_and_for_numbers_by_their_kind():
+    good = dict(bank.load("04a.arena").good)
+    short = check("04a.arena", {**good, "length": 10}).message
+    assert "length = 10: a whole number from 20 to 400 is asked for." in short
+    steep = check("04a.arena", {**good, "lr": 20}).message
+    assert "lr = 20: a number from 1e-05 to 10 is asked for." in steep
+
+
 # Writing.
 
 
