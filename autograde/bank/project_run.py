@@ -51,6 +51,7 @@ def draw(source: Draw, part: str) -> Case:
         "dropout": part in ("resumed", "inside"),
         "seed": source.integer(1, 10_000),
         "after": source.integer(0, 1),
+        "identify": part == "record" and source.index == 0,
         # inside the first epoch, before anything is kept, and inside a later one
         "at": batches * source.choice((0, 1)) + source.integer(1, batches - 1),
     }  # fmt: skip
@@ -148,7 +149,7 @@ class Kit:
         self.states: dict[int, dict[str, Tensor]] = {}
         self.fetched: list[int] = []
         self.begins: dict[int, dict[str, Any]] = {}
-        self.updates, self.killed = 0, False
+        self.updates, self.killed, self.epochs = 0, False, EPOCHS
         self.dies_at: int | None = None
         self.dies_after: int | None = None
 
@@ -156,13 +157,14 @@ class Kit:
         """A set-up of the case, from scratch."""
         case = self.case
         self.asked.append([int(seed), int(epochs)])
-        torch.manual_seed(seed)
         inputs, targets = data["train"]
         size = inputs[0].numel()
         layers = [nn.Dropout(0.3)] if case["dropout"] else []
-        self.model = nn.Sequential(
-            Look(), nn.Linear(size, 6), nn.Tanh(), *layers, nn.Linear(6, case["classes"])
-        )
+        with torch.random.fork_rng(devices=[]):  # what dropout draws is the run's to seed
+            torch.manual_seed(seed)
+            self.model = nn.Sequential(
+                Look(), nn.Linear(size, 6), nn.Tanh(), *layers, nn.Linear(6, case["classes"])
+            )
         self.optimizer = build_optimizer(case["optimizer"], self.model, 0.2)
         self.optimizer.register_step_pre_hook(lambda *_: self._steps())
         self.optimizer.register_step_post_hook(lambda *_: self._stepped())
@@ -231,8 +233,8 @@ class Kit:
         torch.default_generator.manual_seed(seed)
         self.updates, self.killed = 0, False
         try:
-            return function(self.make_setup, self.data, self.folder, self.case["seed"], EPOCHS,
-                            self.after_epoch)  # fmt: skip
+            return function(self.make_setup, self.data, self.folder, self.case["seed"],
+                            self.epochs, self.after_epoch)  # fmt: skip
         except Exception:
             if not self.killed:
                 raise
@@ -277,7 +279,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         if case["part"] == "record":
             with scratch() as other:
                 resumed = _best_after_a_kill(function, case, other)
-            return {"lacks": _lacks(kit), "best": _best(kit), "ends": _ends(kit), **resumed}
+            blind = _blind_to(function, case) if case["identify"] else []
+            return {"lacks": _lacks(kit), "best": _best(kit), "ends": _ends(kit), **resumed,
+                    "blind": blind}  # fmt: skip
     if case["part"] == "trained":
         return whole
     with scratch() as folder:
@@ -293,6 +297,38 @@ def _best_after_a_kill(function, case: Case, folder: str) -> Answer:
     return {"best_resumed": _best(kit)}
 
 
+def _another_pixel(inputs: Tensor, targets: Tensor) -> None:
+    inputs[3, 0, 0, 0] += 1.0
+
+
+def _another_target(inputs: Tensor, targets: Tensor) -> None:
+    targets[3] = int(targets[3] == 0)
+
+
+def _blind_to(function, case: Case) -> list[str]:
+    """Changes of the training data that run.json does not tell; or that it tells where none is."""
+    marks = {}
+    for change in (None, lambda *_: None, _another_pixel, _another_target):
+        with scratch() as folder:
+            kit = Kit(case, folder)
+            kit.epochs = 1
+            if change:
+                kit.data["train"] = tuple(part.clone() for part in kit.data["train"])
+                change(*kit.data["train"])
+            kit.call(function, 77)
+            marks[change] = _mark(kit.folder / "run.json")
+    first, again, pixel, target = marks.values()
+    faults = {"the same data": first != again, "an image": first == pixel,
+              "a target": first == target}  # fmt: skip
+    return [name for name, found in faults.items() if found]
+
+
+def _mark(path: Path) -> str:
+    """What a record says of the training data."""
+    content = json.loads(path.read_text()) if path.is_file() else {}
+    return json.dumps((content.get("data") or {}).get("train"), sort_keys=True)
+
+
 def _killed(
     function, case: Case, folder: str, whole: Answer, begins: dict[int, dict[str, Any]]
 ) -> Answer:
@@ -306,6 +342,8 @@ def _killed(
     returned = kit.call(function, 73)
     state, made, second = kit.state(), kit.updates, kit.told[len(first) :]
     more = _finished(function, kit, returned) if case["part"] == "resumed" else {}
+    if more:
+        more["lacks"] = _lacks(kit)
     apart = max(((state[name] - value).abs().max().item() for name, value in
                  whole["state"].items()), default=float("inf"))  # fmt: skip
     return {
@@ -410,6 +448,7 @@ def best_by_accuracy(make_setup, data, folder, seed, epochs, after_epoch):
 
 SCRIPT = '''
 def train(make_setup, data, folder, seed, epochs, after_epoch):
+    import hashlib
     import json
     from pathlib import Path
     folder = Path(folder)
@@ -419,7 +458,10 @@ def train(make_setup, data, folder, seed, epochs, after_epoch):
     scheduler, per = setup["scheduler"], setup["schedule_per"]
     own, start, best, accuracies = setup["train_loader"].generator, 0, float("inf"), []
     torch.manual_seed(seed)
-    record = {"seed": seed, "status": "running", "data": {"train": len(data["train"][1])},
+    mark = hashlib.sha256()
+    for part in data["train"]:
+        mark.update(part.numpy().tobytes())
+    record = {"seed": seed, "status": "running", "data": {"train": mark.hexdigest()},
               "settings": {"epochs": epochs, "mean": data["mean"], "std": data["std"]},
               "versions": {"torch": str(torch.__version__)}}
     if (folder / "last.pt").exists():
@@ -522,6 +564,18 @@ WRONG = (
                                 "folder / 'best.pt')\n" + END)),
      "The best weights were lost in a kill: they were in memory. Write best.pt in the epoch that "
      "is the best so far."),
+    ("dropout-unseeded", script(("    torch.manual_seed(seed)\n", "")),
+     "Two processes of one seed drew other numbers for dropout: torch's generator was left as it "
+     "was found. Seed it before the first epoch."),
+    ("epochs-left", script(('    record["status"]', '    record["settings"]["epochs"] -= start\n'
+                            '    record["status"]')),
+     "After a kill run.json gives the epochs that were left. settings.epochs is the number of the "
+     "whole run."),
+    ("data-not-identified", script(("mark.hexdigest()", 'len(data["train"][1])')),
+     "data.train of run.json is the same for other training data, in an image or in a target. "
+     "Write what tells them apart, such as a hash over both; the engine does."),
+    ("data-not-identified", script(('in data["train"]:', 'in data["train"][:1]:')), ""),
+    ("data-not-identified", script(('in data["train"]:', 'in data["train"][1:]:')), ""),
     ("epoch-forgotten", script(('        start = kept["epoch"] + 1\n', "")), ""),
     ("epoch-repeated", script(('kept["epoch"] + 1', 'kept["epoch"]')),
      "After the kill, an epoch that was in the checkpoint was trained again. Go on with the one "
@@ -586,7 +640,8 @@ SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "n
         "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last",
         "best-is-loaded", "best-by-accuracy", "best-forgotten", "best-at-the-end",
         "optimizer-forgotten", "schedule-forgotten", "order-forgotten", "draws-forgotten",
-        "train-mode-once", "validates-in-train-mode", "epochs-more")  # fmt: skip
+        "train-mode-once", "validates-in-train-mode", "epochs-more", "dropout-unseeded",
+        "epochs-left", "data-not-identified")  # fmt: skip
 """Their traces are counts, names of epochs and of files: no accident gives the same."""
 
 
@@ -632,6 +687,7 @@ EXERCISE = Exercise(
         "more": "the number of updates of a call when the run is finished",
         "repeats": "whether that call gives the same list",
         "lacks": "what run.json lacks",
+        "blind": "what data.train of run.json does not tell, or tells where nothing differs,",
         "best": "the weights in best.pt:",
         "ends": "the weights that the model ends with are those of",
     },

@@ -291,8 +291,8 @@ def train(make_setup, data, folder, seed, epochs, after_epoch):
     that was not killed; a call on a finished run makes no update. In the folder: best.pt, a
     dictionary whose "model" has the weights of the epoch with the lowest validation loss; and
     run.json as the engine writes it, with "seed", "settings" (of them "epochs", "mean" and
-    "std", those of data), "data" (something that identifies "train"), "versions" ("torch")
-    and "status", in the end "finished".
+    "std", those of data), "data" (its "train" identifies the training images and targets),
+    "versions" ("torch") and "status", in the end "finished".
     """
     ### BEGIN SOLUTION
     class Tell(Callback):
