@@ -69,7 +69,8 @@ def draw(source: Draw, part: str) -> Case:
             [scale * source.normal(size, features), source.integers(classes, size)]
             for size, scale in sizes[:: 1 if source.index else -1]
         ],
-        "optimizer": draw_optimizer(source),
+        "optimizer": draw_optimizer(source)
+        | ({} if source.index else {"kind": "groups"}),  # a first group is not all parameters
         "smoothing": source.choice([0.0, 0.1]),
         "epochs": source.integer(2, 3),
         "max_norm": HIGH if source.index else source.uniform(0.02, 0.1),
@@ -101,6 +102,7 @@ reference = fixed()
 after_the_step = fixed((CLIP + STEP, STEP + CLIP))
 cleared_late = given((CLEAR, ""), (STEP, STEP + CLEAR))
 stale = given((CLEAR, ""), (CLIP, CLIP + CLEAR))
+first_group = fixed((CLIP, CLIP.replace("parameters,", 'optimizer.param_groups[0]["params"],')))
 by_value = fixed((CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in parameters])\n"
                   "            nn.utils.clip_grad_value_(parameters, max_norm)\n"))  # fmt: skip
 value_returned = fixed(("norm = nn.utils.clip_grad_norm_", "norm = nn.utils.clip_grad_value_"))
@@ -206,6 +208,9 @@ EXERCISE = Exercise(
         Wrong("uncleared-and-early", clears_nowhere,
               "Gradients of earlier batches are clipped, and each batch's own is added to them "
               "unclipped: zero_grad() is gone, and clipping still comes before backward()."),
+        Wrong("first-group", first_group,
+              "Only the optimizer's first group was measured and clipped. The norm is that of all "
+              "parameters that train."),
         Wrong("last-norm", last_norm),
         Wrong("loss-clamped", clipped_loss),
         Wrong("lengthened", always_that_long,

@@ -9,6 +9,7 @@ import torch
 from autograde.bank.harness import Watch
 from autograde.bank.scripts import (
     SAYS,
+    build_moded,
     build_net,
     draw_net,
     model_of,
@@ -70,8 +71,8 @@ def draw(source: Draw, part: str) -> Case:
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
-    """The model that comes back, layer by layer, and the losses."""
-    pretrained = build_net(case["net"], device)
+    """The model that comes back, layer by layer, and the losses; the body counts its batches."""
+    pretrained = build_moded(case["net"], device)
 
     def make_optimizer(groups):
         if case["kind"] == "adam":
@@ -101,6 +102,8 @@ FIXED = GIVEN.replace(HEAD, "").replace(MODEL, MODEL + HEAD)
 given = partial(variant, GIVEN, __file__)
 fixed = partial(variant, FIXED, __file__)
 reference = fixed()
+body_in_eval = fixed(("        model.train()\n", "        model.train()\n        body.eval()\n"))
+train_left_out = fixed(("        model.train()\n", ""))
 old_head = given((HEAD, ""))
 added_at_one_rate = given(
     (HEAD, HEAD + "    optimizer = make_optimizer(list(model.parameters())[2:])\n")
@@ -187,6 +190,10 @@ EXERCISE = Exercise(
         Wrong("still-head", per_epoch),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
+        Wrong("body-in-eval", body_in_eval,
+              "The weights are right here, where no layer depends on its mode. The body was "
+              "trained in eval mode, and was in train mode.", sure=True),
+        Wrong("body-in-eval", train_left_out),
         Wrong("one-epoch", one_epoch),
     ),
     right=(in_the_sequence, with_a_name, group_replaced),
