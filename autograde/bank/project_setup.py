@@ -143,19 +143,14 @@ def _contract(setup: dict[str, Any], data: dict[str, Any]) -> Answer:
                (("train_loader", "train"), ("val_loader", "val"))}  # fmt: skip
     more = [batch for _ in range(PASSES) for batch in setup["train_loader"]]
     never = _missing([*passes["train_loader"], *more], data["train"][0])
-    held = {id(p) for group in setup["optimizer"].param_groups for p in group["params"]}
     return {
-        "untrained": [
-            name + ("" if p.requires_grad else ", frozen")
-            for name, p in setup["model"].named_parameters()
-            if id(p) not in held or not p.requires_grad
-        ],
+        "untrained": untrained(setup),
         "breaches": sorted(breaches),
         "outputs": "[B, C]" if list(outputs.shape) == wanted else f"{list(outputs.shape)}",
         "train_missing": never or missing["train_loader"] * (missing["train_loader"] >= rest),
         "val_missing": missing["val_loader"],
-        "shuffled": not torch.equal(_joined(passes["train_loader"]), data["train"][0][
-            : len(_joined(passes["train_loader"]))]),
+        "shuffled": not torch.equal(joined(passes["train_loader"]), data["train"][0][
+            : len(joined(passes["train_loader"]))]),
         "schedule": _schedule(setup),
     }  # fmt: skip
 
@@ -200,13 +195,24 @@ def _rates(optimizer: torch.optim.Optimizer, scheduler: Any, steps: int) -> list
     return rates
 
 
-def _joined(batches: list[Any]) -> Tensor:
+def untrained(setup: dict[str, Any]) -> list[str]:
+    """Parameters that are frozen, or that the optimizer does not hold."""
+    held = {id(p) for group in setup["optimizer"].param_groups for p in group["params"]}
+    return [
+        name + ("" if p.requires_grad else ", frozen")
+        for name, p in setup["model"].named_parameters()
+        if id(p) not in held or not p.requires_grad
+    ]
+
+
+def joined(batches: list[Any]) -> Tensor:
+    """The inputs of all batches."""
     return torch.cat([inputs for inputs, _ in batches])
 
 
 def _missing(batches: list[Any], images: Tensor) -> int:
     """How many of the images no batch of a pass holds."""
-    got = _joined(batches)
+    got = joined(batches)
     if got.shape[1:] != images.shape[1:]:
         return len(images)
     held = {row.numpy().tobytes() for row in got.float().contiguous()}
@@ -220,7 +226,7 @@ def _seeded(make, seed: int) -> Answer:
         torch.manual_seed(1000 + number)
         setup = make(own)
         torch.rand(number + 1)  # somebody else draws
-        orders = [_joined(list(setup["train_loader"])) for _ in range(2)]
+        orders = [joined(list(setup["train_loader"])) for _ in range(2)]
         weights = [p.detach().clone() for p in setup["model"].parameters()]
         found.append((weights, orders, setup["model"]))
     first, again, other = found

@@ -1,20 +1,23 @@
 """05.whole: from raw images to a run that can be resumed, judged and used.
 
 The only exercise that asks a student's pieces together: their run is killed and resumed, and its
-checkpoint is scored on objects that nobody trained on. The doctor sees their set-up in 05.setup.
+checkpoint is scored on objects that nobody trained on. The doctor looks at the set-up that trained,
+as it was before the first update: 05.setup has seen the function, which may not be the one in use.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from autograde.bank import project_data, project_run, project_setup
 from autograde.bank.harness import scratch
@@ -32,6 +35,8 @@ from autograde.exercise import (
 )
 from autograde.kinds.fix import variant
 from course.data.retakes import takes
+from course.debug import diagnose
+from course.engine.schedules import schedule_length
 
 OBJECTS, HELD_BACK = 260, 150
 """Objects to train and validate on, and others to be judged on: some 500 and 300 images."""
@@ -108,35 +113,43 @@ def run(function, case: Case, device: torch.device) -> Answer:
     with scratch() as folder:
         one = Run(function, case, folder)
         torch.default_generator.manual_seed(81)
-        found = one.call()
+        with _beginnings() as begun:
+            found = one.call()
         if case["part"] == "files":
             return _files(one, found)
         if case["part"] == "held-back":
             return _held_back(one, found)
         with scratch() as other:
-            return _resumed(one, found, Run(function, case, other))
+            return _resumed(one, found, Run(function, case, other), begun)
 
 
 def _files(one: Run, found: dict[str, Any]) -> Answer:
-    """What is answered from the folder, and from a copy with other weights, or another scale."""
+    """What is answered from the folder, and from copies with other weights, or another scale.
+
+    All three lie side by side before the first question, the run's neither first nor last by name
+    or time: what is not read from the folder that is handed over gives one of the others' answers.
+    """
     images = _held(one.case).images
     model = found["setup"]["model"].cpu()
     _all_there(one.folder)
-    answers = {"from_the_run": kept(_agree, found, model, one.folder, images)}
-    copy = one.folder.parent / "copy"
-    shutil.copytree(one.folder, copy)
-    best = torch.load(copy / "best.pt", map_location="cpu", weights_only=True)
+    weights, scale = (one.folder.parent / name for name in ("copy", "spare"))
+    for copy in (weights, scale):
+        shutil.copytree(one.folder, copy)
+    best = torch.load(weights / "best.pt", map_location="cpu", weights_only=True)
     trained = {name for name, _ in model.named_parameters()}
     best["model"] = {n: -v if n in trained else v for n, v in best["model"].items()}
-    torch.save(best, copy / "best.pt")
-    answers["other_weights"] = kept(_agree, found, model, copy, images)
-    shutil.copy(one.folder / "best.pt", copy / "best.pt")
-    record = json.loads((copy / "run.json").read_text())
+    torch.save(best, weights / "best.pt")
+    record = json.loads((scale / "run.json").read_text())
+    noted = [record.get("seed"), (record.get("settings") or {}).get("epochs")]
     record["settings"]["mean"] += SHIFT
     record["settings"]["std"] *= SCALE
-    (copy / "run.json").write_text(json.dumps(record))
-    answers["other_scale"] = kept(_agree, found, model, copy, images)
-    return answers
+    (scale / "run.json").write_text(json.dumps(record))
+    return {
+        "from_the_run": kept(_agree, found, model, one.folder, images),
+        "other_weights": kept(_agree, found, model, weights, images),
+        "other_scale": kept(_agree, found, model, scale, images),
+        "noted": "the same" if noted == [one.case["seed"], one.case["epochs"]] else f"{noted}",
+    }
 
 
 def _agree(found: dict[str, Any], model: nn.Module, folder: Path, images: Tensor) -> str:
@@ -217,6 +230,76 @@ def _held(case: Case) -> Any:
     return takes(HELD_BACK, name="digits", skip=case["skip"] + case["objects"], seed=case["takes"])
 
 
+Begun = dict[int, tuple[list[list[Tensor]], list[dict[str, Any]]]]
+"""By an optimizer's id, its groups' weights and settings before its first update."""
+
+
+@contextmanager
+def _beginnings() -> Iterator[Begun]:
+    """What every optimizer began with."""
+    begun: Begun = {}
+
+    def note(optimizer: Optimizer, *_: Any) -> None:
+        if id(optimizer) not in begun:
+            groups = optimizer.param_groups
+            begun[id(optimizer)] = (
+                [[weight.detach().clone() for weight in group["params"]] for group in groups],
+                [{k: v for k, v in group.items() if k != "params"} for group in groups],
+            )
+
+    handle = register_optimizer_step_pre_hook(note)
+    try:
+        yield begun
+    finally:
+        handle.remove()
+
+
+def _findings(setup: dict[str, Any], begun: Begun, one: Run) -> list[str]:
+    """What is wrong with the set-up that trained, by 05.setup's rules and the doctor's errors.
+
+    The optimizer is taken back to where its first update began. A warning may be the split's
+    chance on so few images; a schedule is at its end, and only its length is looked at.
+    """
+    lacking = [key for key in project_setup.KEYS if key not in setup]
+    if lacking or id(setup["optimizer"]) not in begun:
+        raise AnswerError(
+            f"'setup' lacks {lacking[0]}: it is the whole dictionary of make_setup."
+            if lacking
+            else "'setup' holds an optimizer that has made no update: it is not what was trained."
+        )
+    found = [f"{name} does not train" for name in project_setup.untrained(setup)]
+    first, second = (project_setup.joined(list(setup["train_loader"])) for _ in range(2))
+    if torch.equal(first, second):
+        found.append("every epoch has the same order")
+    _begin_again(setup["optimizer"], *begun[id(setup["optimizer"])])
+    classes = int(one.raw[1].max()) + 1
+    report = diagnose({key: setup[key] for key in project_setup.KEYS} | {"num_classes": classes})
+    found += [finding.id for finding in report.findings if finding.severity == "error"]
+    return found + _schedule_of(setup, one.case["epochs"])
+
+
+def _begin_again(
+    optimizer: Optimizer, weights: list[list[Tensor]], settings: list[dict[str, Any]]
+) -> None:
+    """Weights and settings of before the first update, and nothing remembered."""
+    optimizer.state.clear()
+    for group, values, was in zip(optimizer.param_groups, weights, settings, strict=True):
+        group.update(was)
+        with torch.no_grad():
+            for weight, value in zip(group["params"], values, strict=True):
+                weight.copy_(value)
+
+
+def _schedule_of(setup: dict[str, Any], epochs: int) -> list[str]:
+    """A schedule of another length than the run, where torch tells its length."""
+    scheduler = setup.get("scheduler")
+    length = None if scheduler is None else schedule_length(scheduler)
+    planned = epochs * (len(setup["train_loader"]) if setup.get("schedule_per") == "update" else 1)
+    if length is None or abs(length - planned) <= 1:
+        return []
+    return [f"a schedule of {length} steps, in a run of {planned}"]
+
+
 def _held_back(one: Run, found: dict[str, Any]) -> Answer:
     """Whether the checkpoint is worth its training: nearer to the nearest mean than to chance."""
     from sklearn.neighbors import NearestCentroid
@@ -238,7 +321,7 @@ def _held_back(one: Run, found: dict[str, Any]) -> Answer:
     }
 
 
-def _resumed(one: Run, found: dict[str, Any], other: Run) -> Answer:
+def _resumed(one: Run, found: dict[str, Any], other: Run, begun: Begun) -> Answer:
     """The same run in a folder of its own, killed and called again, against the whole one."""
     torch.default_generator.manual_seed(82)
     killed = "it ends" if other.call(dies_after=one.case["dies_after"]) is None else "it goes on"
@@ -250,6 +333,7 @@ def _resumed(one: Run, found: dict[str, Any], other: Run) -> Answer:
         "epochs": [first, other.told[len(first):]],
         "weights": _same(*(one["setup"]["model"].state_dict() for one in (found, again))),
         "best": _same(_best(one), _best(other)),
+        "findings": kept(_findings, found["setup"], begun, one),
     }  # fmt: skip
 
 
@@ -359,8 +443,9 @@ WRONG = (
      "The model was given raw images, and learnt from normalised ones. mean and std are in the "
      "folder's run.json."),
     ("other-unit", edited((SCALED, SCALED.replace("unsqueeze(1)", "unsqueeze(1).div(255)"))),
-     "The images were divided by 255 before they were normalised. mean and std in run.json are "
-     "those of raw values: leave the unit."),
+     "Nearly all images got one class, as they do where they are divided by 255 before they are "
+     "normalised: mean and std in run.json are those of raw values. Does the answer follow the "
+     "images at all?"),
     ("scale-of-the-run", edited((SCALED, "images.float().sub(images.float().mean()).div("
                                           "images.float().std()).unsqueeze(1)")), ""),
     ("train-mode", edited(("        model.eval()\n", "")), ""),
@@ -391,6 +476,16 @@ WRONG = (
      ""),
     ("far-too-fast", edited((MADE, MADE + "; made[-1]['optimizer'].param_groups[0]['lr'] = 3.0; "
                              "made[-1]['scheduler'].base_lrs = [3.0]")), ""),
+    ("validates-on-training", edited((MADE, MADE + "; made[-1]['val_loader'] = "
+                                      "made[-1]['train_loader']")), ""),
+    ("weights-of-the-run", edited(('Path(folder) / "best.pt"',
+                          'sorted(Path(folder).parent.rglob("best.pt"))[-1]')),
+     ""),
+    ("looked-up", edited(('Path(folder) / "best.pt"',
+                          'sorted(Path(folder).parent.rglob("best.pt"))[0]')), ""),
+    ("another-seed", edited((RUN, RUN.replace("seed", "seed + 1"))),
+     "run.json has another seed than whole_run was given, or other epochs. Hand both to train as "
+     "they came."),
     ("no-setup", edited(('"setup": made[-1], ', "")), ""),
 )  # fmt: skip
 SURE = (
@@ -401,6 +496,7 @@ SURE = (
     "scale-of-the-run",
     "not-normalised",
     "other-unit",
+    "another-seed",
     "caught",
     "set-up-made-again",
 )
@@ -424,10 +520,12 @@ EXERCISE = Exercise(
     ),
     signature="whole_run(images, labels, groups, folder, seed, epochs, after_epoch)",
     parts=(
-        Part("files", "what is answered from the folder alone", points=1, cases=1),
-        Part("resumed", "killed, and called again: the same bits", points=1, cases=1, hidden=True),
+        Part("files", "what is answered from the folder alone", points=1, cases=1,
+             fields=("from_the_run", "other_weights", "other_scale", "noted")),
+        Part("resumed", "killed, and called again: the same bits, of a sound set-up", points=1,
+             cases=1, hidden=True, fields=("killed", "epochs", "weights", "best", "findings")),
         Part("held-back", "best.pt on objects that the run has not seen", points=1, cases=1,
-             hidden=True),
+             hidden=True, fields=("score", "trained")),
     ),
     reference=reference,
     draw=draw,
@@ -436,6 +534,8 @@ EXERCISE = Exercise(
         "from_the_run": "the answers that are those of best.pt and run.json:",
         "other_weights": "with other weights in best.pt, the answers that follow them:",
         "other_scale": "with another mean and std in run.json, the answers that follow them:",
+        "noted": "seed and epochs in run.json, those that were handed over:",
+        "findings": "the faults of the set-up that trained, the doctor's among them:",
         "killed": "what comes of a call when after_epoch raises:",
         "epochs": "the epochs that after_epoch was called with, before the kill and after it,",
         "weights": "resumed and in one go, the model's last weights:",
