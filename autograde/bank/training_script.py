@@ -31,7 +31,6 @@ from autograde.exercise import (
 from autograde.kinds.fix import variant
 from course.data import InMemoryLoader, load
 from course.engine import EarlyStopping, evaluate, train_step
-from course.engine.loss_of import PairLoss
 
 STEP = 100.0
 """Between two laid-down validation losses."""
@@ -258,13 +257,12 @@ def reference(
 ) -> dict[str, Any]:
     """The engine's step, evaluation and stopping rule."""
     rule, losses, weights = EarlyStopping(patience), [], {}
-    loss_of = PairLoss(criterion)  # how the criterion weighs is measured once, not at every step
     for epoch in range(max_epochs):
         model.train()
         for batch in train_loader:
-            train_step(model, [batch], loss_of=loss_of, optimizer=optimizer, max_norm=1.0)
+            train_step(model, [batch], criterion, optimizer, max_norm=1.0)
         scheduler.step()
-        losses.append(evaluate(model, val_loader, loss_of=loss_of)["loss"])
+        losses.append(evaluate(model, val_loader, criterion)["loss"])
         over = rule.update(losses[-1], epoch=epoch)
         if rule.best_epoch == epoch:
             weights = copy.deepcopy(model.state_dict())
