@@ -150,7 +150,7 @@ def _found(criterion: Criterion, batch: _Batch, splits: list[_Split]) -> Measure
     if both and all(batch.same(s.one + s.other, s.whole) for s in both) and both[0].whole:
         return Measured((_examples_or_known(criterion), True), "sum")
     for kind, weigh in _candidates(criterion, batch):
-        if splits and all(split.explained(weigh, batch) for split in splits):
+        if _explains(weigh, splits, batch) and not _by_chance(weigh, splits, batch):
             return Measured((weigh, False), f"mean over {kind}")
     examples = (num_examples, False)
     if not unlike:
@@ -162,6 +162,27 @@ def _found(criterion: Criterion, batch: _Batch, splits: list[_Split]) -> Measure
         f"of them together {s.whole:.4g}"
     )
     return Measured(examples, "neither a sum nor a mean", known=False, numbers=numbers)
+
+
+def _explains(weigh: Callable[[Any], Any], splits: list[_Split], batch: _Batch) -> bool:
+    return bool(splits) and all(split.explained(weigh, batch) for split in splits)
+
+
+def _by_chance(weigh: Callable[[Any], Any], splits: list[_Split], batch: _Batch) -> bool:
+    """Whether class weights explain a batch only because its parts weigh as they count.
+
+    That is so of a batch of one class, whatever vector a criterion holds: a count of the classes,
+    say. Then the criterion is tried on targets of the heaviest and of the lightest class.
+    """
+    vector = weigh.args[1] if isinstance(weigh, partial) else None
+    if vector is None or not _explains(num_examples, splits, batch):
+        return False
+    targets = batch.targets.detach().clone()
+    targets[: batch.num // 2] = int(vector.argmax())
+    targets[batch.num // 2 :] = int(vector.argmin())
+    spread = _Batch(batch.criterion, batch.outputs, targets)
+    tried = [split for split in _splits(spread) if split is not None]
+    return bool(tried) and not _explains(weigh, tried, spread)
 
 
 def _splits(batch: _Batch) -> Iterator[_Split | None]:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import SGD
 
 from course.engine import EngineError, Trainer, evaluate, train_step
+from course.engine.loss_of import PairLoss
 
 CLASS_WEIGHTS = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
 PAD = 0
@@ -161,3 +162,30 @@ def test_the_record_says_how_a_criterion_weighs(tmp_path):
     trainer.fit(batches(masked=PAD), epochs=1, progress=False)
     found = read_run(tmp_path / "run").content["weighting"]
     assert found == "mean over unmasked targets (ignore_index 0)"
+
+
+class Counting(nn.Module):
+    """Cross entropy that holds how often each class is drawn, or weighs by it."""
+
+    def __init__(self, *, weighs: bool) -> None:
+        super().__init__()
+        self.register_buffer("counts", torch.tensor([50.0, 3.0, 20.0], dtype=torch.float64))
+        self.weighs = weighs
+
+    def forward(self, outputs, targets):
+        return F.cross_entropy(outputs, targets, weight=self.counts if self.weighs else None)
+
+
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize("only", [0, 2])
+def test_a_first_batch_of_one_class_says_nothing_of_class_weights(weighs, only):
+    (outputs, _), generator = batches()[0], torch.Generator().manual_seed(1)
+    model, criterion = nn.Linear(6, 3, dtype=torch.float64), Counting(weighs=weighs)
+    loss_of = PairLoss(criterion)
+    one_class = torch.full((len(outputs),), only)
+    train_step(model, [(outputs, one_class)], loss_of=loss_of, optimizer=SGD(model.parameters(), 0))
+    data = [(outputs, torch.randint(0, 3, (len(outputs),), generator=generator)) for _ in range(2)]
+    joined = (torch.cat([x for x, _ in data]), torch.cat([y for _, y in data]))
+    with torch.no_grad():
+        expected = criterion(model(joined[0]), joined[1]).item()
+    assert evaluate(model, data, loss_of=loss_of)["loss"] == pytest.approx(expected)
