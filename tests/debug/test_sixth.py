@@ -1,9 +1,10 @@
 """A sixth set, by another author who had not read the doctor, with twenty sound programs."""
 
 import pytest
+import torch
 
 from course.debug import diagnose
-from tests.debug.faulty import PAIRS, sixth
+from tests.debug.faulty import PAIRS, later_dresses, sixth
 from tests.debug.sound import SOUND
 from tests.debug.sound import sixth as odd
 from tests.debug.told import assert_told_apart
@@ -29,3 +30,19 @@ def test_what_is_missed_is_not_given_another_name_and_its_twin_is_left_alone(nam
     faulty, twin = (diagnose(HERE[name].make(bug)) for bug in (True, False))
     assert faulty.ok, f"{sixth.MISSED[name]}: {faulty}"
     assert twin.ok, str(twin)
+
+
+@pytest.mark.parametrize(
+    "name", ["distilled_without_the_log", "penalty_without_a_graph",
+             "centres_of_the_loss_not_trained"],
+)  # fmt: skip
+def test_a_twin_that_was_alarmed_at_first_sight_is_left_alone(name):
+    report = diagnose(HERE[name].make(False))
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("make", [later_dresses.unequal_chunks, later_dresses.best_accuracy_from_0])
+def test_a_step_that_returns_nothing_and_a_scored_best_are_left_alone(make):
+    torch.manual_seed(0)
+    report = diagnose(make(False))
+    assert report.ok, str(report)
