@@ -478,10 +478,9 @@ if ready(make_data, make_setup):
 # ## 5.9 The checkpoint, in use
 #
 # So far your pieces were asked one by one. Now all in a row, as somebody who has only the folder would use them.
-# The hidden checks kill this run and resume it, let the doctor look at the set-up that trained, and judge its
-# best.pt on objects that it has not seen: there it must come at least half of the way from the most frequent
-# class's share to the nearest mean's accuracy. (After eight epochs on so few images, a sound run can fall short
-# of the nearest mean itself.)
+# Hidden checks kill this run and resume it, let the doctor look at its set-up, and judge its best.pt on unseen
+# objects: it must come at least half of the way from the most frequent class's share to the nearest mean's
+# accuracy. (After eight epochs on so few images, a sound run can fall short of the nearest mean itself.)
 
 # %% exercise 05.whole
 # Your own make_data, make_setup and train may be called here.
