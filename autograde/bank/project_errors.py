@@ -91,7 +91,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """The five entries, each read by itself."""
     logits, targets = case["logits"].to(device), case["targets"].to(device)
     people = {(low, high): share for low, high, share in case["people"]}
-    watch = Watch(data=[logits, targets, list(people.items())])
+    watch = Watch(data=[logits, targets, people])
     returned = function(logits, targets, people, case["n"])
     wanted = {
         "recall": (_recalls, "the recall by class"),
@@ -187,6 +187,12 @@ edited: Callable[..., Any] = partial(variant, PLAIN, __file__)
 plain = edited()
 
 
+def people_used_up(logits, targets, people, n):
+    result = plain(logits, targets, people, n)
+    people.clear()
+    return result
+
+
 def with_a_matrix(logits, targets, people, n):
     classes = logits.shape[1]
     said = torch.max(logits, dim=1).indices
@@ -235,6 +241,7 @@ PAID = "gains.get(work_on, 0.0)"
 PLACES = "places[order][:n].tolist()"
 
 WRONG = (
+    ("people-used-up", people_used_up, ""),
     ("precision", edited((RECALL, "(targets[said == c] == c).float().mean().item()")),
      "Those are precisions: of what was called so. Recall is the share of a class's own examples "
      "that were found: targets == c chooses them."),
