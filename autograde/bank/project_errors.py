@@ -43,8 +43,11 @@ def draw(source: Draw, part: str) -> Case:
     """
     classes = source.integer(6, 7) + 6 * (source.index % 2)
     *names, _absent = source.shuffled(range(classes))
-    pairs = [tuple(sorted(pair)) for pair in source.shuffled(list(combinations(names[:5], 2)))[:6]]
-    pairs[2:4] = sorted(pairs[2:4])
+    mixed = sorted(names[:5])
+    inner = source.integer(2, 3)
+    equal = [(mixed[0], mixed[inner + 1]), (mixed[1], mixed[inner])]  # first by a, last by b
+    others = source.shuffled([pair for pair in combinations(mixed, 2) if pair not in equal])
+    pairs = [*others[:2], *equal, *others[2:4]]
     said = []
     for number, ((low, high), size) in enumerate(zip(pairs, SIZES, strict=True)):
         swapped = size // 2 if number == 0 else 0
@@ -272,6 +275,7 @@ WRONG = (
      "Equally frequent pairs are not in the order of their classes. Sorting by the count alone "
      "leaves them as they were met, and reverse=True turns them round: sort by (-count, pair)."),
     ("ties", edited((RANKED, "sorted(counts, key=lambda p: -counts[p])")), ""),
+    ("ties", edited((RANKED, "sorted(counts, key=lambda p: (-counts[p], p[::-1]))")), ""),
     ("by-logit", edited(("logits.softmax(dim=1).amax(dim=1)", "logits.amax(dim=1)")),
      "The mistakes are sorted by their largest logit. Only the softmax makes rows comparable: a "
      "constant added to a row changes no probability."),
