@@ -58,6 +58,9 @@ def draw(source: Draw, part: str) -> Case:
         for batch in case["batches"]:
             batch["inputs"] *= 4  # gradients longer than 1
         _answer_right(case, case["batches"][1])
+    if part == "weights" and case["criterion"] == "function":  # it is 0 where all is well
+        for batch in case["batches"]:
+            _answer_wrong(case, batch)
     if part == "losses":
         case["lr"] = 0.0
     if part == "finite" and source.index == 0:
@@ -75,6 +78,14 @@ def _answer_right(case: Case, batch: dict[str, Tensor]) -> None:
     model = Training(case, torch.device("cpu")).model
     with torch.no_grad():
         batch["targets"] = model(batch["inputs"].to(next(model.parameters()).dtype)).argmax(dim=1)
+
+
+def _answer_wrong(case: Case, batch: dict[str, Tensor]) -> None:
+    """Give one example a target that the model excludes: no norm to divide by is then 0."""
+    model = Training(case, torch.device("cpu")).model
+    with torch.no_grad():
+        logits = model(batch["inputs"].to(next(model.parameters()).dtype))
+    batch["targets"][0] = logits[0].argmin()
 
 
 def _levels(source: Draw) -> Case:
