@@ -16,7 +16,7 @@ ODD = [name for name in SOUND if hasattr(odd, name) or hasattr(odd_loops, name)]
 
 
 def test_all_programs_of_the_fifth_set_are_tried():
-    assert len(HERE) == 40 and len(TOLD) == 36 and len(fifth.MISSED) == 4
+    assert len(HERE) == 40 and len(TOLD) == 37 and len(fifth.MISSED) == 3
     assert len(ODD) == 20  # test_diagnose diagnoses them, with the others that are sound
 
 

@@ -12,6 +12,5 @@ MISSED = {
     "fgsm_grads_kept": "the sum of a clean and an attacked loss is a method of its own",
     "vae_kl_sign": "a loss without a floor is no fault, e.g. of a critic or a density",
     "boxes_over_background": "zeros at most positions are what a heat map's targets are, too",
-    "no_positions": "a set has no order, and nothing else says that these tokens have one",
 }
 """Pairs that are not told apart, and why."""
