@@ -421,8 +421,8 @@ WRONG = (
     ("not-shuffled", not_shuffled,
      "A training epoch brings the images in the order of the data. Use shuffle=True."),
     ("no-generator", no_generator,
-     "The order of the batches changes with whoever else draws random numbers. Give the training "
-     "loader its own generator=torch.Generator().manual_seed(seed)."),
+     "Two set-ups of one seed came with other orders of the batches. Give the training loader its "
+     "own generator=torch.Generator().manual_seed(seed), a new one at each call."),
     ("never-seeded", never_seeded,
      "Two set-ups of one seed begin with other weights. Call torch.manual_seed(seed) before the "
      "model is built."),

@@ -180,6 +180,7 @@ SHARED_OUT_AGAIN = "        weights = weights / weights.sum(dim=1, keepdim=True)
 renormalised = given((WEIGHTS, WEIGHTS + SHARED_OUT_AGAIN))
 right_in_validation = given(("softmax(dim=0)", "softmax(dim=0 if model.training else 1)"))
 mask_turned = fixed(("positions >= lengths", "positions < lengths"))
+logarithms = fixed(("softmax(dim=1)", "log_softmax(dim=1)"))
 one_longer = fixed(("positions >= lengths", "positions > lengths"))
 
 last_axis = given((WEIGHTS, WEIGHTS.replace("dim=0", "dim=-1")))
@@ -247,8 +248,10 @@ EXERCISE = Exercise(
         Wrong("renormalised", renormalised),
         Wrong("right-in-validation", right_in_validation),
         Wrong("mask-turned", mask_turned,
-              "The mask is turned round: real words have minus infinity, and padding the weights. "
-              "Padded is what stands at the length or behind it.", sure=True),
+              "Sentences without padding gave nan, too. Either their words are masked: padded is "
+              "what stands at the length or behind it. Or minus infinity is multiplied: weights "
+              "are shares, softmax() and not its logarithm.", sure=True),
+        Wrong("mask-turned", logarithms, sure=True),
         Wrong("one-longer", one_longer,
               "One column of padding takes a share of the attention: positions count from 0, so "
               "padding begins at the length itself."),
