@@ -596,6 +596,7 @@ EXERCISE = Exercise(
             always_of_length_1,
             "All gradients were brought to the length 1, short ones, too. Clipping shortens and "
             "never lengthens: the factor is 1 where the joint norm is below the ceiling.",
+            sure=True,
         ),
         Wrong(
             "clipped-by-value",
