@@ -139,6 +139,12 @@ FRESH = torch.Generator().manual_seed(1)
 of_the_module = drawing(lambda self, i, shape: torch.randn(shape, generator=FRESH))
 
 
+class BeginsAtOne(KeyedNoise):
+    def __init__(self, inputs, seed, sd):
+        super().__init__(inputs, seed, sd)
+        self.epoch = 1
+
+
 class GeneratorHeld(KeyedNoise):
     def __init__(self, inputs, seed, sd):
         super().__init__(inputs, seed, sd)
@@ -338,6 +344,9 @@ EXERCISE = Exercise(
               "The noise of an epoch depends on which epochs were set before. It follows from the "
               "number that set_epoch() is handed: count nothing, and keep no earlier noise."),
         Wrong("epochs-before", FirstKept),
+        Wrong("begins-at-one", BeginsAtOne,
+              "Before set_epoch() is called the noise is not that of epoch 0. Begin with an epoch "
+              "of 0.", sure=True),
         Wrong("worker-number", with_worker_id,
               "The noise depends on the number of the worker that fetches an example, so other "
               "workers give another run. Leave it out."),

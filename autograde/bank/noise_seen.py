@@ -129,6 +129,7 @@ def moved(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
     return (
         _moved_at_once(made, seed, keys)
         or _moved_by_order(made, seed, keys, table)
+        or _moved_by_set_epoch(made, seed, keys, table)
         or _moved_in_a_worker(made, seed, keys, table)
         or _moved_in_a_process(made, seed, keys, table)
     )
@@ -160,6 +161,12 @@ def _moved_by_order(made: Noisy, seed: int, keys: list[int], table: Table) -> st
                     "another order."
                 )
     return ""
+
+
+def _moved_by_set_epoch(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
+    if torch.equal(made.noise(made.fresh(seed), keys[1]), table[seed, 0, keys[1]]):
+        return ""
+    return f"Before set_epoch() is called, example {keys[1]} has not the noise of epoch 0."
 
 
 def _moved_in_a_worker(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
