@@ -385,8 +385,11 @@ class _Recogniser:
         if result.difference is None:
             return self.shown_by([(result.part, result.part.fields)], deniable=True)
         field = result.difference.field
-        looks_at = [part for part in self.parts if field in (part.fields or (field,))]
-        return self.shown_by([(part, (field,)) for part in looks_at], deniable=True)
+        looks_at = [(part, (field,)) for part in self.parts if field in (part.fields or (field,))]
+        here = (result.part, result.part.fields)  # tells those apart that are alike in the field
+        return self.shown_by(looks_at, deniable=True) or self.shown_by(
+            [*looks_at, here], deniable=True
+        )
 
     def shown_by(self, scope: Scope, *, deniable: bool = False) -> Wrong | None:
         """The one misconception that the answers show in a scope, or None."""

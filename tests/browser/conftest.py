@@ -14,9 +14,9 @@ import pytest
 from tests.browser.chromium import NONE_HERE, chromium, found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
-    """Chromium, driven by playwright."""
+    """Chromium, driven by playwright, which allows a process one at a time."""
     if found() is None and os.environ.get("CI"):
         pytest.fail(NONE_HERE)
     if found() is None:

@@ -41,7 +41,7 @@ KINDS = {
 """One page of each kind."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """The book's pages over a small part of the evidence."""
     folder = tmp_path_factory.mktemp("book")

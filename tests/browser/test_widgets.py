@@ -48,7 +48,7 @@ class Lab:
         return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab(browser, tmp_path_factory) -> Iterator[Lab]:
     home, folder = (tmp_path_factory.mktemp(name) for name in ("home", "notebooks"))
     entries = widgets.catalogue().values()
