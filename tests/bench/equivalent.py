@@ -466,10 +466,17 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
     (
         r"05\.run",
         r"(progress|None|monitor)= dropped|True to False in `(folder|kept)|1 to 0 in `record"
-        r"|Lt to LtE in `if loss|Div to Mult in `loss",
+        r"|Lt to LtE in `if loss|Div to Mult in `loss|`folder = Path\(folder\)` dropped"
+        r"|`(torch\.manual_seed|mark|optimizer\.load|loss = sum).* one line earlier",
         "a bar is not part of the run, and the loss of validation is the default; the folder above "
         "is there, and a file of its own loads the same; as many labels as images; two losses are "
-        "never equal, and a common factor changes no comparison",
+        "never equal, and a common factor (the last batch's size, too) changes no comparison; the "
+        "folder comes as a Path; seed, mark and states need nothing of the line above",
+    ),
+    (
+        r"03g\.load",
+        r"loaded: (.*found\.unexpected_keys|And to Or in .*not loose)",
+        "these two right answers load strictly, and then nothing is unexpected",
     ),
     (
         r"05\.run",
