@@ -61,11 +61,11 @@ def unneeded(cells: Sequence[Cell], released: Sequence[Sequence[str]], calls: di
     code = [number for number, cell in enumerate(cells) if cell["cell_type"] == "code"]
     if len(code) > MOST_CELLS:
         return set()
-    as_given = unchanged([cells[number] for number in code], released)
+    as_given = {code[at] for at in unchanged([cells[number] for number in code], released)}
     places = [
         Place(
             source=_text(cells[number]),
-            released=number in {code[place] for place in as_given},
+            released=number in as_given,
             asks=calls[grade_id(cells[number])]["function"] if is_check(cells[number]) else "",
         )
         for number in code
