@@ -11,6 +11,8 @@ from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, 
 from course.data.contract import check_batch
 
 FAULTS = ("sizes", "dtype", "non-finite", "labels")
+LEFT_OUT = -100
+"""What `CrossEntropyLoss` leaves out unless told otherwise (`ignore_index`)."""
 CASES = {
     "numbers": ("", "nan", "nan first", "nan all", "nan label", "large"),
     "labels": ("", "label", "far", "label last", "label twice", "beyond"),
@@ -18,7 +20,7 @@ CASES = {
         "", "half", "float", "fewer", "int32", "more", "float label nan", "fewer int32 label nan",
         "fewer nan end",
     ),
-    "negative": ("", "-1", "-3"),
+    "negative": ("", "-1", "-3", "-100"),
     "infinite": ("inf", "-inf", "large", "inf -inf"),
 }  # fmt: skip
 """The faults of each case of a part: sound ones, one fault, several, values that are large only."""
@@ -42,7 +44,7 @@ def draw(source: Draw, part: str) -> Case:
             row = 1 + row % (size - 1)
         elif fault == "large":
             inputs[row - 1 : row + 1, column] = 3e38  # finite, and their sum is not
-        elif fault in ("label", "far", "-1", "-3"):
+        elif fault in ("label", "far", "-1", "-3", "-100"):
             wrong = {"label": classes, "far": classes + 7}
             targets[-1 if "last" in faults else row] = wrong.get(fault) or int(fault)
     if "all" in faults:
@@ -92,7 +94,8 @@ NAMES = {
 def reference(inputs: Tensor, targets: Tensor, num_classes: int) -> list[str]:
     """The course's contract, in this exercise's four words.
 
-    It stops at sizes that differ, so the targets are checked with as many inputs.
+    It stops at sizes that differ, so the targets are checked with as many inputs, and it lets
+    through the label that a criterion leaves out, which is no index of a class.
     """
     as_many = inputs.new_zeros(len(targets), *inputs.shape[1:])
     report = check_batch((as_many, targets), num_classes=num_classes)
@@ -101,6 +104,8 @@ def reference(inputs: Tensor, targets: Tensor, num_classes: int) -> list[str]:
         found.add("sizes")
     if not torch.isfinite(inputs).all():
         found.add("non-finite")
+    if (targets == LEFT_OUT).any():
+        found.add("labels")
     return sorted(found)
 
 
@@ -228,6 +233,12 @@ def labels_of_equal_sizes_alone(inputs, targets, num_classes):
     return found if len(inputs) == len(targets) else [n for n in found if n != "labels"]
 
 
+def left_out_let_through(inputs, targets, num_classes):
+    found = no_labels(inputs, targets, num_classes)
+    asked = targets[targets != LEFT_OUT]
+    return [*found, "labels"] if ((asked < 0) | (asked >= num_classes)).any() else found
+
+
 def no_minus_inf(inputs, targets, num_classes):
     found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
     bad = inputs.isnan().any() or inputs.max() == float("inf")
@@ -310,7 +321,7 @@ EXERCISE = Exercise(
         Part("numbers", "a nan among the inputs", points=1, cases=6),
         Part("labels", "labels beyond the classes", points=1, cases=6),
         Part("form", "sizes that differ, labels of another dtype", points=1, cases=9),
-        Part("negative", "a label below zero", points=0.5, cases=3),
+        Part("negative", "a label below zero", points=0.5, cases=4),
         Part(
             "infinite",
             "inf and -inf, and values that are only large",
@@ -370,6 +381,13 @@ EXERCISE = Exercise(
             no_lower_end,
             "A label below 0 was let through. Compare every label with both ends, 0 and "
             "num_classes - 1.",
+            sure=True,
+        ),
+        Wrong(
+            "left-out-let-through",
+            left_out_let_through,
+            "A label of -100 was let through. cross_entropy leaves such an example out, and the "
+            "contract here is that every example has a class: 0 to num_classes - 1.",
             sure=True,
         ),
         Wrong(

@@ -77,6 +77,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     entries = reported(report, {"history": "the validation losses",
                         "best_epoch": "the best epoch", "best_loss": "the best loss"},
                        lists=("history",), counts=("best_epoch",))  # fmt: skip
+    entries["training"] = any(module.training for module in model.modules())
     return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST)
 
 
@@ -109,6 +110,7 @@ counted_from_one = fixed(("val_loss, epoch\n", "val_loss, epoch + 1\n"))
 uncleared = fixed(("            optimizer.zero_grad()\n", ""))
 not_noted = fixed(("            best_loss, best_epoch = val_loss, epoch\n",
                    "            best_epoch = epoch\n"))  # fmt: skip
+back_in_training = fixed((LOAD, LOAD + "    model.train()\n"))
 
 deep = given(
     (STATE, "            import copy\n            best_state = copy.deepcopy(model.state_dict())\n")
@@ -140,7 +142,7 @@ EXERCISE = Exercise(
     ),
     signature="train_and_keep_best(model, train_batches, val_batches, optimizer, epochs)",
     parts=paid("the weights that are left", ("weights",),
-               ("weights", "history", "best_epoch", "best_loss"), MOST),
+               ("weights", "history", "best_epoch", "best_loss", "training"), MOST),
     reference=reference,
     draw=draw,
     run=run,
@@ -150,6 +152,7 @@ EXERCISE = Exercise(
         "history": "the validation losses:",
         "best_epoch": "best_epoch",
         "best_loss": "best_loss",
+        "training": "whether the model is left in training mode:",
     },
     wrong=(
         Wrong("last-weights", shallow,
@@ -177,6 +180,9 @@ EXERCISE = Exercise(
               "the first of equals stays the best.", sure=True),
         Wrong("counted-from-one", counted_from_one,
               "The weights are right. best_epoch is one more than it was: epochs count from 0."),
+        Wrong("back-in-training", back_in_training,
+              "The weights and the report are right. The script left its model in eval mode, ready "
+              "to be used; now it is left in training mode."),
         Wrong("uncleared", uncleared),
         Wrong("not-noted", not_noted),
     ),

@@ -57,13 +57,16 @@ LARGE = 4
 """Scale of a small batch's inputs, whose gradient is so the longest: an epoch's last or first."""
 HIGH = 50.0
 """A ceiling that no gradient of these nets reaches: clipping leaves them alone."""
+JUST_BELOW = 0.75
+"""Of the first gradient's norm: a ceiling that cuts a little, and not everywhere."""
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A ceiling below every norm, so that the bug shows in all updates; then one above all."""
+    """A ceiling below every norm, so that the bug shows in all updates; one above all; in a hidden
+    part one just below the first norm as well."""
     features, classes = source.integer(2, 4), source.integer(3, 5)
     sizes = ((3, LARGE), (source.integer(4, 6), 2), (source.integer(6, 8), 1))
-    return {
+    case = {
         "net": draw_net(source, (features, source.integer(3, 5), classes)),
         "batches": [
             [scale * source.normal(size, features), source.integers(classes, size)]
@@ -73,8 +76,17 @@ def draw(source: Draw, part: str) -> Case:
         | ({} if source.index else {"kind": "groups"}),  # a first group is not all parameters
         "smoothing": source.choice([0.0, 0.1]),
         "epochs": source.integer(2, 3),
-        "max_norm": HIGH if source.index else source.uniform(0.02, 0.1),
     }
+    ceilings = (source.uniform(0.02, 0.1), HIGH, JUST_BELOW * first_norm(case))
+    return {**case, "max_norm": ceilings[source.index]}
+
+
+def first_norm(case: Case) -> float:
+    """Of the gradient of the first batch."""
+    model = build_moded(case["net"], torch.device("cpu"))
+    inputs, targets = case["batches"][0]
+    torch.nn.CrossEntropyLoss(label_smoothing=case["smoothing"])(model(inputs), targets).backward()
+    return torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).item()
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -122,6 +134,14 @@ clipped_loss = given(
 )
 evaluated_in_training = fixed(("    model.eval()\n", ""))
 train_left_out = fixed(("        model.train()\n", ""))
+far_above_alone = fixed(
+    (
+        CLIP,
+        "            norm = nn.utils.get_total_norm([p.grad for p in parameters])\n"
+        "            if norm > 2 * max_norm:\n"
+        "                nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)\n",
+    )
+)
 always_that_long = fixed((CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in "
                           "parameters])\n            for p in parameters:\n"
                           "                p.grad *= max_norm / norm\n"))  # fmt: skip
@@ -172,7 +192,7 @@ EXERCISE = Exercise(
     ),
     signature="train_clipped(model, loader, criterion, optimizer, epochs, max_norm)",
     parts=paid("the weights after the run", ("weights",),
-               ("weights", "loss", "largest_norm", "accuracy"), MOST),
+               ("weights", "loss", "largest_norm", "accuracy"), MOST, cases=3),
     reference=reference,
     draw=draw,
     run=run,
@@ -216,6 +236,9 @@ EXERCISE = Exercise(
         Wrong("lengthened", always_that_long,
               "Gradients shorter than the ceiling were lengthened to it. Clipping leaves those "
               "alone."),
+        Wrong("far-above-alone", far_above_alone,
+              "A gradient a little longer than the ceiling was left as long as it was. Clip "
+              "whatever is longer than max_norm, to max_norm."),
         Wrong("evaluated-in-training", evaluated_in_training,
               "The accuracy was computed in training mode: model.eval() is gone."),
         Wrong("train-left-out", train_left_out),

@@ -36,12 +36,22 @@ BY_TRAINING = TRAINED - {"random"}
 OPTIMIZERS = ("momentum", "adam", "groups")
 
 
-def paid(title: str, fields: tuple[str, ...], all_fields: tuple[str, ...], most: int):
-    """The three parts of a script: what the bug spoils, the whole, the whole with few lines."""
+def paid(
+    title: str, fields: tuple[str, ...], all_fields: tuple[str, ...], most: int, *, cases: int = 2
+):
+    """The three parts of a script: what the bug spoils, the whole, the whole with few lines.
+
+    Args:
+        title: Of the first part.
+        fields: What the bug spoils.
+        all_fields: What the script leaves behind and reports.
+        most: Lines that may differ.
+        cases: Of the hidden part.
+    """
     return (
         Part("core", title, points=1, fields=fields),
         Part("whole", "all that it reports and leaves behind", points=1, hidden=True,
-             fields=(*all_fields, "disturbed")),
+             fields=(*all_fields, "disturbed"), cases=cases),
         Part("little", f"the same, with at most {most} lines changed", points=1,
              fields=(*all_fields, "changed")),
     )  # fmt: skip
