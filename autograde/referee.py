@@ -144,7 +144,7 @@ def _judge(exercise: Exercise, ask: Ask, seed: int, parts: PartsAsked, device: A
     answers = {part.key: [ask(case) for case in asked[part.key]] for part in to_ask}
     right = questions.right
     results = [_judge_part(exercise, part, asked, answers, right, device) for part in to_ask]
-    results = _recognised(exercise, results, asked, answers, right, device)
+    results = _recognised(exercise, results, asked, answers, questions, device)
     results = [result for result in results if parts != "hidden" or result.part.hidden]
     return Verdict(
         exercise_id=exercise.id,
@@ -156,11 +156,14 @@ def _judge(exercise: Exercise, ask: Ask, seed: int, parts: PartsAsked, device: A
 
 
 class _Questions:
-    """An exercise's cases from one seed, and the right answers to them, each found once."""
+    """An exercise's cases from one seed, and what our own functions answer, each found once."""
 
     def __init__(self, exercise: Exercise, seed: int, device: Any) -> None:
         self.about = exercise, seed, str(device)
         self.right = _Reference(exercise, exercise.reference, device)
+        self.wrong = [
+            (wrong, _Oracle(exercise, wrong.function, device)) for wrong in exercise.wrong
+        ]
         self.drawn: dict[str, list[Case]] = {}
 
     def cases(self, part: Part) -> list[Case]:
@@ -171,14 +174,16 @@ class _Questions:
         return self.drawn[part.key]
 
 
-_asked_last: list[_Questions] = []
+_asked_last: dict[str, _Questions] = {}
+"""By exercise: a hidden check follows the shown one, and a class is asked the same."""
 
 
 def _questions(exercise: Exercise, seed: int, device: Any) -> _Questions:
-    """Those of the last check where it was the same: a hidden check follows the shown one."""
-    same = [q for q in _asked_last if q.about[0] is exercise and q.about[1:] == (seed, str(device))]
-    _asked_last[:] = same or [_Questions(exercise, seed, device)]
-    return _asked_last[0]
+    """Those of the exercise's last check where the seed was the same."""
+    last = _asked_last.get(exercise.id)
+    if last is None or last.about[0] is not exercise or last.about[1:] != (seed, str(device)):
+        last = _asked_last[exercise.id] = _Questions(exercise, seed, device)
+    return last
 
 
 class _Oracle:
@@ -337,14 +342,14 @@ def _recognised(
     results: list[PartResult],
     asked: dict[str, list[Case]],
     answers: dict[str, list[Any]],
-    right: _Oracle,
+    questions: _Questions,
     device: Any,
 ) -> list[PartResult]:
     """Say of each failed part which misconception its answers show, where that is certain."""
     failed = [result for result in results if not result.passed]
     if not failed:
         return results
-    look = _Recogniser(exercise, results, asked, answers, right, device)
+    look = _Recogniser(exercise, results, asked, answers, questions, device)
     whole = look.shown_by([(result.part, result.part.fields) for result in failed])
     return [
         result if result.passed else replace(result, shows=whole or look.by_itself(result))
@@ -369,16 +374,16 @@ class _Recogniser:
         results: list[PartResult],
         asked: dict[str, list[Case]],
         answers: dict[str, list[Any]],
-        right: _Oracle,
+        questions: _Questions,
         device: Any,
     ) -> None:
-        self.exercise, self.right, self.device = exercise, right, device
+        self.exercise, self.right, self.device = exercise, questions.right, device
         self.parts = [result.part for result in results]
         self.passed = [result.part for result in results if result.passed]
         self.pairs = {
             key: list(zip(asked[key], given, strict=True)) for key, given in answers.items()
         }
-        self.bank = [(wrong, _Oracle(exercise, wrong.function, device)) for wrong in exercise.wrong]
+        self.bank = questions.wrong
 
     def by_itself(self, result: PartResult) -> Wrong | None:
         """What a failed part shows in the field that differs, if nothing else denies it."""

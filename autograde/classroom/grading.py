@@ -166,6 +166,9 @@ class ClassRun:
         run_all: bool = False,
     ) -> None:
         self.device, self.run_all = device, run_all
+        self.seed = new_seed()
+        """Of all cases of this run: who answers alike gets the same points, and the right answers
+        are computed once. The next run has another, which no feedback has told."""
         self.folder, self.assignment, self.limits = folder, assignment, limits
         self.isolation = isolation_for(folder, trusted=trusted)
         path = journal_path(folder, assignment.name)
@@ -232,7 +235,7 @@ class ClassRun:
     def _start(self, submission: Submission, force: bool) -> dict[str, Any] | None:
         """A job for a grader; None where the result is known: then the writer has it."""
         known = self.known.setdefault(submission.student, Known())
-        seed = known.seeds.get(submission.sha) or new_seed()
+        seed = known.seeds.get(submission.sha, self.seed)
         how = {"device": self.device, "run_all": self.run_all}
         job = job_for(submission, self.plain, self.limits, self.isolation, seed, **how)
         kept = None if force else self._kept(job, known)

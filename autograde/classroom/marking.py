@@ -71,8 +71,10 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     released = [] if job.get("run_all") else assignment.get("released_code", [])
     not_run = unneeded(cells, released, assignment["calls"])
     run = _Run(job, cells, not_run)
+    run.through()
     if not_run and misses_something(run.shown, run.verdicts):
         run = _Run(job, cells, set())
+        run.through()
     devices.must_compute(run.device)
     return {"graded": True, "notes": notes, **run.result()}
 
@@ -87,23 +89,28 @@ class _Run:
     """
 
     def __init__(self, job: dict[str, Any], cells: list[Cell], not_run: set[int]) -> None:
-        self.job, self.seed = job, job["seed"]
+        self.job, self.seed, self.cells, self.not_run = job, job["seed"], cells, not_run
+        self.ended = ""
         self.device = str(choose_device(job.get("device", "cpu")))
         self.removed = Removed(cells, given_sources(job["assignment"]))
         self.shown: list[dict[str, Any]] = []
         self.records: list[dict[str, Any]] = []
         self.verdicts: list[Verdict] = []
         self.answered: Answered = {}
+
+    def through(self) -> None:
+        """Run the cells in a process of the student's, and ask the checks."""
+        job, device = self.job, self.device
         hidden = tuple(Path(folder) for folder in job["isolation"]["hidden"])
         isolation = Isolation(
-            trusted=job["isolation"]["trusted"], hidden=hidden, devices=devices.files(self.device)
+            trusted=job["isolation"]["trusted"], hidden=hidden, devices=devices.files(device)
         )
         limits = Limits(**job["limits"])
-        with StudentSession(Path(job["folder"]), limits, isolation, self.device) as session:
+        with StudentSession(Path(job["folder"]), limits, isolation, device) as session:
             session.run(SEED_EVERYTHING.format(_students_seed(self.seed)))
-            for number, cell in enumerate(cells):
+            for number, cell in enumerate(self.cells):
                 if cell["cell_type"] == "code":
-                    about = self._looked_at(session, cell, run=number not in not_run)
+                    about = self._looked_at(session, cell, run=number not in self.not_run)
                     self.shown.append({"source": cell["source"], **about})
             self.ended = session.ended
 

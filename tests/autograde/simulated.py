@@ -15,7 +15,7 @@ from autograde.sandbox import parent
 
 
 def mark(job: dict) -> dict:
-    """Grade: right half of the time, as the submission's seed will have it."""
+    """Grade: right half of the time, as the run's seed and the submission will have it."""
     note(Path(job["path"]).parents[3] / "marked", job["student"])
     wish = json.loads(job["text"])
     try:
@@ -30,7 +30,7 @@ def mark(job: dict) -> dict:
     if wish.get("dies_once") and not Path(wish["dies_once"]).exists():
         Path(wish["dies_once"]).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    points = job["seed"] % 2
+    points = (job["seed"] + wish.get("n", 0)) % 2
     return {
         "graded": True,
         "notes": [],

@@ -124,7 +124,7 @@ def test_a_driver_killed_at_random_moments_goes_on_and_each_score_is_there_once(
     for graded, then in marked_at_kill:  # what the journal knew was not marked again
         assert all(marked[student] == then[student] for student in graded)
     seeds = {line["student"]: line["seed"] for line in lines(tmp_path) if line["event"] == "graded"}
-    assert scores(tmp_path) == {student: seed % 2 for student, seed in seeds.items()}
+    assert scores(tmp_path) == {who: (seed + students[who]["n"]) % 2 for who, seed in seeds.items()}
     assert not list((tmp_path / "journal" / "a.pending").iterdir())
 
 
@@ -303,6 +303,15 @@ def test_an_earlier_submission_handed_in_again_gets_its_own_seed_again(tmp_path)
     assert seed() != first
     hand_in(tmp_path, {"ada": {"n": 1}})
     assert seed() == first
+
+
+def test_a_run_asks_everybody_the_same_and_the_next_run_something_else(tmp_path):
+    hand_in(tmp_path, {"ada": {}, "ben": {}})
+    run(tmp_path)
+    hand_in(tmp_path, {"cleo": {}})
+    run(tmp_path)
+    seeds = {line["student"]: line["seed"] for line in lines(tmp_path) if "seed" in line}
+    assert seeds["ada"] == seeds["ben"] != seeds["cleo"]
 
 
 def test_what_a_killed_run_left_half_done_is_swept_away(tmp_path):
