@@ -12,6 +12,7 @@ from pathlib import PurePath
 from xdist.scheduler import LoadScopeScheduling
 
 SPLIT = {
+    "test_attacks.py": 3,
     "test_bank.py": 12,
     "test_kinds.py": 4,
     "test_diagnose.py": 4,
@@ -20,6 +21,7 @@ SPLIT = {
 }
 """Files whose tests are shared out among processes, and into how many heaps; others stay whole."""
 LONGEST = (
+    "test_attacks.py",
     "test_classroom.py",
     "test_widgets.py",
     "test_notebooks_look.py",
@@ -30,6 +32,12 @@ LONGEST = (
     "test_handed_in.py",
     "test_resume.py",
     "test_verdicts.py",
+    "test_devices.py",
+    "test_diagnose.py",
+    "test_sandbox.py",
+    "test_one_graph.py",
+    "test_distributed.py",
+    "test_class_killed.py",
 )
 """Begun first, so that no process is left with one of them while the other has ended."""
 SUBJECT = re.compile(r"\b(?:\d\d[a-z]?\.[a-z-]+|F\d+)")
