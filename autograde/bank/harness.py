@@ -430,6 +430,36 @@ def _number_of_hooks(module: nn.Module) -> int:
     return sum(len(value) for name, value in vars(module).items() if name.endswith("_hooks"))
 
 
+def borrowed(returned: Any, handed: Mapping[str, Any]) -> list[str]:
+    """What was handed over and lies in the memory of what came back, by name.
+
+    Args:
+        returned: Tensors and arrays, in lists or dictionaries.
+        handed: Tensors or arrays, or lists of them, by the name that a message gives them.
+    """
+    given = {_place(tensor) for tensor in _in(returned)} - {0}
+    return [name for name, value in handed.items() if given & {_place(t) for t in _in(value)}]
+
+
+def _in(value: Any) -> Iterator[Tensor | np.ndarray]:
+    """The tensors and arrays of a nested value."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _in(one)
+
+
+def _place(value: Tensor | np.ndarray) -> int:
+    """Where the memory of a tensor or array begins; 0 for an empty one."""
+    if isinstance(value, Tensor):
+        return value.untyped_storage().data_ptr()
+    while isinstance(value.base, np.ndarray):
+        value = value.base
+    base = value.base if isinstance(value.base, Tensor) else None
+    return _place(base) if base is not None else value.ctypes.data * bool(value.size)
+
+
 class numpy_only(TorchFunctionMode):
     """Within it torch refuses: an exercise that says "in NumPy" means it."""
 
