@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from autograde.exercise import Exercise
-    from autograde.referee import PartsAsked, Verdict
+    from autograde.referee import PartsAsked
+    from autograde.verdict import Verdict
 
 
 class Result:
@@ -64,12 +65,14 @@ def check(
         DeviceError: torch cannot compute on `device` here.
     """
     from autograde import bank
+    from autograde.answers import answer_of
+    from autograde.by_hand import written_by_hand
     from autograde.devices import of_notebook
     from autograde.kinds import ValueExercise
     from autograde.kinds.fix import changes
     from autograde.kit.failing import remember
     from autograde.kit.record import keep_verdict
-    from autograde.referee import answer_of, judge, written_by_hand
+    from autograde.referee import judge
     from autograde.seeds import new_seed
     from course.engine import choose_device
 

@@ -11,7 +11,7 @@ from autograde.lines import WIDTH, wrapped
 if TYPE_CHECKING:
     from autograde.compare import Difference
     from autograde.exercise import Exercise, Part
-    from autograde.referee import PartResult, Verdict
+    from autograde.verdict import PartResult, Verdict
 
 
 def message(
@@ -98,7 +98,8 @@ def difference_in_words(difference: Difference, exercise: Exercise, clues: bool 
 
 def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[str]:
     """What is wrong with the answer to one case, as indented lines."""
-    from autograde.referee import PartResult, difference_in
+    from autograde.questions import difference_in
+    from autograde.verdict import PartResult
 
     if not isinstance(got, dict):
         return wrapped(_reason(PartResult(part, False, raised=got), exercise), first="  ✘ ")

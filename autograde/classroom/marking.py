@@ -29,10 +29,11 @@ from autograde.classroom.verdicts import own_fault
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 from autograde.kinds.fix import written_change
-from autograde.referee import Verdict, judge
+from autograde.referee import judge
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
+from autograde.verdict import Verdict
 from autograde.words import as_html, message
 from course.engine import choose_device
 

@@ -10,12 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from autograde.answers import Raised
 from autograde.classroom.cell_code import read_code
 from autograde.classroom.cells import Cell
 from autograde.classroom.clean import Say, clean_output
-from autograde.referee import Raised, Verdict
 from autograde.sandbox.outputs import plain_outputs
 from autograde.sandbox.session import OURS
+from autograde.verdict import Verdict
 
 SAYS = "Not run here: no exercise needs this cell."
 MARK = {"output_type": "stream", "name": "stdout", "text": f"{SAYS}\n"}

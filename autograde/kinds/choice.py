@@ -25,7 +25,7 @@ from autograde.kinds.shuffled import LETTERS, check_keys, key_of, keys_of, permu
 from autograde.kinds.value import Said, ValueExercise
 from autograde.kit.question import Question
 from autograde.kit.student import plain_name
-from autograde.referee import PartResult
+from autograde.verdict import PartResult
 
 
 @dataclass(frozen=True)

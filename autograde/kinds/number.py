@@ -26,7 +26,7 @@ from autograde.exercise import AnswerError, Draw, Wrong
 from autograde.kinds.value import NO_NAME, UNSET, Said, ValueExercise, brief
 from autograde.kit.question import Question
 from autograde.kit.student import plain_name
-from autograde.referee import PartResult
+from autograde.verdict import PartResult
 
 TRIES = 2000
 APART = 3.0

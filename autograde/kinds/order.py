@@ -20,7 +20,7 @@ from autograde.kinds.shuffled import LETTERS, check_keys, keys_of, permuted
 from autograde.kinds.value import Said, ValueExercise
 from autograde.kit.question import Question
 from autograde.kit.student import plain_name
-from autograde.referee import PartResult
+from autograde.verdict import PartResult
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ import torch
 from autograde.exercise import AnswerError, Part
 from autograde.kinds.value import Said, ValueExercise, brief
 from autograde.kit.question import Question
-from autograde.referee import PartResult
+from autograde.verdict import PartResult
 from course.state import undisturbed
 
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from autograde.answers import BLANK, Raised
 from autograde.exercise import AnswerError, Draw, Exercise, Wrong
 from autograde.kit.student import current, plain_name
 from autograde.lines import wrapped
-from autograde.referee import BLANK, PartResult, Raised, Verdict
+from autograde.verdict import PartResult, Verdict
 
 if TYPE_CHECKING:
     from autograde.kit.question import Question

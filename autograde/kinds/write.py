@@ -18,7 +18,7 @@ from typing import Any
 from autograde.exercise import AnswerError, Part
 from autograde.kinds.value import UNSET, Reason, Said, ValueExercise, brief, is_blank
 from autograde.kit.question import Question
-from autograde.referee import PartResult
+from autograde.verdict import PartResult
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from autograde.words import difference_in_words, wrong_in_words
 
 if TYPE_CHECKING:
     from autograde.exercise import Answer, Case, Exercise, Part
-    from autograde.referee import Verdict
+    from autograde.verdict import Verdict
 
 SEARCH_S = 2.0
 """How long the search for a smaller case may take."""
@@ -70,7 +70,7 @@ class FailingCase:
     """
 
     def __init__(self, exercise: Exercise, part: Part, case: Case, got: Any) -> None:
-        from autograde.referee import CPU, answer_of
+        from autograde.answers import CPU, answer_of
 
         self.exercise, self.part, self._part, self._case = exercise, part.title, part, case
         self.expected = _Fields(self._looked_at(answer_of(exercise, exercise.reference, case)))
@@ -80,7 +80,7 @@ class FailingCase:
     @property
     def inputs(self) -> dict[str, Any]:
         """What the function is handed, by the exercise's names: fresh objects at each look."""
-        from autograde.referee import answer_of
+        from autograde.answers import answer_of
 
         handed: dict[str, Any] = {}
 
@@ -93,7 +93,9 @@ class FailingCase:
 
     def run(self, function: Callable[..., Any]) -> FailingRun:
         """Call a function on this case; what it prints and raises shows."""
-        from autograde.referee import copy_of, difference_in, usual_torch, written_by_hand
+        from autograde.answers import copy_of, usual_torch
+        from autograde.by_hand import written_by_hand
+        from autograde.questions import difference_in
 
         with written_by_hand(self.exercise), usual_torch(self._device):
             answer = self.exercise.run(function, copy_of(self._case), self._device)
@@ -145,8 +147,10 @@ class _Fields(dict):
 
 
 def _smallest(exercise: Exercise, function: Callable[..., Any], verdict: Verdict) -> FailingCase:
+    from autograde.answers import answer_of
+    from autograde.by_hand import written_by_hand
+    from autograde.questions import difference_in
     from autograde.quiet import quiet
-    from autograde.referee import answer_of, difference_in, written_by_hand
 
     failed = [result.part for result in verdict.parts if not result.passed]
     ends, best = time.monotonic() + SEARCH_S, None

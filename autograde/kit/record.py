@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autograde.referee import Verdict
+    from autograde.verdict import Verdict
 
 VERSION = 1
 FILE = "course-progress.jsonl"

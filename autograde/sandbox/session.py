@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from autograde import plain
+from autograde.answers import Raised
 from autograde.devices import is_lost
 from autograde.exercise import Answer, AnswerError, Case
 from autograde.kinds.value import plain_value
-from autograde.referee import Raised
 from autograde.sandbox import control_group, owner, parent
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError

@@ -23,11 +23,12 @@ from types import ModuleType
 from typing import Any
 
 from autograde import bank, plain
+from autograde.answers import Raised, answer_of
+from autograde.by_hand import written_by_hand
 from autograde.exercise import AnswerError
 from autograde.kinds.value import called, plain_value
 from autograde.kit.student import current
 from autograde.quiet import quiet
-from autograde.referee import Raised, answer_of, written_by_hand
 from autograde.sandbox import stubs
 from autograde.sandbox.bounds import limit_growth
 from autograde.sandbox.isolation import Isolation, lock_away

@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from autograde import bank
+from autograde.answers import Raised
 from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import doubtful_times
 from autograde.classroom.notebook_text import read_notebook
 from autograde.classroom.submissions import SubmissionFault, look_at
-from autograde.referee import Raised
 from autograde.sandbox import stubs
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import OURS, StudentSession

@@ -6,9 +6,11 @@ from unittest.mock import patch
 
 import torch
 
-from autograde import bank, referee
+from autograde import bank, questions
+from autograde.answers import answer_of
 from autograde.exercise import Exercise
-from autograde.referee import Verdict, answer_of, judge
+from autograde.referee import judge
+from autograde.verdict import Verdict
 
 CPU = torch.device("cpu")
 
@@ -63,5 +65,5 @@ def put_to(
     def ask(case):
         return answer_once(exercise, function, case, device=device)
 
-    with patch.object(referee, "answer_of", answer_once):
+    with patch.object(questions, "answer_of", answer_once):
         return judge(exercise, ask, seed=seed, parts=parts, device=device)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from autograde import bank, check, plain
+from autograde.answers import answer_of
 from autograde.exercise import KINDS, Exercise
 from autograde.lines import WIDTH
-from autograde.referee import answer_of
 from autograde.words import message
 from tests.autograde.remembering import put_to, remembered
 from tests.sampling import THOROUGH, sample

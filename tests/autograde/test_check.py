@@ -10,9 +10,10 @@ import torch
 
 from autograde import bank, check
 from autograde.bank import script_regressor
+from autograde.by_hand import written_by_hand
 from autograde.check import Result
 from autograde.kinds import fix
-from autograde.referee import RefereeFault, judge, written_by_hand
+from autograde.referee import RefereeFault, judge
 from course.catalogue import UnknownIdError
 from course.engine import clip_by_global_norm as reference
 from tests.sampling import sample

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from autograde import bank, check, devices
+from autograde.answers import answer_of
 from autograde.classroom import marking
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.release import release
-from autograde.referee import answer_of
 from course.engine import DeviceError
 from tests import second_device as backend
 from tests.sampling import THOROUGH

@@ -9,7 +9,7 @@ import pytest
 
 import autograde
 from autograde import bank
-from autograde.referee import Raised
+from autograde.answers import Raised
 from autograde.sandbox import protections
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import torch
 
-from autograde import referee
+from autograde import answers
+from autograde.answers import answer_of
 from autograde.compare import first_difference
 from autograde.exercise import Exercise, Part, Wrong, kept_entries
 from autograde.exercise import as_number as number
-from autograde.referee import answer_of, judge
+from autograde.referee import judge
 
 
 def largest_and_sum(numbers):
@@ -119,7 +120,7 @@ def test_your_function_raised_is_said_of_the_students_own_code_alone(monkeypatch
     exercise = dataclasses.replace(EXERCISE, run=slips)
     students = {}
     exec(compile(STUDENTS, "<cell>", "exec"), students)
-    monkeypatch.setattr(referee, "HERE", str(Path(__file__).parents[2]))
+    monkeypatch.setattr(answers, "HERE", str(Path(__file__).parents[2]))
     case = exercise.cases(exercise.parts[0], 1)[0]
     ours, theirs = (
         answer_of(exercise, students[name], case) for name in ("largest_and_sum", "fails")

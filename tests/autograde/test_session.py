@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autograde import bank
-from autograde.referee import Raised
+from autograde.answers import Raised
 from autograde.sandbox import session as sessions
 from autograde.sandbox import student
 from autograde.sandbox.isolation import Isolation

@@ -36,11 +36,12 @@ from unittest.mock import patch
 
 import torch
 
-from autograde import bank, referee
+from autograde import bank, questions
+from autograde.answers import answer_of
 from autograde.by_hand import python_function
 from autograde.exercise import Exercise
+from autograde.questions import difference_in
 from autograde.quiet import quiet
-from autograde.referee import answer_of, difference_in
 from tests.autograde.remembering import answer_once, forget, put_to, remembering
 from tests.bench import mutants, order
 from tests.bench.equivalent import is_equivalent
@@ -266,7 +267,7 @@ def survives(
         answer = in_time(exercise, function, case, max(LEAST_PATIENCE_S, PATIENCE * slowest))
         if not isinstance(answer, dict):
             return False
-        with patch.object(referee, "answer_of", answer_once):  # the reference answers once a case
+        with patch.object(questions, "answer_of", answer_once):  # the reference answers once a case
             if difference_in(exercise, part, case, answer):
                 return False
     return True

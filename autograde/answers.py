@@ -1,0 +1,129 @@
+"""An answer to a case: a function is called on it, and what it raised is an answer as well.
+
+Whoever calls gets the same, the student's process, the referee for the reference, or `check` on a
+laptop: fresh settings, the same random numbers each time, and a copy of the case.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from autograde.devices import advice
+from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError
+from course.state import fresh_settings, on_the_cpu, undisturbed
+
+CPU = torch.device("cpu")
+HERE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The function did not answer: the exception's type and its text."""
+
+    kind: str
+    text: str = ""
+
+
+BLANK = Raised("NotImplementedError")
+"""What a cell as released raises; torch's own errors of this kind have a text."""
+
+
+def answer_of(
+    exercise: Exercise, function: Callable[..., Any], case: Case, *, device: Any = CPU
+) -> Answer | Raised:
+    """Call a function on a case: its answer, or what it raised. Same random numbers each time."""
+    try:
+        with usual_torch(device):
+            _look_at_arguments(exercise, function)
+            return exercise.run(function, copy_of(case), device)
+    except NotImplementedError as fault:
+        return Raised("NotImplementedError", str(fault))
+    except (AnswerError, NotAllowedError) as fault:
+        return Raised(type(fault).__name__, str(fault))
+    except Exception as fault:
+        text = " ".join(str(fault).split())[:300]
+        if _in_our_own_code(fault, function):
+            return Raised("AnswerError", _not_understood(exercise, type(fault).__name__, text))
+        return Raised(type(fault).__name__, text + _line_of(fault, function) + advice(text))
+
+
+def _look_at_arguments(exercise: Exercise, function: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be called with as many arguments as it will be given."""
+    names = exercise.arguments
+    try:
+        inspect.signature(function).bind(*names)
+    except TypeError:
+        takes = inspect.signature(function)
+        name = getattr(function, "__name__", "Your function")
+        raise AnswerError(
+            f"{name}{takes} cannot be called as {exercise.signature}: it is given "
+            f"{len(names)} arguments, in this order. Their names are yours to choose."
+        ) from None
+    except ValueError:  # a built-in function, which has no signature to look at
+        pass
+
+
+def _not_understood(exercise: Exercise, kind: str, text: str) -> str:
+    what = f"what {exercise.name} gave back or left behind"
+    return f"The check could not read {what} ({kind}: {text}), though your own code raised nothing."
+
+
+def _in_our_own_code(fault: BaseException, function: Callable[..., Any]) -> bool:
+    """Whether an exception came through our own files alone: the student's code raised nothing."""
+    files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)}
+    own = _file_of(function)
+    return own is not None and own not in files and all(name.startswith(HERE) for name in files)
+
+
+def _line_of(fault: BaseException, function: Callable[..., Any]) -> str:
+    """The innermost line of the student's own file that an exception came through."""
+    own, line = _file_of(function), ""
+    for frame, number in traceback.walk_tb(fault.__traceback__):
+        if frame.f_code.co_filename == own:
+            line = linecache.getline(own, number).strip()
+    return f", at the line: {line[:100]}" if line else ""
+
+
+def _file_of(function: Callable[..., Any]) -> str | None:
+    """The file that a function, or a class's first method, was written in."""
+    codes = [function, *vars(function).values()] if isinstance(function, type) else [function]
+    found = (getattr(inspect.unwrap(one), "__code__", None) for one in codes)
+    return next((code.co_filename for code in found if code is not None), None)
+
+
+@contextmanager
+def usual_torch(device: Any) -> Iterator[None]:
+    """Everything as it is when fresh, whatever a notebook has set, and given back afterwards.
+
+    The seeds of torch, NumPy and Python, torch's default dtype, grad and inference mode, autocast.
+    """
+    computes = torch.device(device)
+    # Graded on the CPU, an answer's torch.manual_seed() seeds every device in use all the same.
+    with undisturbed(None if computes == CPU else computes), fresh_settings(), on_the_cpu():
+        generator = torch if device.type == "cuda" else torch.default_generator
+        generator.manual_seed(0)  # torch's own also notes down the stack, for CUDA
+        random.seed(0)
+        np.random.seed(0)
+        yield
+
+
+def copy_of(case: Any) -> Any:
+    """A copy of plain data, so that what one function changes in place no other sees."""
+    if isinstance(case, torch.Tensor):
+        return case.clone()
+    if isinstance(case, dict):
+        return {key: copy_of(value) for key, value in case.items()}
+    if isinstance(case, (list, tuple)):
+        return [copy_of(value) for value in case]
+    return case

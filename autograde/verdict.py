@@ -1,0 +1,60 @@
+"""A verdict: points, and the reasons for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autograde.answers import BLANK, Raised
+from autograde.compare import Difference
+from autograde.exercise import Part, Wrong
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """How one part went."""
+
+    part: Part
+    passed: bool
+    difference: Difference | None = None
+    """Where the first wrong answer differs."""
+    raised: Raised | None = None
+    """What the function raised instead of answering."""
+    shows: Wrong | None = None
+    """The known mistake that this part's answers show."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Points, and the reasons for them."""
+
+    exercise_id: str
+    seed: int
+    points: float
+    max_points: float
+    parts: list[PartResult]
+
+    @property
+    def misconceptions(self) -> list[Wrong]:
+        """The known mistakes that the answers show, each once; most often one or none."""
+        shown = {result.shows.name: result.shows for result in self.parts if result.shows}
+        return list(shown.values())
+
+    @property
+    def misconception(self) -> str:
+        """Their names in one string, for tables; empty if none is recognised."""
+        return ", ".join(wrong.name for wrong in self.misconceptions)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every part asked was answered right."""
+        return all(part.passed for part in self.parts)
+
+    @property
+    def status(self) -> str:
+        """`right`, `blank`, `raised`, a misconception's name, or `wrong`."""
+        raised = [part.raised for part in self.parts if part.raised]
+        if self.passed:
+            return "right"
+        if raised and all(item == BLANK for item in raised):
+            return "blank"
+        return self.misconception or (f"raised {raised[0].kind}" if raised else "wrong")
