@@ -7,18 +7,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from autograde.bank.harness import numpy_only
+from autograde.bank.harness import borrowed, numpy_only
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept, pair
 from course.from_scratch import activations
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Numbers on both sides of 0, gradients of both signs; of some cases, zeros among them."""
+    """Numbers on both sides of 0, gradients of both signs; of some cases, zeros among them.
+
+    Of the last case of `gate` all numbers are positive, so that y is x in value, and not in memory.
+    """
     shape = [source.integer(2, 3), source.integer(3, 4)]
-    shape = {"values": ([5], shape, [2, *shape])}.get(part, (shape, [6], shape))[source.index]
+    shape = {"values": ([5], shape, [2, *shape])}.get(part, (shape, [6], [1, 4]))[source.index]
     signs = torch.ones(shape).flatten()
     signs[1::2] = -1  # every case has both
     x = (source.normal(*shape).abs() + 0.1) * signs.view(shape)
+    x = 8 * x if part == "values" else x.abs() if (part, source.index) == ("gate", 2) else x
     if part == "zero":
         x.view(-1)[::3] = 0.0
     first, second = (source.normal(*shape).abs() + 0.1 for _ in range(2))
@@ -32,7 +36,7 @@ def draw(source: Draw, part: str) -> Case:
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
-    """Outputs, the gradients of two calls of backward, and what the calls changed."""
+    """Outputs, the gradients of two calls of backward, what the calls changed or gave twice."""
     x, *grads = (t.numpy().astype(case["dtype"]) for t in (case["x"], *case["grads"]))
     before = [array.copy() for array in (x, *grads)]
     with numpy_only():
@@ -46,12 +50,35 @@ def run(function, case: Case, device: torch.device) -> Answer:
             function(-x)
             x[...] = 1.0
             before[0] = x.copy()
-        answer["grads"] = [kept(as_array, backward(g), "what backward returned") for g in grads]
+        returned = [y]
+        memory = ["x"] * bool(borrowed(y, {"x": x}))
+        answer["grads"] = []
+        for g in grads:
+            returned.append(backward(g))
+            memory += borrowed(returned[-1], {"x": x, "y": y, "grad_output": g})
+            answer["grads"].append(kept(as_array, returned[-1], "what backward returned"))
+        function(1 - x)
     for name, now, was in zip(
         ("x", "grad_output", "grad_output"), (x, *grads), before, strict=True
     ):
         disturbed += [name] * (not np.array_equal(now, was))
-    return answer | {"disturbed": list(dict.fromkeys(disturbed))}
+    disturbed += _overwritten(returned, [answer["y"], *answer["grads"]])
+    return answer | {
+        "disturbed": list(dict.fromkeys(disturbed)),
+        "memory": f"the memory of {' and '.join(dict.fromkeys(memory))}"
+        if memory
+        else "memory of its own",
+    }
+
+
+def _overwritten(returned: list[Any], were: list[Any]) -> list[str]:
+    """Which results of earlier calls a later one has changed."""
+    names = ("the y of an earlier call", *["the result of an earlier backward"] * 2)
+    return [
+        name
+        for name, array, was in zip(names, returned, were, strict=True)
+        if isinstance(was, torch.Tensor) and not torch.equal(as_array(array, ""), was)
+    ]
 
 
 def as_array(value: Any, what: str) -> torch.Tensor:
@@ -117,6 +144,7 @@ leaky = gated(
 )
 leaky_back = gated(gate=lambda x: np.where(x > 0, 1, 0.01))
 absolute = gated(forward=np.abs)
+capped = gated(forward=lambda x: x.clip(0, 6), gate=lambda x: (x > 0) & (x < 6))
 summed = gated(back=lambda g, m: (g * m).sum())
 
 
@@ -124,6 +152,12 @@ def in_place(x):
     mask = x > 0
     x[~mask] = 0
     return x, lambda grad_output: grad_output * mask
+
+
+def in_place_and_copied(x):
+    mask = x > 0
+    x *= mask
+    return x.copy(), lambda grad_output: grad_output * mask
 
 
 def spoils_the_gradient(x):
@@ -154,6 +188,44 @@ def adds_up(x):
         return total
 
     return np.maximum(x, 0), backward
+
+
+def adds_up_in_place(x):
+    mask, total = x > 0, np.zeros_like(x)
+
+    def backward(grad_output):
+        nonlocal total
+        total += grad_output * mask
+        return total
+
+    return np.maximum(x, 0), backward
+
+
+def itself_if_open(x):
+    mask = x > 0
+    return x if mask.all() else x * mask, lambda g: g if mask.all() else g * mask
+
+
+def gradient_itself_if_open(x):
+    mask = x > 0
+    return x * mask, lambda grad_output: grad_output if mask.all() else grad_output * mask
+
+
+def x_itself_if_open(x):
+    mask = x > 0
+    return x if mask.all() else x * mask, lambda grad_output: grad_output * mask
+
+
+def buffer_for_values(x):
+    buffers, mask = vars(buffer_for_values), x > 0
+    key = f"{x.shape} {x.dtype}"
+    y = np.maximum(x, 0, out=buffers.setdefault(key, np.empty_like(x)))
+    return y, lambda grad_output: grad_output * mask
+
+
+def buffer_for_gradients(x):
+    mask, out = x > 0, np.empty_like(x)
+    return np.maximum(x, 0), lambda grad_output: np.multiply(grad_output, mask, out=out)
 
 
 def flattened(x):
@@ -205,14 +277,24 @@ EXERCISE = Exercise(
         Part(
             "values", "y, for arrays of one to three dimensions", points=1, cases=3, fields=("y",)
         ),
-        Part("gate", "gradients of both signs, twice", points=1, fields=("grads", "disturbed")),
+        Part(
+            "gate",
+            "gradients of both signs, twice",
+            points=1,
+            cases=3,
+            fields=("grads", "disturbed", "memory"),
+        ),
         Part("zero", "x is exactly 0 in places", points=1, fields=("grads",)),
         Part("later", "another call, and x overwritten, before backward", points=1, hidden=True),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"y": "y", "grads": "what backward returned, call"},
+    says={
+        "y": "y",
+        "grads": "what backward returned, call",
+        "memory": "what came back lies in",
+    },
     by_hand=(activations.relu, activations.relu_backward),
     wrong=(
         Wrong(
@@ -270,14 +352,29 @@ EXERCISE = Exercise(
             "Where x is negative the gradient came back with its sign turned. The slope is 0 "
             "there, not -1.",
         ),
-        Wrong("leaky", leaky),
+        Wrong(
+            "leaky",
+            leaky,
+            "A hundredth of the negative numbers came through: that is leaky ReLU. Here they "
+            "become 0, and so does their slope.",
+        ),
         Wrong("leaky-back", leaky_back),
         Wrong("absolute", absolute),
+        Wrong(
+            "capped",
+            capped,
+            "y does not pass 6: that is ReLU6. Plain ReLU has no upper limit.",
+        ),
         Wrong("summed", summed),
         Wrong(
             "in-place",
             in_place,
             "x itself was changed. Make a new array: np.maximum(x, 0) does.",
+            sure=True,
+        ),
+        Wrong(
+            "in-place",
+            in_place_and_copied,
             sure=True,
         ),
         Wrong(
@@ -299,8 +396,38 @@ EXERCISE = Exercise(
             "The first call's backward used the gates of a later call. Keep them in a variable of "
             "the call itself: a global one, or one of the function, is the same for all calls.",
         ),
-        Wrong("adds-up", adds_up),
-        Wrong("returns-the-slope", returns_the_slope),
+        Wrong(
+            "adds-up",
+            adds_up,
+            "The second backward brought the first one's gradient once more. Each call answers for "
+            "its own grad_output: keep nothing of earlier ones.",
+        ),
+        Wrong("adds-up", adds_up_in_place),
+        Wrong(
+            "not-new",
+            itself_if_open,
+            "With all gates open, what came back was the very array that was handed over: whoever "
+            "changes one of the two then changes the other. Make a new array in every case.",
+            sure=True,
+        ),
+        Wrong("not-new", gradient_itself_if_open, sure=True),
+        Wrong("not-new", x_itself_if_open, sure=True),
+        Wrong(
+            "one-buffer",
+            buffer_for_values,
+            "A later call overwrote what an earlier one had returned. Make a new array in every "
+            "call.",
+            sure=True,
+        ),
+        Wrong("one-buffer", buffer_for_gradients, sure=True),
+        Wrong(
+            "returns-the-slope",
+            returns_the_slope,
+            "An array came second, made before any gradient had arrived. Define a function inside "
+            "relu, which takes grad_output, and return it without calling it.",
+            raises="AnswerError: The second thing returned is a ndarray",
+            sure=True,
+        ),
         Wrong("flattened", flattened),
         Wrong("whole-numbers", whole_numbers),
         Wrong("matrices-only", matrices_only),

@@ -15,8 +15,9 @@ from course.from_scratch import activations
 
 MASKED = float("-inf")
 """A logit that rules a class out."""
-ADDED = 1e-4
-"""The least that is called added to a sum: a hundred times float32's roundings of it."""
+ADDED = {4: 1e-4, 8: 1e-7}
+"""The least that is called added to a sum, by bytes: a hundred times float32's roundings of it, and
+in float64 what moves a probability by more than the tolerance."""
 ROUNDED = 1e-3
 """Probabilities below are not divided by: of float32 they are too coarse to tell a constant."""
 
@@ -24,18 +25,19 @@ ROUNDED = 1e-3
 def draw(source: Draw, part: str) -> Case:
     """Arrays and an axis; square ones hide a forgotten keepdims, others make it raise."""
     rows, columns = source.integer(2, 3), source.integer(4, 5)
-    shape, axis = [rows, columns], (-1, 1, -1)[source.index]
+    shape, axis = [rows, columns], (-1, 1, -1, 1)[source.index]
     if part == "rows" and source.index < 2:
         shape = ([rows + 1, rows + 1], [columns])[source.index]
         axis = (1, 0)[source.index]
     if part == "axis":
-        shape = ([rows, columns, 3], shape, [rows, columns, 2])[source.index]
-        axis = (1, 0, -3)[source.index]
+        shape = ([rows, columns, 3], shape, [rows, columns, 2], [1, columns, 1])[source.index]
+        axis = (1, 0, -3, -2)[source.index]
     x = 2 * source.normal(*shape)
-    if part == "large":  # each row of another size, and one that is wide
-        shift = torch.tensor([1000.0, -1000.0, 0.0])[:, None] * source.choice([1, 2])
-        x = 2 * source.normal(3, columns) + shift
+    if part == "large":  # each row of another size, two that are wide, upwards and downwards
+        shift = torch.tensor([1000.0, -1000.0, 0.0, 0.0])[:, None] * source.choice([1, 2])
+        x = 2 * source.normal(4, columns) + shift
         x[2, :2] += torch.tensor([2500.0, 2499.0])
+        x[3, -1] -= 1000.0
     if part == "masked":
         x[..., source.index % 2] = MASKED
         x[0, -1] = MASKED
@@ -48,14 +50,30 @@ def run(function, case: Case, device: torch.device) -> Answer:
     before = x.copy()
     with numpy_only(), np.errstate(all="ignore"):
         made = function(x, case["axis"])
+    read = kept(_as_probabilities, made, case["dtype"])
+    with numpy_only(), np.errstate(all="ignore"):
+        function(1 - before, case["axis"])
+    now = kept(_as_probabilities, made, case["dtype"])
+    overwritten = isinstance(read, torch.Tensor) and not torch.allclose(
+        read, now, rtol=0, atol=0, equal_nan=True
+    )
     disturbed = [] if np.array_equal(x, before) else ["x"]
+    disturbed += ["the result of an earlier call"] * overwritten
     wide = isinstance(made, np.ndarray) and made.itemsize >= x.itemsize
     return {
-        "p": kept(_as_probabilities, made),
+        "p": read,
         "disturbed": disturbed,
         "wide": wide,
         "by": _divided_by(made, before, case["axis"]),
+        "ruled out": _of_the_ruled_out(made, before),
     }
+
+
+def _of_the_ruled_out(made: Any, x: np.ndarray) -> str:
+    """What the entries of -inf got."""
+    if not isinstance(made, np.ndarray) or made.shape != x.shape:
+        return "nothing"
+    return "more than nothing" if (made[x == MASKED] > 0).any() else "nothing"
 
 
 def _divided_by(made: Any, x: np.ndarray, axis: int) -> str:
@@ -65,13 +83,14 @@ def _divided_by(made: Any, x: np.ndarray, axis: int) -> str:
     with np.errstate(all="ignore"):
         e = np.exp(x.astype("float64") - x.max(axis=axis, keepdims=True))
         added = (e / made - e.sum(axis=axis, keepdims=True))[made > ROUNDED]
-    more = len(added) > 0 and bool(np.isfinite(added).all()) and added.min() > ADDED
+    least = ADDED[min(x.itemsize, made.itemsize)]
+    more = len(added) > 0 and bool(np.isfinite(added).all()) and added.min() > least
     alike = more and np.ptp(added) < 0.05 * added.mean()
     return "the sum of its slice and a number more" if alike else "the sum of its slice"
 
 
-def _as_probabilities(made: Any) -> torch.Tensor:
-    return as_array(made, "what it returned").float()
+def _as_probabilities(made: Any, dtype: str) -> torch.Tensor:
+    return as_array(made, "what it returned").to(getattr(torch, dtype))
 
 
 def reference(x: Any, axis: int) -> Any:
@@ -187,8 +206,42 @@ def thousandth_added(x, axis):
     return e / (e.sum(axis=axis, keepdims=True) + 1e-3)
 
 
+def millionth_added(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / (e.sum(axis=axis, keepdims=True) + 1e-6)
+
+
+def hundred_thousandth_added(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / (e.sum(axis=axis, keepdims=True) + 1e-5)
+
+
 def masked_as_zero(x, axis):
     return made_of()(np.where(np.isinf(x), 0, x), axis)
+
+
+def masked_as(low):
+    """A wrong answer, in which a class that is ruled out has a finite logit."""
+    return lambda x, axis: made_of()(np.where(np.isinf(x), low, x), axis)
+
+
+clipped_below = made_of(exp=lambda x: np.exp(np.maximum(x, -20)))
+clipped_far_below = made_of(exp=lambda x: np.exp(np.maximum(x, -80)))
+
+
+def squeezed(x, axis):
+    return made_of()(x, axis).squeeze()
+
+
+def axis_left_last(x, axis):
+    return made_of()(np.moveaxis(x, axis, -1), -1)
+
+
+def one_buffer(x, axis):
+    buffers, key = vars(one_buffer), f"{x.shape} {x.dtype}"
+    out = buffers.setdefault(key, np.empty_like(x))
+    out[...] = made_of()(x, axis)
+    return out
 
 
 def as_lists(x, axis):
@@ -241,7 +294,7 @@ EXERCISE = Exercise(
             "axis",
             "along other axes, of two and three dimensions",
             points=1,
-            cases=3,
+            cases=4,
             fields=("p", "disturbed"),
         ),
         Part("large", "logits around 1,000 and -1,000", points=1, fields=("p",)),
@@ -250,7 +303,7 @@ EXERCISE = Exercise(
             "classes ruled out by a logit of -inf",
             points=1,
             hidden=True,
-            fields=("p", "disturbed"),
+            fields=("p", "ruled out", "disturbed"),
         ),
     ),
     reference=reference,
@@ -260,7 +313,9 @@ EXERCISE = Exercise(
         "p": "the probability at",
         "by": "what each exponential is divided by",
         "wide": "whether the result is as precise as x:",
+        "ruled out": "the share of a class ruled out by -inf",
     },
+    tolerance={torch.float32: (1e-3, 1e-6)},  # x - logsumexp in the thousands is no more precise
     by_hand=(activations.softmax, special.softmax, special.log_softmax, special.logsumexp),
     wrong=(
         Wrong(
@@ -277,9 +332,21 @@ EXERCISE = Exercise(
             "Each slice needs its own: max(axis=axis, keepdims=True).",
             sure=True,
         ),
-        Wrong("by-the-mean", by_the_mean),
-        Wrong("by-the-smallest", by_the_smallest),
-        Wrong("by-the-magnitude", by_the_magnitude),
+        Wrong(
+            "not-the-largest",
+            by_the_mean,
+            "exp() still overflows where the largest logit lies far above the others: something "
+            "smaller than the largest was subtracted. Take x.max(axis=axis, keepdims=True).",
+            sure=True,
+        ),
+        Wrong("not-the-largest", by_the_smallest, sure=True),
+        Wrong(
+            "by-the-magnitude",
+            by_the_magnitude,
+            "Where all logits of a slice are far below 0, the slice became 0 / 0: more than its "
+            "largest was subtracted. Take the largest itself, which may be negative, without abs.",
+            sure=True,
+        ),
         Wrong(
             "clipped",
             clipped,
@@ -289,7 +356,11 @@ EXERCISE = Exercise(
         ),
         Wrong("clipped", clipped_far_out, sure=True),
         Wrong("nan-hidden", nan_hidden),
-        Wrong("base-two", base_two),
+        Wrong(
+            "base-two",
+            base_two,
+            "The probabilities are in the ratio of powers of 2. exp() takes powers of e.",
+        ),
         Wrong(
             "last-axis",
             last_axis,
@@ -358,7 +429,39 @@ EXERCISE = Exercise(
             "below. With the largest subtracted that sum is at least 1, and needs none.",
         ),
         Wrong("number-added", thousandth_added),
-        Wrong("masked-as-zero", masked_as_zero),
+        Wrong("number-added", hundred_thousandth_added),
+        Wrong("number-added", millionth_added),
+        Wrong(
+            "ruled-out-left-in",
+            masked_as_zero,
+            "A class ruled out by -inf got a share all the same: -inf was replaced by a finite "
+            "number, or clipped. exp(-inf) is 0, so nothing needs to be done about it.",
+            sure=True,
+        ),
+        Wrong("ruled-out-left-in", masked_as(-10.0), sure=True),
+        Wrong("ruled-out-left-in", masked_as(-50.0), sure=True),
+        Wrong("ruled-out-left-in", clipped_below, sure=True),
+        Wrong("ruled-out-left-in", clipped_far_below, sure=True),
+        Wrong(
+            "squeezed",
+            squeezed,
+            "Dimensions of length 1 are gone. The result has the shape of x, whatever it is: "
+            "leave out squeeze().",
+            sure=True,
+        ),
+        Wrong(
+            "axis-left-last",
+            axis_left_last,
+            "The result's axes are in another order than x's: the axis asked for came last. Move "
+            "it back to its place.",
+        ),
+        Wrong(
+            "one-buffer",
+            one_buffer,
+            "A later call overwrote what an earlier one had returned. Make a new array in every "
+            "call.",
+            sure=True,
+        ),
         Wrong("as-lists", as_lists),
     ),
     right=(made_of(), through_logarithms, slice_by_slice, with_the_axis_moved, with_logaddexp),

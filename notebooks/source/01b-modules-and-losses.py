@@ -273,8 +273,8 @@ def relu(x):
 
     Returns:
         y, backward: the values, a new array; and a function that may be called more than once.
-        `backward(grad_output)` takes the gradient of the loss with respect to y and returns that
-        with respect to x, a new array; at x = 0 the slope is 0.
+        `backward(grad_output)` takes the gradient of the loss with respect to y, leaves it as it
+        is, and returns that with respect to x, a new array; at x = 0 the slope is 0.
     """
     ### BEGIN SOLUTION
     is_open = x > 0
@@ -340,7 +340,7 @@ def softmax(x, axis):
         axis: Along which the shares add up; it may be negative.
 
     Returns:
-        A new array of the same shape, at least as precise as x.
+        A new array of the same shape, at least as precise as x: float64 stays float64.
     """
     ### BEGIN SOLUTION
     e = np.exp(x - x.max(axis=axis, keepdims=True))

@@ -20,7 +20,7 @@ IN_A_HIDDEN_PART = {
     "01b.cross-entropy": "weight-of-the-target zero-for-nothing either-or",
     "01b.linear": "zero-for-no-bias float32-only",
     "01b.relu": "looks-later of-the-last-call",
-    "01b.softmax": "masked-as-zero",
+    "01b.softmax": "ruled-out-left-in",
     "01b.task-loss": "squeezed shape-lost",
     "01c.check-workspace": "not-padded suffix-kept digits-joined",
     "02a.batch-norm": "plain-tensors frozen-parameters weight-is-a-buffer one-image-refused "
