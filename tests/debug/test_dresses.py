@@ -5,8 +5,6 @@ import torch
 import torch.nn.functional as F
 from torch import distributions, nn
 
-from course.debug.probes.session import NotChecked, Session
-from course.debug.probes.setup import as_setup
 from course.debug.relations import (
     asleep,
     epochs,
@@ -19,7 +17,7 @@ from course.debug.relations import (
     targets,
     weighing,
 )
-from tests.debug.faulty import later_dresses  # noqa: F401 (registers them)
+from tests.debug.faulty import dresses_of_data, dresses_of_steps, later_dresses  # noqa: F401 (registers them)
 from tests.debug.faulty.dresses import (
     DRESSES,
     Dropping,
@@ -30,14 +28,7 @@ from tests.debug.faulty.dresses import (
     trained_by,
 )
 from tests.debug.faulty.fourth.kit import batches, blobs, mlp
-
-
-def said(relation, made):
-    """Classes that one relation alone finds; none where it does not apply."""
-    try:
-        return [finding.id for finding in relation(Session(as_setup(made)))]
-    except NotChecked:
-        return []
+from tests.debug.told import said
 
 
 @pytest.mark.parametrize("name", [*DRESSES])

@@ -1,6 +1,8 @@
-"""What every set of pairs asks of the doctor."""
+"""What every set of pairs asks of the doctor, and of one relation alone."""
 
 from course.debug import diagnose
+from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.setup import as_setup
 
 
 def assert_told_apart(pair) -> None:
@@ -10,3 +12,11 @@ def assert_told_apart(pair) -> None:
     first = faulty.alarms[0]
     assert first.message and first.fix and first.evidence
     assert twin.ok, str(twin)
+
+
+def said(relation, made) -> list[str]:
+    """Classes that one relation alone finds; none where it does not apply."""
+    try:
+        return [finding.id for finding in relation(Session(as_setup(made)))]
+    except NotChecked:
+        return []

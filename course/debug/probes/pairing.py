@@ -178,9 +178,47 @@ def reads_inputs(session: Session) -> Iterator[Finding]:
     spread = float((last - last.mean(0)).abs().max())
     size = float(last.abs().max())
     if spread <= SPREAD * max(size, LEAST_SIZE):
+        if layer := _along_the_batch(session):
+            yield Finding(
+                "rows-mixed", "warning",
+                f"{layer} has batch_first=False and is given the batch in its first dimension: it "
+                "works along the examples, and every example gets the same output.",
+                {"spread_of_outputs": spread, "layer": layer},
+                "nn.TransformerEncoderLayer(..., batch_first=True)  # also nn.GRU, nn.LSTM",
+            )  # fmt: skip
+            return
         yield Finding(
             "inputs-ignored", "warning",
             "Every example gets the same output: what the model reads never reaches its end.",
             {"spread_of_outputs": spread, "size_of_outputs": size},
             "for module in model.modules(): print(type(module), module)  # look for dead layers",
         )  # fmt: skip
+
+
+def _along_the_batch(session: Session) -> str:
+    """Name of a layer that takes time first and is given examples first; empty: there is none."""
+    inputs, _ = session.batch
+    whole, less = (_given_time_first(session, part) for part in (inputs, inputs[:-1]))
+    return next(
+        (name for name, (first, second) in whole.items()
+         if first == len(inputs) and less.get(name) == (first - 1, second)), ""
+    )  # fmt: skip
+
+
+def _given_time_first(session: Session, inputs: Tensor) -> dict[str, tuple[int, ...]]:
+    """The first two sizes of what layers with batch_first=False get, by their names."""
+    layers = {m: n for n, m in session.model.named_modules()
+              if getattr(m, "batch_first", None) is False}  # fmt: skip
+    seen: dict[str, tuple[int, ...]] = {}
+
+    def listen(layer: nn.Module, args: tuple, kwargs: dict) -> None:
+        given = args[0] if args else next(iter(kwargs.values()), None)
+        if isinstance(given, Tensor) and given.dim() == 3:
+            seen[layers[layer]] = tuple(given.shape[:2])
+
+    with session.observe(), torch.no_grad():
+        session.model.eval()
+        for layer in layers:  # the hooks are taken off where all is put back
+            layer.register_forward_pre_hook(listen, with_kwargs=True)
+        session.call_model(inputs)
+    return seen

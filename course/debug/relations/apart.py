@@ -42,6 +42,9 @@ def trained(session: Session) -> Iterator[Finding]:
     if not own:
         raise NotChecked("no module outside the model has a weight or two of its own")
     program = program_of(session)
+    stepped = {id(p) for e in program.first().tape.of("step")
+               for g in e.optimizer.param_groups for p in g["params"]}  # fmt: skip
+    own = [(m, kept) for m, kept in own if not any(id(p) in stepped for p in kept)]
     with session.observe():
         for p in (p for _, kept in own for p in kept):
             p.grad = None

@@ -68,6 +68,9 @@ def whole(session: Session) -> Iterator[Finding]:
         own = clone(_statistics(session.model))
         for number in range(STEPS):
             step(clone(batches[number % len(batches)]))
+        if session.setup.train is not None and session.epoch.whole and all(
+                same(_flat(m), old) for m, (old, _) in zip(means, start, strict=True)):  # fmt: skip
+            session.setup.train(len(batches) + 1)  # averaged at the end of an epoch
         handles = [mean.register_forward_pre_hook(_listener(scored)) for mean in means]
         try:
             session.setup.evaluate()

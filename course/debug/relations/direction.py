@@ -24,7 +24,7 @@ from course.debug.probes.thresholds import TINY
 
 LONG = 48
 """Steps in either direction: a metric of all programs of the tests has begun to move by then."""
-WORDS = ("acc", "reward", "return", "auc", "f1", "iou", "dice", "r2")
+WORDS = ("acc", "reward", "return", "auc", "f1", "iou", "dice", "r2", "concordance", "c_index")
 """Words of metrics that are better the higher they are."""
 NOT = ("loss", "error", "err", "train")
 APART = 0.25
@@ -32,7 +32,8 @@ APART = 0.25
 BUSY = 0.6
 """Share of the budget after which an experiment of so many steps is not begun."""
 ROUGH = 4.0
-"""Standard errors of a share of as many rows as were scored; a share moves less by chance."""
+"""Standard errors of a share of as many rows as were scored; a share moves less by chance. The ends
+are twice as far from each other, and either is half as far from the start."""
 
 
 def follows(session: Session) -> Iterator[Finding]:
@@ -55,11 +56,11 @@ def follows(session: Session) -> Iterator[Finding]:
     ends = []
     for seed in (0, 1):
         down, fell = _after(session, name, seed, uphill=False)
-        if not fell or not down < start - noise:
+        if not fell or not down < start - noise / 2:
             return
         up, _ = _after(session, name, seed, uphill=True)
-        least = max(noise, APART * (up - down))
-        if not (down < start - least and start + least < up):
+        least = max(noise / 2, APART * (up - down))
+        if up - down < 2 * noise or not (down < start - least and start + least < up):
             return
         ends.append((down, up))
     yield Finding(

@@ -150,7 +150,11 @@ def _added(step: Step) -> list[float]:
 
 
 def shares(session: Session) -> Iterator[Finding]:
-    """Targets that are shares of classes add up to 1 in each row."""
+    """Targets that are shares of classes add up to 1 in each row.
+
+    Several classes of a row may share a softmax on purpose, as counts of what was chosen do; not
+    where rows have none of them, or the author says that answers are several.
+    """
     losses = [e for e in program_of(session).first().losses
               if e.name == "cross_entropy" and e.targets.is_floating_point()]  # fmt: skip
     if not losses:
@@ -164,4 +168,16 @@ def shares(session: Session) -> Iterator[Finding]:
             "nothing, e.g. because a class is missing from the map that made them.",
             {"empty_rows": empty, "rows": sums.numel()},
             "assert (targets.sum(1) == 1).all()",
+        )  # fmt: skip
+        return
+    several = float((sums > 1 + ROUNDED).float().mean())
+    flags = all(bool(((e.targets == 0) | (e.targets == 1)).all()) for e in losses)
+    if flags and several > 0 and (empty > 0 or session.task == "multilabel"):
+        yield Finding(
+            "classes-compete", "warning",
+            f"{several:.0%} of the target rows hold several classes and {empty:.0%} none, and "
+            "cross_entropy lets the classes of a row compete: their probabilities add up to 1, a "
+            "row without any costs nothing, and no threshold tells which are there.",
+            {"rows_with_several": several, "rows_with_none": empty, "rows": sums.numel()},
+            "loss = F.binary_cross_entropy_with_logits(logits, targets)",
         )  # fmt: skip

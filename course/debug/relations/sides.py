@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from course.debug.probes.answers import COPIED, LEAST_ROWS
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.probes.thresholds import LEAST_STEPS, NEARLY_ALL, OFTEN, ZERO
+from course.debug.probes.thresholds import OFTEN, ZERO
 from course.debug.relations.joining import read_by_the_model
 from course.debug.relations.program import program_of
 from course.state.nested import tensors_in
@@ -24,14 +24,6 @@ WINDOWS = 200
 """Validation windows that are looked up."""
 DIFFERENT = 0.9
 """Share of the halves at one place that are unlike any other, from which a series is measured."""
-DRAWN = 8
-"""Times that an item is asked for: a flip with a chance of one half is missed in 1 of 128."""
-ASKED = 8
-"""Items that are asked for so often."""
-MOVES: tuple[Callable[[Tensor], Tensor], ...] = (
-    lambda t: t.flip(-1), lambda t: t.flip(-2), lambda t: t.flip((-1, -2)),
-    lambda t: t.transpose(-1, -2),
-)  # fmt: skip
 
 
 def windows(session: Session) -> Iterator[Finding]:
@@ -130,46 +122,3 @@ def _column(batches: list[Any], place: int) -> Tensor:
     if len({p.shape[1] for p in parts}) > 1:
         raise NotChecked("examples of different lengths")
     return torch.cat(parts)
-
-
-def moved_alike(session: Session) -> Iterator[Finding]:
-    """Where a picture is flipped, a target that is a picture is flipped with it."""
-    data = getattr(session.setup.train_loader, "dataset", None)
-    if data is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-        raise NotChecked("the loader has no data set that can be asked for an item")
-    left = moved = 0
-    with session.observe():
-        for index in range(min(ASKED, len(data))):
-            one, others = _pair(data, index), [_pair(data, index) for _ in range(DRAWN - 1)]
-            for other in others:
-                for move in MOVES:
-                    if not _turned(one[0], other[0], move) or _fits(move, one[1], one[1]):
-                        continue
-                    moved += 1
-                    left += torch.equal(one[1], other[1])
-    if moved < LEAST_STEPS:
-        raise NotChecked("no picture is flipped, or targets are not pictures")
-    if left > NEARLY_ALL * moved:  # a second view that is flipped by itself stays in half of them
-        yield Finding(
-            "augmentation-mismatch", "error",
-            f"In {left} of {moved} cases where an item came back flipped, its target was left as "
-            "it was: the target is for the picture that was not flipped.",
-            {"flips": moved, "targets_left": left},
-            "if flip:\n    image, mask = image.flip(-1), mask.flip(-1)  # one draw for both",
-        )  # fmt: skip
-
-
-def _pair(data: Any, index: int) -> tuple[Tensor, Tensor]:
-    leaves = [t for t in tensors_in(data[index]) if t.dim() >= 2]
-    if len(leaves) != 2 or leaves[0].shape[-2:] != leaves[1].shape[-2:]:
-        raise NotChecked("items are not a picture with a target of its size")
-    return leaves[0].detach().clone(), leaves[1].detach().clone()
-
-
-def _fits(move: Callable[[Tensor], Tensor], one: Tensor, other: Tensor) -> bool:
-    turned = move(one)
-    return turned.shape == other.shape and torch.equal(turned, other)
-
-
-def _turned(one: Tensor, other: Tensor, move: Callable[[Tensor], Tensor]) -> bool:
-    return not torch.equal(one, other) and _fits(move, one, other)

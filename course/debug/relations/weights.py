@@ -41,15 +41,22 @@ def silent(session: Session) -> Iterator[Finding]:
         raise NotChecked("fewer than 4 backwards were seen")
     trained = gets_gradient(session)
     held = {id(p) for o in session.optimizers for g in o.param_groups for p in g["params"]}
+    stepped = {id(p) for o in steppers_of(session.loop.tape) for g in o.param_groups
+               for p in g["params"]}  # fmt: skip
+    tape = session.loop.tape
+    made = [zip(tape.watched, e.info.get("after", ()), strict=False) for e in tape.of("backward")]
+    reached = {id(p) for pairs in made for p, gradient in pairs if gradient is not None}
     quiet = [
         name for name, p in session.model.named_parameters()
-        if id(p) in held and p.requires_grad and id(p) not in trained
+        if id(p) in held & stepped and p.requires_grad and id(p) not in trained | reached
         and not is_declared_frozen(session, name)
     ]  # fmt: skip
     if not quiet:
         return
     program = program_of(session)
-    base = program.steady_loss(program.batches[0])
+    base, again = (program.step(program.batches[0]).loss for _ in range(2))
+    if base != again:
+        raise NotChecked("one seed gives two losses")
     for name in quiet[:MOST_NUDGED]:
         if not close(base, _loss_without(program, name)):
             yield Finding(

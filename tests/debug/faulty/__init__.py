@@ -11,6 +11,7 @@ from tests.debug.faulty import (  # noqa: F401
     losses,
     modes,
     reported,
+    seventh,
     sixth,
     sources,
     structures,

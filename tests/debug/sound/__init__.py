@@ -9,6 +9,8 @@ from tests.debug.sound import (  # noqa: F401
     fresh,
     kinds,
     scripts,
+    seventh,
+    seventh_loops,
     sixth,
     unseen,
     unusual,

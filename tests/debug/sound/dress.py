@@ -87,10 +87,11 @@ def momentum_teacher():
     student, teacher = k.perceptron(4), k.perceptron(4)
     teacher.load_state_dict(student.state_dict())
     teacher.requires_grad_(False)
+    draws = k.own(1)
 
     def cost(model, batch):
         (x,) = batch
-        noise = 0.1 * torch.randn(x.shape, generator=k.own(1))
+        noise = 0.1 * torch.randn(x.shape, generator=draws)
         return F.mse_loss(model(x + noise), teacher(x).detach() + 1)
 
     data = [torch.utils.data.TensorDataset(k.flat(n, s)) for n, s in ((192, 0), (64, 1))]

@@ -13,10 +13,11 @@ from tests.debug.faulty.sixth.kit import (
     blobs,
     chain,
     loaders,
-    looped,
     mean_loss,
     mlp,
     numbers,
+    of_pairs,
+    setup,
     split,
     stepper,
 )
@@ -29,11 +30,11 @@ def adam(model, lr=5e-3):
 
 def with_loss(model, loader, held, loss_of, **more):
     return (
-        dict(
-            model=model,
-            optimizer=adam(model),
-            train_loader=loader,
-            val_loader=held,
+        setup(
+            model,
+            adam(model),
+            loader,
+            held,
             loss_of=loss_of,
             evaluate=mean_loss(model, held, loss_of),
         )
@@ -70,9 +71,7 @@ def physics_informed():
         (slope,) = torch.autograd.grad(u.sum(), t, create_graph=True)
         return (slope + u).pow(2).mean() + (net(torch.zeros(1, 1)) - 1).pow(2).mean()
 
-    return dict(
-        model=model, optimizer=adam(model), train_loader=loader, val_loader=held, loss_of=loss_of
-    )
+    return setup(model, adam(model), loader, held, loss_of=loss_of)
 
 
 @sound
@@ -86,11 +85,11 @@ def three_quantiles():
         return torch.maximum(levels * miss, (levels - 1) * miss).mean()
 
     model = mlp(8, 3)
-    return dict(
-        model=model,
-        optimizer=adam(model),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        adam(model),
+        loader,
+        held,
         loss_fn=pinball,
         task="regression",
         evaluate=mean_loss(model, held, lambda net, b: pinball(net(b[0]), b[1])),
@@ -159,7 +158,7 @@ def recommender_with_drawn_negatives():
         return -F.logsigmoid((u * i).sum(1) - (u * j).sum(1)).mean()
 
     opt = torch.optim.SparseAdam(list(model.parameters()), 2e-2)
-    return dict(model=model, optimizer=opt, train_loader=loader, val_loader=held, loss_of=loss_of)
+    return setup(model, opt, loader, held, loss_of=loss_of)
 
 
 @sound
@@ -187,15 +186,14 @@ def sharpness_aware_of_blobs():
         opt.step()
         return loss.item()
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
+        step=train_step,
         loss_fn=loss_fn,
         num_classes=4,
-        train_step=train_step,
-        train=looped(loader, train_step),
         evaluate=accuracy(model, held),
     )
 
@@ -215,13 +213,13 @@ def endless_stream():
     g = torch.Generator().manual_seed(9)
     x = torch.randn(48, 8, generator=g)
     held = DataLoader(TensorDataset(x, (x[:, :1] * x[:, 1:2]).tanh()), 16)
-    return dict(
-        model=model,
-        optimizer=adam(model),
-        train_loader=DataLoader(Stream(), 16),
-        val_loader=held,
+    return setup(
+        model,
+        adam(model),
+        DataLoader(Stream(), 16),
+        held,
         loss_fn=loss_fn,
-        evaluate=mean_loss(model, held, lambda net, b: loss_fn(net(b[0]), b[1])),
+        evaluate=mean_loss(model, held, of_pairs(loss_fn)),
     )
 
 
@@ -263,11 +261,11 @@ def hard_examples_only():
         return F.cross_entropy(logits, y, reduction="none").topk(8).values.mean()
 
     model = mlp()
-    return dict(
-        model=model,
-        optimizer=adam(model),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        adam(model),
+        loader,
+        held,
         loss_fn=hardest,
         num_classes=4,
         evaluate=accuracy(model, held),
@@ -363,11 +361,11 @@ def masked_language_model_tied():
     loader = DataLoader(train, 16, shuffle=True, collate_fn=collate)
     held = DataLoader(val, 16, collate_fn=collate)
     model = Masked()
-    return dict(
-        model=model,
-        optimizer=adam(model),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        adam(model),
+        loader,
+        held,
         loss_fn=lambda scores, y: F.cross_entropy(scores.transpose(1, 2), y),
     )
 
@@ -405,14 +403,13 @@ def byol():
         for name, part in (("online", online), ("target", target), ("optimizer", opt)):
             part.load_state_dict(state[name])
 
-    return dict(
-        model=online,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        online,
+        opt,
+        loader,
+        held,
+        step=train_step,
         loss_of=loss_of,
-        train_step=train_step,
-        train=looped(loader, train_step),
         save=save,
         load=load,
         extra={"target": target},
@@ -457,15 +454,14 @@ def double_precision_with_lbfgs():
 
         return opt.step(closure).item()
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
+        step=train_step,
         loss_fn=loss_fn,
-        train_step=train_step,
-        train=looped(loader, train_step),
-        evaluate=mean_loss(model, held, lambda net, b: loss_fn(net(b[0]), b[1])),
+        evaluate=mean_loss(model, held, of_pairs(loss_fn)),
     )
 
 
@@ -497,13 +493,12 @@ def reinforce_with_a_moving_baseline():
         opt.load_state_dict(state["o"])
         baseline.update(state["b"])
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
-        train_step=train_step,
-        train=looped(loader, train_step),
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
+        step=train_step,
         evaluate=accuracy(model, held),
         save=save,
         load=load,
@@ -527,22 +522,21 @@ def soft_targets_of_mixup_and_cycles():
     model, loss_fn = mlp(), nn.CrossEntropyLoss()
     opt = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.CyclicLR(opt, 0.01, 0.1, step_size_up=6)
-    inner = stepper(model, opt, lambda net, b: loss_fn(net(b[0]), b[1]))
+    inner = stepper(model, opt, of_pairs(loss_fn))
 
     def train_step(batch):
         loss = inner(batch)
         scheduler.step()
         return loss
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
+        step=train_step,
         loss_fn=loss_fn,
         scheduler=scheduler,
-        train_step=train_step,
-        train=looped(loader, train_step),
         declared={"scheduler_unit": "batch"},
     )
 
@@ -555,12 +549,12 @@ def random_features():
     model = nn.Sequential(nn.Linear(8, 128), nn.Tanh(), nn.Linear(128, 1))
     model[0].requires_grad_(False)
     loss_fn = nn.MSELoss()
-    return dict(
-        model=model,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.AdamW(model[2].parameters(), 5e-3, weight_decay=0.1),
+        loader,
+        held,
         loss_fn=loss_fn,
-        optimizer=torch.optim.AdamW(model[2].parameters(), 5e-3, weight_decay=0.1),
-        evaluate=mean_loss(model, held, lambda net, b: loss_fn(net(b[0]), b[1])),
+        evaluate=mean_loss(model, held, of_pairs(loss_fn)),
         declared={"frozen": ["0"]},
     )

@@ -8,7 +8,3 @@ evaluate() scored all examples in one call.
 from tests.debug.faulty.sixth import data, losses, models, runs, steps
 
 PARTS = (data, models, losses, steps, runs)
-MISSED = {
-    "bootstraps_beyond_the_end": "a part of a batch that no step reads may be there for others",
-}
-"""Pairs that are not told apart, and why."""

@@ -21,8 +21,10 @@ from tests.debug.faulty.sixth.kit import (
     looped,
     mean_loss,
     mlp,
+    of_pairs,
     pictures,
     sentences,
+    setup,
     small_conv,
     split,
     stepper,
@@ -40,11 +42,11 @@ def class_weights_for_the_sampler(bug):
     weights = per_class if bug else per_class[labels]
     loader = DataLoader(train, 16, sampler=WeightedRandomSampler(weights, len(train)))
     model = mlp()
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=(held := DataLoader(val, 16)),
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held := DataLoader(val, 16),
         loss_fn=nn.CrossEntropyLoss(),
         num_classes=4,
         evaluate=accuracy(model, held),
@@ -74,11 +76,11 @@ def reseeded_augmentation(bug):
     train, val = split(images, y, val=80)
     model = nn.Sequential(nn.Flatten(), *mlp(64, 2))
     loader = DataLoader(Shifted(*train.tensors, bug), 16, shuffle=True)
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=(held := DataLoader(val, 16)),
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held := DataLoader(val, 16),
         loss_fn=nn.CrossEntropyLoss(),
         num_classes=2,
         evaluate=accuracy(model, held),
@@ -113,11 +115,11 @@ def collate_sorts_only_inputs(bug):
     train, val = split(x, y)
     loader = DataLoader(train, 16, shuffle=True, collate_fn=collate)
     model = Reader()
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 1e-2),
-        train_loader=loader,
-        val_loader=(held := DataLoader(val, 16, collate_fn=collate)),
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 1e-2),
+        loader,
+        held := DataLoader(val, 16, collate_fn=collate),
         num_classes=2,
         loss_fn=nn.CrossEntropyLoss(),
         evaluate=accuracy(model, held),
@@ -142,11 +144,11 @@ def label_names_numbered_per_split(bug):
     loader = DataLoader(TensorDataset(x[:-32], train_y), 16, shuffle=True)
     held = DataLoader(TensorDataset(x[-32:], val_y), 16)
     model = mlp(8, 5)
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_fn=nn.CrossEntropyLoss(),
         num_classes=5,
         evaluate=accuracy(model, held),
@@ -200,11 +202,11 @@ def graphs_joined_without_offsets(bug):
     def loss_of(net, batch):
         return F.mse_loss(net(*batch[0]), batch[1])
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_of=loss_of,
         evaluate=mean_loss(model, held, loss_of),
     )
@@ -220,13 +222,13 @@ def window_holds_its_target(bug):
     loader, held = loaders(x, y, val=60)
     model = mlp(8, 1)
     loss_fn = nn.MSELoss()
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_fn=loss_fn,
-        evaluate=mean_loss(model, held, lambda net, b: loss_fn(net(b[0]), b[1])),
+        evaluate=mean_loss(model, held, of_pairs(loss_fn)),
     )
 
 
@@ -241,17 +243,17 @@ def sampler_without_set_epoch(bug):
     model = mlp()
     opt = torch.optim.Adam(model.parameters(), 5e-3)
     loss_fn = nn.CrossEntropyLoss()
-    step = stepper(model, opt, lambda net, b: loss_fn(net(b[0]), b[1]))
+    step = stepper(model, opt, of_pairs(loss_fn))
 
     def next_epoch():
         if not bug:
             sampler.set_epoch(sampler.epoch + 1)
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
         loss_fn=loss_fn,
         num_classes=4,
         train_step=step,
@@ -269,11 +271,11 @@ def validation_is_augmented(bug):
     loader = DataLoader(Subset(augmented, order[:64]), 16, shuffle=True)
     held = DataLoader(Subset(augmented if bug else plain, order[64:]), 16)
     model = small_conv()
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_fn=nn.CrossEntropyLoss(),
         num_classes=2,
         evaluate=accuracy(model, held),

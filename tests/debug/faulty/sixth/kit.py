@@ -1,4 +1,4 @@
-"""What the programs of the sixth set share: small data, small networks, a loop."""
+"""What the programs of the sixth and seventh sets share: small data, small networks, a loop."""
 
 import torch
 from torch import nn
@@ -106,6 +106,21 @@ def stepper(model, optimizer, loss_of):
         return loss.item()
 
     return train_step
+
+
+def of_pairs(loss_fn):
+    """loss_of for batches of inputs and targets."""
+    return lambda model, batch: loss_fn(model(batch[0]), batch[1])
+
+
+def setup(model, optimizer, loader, held=None, *, step=None, **more):
+    """A set-up by its parts; a step comes with a train() that goes round the loader."""
+    found = {"model": model, "optimizer": optimizer, "train_loader": loader}
+    if held is not None:
+        found["val_loader"] = held
+    if step is not None:
+        found |= {"train_step": step, "train": looped(loader, step)}
+    return found | more
 
 
 def accuracy(model, loader):

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.debug.faulty.kit import pair
-from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, pictures
+from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, pictures, setup
 
 
 @pair("compared-with-itself")
@@ -32,11 +32,11 @@ def contrast_with_itself(bug):
             a, b = (F.normalize(model(view(x, g)), dim=1) for _ in range(2))
         return {"retrieved": ((a @ b.T).argmax(1) == torch.arange(len(x))).float().mean().item()}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_of=loss_of,
         evaluate=evaluate,
     )
@@ -60,11 +60,11 @@ def focal_loss_of_the_mean(bug):
             right = model(x).argmax(1) == y
         return {"recall of the rare class": right[y == 1].float().mean().item()}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_fn=focal,
         num_classes=2,
         evaluate=evaluate,
@@ -88,11 +88,11 @@ def segmentation_scores_mixed_up(bug):
             said = model(x).argmax(1)
         return {"iou": ((said & y).sum() / (said | y).sum()).item()}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 1e-2),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 1e-2),
+        loader,
+        held,
         loss_fn=loss_fn,
         num_classes=2,
         evaluate=evaluate,
@@ -133,11 +133,11 @@ def task_weights_without_a_price(bug):
         right = (scores.argmax(1) == kind).float().mean().item()
         return {"accuracy": right, "mse": F.mse_loss(guess, size).item()}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.SGD(model.parameters(), 0.02),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.SGD(model.parameters(), 0.02),
+        loader,
+        held,
         loss_of=loss_of,
         evaluate=evaluate,
     )
@@ -168,11 +168,11 @@ def distilled_without_the_log(bug):
         right = (said.argmax(1) == y).float().mean().item()
         return {"accuracy": right, "loss": F.cross_entropy(said, y).item()}
 
-    return dict(
-        model=student,
-        optimizer=torch.optim.Adam(student.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        student,
+        torch.optim.Adam(student.parameters(), 5e-3),
+        loader,
+        held,
         loss_of=loss_of,
         num_classes=4,
         evaluate=evaluate,
@@ -204,11 +204,11 @@ def advantage_not_detached(bug):
             off = (model["critic"](x).squeeze(1) - expected).mean().item()
         return {"reward": expected.mean().item(), "value too high by": off}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_of=loss_of,
         evaluate=evaluate,
     )

@@ -9,11 +9,12 @@ from tests.debug.faulty.sixth.kit import (
     accuracy,
     blobs,
     loaders,
-    looped,
     mean_loss,
     mlp,
     numbers,
+    of_pairs,
     sentences,
+    setup,
 )
 
 
@@ -41,11 +42,11 @@ def class_token_reads_padding(bug):
     y = ((x > 6).sum(1) > ((x > 0) & (x <= 6)).sum(1)).long()
     loader, held = loaders(x, y)
     model = Reader(bug)
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_fn=nn.CrossEntropyLoss(),
         num_classes=2,
         evaluate=accuracy(model, held),
@@ -78,13 +79,13 @@ def positions_along_the_batch(bug):
     loader, held = loaders(x, y)
     model = Tagger(bug)
     loss_fn = nn.CrossEntropyLoss()
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_fn=loss_fn,
-        evaluate=mean_loss(model, held, lambda net, b: loss_fn(net(b[0]), b[1])),
+        evaluate=mean_loss(model, held, of_pairs(loss_fn)),
     )
 
 
@@ -110,13 +111,13 @@ def hidden_state_kept_between_batches(bug):
     loader, held = loaders(windows[:, :-1], windows[:, -1:], val=64)
     model = Forecaster(bug)
     loss_fn = nn.MSELoss()
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 1e-2),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 1e-2),
+        loader,
+        held,
         loss_fn=loss_fn,
-        evaluate=mean_loss(model, held, lambda net, b: loss_fn(net(b[0]), b[1])),
+        evaluate=mean_loss(model, held, of_pairs(loss_fn)),
     )
 
 
@@ -169,15 +170,14 @@ def frozen_backbone_still_counts(bug):
         model.train()
         return result | {"old task": old}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
+        step=train_step,
         loss_fn=loss_fn,
         num_classes=4,
-        train_step=train_step,
-        train=looped(loader, train_step),
         evaluate=evaluate,
         declared={"frozen": ["backbone", "old"]},
     )
@@ -209,11 +209,11 @@ def masked_model_sees_the_answer(bug):
         with torch.no_grad():
             return {"mse": (holes(model, x, mask, True) - x)[mask].pow(2).mean().item()}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_of=loss_of,
         evaluate=evaluate,
     )
@@ -241,13 +241,13 @@ def gate_by_argmax(bug):
     loader, held = loaders(x, y)
     model = Experts(bug)
     loss_fn = nn.MSELoss()
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 3e-2),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 3e-2),
+        loader,
+        held,
         loss_fn=loss_fn,
-        evaluate=mean_loss(model, held, lambda net, b: loss_fn(net(b[0]), b[1])),
+        evaluate=mean_loss(model, held, of_pairs(loss_fn)),
     )
 
 
@@ -287,11 +287,11 @@ def decoder_reads_its_own_target(bug):
                 out = torch.cat([out, model(source, out)[..., -1].argmax(1, keepdim=True)], 1)
         return {"right tokens": (out[:, 1:] == said).float().mean().item()}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 1e-2),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 1e-2),
+        loader,
+        held,
         loss_of=loss_of,
         evaluate=evaluate,
     )

@@ -17,6 +17,8 @@ from tests.debug.faulty.sixth.kit import (
     mean_loss,
     mlp,
     numbers,
+    of_pairs,
+    setup,
     split,
     stepper,
 )
@@ -31,7 +33,7 @@ def best_weights_by_reference(bug):
     model = mlp()
     opt = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
     loss_fn = nn.CrossEntropyLoss()
-    step = stepper(model, opt, lambda net, b: loss_fn(net(b[0]), b[1]))
+    step = stepper(model, opt, of_pairs(loss_fn))
     evaluate = accuracy(model, held)
     best = {"accuracy": -1.0, "weights": None}
 
@@ -50,11 +52,11 @@ def best_weights_by_reference(bug):
             model.load_state_dict(best["weights"])
         return losses
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
         loss_fn=loss_fn,
         num_classes=4,
         train_step=step,
@@ -79,11 +81,11 @@ def threshold_of_logits(bug):
                 total += len(y)
         return {"accuracy": hits / total}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_fn=nn.BCEWithLogitsLoss(),
         evaluate=evaluate,
     )
@@ -104,11 +106,11 @@ def perplexity_over_all_places(bug):
                 count += y.numel() if bug else (y != 0).sum()
         return {"perplexity": torch.exp(total / count).item()}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_fn=lambda scores, y: F.cross_entropy(scores, y, ignore_index=0),
         evaluate=evaluate,
     )
@@ -131,11 +133,11 @@ def predictions_against_unshuffled_labels(bug):
         labels = val.tensors[1] if bug else torch.cat(labels)
         return {"accuracy": (torch.cat(said) == labels).float().mean().item()}
 
-    return dict(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.Adam(model.parameters(), 5e-3),
+        loader,
+        held,
         loss_fn=nn.CrossEntropyLoss(),
         num_classes=4,
         evaluate=evaluate,
@@ -144,16 +146,15 @@ def predictions_against_unshuffled_labels(bug):
 
 def simple(model, opt, loader, held, step=None):
     loss_fn = nn.MSELoss()
-    step = step or stepper(model, opt, lambda net, b: loss_fn(net(b[0]), b[1]))
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    step = step or stepper(model, opt, of_pairs(loss_fn))
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
+        step=step,
         loss_fn=loss_fn,
-        train_step=step,
-        train=looped(loader, step),
-        evaluate=mean_loss(model, held, lambda net, b: loss_fn(net(b[0]), b[1])),
+        evaluate=mean_loss(model, held, of_pairs(loss_fn)),
     )
 
 
@@ -221,7 +222,7 @@ def warm_up_again_after_resuming(bug):
     model = mlp(8, 1)
     opt = torch.optim.Adam(model.parameters(), 1e-2)
     loss_fn = nn.MSELoss()
-    inner = stepper(model, opt, lambda net, b: loss_fn(net(b[0]), b[1]))
+    inner = stepper(model, opt, of_pairs(loss_fn))
     progress = {"step": 0}
 
     def train_step(batch):
@@ -250,7 +251,7 @@ def average_left_behind(bug):
     opt = torch.optim.SGD(model.parameters(), 0.1)
     average = copy.deepcopy(model).requires_grad_(False)
     loss_fn = nn.MSELoss()
-    inner = stepper(model, opt, lambda net, b: loss_fn(net(b[0]), b[1]))
+    inner = stepper(model, opt, of_pairs(loss_fn))
 
     def train_step(batch):
         loss = inner(batch)
@@ -268,7 +269,7 @@ def average_left_behind(bug):
         opt.load_state_dict(state["optimizer"])
         average.load_state_dict(state.get("average", state["model"]))
 
-    evaluate = mean_loss(average, held, lambda net, b: loss_fn(net(b[0]), b[1]))
+    evaluate = mean_loss(average, held, of_pairs(loss_fn))
     return simple(model, opt, loader, held, train_step) | {
         "save": save,
         "load": load,

@@ -18,6 +18,8 @@ from tests.debug.faulty.sixth.kit import (
     mean_loss,
     mlp,
     numbers,
+    of_pairs,
+    setup,
     stepper,
 )
 
@@ -43,15 +45,14 @@ def clipped_at_the_scale(bug):
         scaler.update()
         return loss.item()
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
+        step=train_step,
         loss_fn=loss_fn,
-        train_step=train_step,
-        train=looped(loader, train_step),
-        evaluate=mean_loss(model, held, lambda net, b: loss_fn(net(b[0]), b[1])),
+        evaluate=mean_loss(model, held, of_pairs(loss_fn)),
         declared={"max_grad_norm": 1.0},
     )
 
@@ -96,14 +97,13 @@ def tokens_weigh_by_micro_batch(bug):
         with torch.no_grad():
             return {"loss": (summed(model, x, y) / (y != 0).sum()).item()}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
-        train_step=train_step,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
+        step=train_step,
         loss_fn=lambda scores, y: F.cross_entropy(scores, y, ignore_index=0),
-        train=looped(loader, train_step),
         evaluate=evaluate,
     )
 
@@ -140,14 +140,7 @@ def penalty_without_a_graph(bug):
         (slope,) = torch.autograd.grad(net["d"](real).sum(), real)
         return {"slope of the critic": slope.norm(dim=1).mean().item()}
 
-    return dict(
-        model=net,
-        optimizer=[og, od],
-        train_loader=loader,
-        train_step=train_step,
-        train=looped(loader, train_step),
-        evaluate=evaluate,
-    )
+    return setup(net, [og, od], loader, step=train_step, evaluate=evaluate)
 
 
 @pair("optimizer-holds-another")
@@ -177,17 +170,10 @@ def discriminator_moves_the_generator(bug):
             made = net["g"](torch.randn(256, 4)).mean(0)
         return {"distance of the means": (made - torch.tensor([2.0, -1.0])).norm().item()}
 
-    return dict(
-        model=net,
-        optimizer=[og, od],
-        train_loader=loader,
-        train_step=train_step,
-        train=looped(loader, train_step),
-        evaluate=evaluate,
-    )
+    return setup(net, [og, od], loader, step=train_step, evaluate=evaluate)
 
 
-@pair("batch-part-unread")
+@pair("terminal-bootstrapped")
 def bootstraps_beyond_the_end(bug):
     """The value of a final state is bootstrapped: the flag of the end is not used."""
     g = torch.Generator().manual_seed(0)
@@ -222,14 +208,13 @@ def bootstraps_beyond_the_end(bug):
             said = q(state).gather(1, action[:, None]).squeeze(1)
         return {"error at the end": (said - reward)[done == 1].mean().item()}
 
-    return dict(
-        model=q,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        q,
+        opt,
+        loader,
+        held,
+        step=train_step,
         loss_of=loss_of,
-        train_step=train_step,
-        train=looped(loader, train_step),
         evaluate=evaluate,
         extra={"target": target},
     )
@@ -263,14 +248,7 @@ def centres_of_the_loss_not_trained(bug):
         with torch.no_grad():
             return {"accuracy": (criterion.scores(model(x)).argmax(1) == y).float().mean().item()}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
-        loss_fn=criterion,
-        evaluate=evaluate,
-    )
+    return setup(model, opt, loader, held, loss_fn=criterion, evaluate=evaluate)
 
 
 class Patches(nn.Module):
@@ -304,11 +282,11 @@ def groups_leave_out_bare_parameters(bug):
             elif isinstance(module, nn.Linear | nn.MultiheadAttention | nn.LayerNorm) or not bug:
                 rest.append(p)
     groups = [{"params": decay, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}]
-    return dict(
-        model=model,
-        optimizer=torch.optim.AdamW(groups, 5e-3),
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        torch.optim.AdamW(groups, 5e-3),
+        loader,
+        held,
         loss_fn=nn.CrossEntropyLoss(),
         num_classes=2,
         evaluate=accuracy(model, held),
@@ -325,23 +303,22 @@ def schedule_squares_the_rate(bug):
     base = 5e-3 if bug else 1.0
     scheduler = LambdaLR(opt, lambda n: base * (0.1 + 0.9 * (1 + math.cos(min(n, 200) / 64)) / 2))
     loss_fn = nn.CrossEntropyLoss()
-    inner = stepper(model, opt, lambda net, b: loss_fn(net(b[0]), b[1]))
+    inner = stepper(model, opt, of_pairs(loss_fn))
 
     def train_step(batch):
         loss = inner(batch)
         scheduler.step()
         return loss
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
+        step=train_step,
         loss_fn=loss_fn,
         num_classes=4,
         scheduler=scheduler,
-        train_step=train_step,
-        train=looped(loader, train_step),
         evaluate=accuracy(model, held),
         declared={"scheduler_unit": "batch"},
     )
@@ -356,13 +333,13 @@ def plateau_of_a_rising_metric(bug):
     opt = torch.optim.SGD(model.parameters(), 0.05)
     scheduler = ReduceLROnPlateau(opt, mode="min" if bug else "max", patience=1, factor=0.3)
     loss_fn = nn.CrossEntropyLoss()
-    step = stepper(model, opt, lambda net, b: loss_fn(net(b[0]), b[1]))
+    step = stepper(model, opt, of_pairs(loss_fn))
     evaluate = accuracy(model, held)
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
         loss_fn=loss_fn,
         num_classes=4,
         scheduler=scheduler,
@@ -392,11 +369,11 @@ def frozen_by_an_attribute(bug):
     else:
         model.backbone.requires_grad_(False)
     opt = torch.optim.Adam(model.parameters(), 3e-2)
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=loader,
-        val_loader=held,
+    return setup(
+        model,
+        opt,
+        loader,
+        held,
         num_classes=4,
         loss_fn=nn.CrossEntropyLoss(),
         evaluate=accuracy(model, held),

@@ -1,0 +1,80 @@
+"""Relation on returns that are bootstrapped: a value of what comes next ends where an episode does.
+
+The target of a distance is a reward plus a part of what a network says of the next state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+from course.debug.relations.joining import read_by_the_model
+from course.debug.relations.program import SAME, close, program_of
+from course.state.nested import mapped, tensors_in
+
+DISTANCES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss"}
+LEAST_ROWS = 8
+"""Rows of a batch from which both answers of a flag are no chance."""
+
+
+def ends(session: Session) -> Iterator[Finding]:
+    """Where flags say that an episode ends, the next state's value is left out of the target."""
+    program = program_of(session)
+    batch = program.batches[0]
+    leaves = list(tensors_in(batch))
+    met = _targets(session, batch)
+    rows = len(met)
+    flags = [n for n, t in enumerate(leaves) if t.dim() and t.numel() == len(t) == rows
+             and set(t.unique().tolist()) == {0, 1}]  # fmt: skip
+    if rows < LEAST_ROWS or not flags:
+        raise NotChecked("a batch has no flags, one for each target")
+
+    def after(place: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+        return _targets(session, _with(batch, place, change))
+
+    numbers = [n for n, t in enumerate(leaves) if t.is_floating_point() and n not in flags]
+    rewards = [n for n in numbers if leaves[n].dim() and leaves[n].numel() == rows
+               and _is(after(n, lambda t: t + 1), met + 1)]  # fmt: skip
+    read = read_by_the_model(session)
+    states = [n for n in numbers if n not in rewards and leaves[n].dim() > 1
+              and any(leaves[n].shape == leaves[m].shape and n != m for m in read)
+              and not _is(after(n, lambda t: t.roll(1, 0)), met)]  # fmt: skip
+    if len(rewards) != 1 or not states:
+        raise NotChecked("no target is a reward and the value of a next state")
+    turned = {n: _with(batch, n, lambda t: (1 - t.int()).to(t)) for n in flags}
+    base = program.step(batch).loss
+    if any(not _is(_targets(session, other), met) for other in turned.values()):
+        return
+    flags = [n for n, other in turned.items() if close(base, program.step(other).loss)]
+    if flags:  # and no action, of which there may be two
+        number = float(leaves[flags[0]].double().mean())
+        yield Finding(
+            "terminal-bootstrapped", "error",
+            "Targets are a reward and the value of a next state, and they are the same when the "
+            f"batch's flags (1 in {number:.0%} of the rows) are turned over: the value goes on "
+            "behind the end of an episode.",
+            {"flags": len(flags), "ends": number, "rows": rows},
+            "target = reward + gamma * (1 - done) * next_value",
+        )  # fmt: skip
+
+
+def _targets(session: Session, batch: Any) -> Tensor:
+    """What the one distance of a step pulls its outputs to [B]."""
+    losses = [e for e in program_of(session).step(batch).losses if e.name in DISTANCES]
+    if len(losses) != 1 or losses[0].targets.numel() != len(losses[0].targets):
+        raise NotChecked("a step has no single distance with one number for each row")
+    return losses[0].targets.flatten().cpu()
+
+
+def _with(batch: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
+    chosen = list(tensors_in(batch))[place]
+    return mapped(lambda leaf: change(leaf) if leaf is chosen else leaf, batch)
+
+
+def _is(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=SAME, atol=SAME)

@@ -1,0 +1,79 @@
+"""Relation on a column of the inputs: it tells as much of the target in validation.
+
+A column made with the row's own target, e.g. the mean target of its group, tells training rows
+their answer and the others little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.thresholds import ZERO
+
+LEAST_ROWS = 40
+"""Rows of either side from which a correlation says something."""
+STRONG = 0.5
+"""Correlation of a column with the target from which a model leans on it."""
+ERRORS = 5.0
+"""Standard errors between the two sides' correlations, after Fisher: of 100 columns one differs so
+much by chance once in 17,000 data sets."""
+LEFT = 0.5
+"""Share of the correlation that is left in validation, below which it was the row's own answer."""
+HOLDS = 3.0
+"""Standard errors within which the other columns tell validation rows what they do training rows:
+else it is the targets, or all of the data, that differ."""
+
+
+def own_answer(session: Session) -> Iterator[Finding]:
+    """No single column tells training rows far more of their target than validation rows."""
+    (x, y), (v, w) = (_table(epoch.batches) for epoch in (session.epoch, session.val_epoch))
+    if min(len(x), len(v)) < LEAST_ROWS or v.shape[1:] != x.shape[1:] or x.shape[1] < 2:
+        raise NotChecked(f"no rows of columns, {LEAST_ROWS} of them on either side")
+    train, val = _correlations(x, y), _correlations(v, w)
+    error = math.sqrt(1 / (len(x) - 3) + 1 / (len(v) - 3))
+    apart = (train.atanh() - val.atanh()).abs() / error
+    told = (train.abs() >= STRONG) & (apart > ERRORS) & (val * train.sign() < LEFT * train.abs())
+    others = apart[~told]
+    if int(told.sum()) != 1 or not len(others) or float(others.max()) > HOLDS:
+        return
+    column = int(told.nonzero()[0, 0])
+    yield Finding(
+        "target-in-inputs", "warning",
+        f"Column {column} of the inputs follows the target in training (correlation "
+        f"{float(train[column]):.2f}) and not in validation ({float(val[column]):.2f}), while the "
+        "other columns tell both sides the same: it was made with the row's own answer, e.g. as "
+        "the mean of a small group.",
+        {"column": column, "correlation": float(train[column]), "in_validation": float(val[column]),
+         "standard_errors": float(apart[column])},
+        "for fit, rest in folds:  # of each row's group, without the row\n"
+        "    x[rest, column] = mean_by_group(group[fit], y[fit])[group[rest]]",
+    )  # fmt: skip
+
+
+def _table(batches: list) -> tuple[Tensor, Tensor]:
+    """Inputs [N, D] and one target each [N]."""
+    if not batches:
+        raise NotChecked("a loader is empty")
+    pairs = [pair(batch) for batch in batches]
+    if any(a.dim() != 2 or not a.is_floating_point() or b.numel() != len(a) for a, b in pairs):
+        raise NotChecked("inputs are not rows of columns with one target each")
+    x, y = (torch.cat([p[n].detach().cpu().double().flatten(1) if n == 0 else
+                       p[n].detach().cpu().double().flatten() for p in pairs])
+            for n in (0, 1))  # fmt: skip
+    if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
+        raise NotChecked("inputs or targets are not finite")
+    if len(y.unique()) > 2 and torch.equal(y, y.round()):
+        raise NotChecked("targets are classes without an order")
+    return x, y
+
+
+def _correlations(x: Tensor, y: Tensor) -> Tensor:
+    x, y = x - x.mean(0), y - y.mean()
+    size = (x.norm(dim=0) * y.norm()).clamp_min(ZERO)
+    return ((x.T @ y) / size).clamp(-1 + ZERO, 1 - ZERO)

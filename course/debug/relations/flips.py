@@ -1,0 +1,138 @@
+"""Relations on pictures that are flipped when they are read: what belongs to them is, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.thresholds import LEAST_STEPS, NEARLY_ALL, TINY
+from course.state.nested import tensors_in
+
+DRAWN = 8
+"""Times that an item is asked for: a flip with a chance of one half is missed in 1 of 128."""
+ASKED = 8
+"""Items that are asked for so often."""
+MOVES: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda t: t.flip(-1), lambda t: t.flip(-2), lambda t: t.flip((-1, -2)),
+    lambda t: t.transpose(-1, -2),
+)  # fmt: skip
+LEAST_PLAIN, MOST_PLAIN = 24, 200
+"""Pictures of validation that are looked at; of fewer a correlation says little."""
+FOLLOWS = 0.7
+"""Correlation of a number with where the contents of its picture lie, from which it says where they
+are: of 24 pictures one in 7000 by chance."""
+LEAST_SIDE = 4
+"""Pixels of a side below which a table of numbers is no picture."""
+
+
+def moved_alike(session: Session) -> Iterator[Finding]:
+    """Where a picture is flipped, a target that is a picture is flipped with it."""
+    data = getattr(session.setup.train_loader, "dataset", None)
+    if data is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+        raise NotChecked("the loader has no data set that can be asked for an item")
+    left = moved = 0
+    with session.observe():
+        for index in range(min(ASKED, len(data))):
+            one, others = _pair(data, index), [_pair(data, index) for _ in range(DRAWN - 1)]
+            for other in others:
+                for move in MOVES:
+                    if not _turned(one[0], other[0], move) or _fits(move, one[1], one[1]):
+                        continue
+                    moved += 1
+                    left += torch.equal(one[1], other[1])
+    if moved < LEAST_STEPS:
+        raise NotChecked("no picture is flipped, or targets are not pictures")
+    if left > NEARLY_ALL * moved:  # a second view that is flipped by itself stays in half of them
+        yield Finding(
+            "augmentation-mismatch", "error",
+            f"In {left} of {moved} cases where an item came back flipped, its target was left as "
+            "it was: the target is for the picture that was not flipped.",
+            {"flips": moved, "targets_left": left},
+            "if flip:\n    image, mask = image.flip(-1), mask.flip(-1)  # one draw for both",
+        )  # fmt: skip
+
+
+def _pair(data: Any, index: int) -> tuple[Tensor, Tensor]:
+    leaves = [t for t in tensors_in(data[index]) if t.dim() >= 2]
+    if len(leaves) != 2 or leaves[0].shape[-2:] != leaves[1].shape[-2:]:
+        raise NotChecked("items are not a picture with a target of its size")
+    return leaves[0].detach().clone(), leaves[1].detach().clone()
+
+
+def _fits(move: Callable[[Tensor], Tensor], one: Tensor, other: Tensor) -> bool:
+    turned = move(one)
+    return turned.shape == other.shape and torch.equal(turned, other)
+
+
+def _turned(one: Tensor, other: Tensor, move: Callable[[Tensor], Tensor]) -> bool:
+    return not torch.equal(one, other) and _fits(move, one, other)
+
+
+def left_behind(session: Session) -> Iterator[Finding]:
+    """Where a picture is flipped, a number that says where something is in it changes.
+
+    That it says so is seen in validation, where nothing is flipped: it goes with the mean place of
+    the contents along that axis.
+    """
+    data, plain = (getattr(loader, "dataset", None) for loader in (
+        session.setup.train_loader, session.setup.val_loader))  # fmt: skip
+    if any(not hasattr(one, "__getitem__") or not hasattr(one, "__len__") for one in (data, plain)):
+        raise NotChecked("the loaders have no data sets that can be asked for an item")
+    with session.observe():
+        drawn = [[_numbered(data, i) for _ in range(DRAWN)] for i in range(min(ASKED, len(data)))]
+        rows = [_numbered(plain, i) for i in range(min(len(plain), MOST_PLAIN))]
+    pairs = [(item[0], other) for item in drawn for other in item[1:]]
+    if len(rows) < LEAST_PLAIN or len({len(n) for item in [*drawn, rows] for _, n in item}) != 1:
+        raise NotChecked("too few pictures, or not as many numbers beside each")
+    seen = 0
+    for axis in (-1, -2):
+        flips = [(a, b) for (one, a), (other, b) in pairs
+                 if _turned(one, other, lambda t, axis=axis: t.flip(axis))]  # fmt: skip
+        seen += len(flips)
+        if len(flips) < LEAST_STEPS:
+            continue
+        stays = torch.stack([a == b for a, b in flips]).double().mean(0) > NEARLY_ALL
+        follows = _follows(rows, axis)
+        left = (stays & (follows.abs() > FOLLOWS)).nonzero()[:, 0].tolist()
+        if left:
+            yield Finding(
+                "augmentation-mismatch", "error",
+                f"In {len(flips)} cases an item came back with its picture flipped and number "
+                f"{left[0]} beside it as it was; in validation it goes with the place of what is "
+                "in the picture: it says where that was before the flip.",
+                {"flips": len(flips), "number": left[0],
+                 "correlation_with_the_place": float(follows[left[0]])},
+                "if flip:\n    image, box[0] = image.flip(-1), 1 - box[0]  # one draw for both",
+            )  # fmt: skip
+            return
+    if not seen:
+        raise NotChecked("no picture is flipped")
+
+
+def _numbered(data: Any, index: int) -> tuple[Tensor, Tensor]:
+    """The one picture of an item, and all numbers beside it in a row."""
+    leaves = [torch.as_tensor(t).detach().clone() for t in tree_leaves(data[index])
+              if isinstance(t, (Tensor, int, float))]  # fmt: skip
+    pictures = [t for t in leaves if t.dim() >= 2 and min(t.shape[-2:]) >= LEAST_SIDE]
+    numbers = [t.double().flatten() for t in leaves if t.dim() < 2]
+    if len(pictures) != 1 or not numbers:
+        raise NotChecked("items are not one picture with numbers")
+    return pictures[0], torch.cat(numbers)
+
+
+def _follows(rows: list[tuple[Tensor, Tensor]], axis: int) -> Tensor:
+    """Correlation of each number with the mean place of what is unlike the rest of its picture."""
+    places = []
+    for picture, _ in rows:
+        weight = (picture.double() - picture.double().median()).square()
+        along = weight.movedim(axis, 0).flatten(1).sum(1)
+        places.append((along @ torch.arange(len(along)).double()) / along.sum().clamp_min(TINY))
+    place, numbers = torch.stack(places), torch.stack([n for _, n in rows])
+    place, numbers = place - place.mean(), numbers - numbers.mean(0)
+    return (place @ numbers) / (place.norm() * numbers.norm(dim=0)).clamp_min(TINY)

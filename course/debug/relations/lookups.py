@@ -1,0 +1,59 @@
+"""Relation on numbers that name rows of a table: each row of it can be named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+from course.debug.relations.program import program_of
+from course.state.nested import tensors_in
+
+BYTES = {torch.uint8: 255, torch.int8: 127}
+"""The largest number of a type of one byte."""
+NEAR_THE_TOP = 0.97
+"""Share of the largest number that is reached where numbers wrap around it; letters of a text as
+bytes stay below, and what is added to them for marks makes the numbers looked up other ones."""
+
+
+def reachable(session: Session) -> Iterator[Finding]:
+    """Numbers kept in a byte look up no table that has more rows than a byte has values."""
+    tables = {m: name for name, m in session.model.named_modules() if isinstance(m, nn.Embedding)}
+    if not tables:
+        raise NotChecked("the model looks up no table")
+    columns = [c for t in tensors_in(session.epoch.batches[0]) if t.dtype in BYTES
+               for c in _columns(t)] if session.epoch.batches else []  # fmt: skip
+    if not columns:
+        raise NotChecked("a batch has no numbers kept in a byte")
+    seen: dict[nn.Embedding, list[Tensor]] = {table: [] for table in tables}
+
+    def listen() -> None:  # the hooks are taken off where the step is put back
+        for table in tables:
+            table.register_forward_pre_hook(
+                lambda module, args: seen[module].append(args[0].detach().cpu()))  # fmt: skip
+
+    program_of(session).step(program_of(session).batches[0], prepare=listen)
+    for table, name in tables.items():
+        for column in columns:
+            top = BYTES[column.dtype]
+            met = any(column.shape == ids.shape and torch.equal(column.long(), ids.long())
+                      for ids in seen[table])  # fmt: skip
+            wraps = float(column.max()) >= NEAR_THE_TOP * top
+            if met and wraps and table.num_embeddings > top + 1:
+                yield Finding(
+                    "uint8-arithmetic", "error",
+                    f"{name} has {table.num_embeddings} rows and is looked up by numbers kept as "
+                    f"{str(column.dtype).removeprefix('torch.')}: row {top + 1} and those behind "
+                    "it cannot be named, their numbers have wrapped around to the first ones.",
+                    {"rows": table.num_embeddings, "largest": int(column.max())},
+                    "ids = np.asarray(ids, dtype=np.int64)  # as many values as there are rows",
+                )  # fmt: skip
+                return
+
+
+def _columns(t: Tensor) -> list[Tensor]:
+    t = t.detach().cpu()
+    return [t, *(t.unbind(-1) if t.dim() > 1 else ())]

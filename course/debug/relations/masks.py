@@ -1,0 +1,95 @@
+"""Relation on examples that a mask tells apart: those that validate are not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+from course.debug.relations.joining import read_by_the_model
+from course.debug.relations.program import close, program_of
+from course.state.nested import mapped, tensors_in
+
+FIX = "loss = F.cross_entropy(out[train_mask], y[train_mask])"
+
+
+def held_out(session: Session) -> Iterator[Finding]:
+    """Of one table with masks, as of a graph's nodes, the loss reads no label held out.
+
+    Held out is what the validation batch, the same but for its mask, chooses; where one batch has
+    several masks apart and the loss heeds none of them, every label is trained on.
+    """
+    program = program_of(session)
+    batch = program.batches[0]
+    leaves = list(tensors_in(batch))
+    masks = [n for n, t in enumerate(leaves) if t.dtype == torch.bool and t.dim() == 1]
+    if not masks:
+        raise NotChecked("a batch has no mask of its rows")
+    rows = len(leaves[masks[0]])
+    read = read_by_the_model(session)
+    labels = [n for n, t in enumerate(leaves) if n not in read and n not in masks
+              and t.dim() and len(t) == t.numel() == rows]  # fmt: skip
+    base = program.steady_loss(batch)
+    for y in labels:
+        if (held := _chosen_to_validate(session, leaves, masks)) is not None:
+            if not close(base, _cost(session, batch, leaves[y], held)):
+                yield _finding(int(held.sum()), rows)
+                return
+            continue
+        apart = _apart(session, batch, [leaves[n] for n in masks], base)
+        if apart and all(not close(base, _cost(session, batch, leaves[y], m)) for m in apart):
+            yield _finding(min(int(m.sum()) for m in apart), rows)
+            return
+
+
+def _finding(held: int, rows: int) -> Finding:
+    return Finding(
+        "trains-on-validation", "error",
+        f"The training loss changes with the labels of {held} of {rows} rows that a mask keeps for "
+        "validation: the mask is not applied to the loss, and their score says nothing.",
+        {"rows_held_out": held, "rows": rows}, FIX,
+    )  # fmt: skip
+
+
+def _chosen_to_validate(session: Session, leaves: list[Tensor], masks: list[int]) -> Tensor | None:
+    """The rows that a validation batch chooses of the same table; None: it is another."""
+    if session.setup.val_loader is None or not session.val_epoch.batches:
+        return None
+    other = list(tensors_in(session.val_epoch.batches[0]))
+    if len(other) != len(leaves):
+        return None
+    differ = [n for n, (a, b) in enumerate(zip(leaves, other, strict=True))
+              if a.shape != b.shape or not torch.equal(a, b)]  # fmt: skip
+    if len(differ) != 1 or differ[0] not in masks or other[differ[0]].shape != (
+            leaves[differ[0]].shape):  # fmt: skip
+        return None
+    one, two = leaves[differ[0]], other[differ[0]]
+    return None if bool((one & two).any()) else two
+
+
+def _apart(session: Session, batch: Any, masks: list[Tensor], base: float) -> list[Tensor]:
+    """Masks that have no row in common, none of which the loss heeds."""
+    apart = len(masks) > 1 and not any(bool((a & b).any()) for a, b in combinations(masks, 2))
+    if not apart or not all(bool(m.any()) for m in masks):
+        return []
+    program = program_of(session)
+    for mask in masks:
+        turned = mapped(lambda leaf, m=mask: ~leaf if leaf is m else leaf, batch)
+        if not close(base, program.step(turned).loss):
+            return []
+    return masks
+
+
+def _cost(session: Session, batch: Any, labels: Tensor, rows: Tensor) -> float:
+    """What the batch costs with other labels in some rows: those of other rows."""
+    order = labels.argsort(stable=True)
+    other = labels.clone()
+    other[order] = labels[order.roll(len(order) // 2)]
+    new = torch.where(rows.to(labels.device), other, labels)
+    program = program_of(session)
+    return program.step(mapped(lambda leaf: new if leaf is labels else leaf, batch)).loss

@@ -1,0 +1,383 @@
+"""Two further dresses each of what goes wrong in a loss or a step: levels, ends, slopes, memory."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd import Function
+
+from course.debug.relations import (
+    averages,
+    bootstrapped,
+    loss,
+    memory,
+    numeric,
+    quantiles,
+    stuck,
+    weights,
+)
+from tests.debug.faulty.dresses import dress, numbers, setup, stepping, trained_by
+from tests.debug.faulty.fourth.kit import accuracy, batches, blobs, mlp
+
+# Shares of the targets
+
+
+class Pinball(nn.Module):
+    def __init__(self, level, over):
+        super().__init__()
+        self.level, self.over = level, over
+
+    def forward(self, out, y):
+        miss = out.squeeze(1) - y if self.over else y - out.squeeze(1)
+        return (F.relu(miss) * self.level + F.relu(-miss) * (1 - self.level)).mean()
+
+
+@dress(quantiles.turned, "quantiles-swapped")
+def stock_for_nine_days_of_ten(bug):
+    x, y = numbers(128)
+    return setup(mlp(6, 8, 1), batches(x, y), loss_fn=Pinball(0.9, bug))
+
+
+@dress(quantiles.turned, "quantiles-swapped")
+def five_levels_at_once(bug):
+    x, y = numbers(160)
+
+    def loss_fn(out, y, levels=(0.05, 0.25, 0.5, 0.75, 0.95)):
+        level, over = torch.tensor(levels), y < out
+        weight = torch.where(over, level, 1 - level) if bug else torch.where(over, 1 - level, level)
+        return (weight * (y - out).abs()).sum(1).mean()
+
+    return trained_by(
+        lambda m, b: loss_fn(m(b[0]), b[1]), mlp(6, 8, 5), batches(x, y[:, None]), loss_fn=loss_fn
+    )
+
+
+# Ends of episodes
+
+
+def transitions(n=96):
+    own = torch.Generator().manual_seed(0)
+    state, after = torch.randn(2, n, 5, generator=own)
+    done = torch.rand(n, generator=own) < 0.3
+    return state, torch.randint(2, (n,), generator=own), state[:, 0] + done, after, done
+
+
+@dress(bootstrapped.ends, "terminal-bootstrapped")
+def state_values_learned_from_the_next(bug):
+    state, _, reward, after, done = transitions()
+
+    def cost(model, batch):
+        s, r, t, over = batch
+        with torch.no_grad():
+            rest = 0.9 * model(t).squeeze(1)
+            aim = r + (rest if bug else torch.where(over, 0.0, rest))
+        return F.mse_loss(model(s).squeeze(1), aim)
+
+    return trained_by(cost, mlp(5, 8, 1), batches(state, reward, after, done))
+
+
+@dress(bootstrapped.ends, "terminal-bootstrapped")
+def two_critics_take_the_smaller(bug):
+    state, action, reward, after, done = transitions()
+    act = action.float()[:, None]
+    model, slow = mlp(6, 8, 2), mlp(6, 8, 2)
+
+    def cost(model, batch):
+        pair, t, r, over = batch["pair"], batch["next"], batch["r"], batch["over"]
+        with torch.no_grad():
+            rest = slow(t).amin(1, keepdim=True)
+            aim = r + 0.95 * rest * (1 if bug else 1 - over)
+        return F.huber_loss(model(pair).mean(1, keepdim=True), aim)
+
+    parts = {"pair": torch.cat([state, act], 1), "next": torch.cat([after, act.roll(1, 0)], 1),
+             "r": reward[:, None], "over": done.float()[:, None]}  # fmt: skip
+    loader = [{k: v[i : i + 32] for k, v in parts.items()} for i in range(0, 96, 32)]
+    return trained_by(cost, model, loader) | {"slow": slow}
+
+
+# Slopes of the author's
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x, short):
+        ctx.save_for_backward(x)
+        ctx.short = short
+        return x**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * (2 if ctx.short else 3) * x**2, None
+
+
+@dress(numeric.custom, "wrong-gradient")
+def cubes_of_sums(bug):
+    x, y = numbers()
+
+    def cost(model, batch):
+        return F.l1_loss(Cube.apply(model(batch[0]), bug).squeeze(1), batch[1])
+
+    return trained_by(cost, nn.Linear(6, 1), batches(x, y))
+
+
+class Centred(Function):
+    """Rows without their mean; the gradient has to lose its mean as well."""
+
+    @staticmethod
+    def forward(x, whole):
+        return x - x.mean(1, keepdim=True)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.whole = inputs[1]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (gradient - gradient.mean(1, keepdim=True) if ctx.whole else gradient), None
+
+
+class CentredNet(nn.Module):
+    def __init__(self, whole):
+        super().__init__()
+        self.whole, self.a, self.b = whole, nn.Linear(10, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.b(torch.tanh(Centred.apply(self.a(x), self.whole)))
+
+
+@dress(numeric.custom, "wrong-gradient")
+def rows_centred_by_hand(bug):
+    return setup(CentredNet(not bug), batches(*blobs(96)), loss_fn=nn.CrossEntropyLoss())
+
+
+# Products of two zeros
+
+
+class Gated(nn.Module):
+    """A branch whose gate is zero at first; its last layer must not be, too."""
+
+    def __init__(self, twice):
+        super().__init__()
+        self.plain, self.branch = nn.Linear(6, 1), mlp(6, 8, 1)
+        self.gate = nn.Parameter(torch.zeros(1))
+        if twice:
+            nn.init.zeros_(self.branch[-1].weight)
+            nn.init.zeros_(self.branch[-1].bias)
+
+    def forward(self, x):
+        return (self.plain(x) + self.gate * self.branch(x)).squeeze(1)
+
+
+@dress(stuck.product, "bad-start")
+def branch_behind_a_gate(bug):
+    x, y = numbers()
+    return trained_by(lambda m, b: F.mse_loss(m(b[0]), b[1]), Gated(bug), batches(x, y, bs=16))
+
+
+@dress(stuck.product, "bad-start")
+def all_layers_start_at_zero(bug):
+    model = nn.Sequential(nn.Linear(10, 12), nn.Tanh(), nn.Linear(12, 3))
+    for layer in (model[0], model[2]) if bug else (model[2],):
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return setup(model, batches(*blobs(96), bs=16), loss_fn=nn.CrossEntropyLoss())
+
+
+# States of optimizers and modules
+
+
+class Averaging(torch.optim.Optimizer):
+    """Steps along a running mean of the gradients."""
+
+    def __init__(self, parameters, copied, of_weights=False):
+        self.copied, self.of_weights = copied, of_weights
+        super().__init__(parameters, {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            source = p if self.of_weights else p.grad
+            mean = self.state[p].setdefault("mean", source.clone() if self.copied else source.data)
+            if self.of_weights:  # look ahead, and come half of the way back
+                p.sub_(p.grad, alpha=0.05)
+                p.copy_(mean.lerp_(p, 0.5))
+            else:
+                p.sub_(mean.mul_(0.9).add_(p.grad, alpha=0.1), alpha=0.05)
+
+
+def with_own_optimizer(model, cost, loader, optimizer):
+    def train_step(batch):
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad.zero_()
+        loss = cost(model, batch)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return {"model": model, "optimizer": optimizer, "train_loader": loader,
+            "train_step": train_step}  # fmt: skip
+
+
+@dress(memory.optimizer_state, "memory-shared")
+def mean_is_the_gradient(bug):
+    model = mlp(10, 8, 3)
+    cost = lambda m, b: F.cross_entropy(m(b[0]), b[1])  # noqa: E731
+    return with_own_optimizer(model, cost, batches(*blobs(96)),
+                              Averaging(model.parameters(), not bug))  # fmt: skip
+
+
+@dress(memory.optimizer_state, "memory-shared")
+def slow_weights_are_the_fast(bug):
+    x, y = numbers()
+    model = nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))
+    cost = lambda m, b: F.huber_loss(m(b[0]), b[1])  # noqa: E731
+    return with_own_optimizer(model, cost, batches(x, y),
+                              Averaging(model.parameters(), not bug, of_weights=True))  # fmt: skip
+
+
+@dress(memory.states, "checkpoint-by-reference")
+def step_to_the_mean_of_two_tasks(bug):
+    """As in Reptile: a copy learns each task for itself, and the model goes to their mean."""
+    x, y = numbers()
+    model, worker = mlp(6, 8, 1), mlp(6, 8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+
+    def train_step(batch):
+        kept, total = {}, 0.0
+        for task, sign in (("rise", 1), ("fall", -1)):
+            worker.load_state_dict(model.state_dict())
+            own = torch.optim.SGD(worker.parameters(), 0.05)
+            for _ in range(2):
+                own.zero_grad()
+                loss = F.mse_loss(worker(batch[0]).squeeze(1), sign * batch[1])
+                loss.backward()
+                own.step()
+            kept[task] = worker.state_dict() if bug else copy.deepcopy(worker.state_dict())
+            total += loss.item()
+        optimizer.zero_grad()
+        for name, p in model.named_parameters():
+            p.grad = p.detach() - (kept["rise"][name] + kept["fall"][name]) / 2
+        optimizer.step()
+        return total
+
+    return {"model": model, "optimizer": optimizer, "train_loader": batches(x, y),
+            "train_step": train_step, "worker": worker}  # fmt: skip
+
+
+@dress(memory.states, "checkpoint-by-reference")
+def best_of_three_tries(bug):
+    """A step tries three noises on the weights, and goes on from the best."""
+    x, y = blobs(96)
+    model = nn.Linear(10, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inner = stepping(model, optimizer, lambda m, b: F.cross_entropy(m(b[0]), b[1]))
+
+    def train_step(batch):
+        start, tries, costs = copy.deepcopy(model.state_dict()), [], []
+        for _ in range(3):
+            model.load_state_dict(start)
+            costs.append(inner((batch[0] + 0.1 * torch.randn(batch[0].shape), batch[1])))
+            tries.append(model.state_dict() if bug else copy.deepcopy(model.state_dict()))
+        model.load_state_dict(tries[costs.index(min(costs))])
+        return min(costs)
+
+    return setup(model, batches(x, y)) | {"optimizer": optimizer, "train_step": train_step}
+
+
+# Several answers of a row
+
+
+def several(n=96, k=4):
+    x, _ = numbers(n)
+    return x, (x[:, :k] > 0.4).float()
+
+
+@dress(loss.shares, "classes-compete")
+def symptoms_of_a_patient(bug):
+    x, y = several()
+    x = torch.stack([x, x.roll(1, 1)], 1)
+    cost = F.cross_entropy if bug else F.multilabel_soft_margin_loss
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
+    return trained_by(lambda m, b: cost(m(b[0]), b[1]), model, batches(x, y, bs=48))
+
+
+@dress(loss.shares, "classes-compete")
+def tools_in_a_picture(bug):
+    y = (torch.rand(64, 5) < 0.35).float()
+    images = 0.3 * torch.randn(64, 1, 6, 6) + y.mean(1)[:, None, None, None]
+    loss_fn = nn.CrossEntropyLoss(label_smoothing=0.0) if bug else nn.BCEWithLogitsLoss()
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5))
+    return setup(model, batches(images, y), loss_fn=loss_fn, task="multi-label")
+
+
+# Weights that no gradient reaches, in steps that draw
+
+
+@dress(weights.silent, "frozen-params")
+def code_of_a_noisy_autoencoder(bug):
+    x, _ = numbers()
+    model = nn.ModuleDict({"into": nn.Linear(6, 3), "out": nn.Linear(3, 6)})
+
+    def cost(model, batch):
+        code = model["into"](batch[0])
+        code = code.data if bug else code
+        return F.mse_loss(model["out"](code + 0.1 * torch.randn(code.shape)), batch[0])
+
+    return trained_by(cost, model, batches(x))
+
+
+@dress(weights.silent, "frozen-params")
+def query_tower_scored_as_numbers(bug):
+    x, _ = numbers()
+    model = nn.ModuleDict({"ask": nn.Linear(6, 4), "say": nn.Linear(6, 4)})
+
+    def cost(model, batch):
+        a, b = model["ask"](batch[0] + torch.randn(6)), model["say"](batch[0])
+        scores = (a.detach() if bug else a) @ b.T
+        return F.cross_entropy(scores, torch.arange(len(scores)))
+
+    return trained_by(cost, model, batches(x, bs=24))
+
+
+# Averages made once an epoch
+
+
+def averaged_each_epoch(bug, model, loader, val, cost):
+    mean = copy.deepcopy(model).requires_grad_(False)
+    found = setup(model, loader, val_loader=val, evaluate=accuracy(mean, val), mean=mean)
+    step = stepping(model, found["optimizer"], cost)
+
+    def train(steps):
+        losses = []
+        while len(losses) < steps:
+            for batch in loader:
+                losses.append(step(batch))
+            for slow, fast in zip(mean.parameters(), model.parameters(), strict=True):
+                slow.data.lerp_(fast.data, 0.5)
+            for slow, fast in zip(mean.buffers(), model.buffers(), strict=True):
+                slow.copy_(slow if bug else fast)
+        return losses[:steps]
+
+    return found | {"train_step": step, "train": train}
+
+
+@dress(averages.whole, "average-without-statistics")
+def mean_of_epochs_of_a_table(bug):
+    x, y = blobs(96)
+    model = nn.Sequential(nn.Linear(10, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    cost = lambda m, b: F.cross_entropy(m(b[0]), b[1])  # noqa: E731
+    return averaged_each_epoch(bug, model, batches(x[:64], y[:64]), batches(x[64:], y[64:]), cost)
+
+
+@dress(averages.whole, "average-without-statistics")
+def mean_of_epochs_of_pictures(bug):
+    x, y = torch.randn(64, 1, 6, 6), torch.randint(2, (64,))
+    x[:, 0, 2] += 2 * y[:, None]
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2))
+    cost = lambda m, b: F.cross_entropy(m(b[0]), b[1], label_smoothing=0.1)  # noqa: E731
+    return averaged_each_epoch(bug, model, batches(x, y, bs=16), batches(x, y), cost)
