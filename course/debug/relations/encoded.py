@@ -18,6 +18,8 @@ from course.debug.probes.thresholds import ZERO
 
 LEAST_ROWS = 40
 """Rows of either side from which a correlation says something."""
+MOST_CLASSES = 20
+"""Whole numbers up to which targets are classes; more are counts or years."""
 STRONG = 0.5
 """Correlation of a column with the target from which a model leans on it."""
 ERRORS = 5.0
@@ -35,7 +37,12 @@ def own_answer(session: Session) -> Iterator[Finding]:
     (x, y), (v, w) = (_table(epoch.batches) for epoch in (session.epoch, session.val_epoch))
     if min(len(x), len(v)) < LEAST_ROWS or v.shape[1:] != x.shape[1:] or x.shape[1] < 2:
         raise NotChecked(f"no rows of columns, {LEAST_ROWS} of them on either side")
-    train, val = _correlations(x, y), _correlations(v, w)
+    classes = y.unique()
+    if not 2 < len(classes) <= MOST_CLASSES or not torch.equal(y, y.round()):
+        classes = None
+    train, val = _correlations(x, y, classes), _correlations(v, w, classes)
+    best = train.abs().argmax(1, keepdim=True)
+    train, val = (t.gather(1, best)[:, 0] for t in (train, val))
     error = math.sqrt(1 / (len(x) - 3) + 1 / (len(v) - 3))
     apart = (train.atanh() - val.atanh()).abs() / error
     told = (train.abs() >= STRONG) & (apart > ERRORS) & (val * train.sign() < LEFT * train.abs())
@@ -68,12 +75,12 @@ def _table(batches: list) -> tuple[Tensor, Tensor]:
             for n in (0, 1))  # fmt: skip
     if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
         raise NotChecked("inputs or targets are not finite")
-    if len(y.unique()) > 2 and torch.equal(y, y.round()):
-        raise NotChecked("targets are classes without an order")
     return x, y
 
 
-def _correlations(x: Tensor, y: Tensor) -> Tensor:
-    x, y = x - x.mean(0), y - y.mean()
-    size = (x.norm(dim=0) * y.norm()).clamp_min(ZERO)
+def _correlations(x: Tensor, y: Tensor, classes: Tensor | None) -> Tensor:
+    """Of each column with the target, or with each class [D, K]."""
+    y = y[:, None] if classes is None else (y[:, None] == classes).double()
+    x, y = x - x.mean(0), y - y.mean(0)
+    size = (x.norm(dim=0)[:, None] * y.norm(dim=0)).clamp_min(ZERO)
     return ((x.T @ y) / size).clamp(-1 + ZERO, 1 - ZERO)

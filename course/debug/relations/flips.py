@@ -27,8 +27,8 @@ LEAST_PLAIN, MOST_PLAIN = 24, 200
 FOLLOWS = 0.7
 """Correlation of a number with where the contents of its picture lie, from which it says where they
 are: of 24 pictures one in 7000 by chance."""
-LEAST_SIDE = 4
-"""Pixels of a side below which a table of numbers is no picture."""
+LEAST_SIDE = 5
+"""Pixels of a side below which numbers are no picture: points have two columns, boxes four."""
 
 
 def moved_alike(session: Session) -> Iterator[Finding]:
@@ -119,11 +119,15 @@ def _numbered(data: Any, index: int) -> tuple[Tensor, Tensor]:
     """The one picture of an item, and all numbers beside it in a row."""
     leaves = [torch.as_tensor(t).detach().clone() for t in tree_leaves(data[index])
               if isinstance(t, (Tensor, int, float))]  # fmt: skip
-    pictures = [t for t in leaves if t.dim() >= 2 and min(t.shape[-2:]) >= LEAST_SIDE]
-    numbers = [t.double().flatten() for t in leaves if t.dim() < 2]
+    pictures = [t for t in leaves if _is_picture(t)]
+    numbers = [t.double().flatten() for t in leaves if not _is_picture(t)]
     if len(pictures) != 1 or not numbers:
         raise NotChecked("items are not one picture with numbers")
     return pictures[0], torch.cat(numbers)
+
+
+def _is_picture(t: Tensor) -> bool:
+    return t.dim() >= 2 and min(t.shape[-2:]) >= LEAST_SIDE
 
 
 def _follows(rows: list[tuple[Tensor, Tensor]], axis: int) -> Tensor:
