@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -22,6 +24,8 @@ from course.from_scratch import two_modes
 NAMES = ("weight", "bias", "running_mean", "running_var")
 PIXELS = (1.0, 2.0), (3.0, 4.0)
 """Unlike pixels of one image, whose channels then have a variance."""
+New = Callable[[], nn.Module]
+"""Makes a norm, each time a new one."""
 MANY, MANY_PIXELS = 1200, 180
 """Copies of a batch where it should not matter whether a variance is divided by n or n - 1."""
 
@@ -29,7 +33,8 @@ MANY, MANY_PIXELS = 1200, 180
 def draw(source: Draw, part: str) -> Case:
     """Rows or images far from mean 0; eps is large where the part may depend on it."""
     channels = source.integer(2, 3)
-    shape = [channels + 1, channels, source.integer(2, 3), source.integer(4, 5)]
+    height = source.integer(2, 3)  # as wide as there are channels: a weight also fits the width
+    shape = [channels + 1, channels, height, channels]
     few = 5 if part == "gradient" else 2  # two rows alike have hardly a variance: eps would show
     sizes = [source.integer(few, 6) for _ in range(3)]
     shapes = [shape] if part == "images" else [[size, channels] for size in sizes]
@@ -44,25 +49,46 @@ def draw(source: Draw, part: str) -> Case:
         "bias": source.normal(channels) + 0.1,
         "mean": source.normal(channels),
         "var": source.normal(channels).square() + 0.5,
-        "dtype": "float64" if source.index % 2 else "float32",
+        # the sums of a gradient over many copies nearly cancel: too inexact in float32
+        "dtype": "float64" if source.index % 2 or part == "gradient" else "float32",
         "part": part,
     }
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Build a norm and ask what the part is about."""
-    norm, dtype = function(case["channels"], case["momentum"], case["eps"]), case["dtype"]
+    xs = [x.to(device, getattr(torch, case["dtype"])) for x in case["x"]]
+
+    def new() -> nn.Module:
+        norm = function(case["channels"], case["momentum"], case["eps"])
+        _look_at(norm, case["channels"])
+        return norm.to(device, xs[0].dtype)
+
+    if case["part"] == "state":
+        return _state(new(), xs)
+
+    def moved() -> nn.Module:
+        norm = new()
+        for name in NAMES:  # a plain tensor has stayed behind; that is for the part `state`
+            setattr_like(norm, name, getattr(norm, name).to(xs[0]))
+        return norm
+
+    return ASKED[case["part"]](moved, case, xs)
+
+
+def _look_at(norm: object, channels: int) -> None:
+    """Refuse what lacks one of the four tensors, or has one of another shape."""
     if not isinstance(norm, nn.Module):
         raise AnswerError(f"BatchNorm(...) gave a {type(norm).__name__}; derive from nn.Module.")
-    if missing := [name for name in NAMES if not isinstance(getattr(norm, name, None), Tensor)]:
-        raise AnswerError(f"BatchNorm(...) has no tensor `{missing[0]}`.")
-    xs = [x.to(device, getattr(torch, dtype)) for x in case["x"]]
-    norm.to(device, xs[0].dtype)
-    if case["part"] == "state":
-        return _state(norm, xs)
-    for name in NAMES:  # a plain tensor has stayed behind; that is for the part `state`
-        setattr_like(norm, name, getattr(norm, name).to(xs[0]))
-    return ASKED[case["part"]](norm, case, xs)
+    for name in NAMES:
+        value = getattr(norm, name, None)
+        if not isinstance(value, Tensor):
+            raise AnswerError(f"BatchNorm(...) has no tensor `{name}`.")
+        if list(value.shape) != [channels]:
+            raise AnswerError(
+                f"BatchNorm({channels}, ...) has a `{name}` of shape {list(value.shape)}. It holds "
+                f"one number per channel: [{channels}]."
+            )
 
 
 def setattr_like(norm: nn.Module, name: str, value: Tensor) -> None:
@@ -88,30 +114,37 @@ def _out(norm: nn.Module, x: Tensor) -> Tensor:
     return out
 
 
-def _train(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
-    return {"out": _out(norm, xs[0]).detach().cpu()}
+def _train(new: New, case: Case, xs: list[Tensor]) -> Answer:
+    return {"out": _out(new(), xs[0]).detach().cpu()}
 
 
-def _running(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
+def _running(new: New, case: Case, xs: list[Tensor]) -> Answer:
+    norm = new()
+    start = torch.stack([norm.running_mean, norm.running_var]).detach().cpu()
     for number, x in enumerate(xs):
         with torch.set_grad_enabled(number != 1):  # the mode decides, not the graph
             _out(norm, x.requires_grad_())  # as what another layer gives
     return {"running_mean": norm.running_mean.detach().cpu().clone(),
-            "running_var": norm.running_var.detach().cpu().clone(),
+            "running_var": norm.running_var.detach().cpu().clone(), "start": start,
             "graph": norm.running_mean.requires_grad or norm.running_var.requires_grad}  # fmt: skip
 
 
-def _eval(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
+def _eval(new: New, case: Case, xs: list[Tensor]) -> Answer:
+    norm, before = new(), xs[0].clone()
+    _out(norm, xs[0])
+    kept_in_training = torch.equal(xs[0], before)
+    xs[0].copy_(before)
     _fill(norm, case, "running_mean", "running_var")
     norm.eval()
-    before = xs[0].clone()
     out = _out(norm, xs[0]).detach().cpu()
     return {"eval_out": out, "kept_mean": norm.running_mean.detach().cpu().clone(),
             "kept_var": norm.running_var.detach().cpu().clone(),
-            "x_kept": torch.equal(xs[0], before), "single": _raised(norm, xs[1][:1])}  # fmt: skip
+            "x_kept": torch.equal(xs[0], before), "x_kept_in_training": kept_in_training,
+            "single": _raised(norm, xs[1][:1])}  # fmt: skip
 
 
-def _images(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
+def _images(new: New, case: Case, xs: list[Tensor]) -> Answer:
+    norm = new()
     _fill(norm, case, "weight", "bias")
     x = torch.cat([xs[0]] * MANY_PIXELS, dim=2)
     try:
@@ -126,17 +159,38 @@ def _images(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
             "dimensions 0, 2 and 3."
         ) from None
     image = out[:, :, : xs[0].shape[2]].detach().cpu().clone()
-    return {"image": image, "as_rows": _as_rows(norm, case, xs[0])}
+    return {"image": image, "as_rows": _as_rows(new, case, xs[0]),
+            "affine_in_eval": _affine_in_eval(norm, new(), case, xs[0])}  # fmt: skip
 
 
-def _as_rows(norm: nn.Module, case: Case, x: Tensor) -> bool:
+def _rows(x: Tensor) -> Tensor:
+    return x.movedim(1, -1).flatten(0, -2)
+
+
+def _as_rows(new: New, case: Case, x: Tensor) -> bool:
     """Whether images leave the same memory as their pixels do, each a row."""
     left = []
-    for numbers in (x, x.movedim(1, -1).flatten(0, -2)):
+    for numbers in (x, _rows(x)):
+        norm = new()
         _fill(norm, case, "running_mean", "running_var")
         _out(norm, numbers)
         left.append(torch.stack([norm.running_mean, norm.running_var]).detach().cpu())
     return torch.allclose(*left, rtol=1e-4, atol=1e-6)
+
+
+@torch.no_grad()
+def _affine_in_eval(norm: nn.Module, plain: nn.Module, case: Case, x: Tensor) -> bool:
+    """Whether images in eval mode come out as the rows of a new norm do, times weight, plus bias.
+
+    Compared with the answer itself: what else eval mode lacks is for its own part.
+    """
+    for one in (norm, plain):
+        _fill(one, case, "running_mean", "running_var")
+        one.eval()
+    weight, bias = (case[name].to(x) for name in ("weight", "bias"))
+    return torch.allclose(
+        _rows(_out(norm, x)), _out(plain, _rows(x)) * weight + bias, rtol=1e-3, atol=1e-4
+    )
 
 
 class Averages(TorchFunctionMode):
@@ -153,12 +207,18 @@ class Averages(TorchFunctionMode):
         return made
 
 
-def _gradient(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
+def _gradient(new: New, case: Case, xs: list[Tensor]) -> Answer:
+    norm = new()
     _fill(norm, case, "weight")
     x = torch.cat([xs[0]] * MANY).requires_grad_()
     grad = torch.cat([case["grad"].to(xs[0])] * MANY)
     out = _out(norm, x)
     wanted = [x, norm.weight, norm.bias]
+    if fixed := [name for name in NAMES[:2] if not getattr(norm, name).requires_grad]:
+        raise AnswerError(
+            f"No gradient can reach `{fixed[0]}`: weight and bias are learnt, so each is an "
+            "nn.Parameter."
+        )
     if not out.requires_grad:
         raise AnswerError("No gradient flows through forward(): what it returned has no graph.")
     found = torch.autograd.grad(out, wanted, grad, allow_unused=True)
@@ -171,13 +231,14 @@ def _gradient(norm: nn.Module, case: Case, xs: list[Tensor]) -> Answer:
 
 def _state(norm: nn.Module, xs: list[Tensor]) -> Answer:
     pixels = torch.tensor(PIXELS).to(xs[0])
+    before = [norm.running_mean.detach().clone(), norm.running_var.detach().clone()]
     return {
         "parameters": sorted(name for name, p in norm.named_parameters() if p.requires_grad),
         "buffers": sorted(set(NAMES) & {name for name, _ in norm.named_buffers()}),
         "saved": sorted(set(NAMES) & set(norm.state_dict())),
         "alone": _raised(norm, xs[0][:1]),
         "one_pixel": _raised(norm, xs[0][:1, :, None, None]),
-        "unmoved": bool((norm.running_mean == 0).all() and (norm.running_var == 1).all()),
+        "unmoved": all(map(torch.equal, before, (norm.running_mean, norm.running_var))),
         "one_image": _raised(norm, xs[0][:1, :, None, None] * pixels),
     }
 
@@ -323,6 +384,20 @@ class RemembersInEval(Norm):
         return super().unbiased(x, var) if x.numel() > x.shape[1] else var
 
 
+class MovedThenUsed(Norm):
+    """Moves in eval mode, too, and normalises by what that leaves."""
+
+    def statistics(self, x):
+        if not self.training:
+            self.remember(x, self.mean(x), self.var(x))
+            return self.running_mean.clone(), self.running_var.clone()
+        return super().statistics(x)
+
+    def unbiased(self, x, var):
+        n = x.numel() // x.shape[1]
+        return var * n / max(n - 1, 1)
+
+
 class EpsOutside(Norm):
     def normal(self, x, mean, var):
         return (x - mean) / (torch.sqrt(var) + self.eps)
@@ -351,6 +426,32 @@ class FirstReplaces(Norm):
         self.begun = True
 
 
+class AverageOfAll(Norm):
+    seen = 0
+
+    def remember(self, x, mean, var):
+        self.seen += 1
+        self.momentum = 1 / self.seen
+        super().remember(x, mean, var)
+
+
+class VarianceFromZero(Norm):
+    def __init__(self, channels, momentum, eps):
+        super().__init__(channels, momentum, eps)
+        self.running_var.zero_()
+
+
+class MeanOnly(Norm):
+    @torch.no_grad()
+    def remember(self, x, mean, var):
+        self.running_mean.lerp_(mean, self.momentum)
+
+
+class EpsInTrainingOnly(Norm):
+    def normal(self, x, mean, var):
+        return super().normal(x, mean, var) if self.training else (x - mean) / torch.sqrt(var)
+
+
 class OnlyWithGradients(Norm):
     def remember(self, x, mean, var):
         if torch.is_grad_enabled():
@@ -367,6 +468,13 @@ class XInPlace(Norm):
         return super().normal(x if x.requires_grad else x.sub_(mean), mean * x.requires_grad, var)
 
 
+class XInPlaceInTraining(Norm):
+    def normal(self, x, mean, var):
+        if self.training and not x.requires_grad:
+            return x.sub_(mean) / torch.sqrt(var + self.eps)
+        return super().normal(x, mean, var)
+
+
 class RefusedInEval(Norm):
     def statistics(self, x):
         self.check(x)
@@ -377,6 +485,20 @@ class BiasFirst(Norm):
     def forward(self, x):
         mean, var = (self.wide(x, t) for t in self.statistics(x))
         return (self.normal(x, mean, var) + self.wide(x, self.bias)) * self.wide(x, self.weight)
+
+
+class AffineInTrainingOnly(Norm):
+    def forward(self, x):
+        if self.training:
+            return super().forward(x)
+        mean, var = (self.wide(x, t) for t in self.statistics(x))
+        return self.normal(x, mean, var)
+
+
+class AlongTheWidth(Norm):
+    def forward(self, x):
+        mean, var = (self.wide(x, t) for t in self.statistics(x))
+        return self.normal(x, mean, var) * self.weight + self.bias
 
 
 class NotTheRoot(Norm):
@@ -415,6 +537,26 @@ class PixelByPixel(Norm):
 
     def wide(self, x, t):
         return super().wide(x, t) if t.dim() == 1 else t
+
+
+class PixelsRemembered(Norm):
+    """Each pixel by itself, and the right memory."""
+
+    def statistics(self, x):
+        whole = super().statistics(x)
+        if not self.training:
+            return whole
+        return x.mean(0, keepdim=True), x.var(0, keepdim=True, unbiased=False)
+
+    def wide(self, x, t):
+        return super().wide(x, t) if t.dim() == 1 else t
+
+
+class MeanOfVariances(Norm):
+    def var(self, x):
+        if x.dim() == 2:
+            return super().var(x)
+        return x.flatten(2).var(2, unbiased=False).mean(0)
 
 
 class BatchAlone(Norm):
@@ -522,6 +664,23 @@ class SilentAlone(Norm):
         return var * n / max(n - 1, 1)
 
 
+class SilentAndStill(SilentAlone):
+    def remember(self, x, mean, var):
+        if x.numel() > x.shape[1]:
+            super().remember(x, mean, var)
+
+
+class OtherError(Norm):
+    def check(self, x):
+        if x.numel() == x.shape[1]:
+            raise RuntimeError("one number per channel")
+
+
+class Asserts(Norm):
+    def check(self, x):
+        assert x.numel() > x.shape[1]
+
+
 class SilentPixel(SilentAlone):
     def check(self, x):
         if x.dim() == 2 and len(x) == 1:
@@ -614,10 +773,12 @@ EXERCISE = Exercise(
     parts=(
         Part("train", "train mode, rows", points=1, fields=("out",)),
         Part("running", "what three batches leave behind", points=1,
-             fields=("running_mean", "running_var", "graph")),
+             fields=("running_mean", "running_var", "graph", "start")),
         Part("eval", "eval mode, which changes nothing", points=1,
-             fields=("eval_out", "kept_mean", "kept_var", "x_kept", "single")),
-        Part("images", "images, with weight and bias", points=1, fields=("image", "as_rows")),
+             fields=("eval_out", "kept_mean", "kept_var", "x_kept", "x_kept_in_training",
+                     "single")),
+        Part("images", "images, with weight and bias", points=1, 
+             fields=("image", "as_rows", "affine_in_eval")),
         Part("gradient", "the gradient in train mode", points=1,
              fields=("grad_x", "grad_weight", "grad_bias")),
         Part("state", "what is learnt, saved, and refused", points=1, hidden=True, cases=1,
@@ -642,8 +803,11 @@ EXERCISE = Exercise(
         "buffers": "buffers:",
         "saved": "what state_dict() holds of the four:",
         "x_kept": "whether x is as it was:",
+        "x_kept_in_training": "whether x is as it was after train mode:",
+        "start": "running_mean and running_var of a new BatchNorm",
         "single": "one row in eval mode:",
         "as_rows": "whether images leave the memory that their pixels leave as rows:",
+        "affine_in_eval": "whether weight and bias act on images in eval mode, per channel:",
         "alone": "one row in train mode:",
         "one_pixel": "one image of one pixel in train mode:",
         "unmoved": "whether the running ones are as before, after a ValueError:",
@@ -677,11 +841,29 @@ EXERCISE = Exercise(
               "example's output does not depend on its neighbours."),
         Wrong("remembers-in-eval", RemembersInEval,
               "Eval mode moved the running statistics. Only train mode does."),
+        Wrong("remembers-in-eval", MovedThenUsed),
+        Wrong("average-of-all", AverageOfAll,
+              "What is remembered is the plain average of the batches. momentum is the share of the "
+              "new batch, however many came before."),
+        Wrong("variance-from-0", VarianceFromZero,
+              "running_var begins at 0. It begins at 1, so that a new model in eval mode leaves x "
+              "as it is.", sure=True),
+        Wrong("mean-alone", MeanOnly,
+              "running_mean moved, running_var did not. Both are remembered.", sure=True),
+        Wrong("eps-in-training-only", EpsInTrainingOnly,
+              "Eval mode divided without eps. It is added to the variance in both modes."),
+        Wrong("affine-in-training-only", AffineInTrainingOnly,
+              "weight and bias had no effect in eval mode. They are the last step in both modes.",
+              sure=True),
+        Wrong("along-the-width", AlongTheWidth,
+              "weight and bias went along the width of the images. They belong to dimension 1: "
+              "view them as (1, channels, 1, 1)."),
         Wrong("eps-outside", EpsOutside,
               "eps was added to the root. It is added to the variance, under the root."),
         Wrong("x-in-place", XInPlace,
               "x itself was changed. Another layer may need it: make a new tensor, x - mean.",
               sure=True),
+        Wrong("x-in-place", XInPlaceInTraining),
         Wrong("refused-in-eval", RefusedInEval,
               "Eval mode refused a single row. It takes no statistics of the batch: look for one "
               "number per channel in train mode alone.", sure=True),
@@ -715,6 +897,10 @@ EXERCISE = Exercise(
         Wrong("pixel-by-pixel", PixelByPixel,
               "Each pixel of an image got statistics of its own. A channel has one pair, over "
               "examples and pixels."),
+        Wrong("pixel-by-pixel", PixelsRemembered),
+        Wrong("mean-of-variances", MeanOfVariances,
+              "The variance of images is the mean of the examples' own variances, which misses how "
+              "their means differ. Take it over dimensions 0, 2 and 3 at once."),
         Wrong("batch-alone", BatchAlone),
         Wrong("image-by-image", ImageByImage,
               "Each image was normalised by itself. A channel's statistics join the batch."),
@@ -745,6 +931,11 @@ EXERCISE = Exercise(
         Wrong("silent-alone", SilentAlone,
               "One row in train mode was taken, although its variance is 0. Raise a ValueError.",
               sure=True),
+        Wrong("silent-alone", SilentAndStill),
+        Wrong("other-error", OtherError,
+              "One number per channel raised another error than ValueError. A caller waits for "
+              "that type: raise ValueError(...).", sure=True),
+        Wrong("other-error", Asserts),
         Wrong("silent-pixel", SilentPixel,
               "An image of one pixel was taken in train mode: one number per channel, as in one "
               "row. Count them: x.numel() // channels.", sure=True),

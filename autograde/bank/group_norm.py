@@ -28,7 +28,7 @@ MOST = 5
 def draw(source: Draw, part: str) -> Case:
     """Rows or images of every rank; the width is the number of channels in one case of images."""
     groups = source.integer(2, 3)
-    channels = 2 * groups
+    channels = 6  # another number of groups than in a group
     size = [1 if part in ("variance", "affine") else source.integer(2, 4), channels]
     if part in ("affine", "little"):
         size += [source.integer(2, 3), channels] if source.index == 0 else [source.integer(3, 5)]
@@ -120,6 +120,17 @@ corrected_by_channels = fixed(
 )  # fmt: skip
 eps_outside = fixed(("(variance + eps).sqrt()", "(variance.sqrt() + eps)"))
 eps_forgotten = fixed(("(variance + eps).sqrt()", "variance.sqrt()"))
+eps_fixed = fixed(("(variance + eps).sqrt()", "(variance + 1e-5).sqrt()"))
+groups_as_size = fixed(("reshape(batch, groups, -1)", "reshape(batch, channels // groups, -1)"))
+around_zero = fixed(
+    ("grouped.var(dim=2, unbiased=False, keepdim=True)",
+     "grouped.square().mean(dim=2, keepdim=True)"),
+)  # fmt: skip
+variance_of_all_groups = fixed(("var(dim=2,", "var(dim=(1, 2),"))
+pixel_by_pixel = fixed(
+    ("reshape(batch, groups, -1)", "reshape(batch, groups, channels // groups, -1)")
+)
+weight_forgotten = fixed(("weight.view(shape) * normal", "normal"))
 variance_for_root = fixed(("(variance + eps).sqrt()", "(variance + eps)"))
 each_channel = fixed(("reshape(batch, groups, -1)", "reshape(batch, channels, -1)"))
 all_channels = fixed(("reshape(batch, groups, -1)", "reshape(batch, 1, -1)"))
@@ -211,7 +222,7 @@ EXERCISE = Exercise(
               "Mean and variance go over the whole batch, as in a BatchNorm. Take both within the "
               "example: over dimension 2 alone."),
         Wrong("unbiased", unbiased,
-              "The result is too small by √((n - 1)/n): var() divides by n - 1 unless you say "
+              "The result is too small, by about √((n - 1)/n): var() divides by n - 1 unless you say "
               "unbiased=False."),
         Wrong("along-the-width", along_the_width,
               "weight and bias went along the last dimension of x. They belong to dimension 1: "
@@ -232,6 +243,15 @@ EXERCISE = Exercise(
               "weight belongs to the channels now, bias still goes along the last dimension. View "
               "both as (1, channels, 1, ...).",
               raises=HALF_SHAPED),
+        Wrong("variance-of-all-groups", variance_of_all_groups,
+              "The variance is that of all groups of an example, the mean that of one. Both go "
+              "over dimension 2 alone."),
+        Wrong("pixel-by-pixel", pixel_by_pixel,
+              "Each pixel of a group was normalised by itself, over its channels alone. A group "
+              "has one mean and one variance, over channels and pixels."),
+        Wrong("groups-as-size", groups_as_size,
+              "Each group held `groups` channels. groups is their number: each holds "
+              "channels // groups."),
         Wrong("corrected-by-channels", corrected_by_channels,
               "Rows are right, images are not: a group holds channels times pixels, so the "
               "variance was corrected by the wrong number. unbiased=False needs none."),
@@ -240,7 +260,12 @@ EXERCISE = Exercise(
         Wrong("eps-outside", eps_outside,
               "eps was added to the root. It belongs to the variance, under the root."),
         Wrong("eps-forgotten", eps_forgotten,
-              "The result is that without eps. It is added to the variance, under the root."),
+              "The eps that was handed over had no effect. It is added to the variance, under the "
+              "root."),
+        Wrong("eps-forgotten", eps_fixed),
+        Wrong("around-zero", around_zero,
+              "The mean square was taken for the variance. A variance goes around the mean: "
+              "subtract it before squaring."),
         Wrong("variance-for-root", variance_for_root,
               "The result was divided by the variance. Divide by its root."),
         Wrong("each-channel", each_channel,
@@ -252,11 +277,15 @@ EXERCISE = Exercise(
               "Channels 0, g, 2g, ... made up a group. A group holds channels in a row."),
         Wrong("bias-forgotten", bias_forgotten, "The bias is missing: weight times normal, plus "
               "bias."),
+        Wrong("weight-forgotten", weight_forgotten,
+              "The weight had no effect: weight times normal, plus bias."),
         Wrong("weight-on-both", weight_on_both),
         Wrong("bias-scaled", bias_scaled,
               "The bias was multiplied by the weight. It is added after that."),
         Wrong("mean-left-in", mean_left_in, "The mean is still in: subtract it first."),
-        Wrong("weight-per-group", weight_per_group),
+        Wrong("weight-per-group", weight_per_group,
+              "The channels of a group share a weight and a bias. There is one number per channel: "
+              "multiply once the result has x's shape."),
     ),
     right=(with_correction, by_hand_variance, last_dimension_first),
 )  # fmt: skip

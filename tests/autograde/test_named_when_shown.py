@@ -24,7 +24,7 @@ IN_A_HIDDEN_PART = {
     "01b.task-loss": "squeezed shape-lost",
     "01c.check-workspace": "not-padded suffix-kept digits-joined",
     "02a.batch-norm": "plain-tensors frozen-parameters weight-is-a-buffer one-image-refused "
-    "silent-alone silent-pixel moves-then-raises not-saved",
+    "silent-alone silent-pixel moves-then-raises not-saved other-error",
     "02a.dead-units": "numbered zero-left-out",
     "02a.dropout": "mask-in-float32 changes-dtype changes-grad-mode",
     "02a.initialise": "new-parameters thawed",
