@@ -843,8 +843,8 @@ EXERCISE = Exercise(
               "Eval mode moved the running statistics. Only train mode does."),
         Wrong("remembers-in-eval", MovedThenUsed),
         Wrong("average-of-all", AverageOfAll,
-              "What is remembered is the plain average of the batches. momentum is the share of the "
-              "new batch, however many came before."),
+              "What is remembered is the plain average of the batches. momentum is the share of "
+              "the new batch, however many came before."),
         Wrong("variance-from-0", VarianceFromZero,
               "running_var begins at 0. It begins at 1, so that a new model in eval mode leaves x "
               "as it is.", sure=True),

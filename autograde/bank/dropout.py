@@ -29,7 +29,7 @@ def draw(source: Draw, part: str) -> Case:
     x = source.normal(*shape)
     p = (source.choice([0.15, 0.35, 0.45]), source.choice([0.65, 0.85]))[source.index % 2]
     if part == "edges":
-        p = float(source.index % 2)
+        p, x = float(source.index % 2), x if source.index % 2 else x.flatten()
     return {
         "x": x + 0.1 * x.sign() + 1e-3,  # no zero but dropout's
         "p": p,
@@ -105,6 +105,8 @@ def _pattern(x: Tensor, made: Tensor, again: Tensor, p: float) -> Answer:
         "share": _near(dropped.mean().item(), p),
         "in_a_row": _near((dropped[:, 1:] * dropped[:, :-1]).mean().item(), p * p),
         "in_a_column": _near((dropped[1:] * dropped[:-1]).mean().item(), p * p),
+        "rows_alike": bool((dropped == dropped[0]).all()),
+        "as_many": len(set(dropped.sum(dim=1).tolist())) == 1,
         "again": bool(((second != 0) == kept).all()),
         "some": 0 < dropped.mean().item() < 1,
         "graph": made.requires_grad or not x.requires_grad,
@@ -164,12 +166,44 @@ scaled_in_eval = made_of(scale=lambda p: 1.0, rest=lambda x, p: x * (1 - p))
 scaled_twice = made_of(rest=lambda x, p: x * (1 - p))
 p_kept = made_of(lambda x, p: torch.rand_like(x) < p)
 p_kept_wholly = made_of(lambda x, p: torch.rand_like(x) < p, lambda p: 1 / p if p else 0.0)
+scaled_by_root = made_of(scale=lambda p: (1 - p) ** -0.5)
+always_half = made_of(lambda x, p: torch.rand_like(x) >= 0.5, lambda p: 2.0)
+whole_channels = made_of(lambda x, p: torch.rand(*x.shape[:2], *[1] * (x.ndim - 2)).to(x) >= p)
+mask_in_float64 = made_of(lambda x, p: (torch.rand(x.shape).to(x.device) >= p).double())
 whole_rows = made_of(lambda x, p: torch.rand(len(x), *[1] * (x.ndim - 1)).to(x) >= p)
 whole_columns = made_of(lambda x, p: torch.rand(x.shape[1:]).to(x) >= p)
 last_dimension_alone = made_of(lambda x, p: torch.rand(x.shape[-1]).to(x) >= p)
 same_each_time = made_of(
     lambda x, p: torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x) >= p
 )
+
+
+def p_kept_of_all(x, p, training):
+    """As p_kept_wholly, also at p = 1."""
+    return x * (torch.rand_like(x) < p) * (1 / p if p else 0.0) if training else x
+
+
+def one_in_the_formula(x, p, training):
+    return x * (torch.rand_like(x) >= p) * (1 / (1 - p)) if training else x
+
+
+def never_on(x, p, training):
+    return x
+
+
+def detached_in_training(x, p, training):
+    return plain(x.detach() if training else x, p, training)
+
+
+def to_float32(x, p, training):
+    return plain(x.float(), p, training)
+
+
+def scaled_in_place(x, p, training):
+    if not training:
+        return x
+    x.data.mul_(1 / (1 - p) if p < 1 else 0.0)
+    return torch.where(torch.rand_like(x) >= p, x, torch.zeros_like(x))
 
 
 def by_numpy(x, p, training):
@@ -309,11 +343,12 @@ EXERCISE = Exercise(
     parts=(
         Part("scale", "what is kept, scaled", points=1, fields=("scale", "even")),
         Part("share", "which are dropped, and how many", points=1,
-             fields=("share", "in_a_row", "in_a_column", "again", "counted", "by_torch")),
+             fields=("share", "rows_alike", "in_a_row", "in_a_column", "again", "counted",
+                     "as_many", "by_torch")),
         Part("eval", "eval mode", points=1, fields=("out", "again", "active", "flows")),
         Part("edges", "p = 0 and p = 1", points=1, fields=("out",)),
         Part("quiet", "x as it was, its dtype, and the gradient", points=1, hidden=True,
-             fields=("dtype", "some", "graph", "slopes", "disturbed")),
+             fields=("disturbed", "dtype", "some", "graph", "slopes")),
     ),
     reference=reference,
     draw=draw,
@@ -325,6 +360,8 @@ EXERCISE = Exercise(
         "in_a_row": "the share of neighbours in a row that are both 0:",
         "in_a_column": "the share of neighbours in a column that are both 0:",
         "again": "whether a second call gives the same:",
+        "rows_alike": "whether all rows lose the same entries:",
+        "as_many": "whether every row loses equally many:",
         "counted": "whether every call drops equally many:",
         "by_torch": "whether torch.manual_seed() decides which are dropped:",
         "active": "whether train mode changes x:",
@@ -353,7 +390,19 @@ EXERCISE = Exercise(
               "Eval mode multiplied by 1 - p. Train mode made up for that: return x."),
         Wrong("p-kept", p_kept,
               "A share of p was kept. p is the probability of being dropped."),
-        Wrong("p-kept-wholly", p_kept_wholly),
+        Wrong("p-kept-wholly", p_kept_wholly,
+              "A share of p was kept, and divided by p. p is the probability of being dropped: a "
+              "share of 1 - p is kept."),
+        Wrong("p-kept-wholly", p_kept_of_all),
+        Wrong("p-ignored", always_half,
+              "Half of the entries were dropped, whatever p is. p is the probability of being "
+              "dropped."),
+        Wrong("scaled-by-root", scaled_by_root,
+              "What was kept was divided by √(1 - p), which keeps the mean square. For the mean, "
+              "divide by 1 - p."),
+        Wrong("whole-channels", whole_channels,
+              "Of [B, C, T] whole channels were dropped together. Each entry has its own draw: "
+              "torch.rand(x.shape).", sure=True),
         Wrong("whole-rows", whole_rows,
               "Whole rows were dropped together. Each entry has its own draw: "
               "torch.rand(x.shape)."),
@@ -362,22 +411,31 @@ EXERCISE = Exercise(
               "torch.rand(x.shape).", sure=True),
         Wrong("whole-columns", last_dimension_alone, sure=True),
         Wrong("same-each-time", same_each_time,
-              "A second call dropped the same entries. Seed nothing in here: each call draws.",
+              "A second call dropped the same entries. Each call draws a new mask: seed nothing in "
+              "here, and keep none.",
               sure=True),
         Wrong("not-by-torch", by_numpy,
               "torch.manual_seed() does not decide which entries are dropped. Draw with torch: "
               "torch.rand(x.shape).", sure=True),
         Wrong("always-on", always_on,
               "Eval mode dropped entries, too. If not training, return x."),
+        Wrong("never-on", never_on,
+              "Train mode returned x: no entry was dropped.", sure=True),
         Wrong("switched", switched,
               "Train mode returned x, eval mode dropped. It is the other way round."),
         Wrong("counted", counted,
               "Every call dropped equally many entries. Each entry has its own draw, so the number "
               "varies: torch.rand(x.shape) < p.", sure=True),
-        Wrong("counted-per-row", counted_per_row),
+        Wrong("counted-per-row", counted_per_row,
+              "Every row lost equally many entries. Each entry has its own draw, so the number "
+              "varies: torch.rand(x.shape) < p.", sure=True),
         Wrong("nan-at-one", nan_at_one,
               "p = 1 gave nan: 0 / 0. Where everything is dropped, return zeros.", sure=True),
+        Wrong("raises-at-one", one_in_the_formula,
+              "p = 1 raised: 1 - p is 0. Where everything is dropped, return zeros.",
+              raises="^ZeroDivisionError", sure=True),
         Wrong("in-place", in_place),
+        Wrong("in-place", scaled_in_place, sure=True),
         Wrong("in-place", zeros_written_into_x,
               "x itself was changed. Make a new tensor: x * keep does.",
               raises="leaf Variable that requires grad"),
@@ -390,12 +448,21 @@ EXERCISE = Exercise(
               "What came back in eval mode holds no graph, so nothing flows back to x. Return x "
               "itself.", sure=True),
         Wrong("detached", detached_in_eval, sure=True),
+        Wrong("detached-in-training", detached_in_training,
+              "What came back in train mode holds no graph, so nothing flows back to x. Multiply x "
+              "itself, not x.detach().", sure=True),
         Wrong("only-with-gradients", only_with_gradients,
               "Under no_grad() nothing was dropped. `training` alone decides.", sure=True),
-        Wrong("float64-always", float64_always),
+        Wrong("float64-always", float64_always,
+              "What came back is float64, whatever x is. Return x's dtype."),
+        Wrong("to-float32", to_float32,
+              "What came back is float32, whatever x is. Return x's dtype."),
         Wrong("mask-in-float32", mask_in_float32,
               "A float16 x came back as float32: times a float32 mask, float32 wins. Give the mask "
               "x's dtype: torch.rand_like(x), or .to(x.dtype).", sure=True),
+        Wrong("mask-in-float64", mask_in_float64,
+              "Train mode gave float64, whatever x is: times a float64 mask, float64 wins. Give "
+              "the mask x's dtype: torch.rand_like(x), or .to(x.dtype).", sure=True),
         Wrong("normal-mask", normal_mask),
         Wrong("scale-of-the-draw", scale_of_the_draw),
         *common(plain, "returns-none", "changes-data", "changes-dtype", "changes-grad-mode",

@@ -496,7 +496,9 @@ worked.compute("N12")
 # Write it by hand (no `nn.Dropout`, no `F.dropout`). Every call draws a new mask from torch's usual
 # random numbers, for each entry by itself.
 def dropout(x, p, training):
-    """Zero entries with probability p, scale the others so that the mean stays; eval mode: x.
+    """Zero entries with probability p, scale the others so that the mean over all masks is x.
+
+    Eval mode: x.
 
     Args:
         x: A float tensor of any shape; it is not changed.
