@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograde.bank.harness import Watch, as_loss, numpy_loss, slopes_of
+from autograde.bank.harness import Watch, as_loss, form_of, numpy_loss, slopes_of
 from autograde.compare import TOLERANCE
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, kept
 from course.from_scratch import losses
@@ -32,11 +32,13 @@ def draw(source: Draw, part: str) -> Case:
     if part == "plain" and source.index == 2:
         logits, targets = logits[:1], targets[:1]
     weight = 0.5 + 2.5 * torch.rand(classes, generator=source.generator)
+    if part == "weights":  # weights that add up to less than 1; then one that is 0
+        weight = weight / 20 if source.index == 0 else weight * (torch.arange(classes) != 1)
     return {
         "logits": logits,
         "targets": targets,
         "weight": weight if part == "weights" or together else None,
-        "smoothing": (0.1, 0.3, 0.2)[source.index]
+        "smoothing": (0.1, 0.3, 1.0 if part == "smoothing" else 0.2)[source.index]
         if part in ("smoothing", "backward") or together
         else 0.0,
         "ignore": ignore,
@@ -50,11 +52,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
     dtype = getattr(torch, case["dtype"])
     logits, targets = case["logits"].to(device, dtype).requires_grad_(), case["targets"].to(device)
     weight = None if case["weight"] is None else case["weight"].to(device, dtype)
-    handed = [logits, targets] + ([] if weight is None else [weight])
-    watch = Watch(data=handed)
+    watch = Watch(data={"logits": logits, "targets": targets, "weight": weight})
     returned = function(logits, targets, weight, case["smoothing"], case["ignore"])
     disturbed = watch.changed()
-    answer = {"loss": kept(as_loss, returned, "the mean loss"), "disturbed": disturbed}
+    answer = {
+        "loss": kept(as_loss, returned, "the mean loss"),
+        "form": form_of(returned),
+        "disturbed": disturbed,
+    }
     if case["slopes"]:
         answer["slopes"] = kept(slopes_of, returned, logits)
     return answer
@@ -135,6 +140,8 @@ miss_only = made_of(spread=lambda q, e: (1 - e) * q)
 fixed_smoothing = made_of(spread=lambda q, e: smoothed(q, 0.1 if e else 0.0))
 weight_of_the_target = made_of(by_example=True)
 clamped_logits = made_of(lambda z: stable(z.clamp(-50, 50)))
+with_a_dimension = made_of(after=lambda loss: loss[None])
+spread_not_divided = made_of(spread=lambda q, e: (1 - e) * q + e)
 zero_for_nothing = made_of(after=torch.nan_to_num)
 
 
@@ -152,6 +159,97 @@ def over_all_classes(logits, targets, weight, label_smoothing, ignore_index):
     return total(logits, targets, weight, label_smoothing, ignore_index) / divisor
 
 
+def all_examples_unweighted(logits, targets, weight, label_smoothing, ignore_index):
+    mean = made_of() if weight is not None else all_examples
+    return mean(logits, targets, weight, label_smoothing, ignore_index)
+
+
+def ignored_class_in_the_divisor(logits, targets, weight, label_smoothing, ignore_index):
+    right = made_of()(logits, targets, weight, label_smoothing, ignore_index)
+    if weight is None or not 0 <= ignore_index < len(weight):
+        return right
+    return right * weight[targets[targets != ignore_index]].sum() / weight[targets].sum()
+
+
+def spread_unweighted(logits, targets, weight, label_smoothing, ignore_index):
+    """By its own mean over the examples."""
+    hit = made_of()(logits, targets, weight, 0.0, ignore_index)
+    spread = made_of()(logits, targets, None, 1.0, ignore_index)
+    return (1 - label_smoothing) * hit + label_smoothing * spread
+
+
+def spread_unweighted_in_the_sum(logits, targets, weight, label_smoothing, ignore_index):
+    counted = targets != ignore_index
+    log_p, index = stable(logits[counted]), targets[counted]
+    per_class = torch.ones_like(logits[0]) if weight is None else weight
+    hit = -log_p.gather(1, index[:, None])[:, 0] * per_class[index]
+    each = (1 - label_smoothing) * hit - label_smoothing * log_p.mean(dim=1)
+    return each.sum() / per_class[index].sum()
+
+
+def ignored_are_spread(logits, targets, weight, label_smoothing, ignore_index):
+    counted = targets != ignore_index
+    per_class = torch.ones_like(logits[0]) if weight is None else weight
+    divisor = per_class[targets[counted]].sum()
+    hit = summed(logits, targets, weight, 0.0, ignore_index)
+    spread = -(stable(logits) * per_class).mean(dim=1).sum()
+    return ((1 - label_smoothing) * hit + label_smoothing * spread) / divisor
+
+
+def smoothed_divisor(logits, targets, weight, label_smoothing, ignore_index):
+    counted = targets != ignore_index
+    per_class = torch.ones_like(logits[0]) if weight is None else weight
+    q = smoothed(F.one_hot(targets[counted], logits.shape[1]).to(logits), label_smoothing)
+    return -(q * per_class * stable(logits[counted])).sum() / (q * per_class).sum()
+
+
+def looked_up_first(logits, targets, weight, label_smoothing, ignore_index):
+    """gather() takes no negative index."""
+    stable(logits).gather(1, targets[:, None])
+    return made_of()(logits, targets, weight, label_smoothing, ignore_index)
+
+
+def hundred_only_or_raises(logits, targets, weight, label_smoothing, ignore_index):
+    stable(logits).gather(1, targets[targets != -100][:, None])
+    return hundred_only(logits, targets, weight, label_smoothing, ignore_index)
+
+
+def divisor_clamped(logits, targets, weight, label_smoothing, ignore_index):
+    def mean(each, weights, _counts):
+        return each.sum() / weights.sum().clamp(min=1)
+
+    return made_of(mean=mean)(logits, targets, weight, label_smoothing, ignore_index)
+
+
+def smooths_below_one(logits, targets, weight, label_smoothing, ignore_index):
+    epsilon = label_smoothing if label_smoothing < 1 else 0.0
+    return made_of()(logits, targets, weight, epsilon, ignore_index)
+
+
+def weight_0_as_1(logits, targets, weight, label_smoothing, ignore_index):
+    if weight is not None:
+        weight = weight.where(weight != 0, 1.0)
+    return made_of()(logits, targets, weight, label_smoothing, ignore_index)
+
+
+def in_float32(logits, targets, weight, label_smoothing, ignore_index):
+    weight = weight if weight is None else weight.float()
+    return made_of()(logits.float(), targets, weight, label_smoothing, ignore_index)
+
+
+def spoils_logits(logits, targets, weight, label_smoothing, ignore_index):
+    with torch.no_grad():
+        logits -= logits.amax(dim=1, keepdim=True)
+    return made_of()(logits, targets, weight, label_smoothing, ignore_index)
+
+
+def spoils_weight(logits, targets, weight, label_smoothing, ignore_index):
+    loss = made_of()(logits, targets, weight, label_smoothing, ignore_index)
+    if weight is not None:
+        weight /= weight.sum()
+    return loss
+
+
 def either_or(logits, targets, weight, label_smoothing, ignore_index):
     epsilon = label_smoothing if weight is None else 0.0
     return made_of()(logits, targets, weight, epsilon, ignore_index)
@@ -164,6 +262,12 @@ def class_0_in_the_divisor(logits, targets, weight, label_smoothing, ignore_inde
     per_class = torch.ones_like(logits[0]) if weight is None else weight
     weights = per_class[targets.where(counted, 0)]
     return right * weights[counted].sum() / weights.sum()
+
+
+def class_0_in_the_divisor_always(logits, targets, weight, label_smoothing, ignore_index):
+    """The same, where nothing counts as well: 0 is divided by the weights of class 0."""
+    loss = class_0_in_the_divisor(logits, targets, weight, label_smoothing, ignore_index)
+    return loss if (targets != ignore_index).any() else torch.nan_to_num(loss)
 
 
 def negative_only(logits, targets, weight, label_smoothing, ignore_index):
@@ -251,20 +355,26 @@ EXERCISE = Exercise(
     ),
     signature="cross_entropy(logits, targets, weight, label_smoothing, ignore_index)",
     parts=(
-        Part("plain", "plain, also for a batch of one", points=1, cases=3),
+        Part("plain", "plain, also for a batch of one", points=1, cases=3,
+             fields=("loss", "disturbed")),
         Part("large", "logits in the thousands", points=1, fields=("loss",)),
-        Part("smoothing", "label smoothing", points=1, fields=("loss",)),
+        Part("smoothing", "label smoothing, up to ε = 1", points=1, cases=3, fields=("loss",)),
         Part("ignored", "an index that is ignored: -100, -1, a class", points=1, cases=3,
              fields=("loss", "disturbed")),
-        Part("weights", "a weight per class", points=1, fields=("loss",)),
-        Part("backward", "the gradient of the logits", points=1, fields=("slopes",)),
+        Part("weights", "a weight per class, small ones and 0", points=1,
+             fields=("loss", "disturbed")),
+        Part("backward", "the gradient of the logits", points=1, fields=("slopes", "form")),
         Part("together", "all of it at once, and nothing left to count", points=1, cases=3,
              hidden=True, fields=("loss",)),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"loss": "the loss", "slopes": "the gradient of the logits at"},
+    says={
+        "loss": "the loss",
+        "form": "the returned loss",
+        "slopes": "the gradient of the logits at",
+    },
     tolerance={torch.float64: TOLERANCE[torch.float32]},  # one_hot() times a float is float32
     by_hand=(F.cross_entropy, F.nll_loss, losses.cross_entropy),
     wrong=(
@@ -303,11 +413,41 @@ EXERCISE = Exercise(
             "divided by.",
         ),
         Wrong("ignored-in-the-divisor", class_0_in_the_divisor),
+        Wrong("ignored-in-the-divisor", class_0_in_the_divisor_always),
+        Wrong("ignored-in-the-divisor", all_examples_unweighted),
+        Wrong(
+            "ignored-class-in-the-divisor",
+            ignored_class_in_the_divisor,
+            "The weight of a class that is ignored is in the divisor: weight[target] was added up "
+            "over all examples. Add it up over those that count.",
+            sure=True,
+        ),
+        Wrong(
+            "ignored-are-spread",
+            ignored_are_spread,
+            "With smoothing, ignored examples are still in the loss: what ε spreads over the "
+            "classes was added up over all examples. Leave them out of both terms.",
+            sure=True,
+        ),
         Wrong(
             "all-examples",
             all_examples,
             "The sum was divided by the number of all examples. Divide by the sum of the "
             "weights of those that count.",
+        ),
+        Wrong(
+            "divisor-clamped",
+            divisor_clamped,
+            "Where the weights of the targets add up to less than 1, the sum was divided by 1. "
+            "Divide by what they add up to; nan is right where nothing counts.",
+            sure=True,
+        ),
+        Wrong(
+            "smoothed-divisor",
+            smoothed_divisor,
+            "With smoothing and weights together, the sum was divided by the weights of the "
+            "smoothed targets, Σ q[c] · weight[c]. Divide by the sum of weight[target].",
+            sure=True,
         ),
         Wrong(
             "counted-examples",
@@ -354,6 +494,15 @@ EXERCISE = Exercise(
             hundred_only,
             "Only -100 was ignored. The index comes as an argument: it may be a class, too.",
         ),
+        Wrong("hundred-only", hundred_only_or_raises, raises="index -1 is out of", sure=True),
+        Wrong(
+            "looked-up-first",
+            looked_up_first,
+            "A target of -100 or -1, which is to be ignored, was used as an index. Leave such "
+            "examples out before you look anything up, or put 0 in their place.",
+            raises="index -1(00)? is out of bounds",
+            sure=True,
+        ),
         Wrong("no-weights", no_weights, "The class weights were not used.", sure=True),
         Wrong("no-smoothing", no_smoothing, "label_smoothing was not used."),
         Wrong(
@@ -368,7 +517,22 @@ EXERCISE = Exercise(
             "The right class got 1 - ε, and what was taken away went nowhere. Each of the C "
             "classes gets ε/C.",
         ),
+        Wrong(
+            "spread-not-divided",
+            spread_not_divided,
+            "Every class got ε. They share it: each gets ε/C.",
+        ),
         Wrong("fixed-smoothing", fixed_smoothing),
+        Wrong("smooths-below-one", smooths_below_one),
+        Wrong("weight-0-as-1", weight_0_as_1),
+        Wrong(
+            "spread-unweighted",
+            spread_unweighted,
+            "With smoothing and weights together, what ε spreads over the classes had no weights. "
+            "Each class's term is weighted by its own: -q[c] · weight[c] · log p[c].",
+            sure=True,
+        ),
+        Wrong("spread-unweighted", spread_unweighted_in_the_sum, sure=True),
         Wrong(
             "weight-of-the-target",
             weight_of_the_target,
@@ -383,10 +547,37 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("pairs-of-all", pairs_of_all),
-        Wrong("spoils-targets", spoils_targets),
-        Wrong("spoils-targets", clamps_targets),
+        Wrong(
+            "spoils-what-is-handed-over",
+            spoils_targets,
+            "What was handed over was changed in place. Work on a copy: `x = x - m` and where() "
+            "make a new tensor; `x -= m`, `x[...] = 0` and methods that end in _ do not.",
+            sure=True,
+        ),
+        Wrong("spoils-what-is-handed-over", clamps_targets, sure=True),
+        Wrong("spoils-what-is-handed-over", spoils_logits, sure=True),
+        Wrong("spoils-what-is-handed-over", spoils_weight, sure=True),
+        Wrong(
+            "with-a-dimension",
+            with_a_dimension,
+            "The loss came with a dimension of its own, [1]. A sum or a mean over everything has "
+            "none.",
+            sure=True,
+        ),
+        Wrong(
+            "in-float32",
+            in_float32,
+            "Logits in float64 gave a loss in float32. Leave their dtype as it is.",
+            sure=True,
+        ),
         Wrong("either-or", either_or),
-        Wrong("negative-only", negative_only),
+        Wrong(
+            "negative-only",
+            negative_only,
+            "A class that was to be ignored counted: only negative indices were left out. Compare "
+            "with ignore_index, which may be one of the classes.",
+            sure=True,
+        ),
         Wrong("clamped-logits", clamped_logits),
     ),
     right=(made_of(), rows_that_count, one_by_one, with_multiplied_mask),

@@ -484,6 +484,13 @@ def as_loss(value: Any, what: str) -> float:
     return as_number(value.detach() if isinstance(value, Tensor) else value, what)
 
 
+def form_of(loss: Any) -> str:
+    """Dtype and number of dimensions of a returned loss, in words; a plain number has neither."""
+    if not isinstance(loss, Tensor):
+        return "a plain number"
+    return f"{str(loss.dtype).removeprefix('torch.')} with {loss.ndim} dimensions"
+
+
 def slopes_of(returned: Any, inputs: Tensor) -> Tensor:
     """What flows back from a returned loss into the inputs.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograde.bank.harness import Watch, as_loss, numpy_loss, slopes_of
+from autograde.bank.harness import Watch, as_loss, form_of, numpy_loss, slopes_of
 from autograde.compare import TOLERANCE
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, kept
 from course.from_scratch import losses
@@ -18,6 +18,8 @@ TASKS = {
     "number": "a number",
 }
 """What a part is about, as the function is told it."""
+LOSS = ("loss", "disturbed")
+"""What most parts look at."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -37,6 +39,8 @@ def draw(source: Draw, part: str) -> Case:
         targets = (3 * source.normal(rows) + 1).double()
     if key == "labels" and source.index % 2 == 0:
         targets = targets.bool()
+    if part == "labels" and source.index == 2:  # by chance, every example has one label
+        targets = F.one_hot(source.integers(columns, rows), columns)
     outputs = 1.5 * source.normal(rows, columns)
     if part in ("yes-no", "labels") and source.index == 1:
         outputs[0, 0] = -300.0  # where 1 is right: a loss of 300
@@ -44,20 +48,22 @@ def draw(source: Draw, part: str) -> Case:
         "task": TASKS[key],
         "outputs": outputs,
         "targets": targets,
-        "dtype": "float32" if source.index != 1 else "float64",
+        "dtype": "float64" if source.index in (1, 2) else "float32",
         "slopes": part == "backward",
     }
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """The loss, what flows back into the outputs, and what was changed."""
-    outputs = case["outputs"].to(device, getattr(torch, case["dtype"])).requires_grad_()
+    leaf = case["outputs"].to(device, getattr(torch, case["dtype"])).requires_grad_()
+    outputs = leaf.clone()  # no leaf, as what a model gives
     targets = case["targets"].to(device)
     watch = Watch(data={"outputs": outputs, "targets": targets})
     returned = function(case["task"], outputs, targets)
     answer = {"loss": kept(as_loss, returned, "the loss"), "disturbed": watch.changed()}
+    answer["form"] = form_of(returned)
     if case["slopes"]:
-        answer["slopes"] = kept(slopes_of, returned, outputs)
+        answer["slopes"] = kept(slopes_of, returned, leaf)
     return answer
 
 
@@ -158,6 +164,44 @@ smoothed = made_of(classes=lambda z, t: F.cross_entropy(z, t.argmax(1), label_sm
 one_label = made_of(labels=lambda z, t: F.multi_margin_loss(z, t.long().argmax(1)))
 off_the_outputs = made_of(number=lambda y, t: number(y.detach(), t).requires_grad_())
 always_classes = made_of(yes_no=lambda z, t: F.cross_entropy(F.pad(z, (1, 0)), t))
+mean_over_classes = made_of(classes=lambda z, t: -(t * z.log_softmax(1)).mean())
+ones_only = made_of(labels=lambda z, t: -(t * F.logsigmoid(z)).mean())
+labels_by_shape = made_of(
+    labels=lambda z, t: (classes if (t.sum(1) == 1).all() and t.dtype == torch.long else labels)(
+        z, t
+    )
+)
+labels_squeezed = made_of(
+    labels=lambda z, t: F.binary_cross_entropy_with_logits(z.squeeze(), t.to(z.dtype))
+)
+bool_subtracted = made_of(
+    labels=lambda z, t: -(t * F.logsigmoid(z) + (1 - t) * F.logsigmoid(-z)).mean()
+)
+number_with_column = made_of(number=lambda y, t: number(y, t.unsqueeze_(1)[:, 0]))
+yes_no_with_column = made_of(yes_no=lambda z, t: yes_no(z, t.unsqueeze_(1)[:, 0]))
+both_with_columns = made_of(
+    number=lambda y, t: number(y, t.unsqueeze_(1)[:, 0]),
+    yes_no=lambda z, t: yes_no(z, t.unsqueeze_(1)[:, 0]),
+)
+number_squeezed = made_of(number=lambda y, t: _then_squeezed(number, y, t))
+yes_no_squeezed = made_of(yes_no=lambda z, t: _then_squeezed(yes_no, z, t))
+both_squeezed = made_of(
+    number=lambda y, t: _then_squeezed(number, y, t),
+    yes_no=lambda z, t: _then_squeezed(yes_no, z, t),
+)
+with_a_dimension = made_of(after=lambda loss: loss[None])
+
+
+def _then_squeezed(loss, outputs, targets):
+    value = loss(outputs, targets)
+    outputs.squeeze_(1)
+    return value
+
+
+def in_float32(task, outputs, targets):
+    return made_of()(task, outputs.float(), targets)
+
+
 item = made_of(after=lambda loss: loss.item())
 detached = made_of(after=lambda loss: loss.detach())
 
@@ -224,17 +268,24 @@ EXERCISE = Exercise(
     ),
     signature="task_loss(task, outputs, targets)",
     parts=(
-        Part("one-hot", "one of many: logits [B, C], one-hot targets", points=1),
-        Part("yes-no", "yes or no: logits [B, 1], targets [B]", points=1),
-        Part("labels", "many labels: logits [B, L], targets [B, L]", points=1),
-        Part("number", "a number: outputs [B, 1], targets [B]", points=1),
-        Part("backward", "gradients, for each task", points=1, cases=4, fields=("slopes",)),
-        Part("single", "a batch of one, for each task", points=1, cases=4, hidden=True),
+        Part("one-hot", "one of many: logits [B, C], one-hot targets", points=1, fields=LOSS),
+        Part("yes-no", "yes or no: logits [B, 1], targets [B]", points=1, fields=LOSS),
+        Part("labels", "many labels: logits [B, L], targets [B, L]", points=1, cases=3,
+             fields=LOSS),
+        Part("number", "a number: outputs [B, 1], targets [B]", points=1, fields=LOSS),
+        Part("backward", "gradients, for each task", points=1, cases=4,
+             fields=("slopes", "form")),
+        Part("single", "a batch of one, for each task", points=1, cases=4, hidden=True,
+             fields=LOSS),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"loss": "the loss", "slopes": "the gradient of the outputs at"},
+    says={
+        "loss": "the loss",
+        "form": "the returned loss",
+        "slopes": "the gradient of the outputs at",
+    },
     by_hand=(losses.cross_entropy, losses.bce_with_logits, losses.mse),
     tolerance={torch.float64: TOLERANCE[torch.float32]},  # nobody asked for the dtype of a loss
     wrong=(
@@ -271,7 +322,9 @@ EXERCISE = Exercise(
         Wrong("squared-logit", squared_logit,
               "Yes or no: that is the squared error of the logit, as if it were to be 0 or 1."),
         Wrong("long-labels", long_labels),
-        Wrong("column-of-classes", column_of_classes, sure=True),
+        Wrong("column-of-classes", column_of_classes,
+              "Yes or no: the loss is 0 whatever the output is. A softmax over a single column is "
+              "always 1: use binary cross-entropy with logits.", sure=True),
         Wrong("squeezed", squeezed),
         Wrong("shape-lost", shape_lost,
               "A batch of one lost its only dimension: squeeze() takes out every dimension of "
@@ -315,6 +368,36 @@ EXERCISE = Exercise(
         Wrong("huber", huber),
         Wrong("smoothed", smoothed),
         Wrong("one-label", one_label),
+        Wrong("mean-over-classes", mean_over_classes,
+              "One of many: the mean was taken over all B · C entries. Add up over the classes, "
+              "and take the mean over the examples."),
+        Wrong("ones-only", ones_only,
+              "Many labels: only the labels that are 1 were charged for. A label that is 0 costs "
+              "-log(1 - p): binary cross-entropy with logits has both."),
+        Wrong("labels-by-shape", labels_by_shape,
+              "Many labels, of which every example happened to have one, were taken for one of "
+              "many. The task decides, not the targets.", sure=True),
+        Wrong("labels-squeezed", labels_squeezed,
+              "Many labels: squeeze() took out the batch of one. Outputs and targets have equal "
+              "shapes already.",
+              raises=r"Target size \(torch.Size\(\[1, \d\]\)\) must be the same as input size "
+              r"\(torch.Size\(\[\d\]\)\)", sure=True),
+        Wrong("bool-subtracted", bool_subtracted,
+              "Many labels: targets of dtype bool cannot be subtracted. Convert them first: "
+              "targets.to(outputs.dtype).",
+              raises="Subtraction, the `-` operator, with a bool tensor", sure=True),
+        Wrong("changes-shapes", both_with_columns,
+              "The shape of what was handed over was changed for good: a method that ends in _ "
+              "works in place. Without the _ it returns a new tensor.", sure=True),
+        *(Wrong("changes-shapes", function, sure=True)
+          for function in (number_with_column, yes_no_with_column, number_squeezed,
+                           yes_no_squeezed, both_squeezed)),
+        Wrong("with-a-dimension", with_a_dimension,
+              "The loss came with a dimension of its own, [1]. A mean over everything has none.",
+              sure=True),
+        Wrong("in-float32", in_float32,
+              "Outputs in float64 gave a loss in float32. Leave their dtype as it is, and convert "
+              "the targets to it: targets.to(outputs.dtype).", sure=True),
         Wrong("off-the-outputs", off_the_outputs),
     ),
     right=(made_of(), with_branches, by_hand, with_modules, always_classes, with_other_losses),

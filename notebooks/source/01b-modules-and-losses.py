@@ -425,9 +425,9 @@ def cross_entropy(logits, targets, weight, label_smoothing, ignore_index):
         ignore_index: Any number: -100, -1, or one of the classes.
 
     Returns:
-        One number with its graph, a tensor without dimensions: the sum of all terms that count,
-        divided by the sum of weight[target] over the examples that count (their number, if weight
-        is None). nan if nothing counts.
+        One number with its graph, a tensor without dimensions and of the logits' dtype: the sum of
+        all terms that count, divided by the sum of weight[target] over the examples that count
+        (their number, if weight is None). nan if nothing counts.
     """
     ### BEGIN SOLUTION
     counts = targets != ignore_index
@@ -504,8 +504,9 @@ def task_loss(task, outputs, targets):
             or bool; numbers [B], float64. B may be 1.
 
     Returns:
-        One number, a tensor without dimensions. The mean is over examples; for many labels, over
-        all B · L entries. For a number it is the mean *squared* error.
+        One number, a tensor without dimensions and of the outputs' dtype. The mean is over
+        examples; for many labels, over all B · L entries. For a number it is the mean *squared*
+        error.
     """
     ### BEGIN SOLUTION
     if task == "one of many":

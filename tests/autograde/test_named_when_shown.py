@@ -17,11 +17,12 @@ SEEDS = range(3) if THOROUGH else range(1, 2)
 """On the first one `test_bank.py` asks all parts."""
 IN_A_HIDDEN_PART = {
     "01a.saliency": "needs-recording",
-    "01b.cross-entropy": "weight-of-the-target zero-for-nothing either-or",
+    "01b.cross-entropy": "weight-of-the-target zero-for-nothing either-or "
+    "ignored-class-in-the-divisor ignored-are-spread smoothed-divisor spread-unweighted",
     "01b.linear": "zero-for-no-bias float32-only",
     "01b.relu": "looks-later of-the-last-call",
     "01b.softmax": "ruled-out-left-in",
-    "01b.task-loss": "squeezed shape-lost",
+    "01b.task-loss": "squeezed shape-lost labels-squeezed",
     "01c.check-workspace": "not-padded suffix-kept digits-joined",
     "02a.batch-norm": "plain-tensors frozen-parameters weight-is-a-buffer one-image-refused "
     "silent-alone silent-pixel moves-then-raises not-saved other-error",
