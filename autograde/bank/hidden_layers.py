@@ -107,7 +107,13 @@ def _outputs(model: nn.Module, inputs: Tensor) -> dict[str, object]:
     if outputs.requires_grad:
         outputs.sum().backward()
     reached = sum(value.grad is not None for value in held)
-    return {"values": outputs.detach(), "tensors with a gradient": reached, "scale at first": first}
+    trained = isinstance(scale, nn.Parameter) and scale.requires_grad
+    return {
+        "values": outputs.detach(),
+        "tensors with a gradient": reached,
+        "scale at first": first,
+        "backward()": "leaves scale out" if trained and scale.grad is None else "reaches scale",
+    }
 
 
 LAYERS = "[nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])]"
@@ -136,6 +142,11 @@ not_persistent = fixed(
     ('"mean", mean)', '"mean", mean, persistent=False)'),
     ('"std", std)', '"std", std, persistent=False)'),
 )
+std_not_persistent = fixed(('"std", std)', '"std", std, persistent=False)'))
+mean_not_persistent = fixed(('"mean", mean)', '"mean", mean, persistent=False)'))
+mean_left = fixed(('self.register_buffer("mean", mean)', "self.mean = mean"))
+scale_cut_off = fixed(("self.scale * ", "self.scale.detach() * "))
+scale_of_one = fixed((REGISTERED, "nn.Parameter(torch.ones(1))"))
 scale_as_buffer = fixed(
     (f"self.scale = {REGISTERED}", 'self.register_buffer("scale", torch.ones(sizes[-1]))')
 )
@@ -239,6 +250,12 @@ EXERCISE = Exercise(
             "std-left", std_left, "std is still a plain tensor, and mean is registered.", sure=True
         ),
         Wrong(
+            "mean-left",
+            mean_left,
+            "mean is still a plain tensor, and std is registered.",
+            sure=True,
+        ),
+        Wrong(
             "scale-left",
             scale_left,
             "scale is still a plain tensor: requires_grad alone does not register it, so no "
@@ -277,6 +294,28 @@ EXERCISE = Exercise(
         ),
         Wrong("statistics-not-saved", moved_in_forward),
         Wrong(
+            "one-not-saved",
+            std_not_persistent,
+            "One of mean and std follows a move and is not in the checkpoint: a buffer made with "
+            "persistent=False is not saved.",
+            sure=True,
+        ),
+        Wrong("one-not-saved", mean_not_persistent, sure=True),
+        Wrong(
+            "scale-cut-off",
+            scale_cut_off,
+            "scale is a parameter, and no gradient reaches it: forward() takes it off the graph. "
+            "Leave out detach(), .data and no_grad().",
+            sure=True,
+        ),
+        Wrong(
+            "scale-of-one",
+            scale_of_one,
+            "scale has a single number. It had one for each logit, and a checkpoint has as many: "
+            "torch.ones(sizes[-1]).",
+            sure=True,
+        ),
+        Wrong(
             "scale-as-buffer",
             scale_as_buffer,
             "scale became a buffer, which no optimizer trains. It should be learnt: nn.Parameter.",
@@ -307,10 +346,24 @@ EXERCISE = Exercise(
         ),
         Wrong("detached", detached),
         Wrong("no-statistics", no_statistics),
-        Wrong("relu-everywhere", relu_everywhere),
-        Wrong("no-relu", no_relu),
+        Wrong(
+            "relu-everywhere",
+            relu_everywhere,
+            "Negative logits came out as 0: a ReLU follows the last layer, too. It stands between "
+            "the layers only.",
+            sure=True,
+        ),
+        Wrong(
+            "no-relu",
+            no_relu,
+            "The outputs are those of the layers without the ReLU between them. Leave it there.",
+        ),
         Wrong("scale-unused", scale_unused),
-        Wrong("swapped", swapped),
+        Wrong(
+            "swapped",
+            swapped,
+            "The outputs are those of mean and std in each other's place.",
+        ),
         Wrong("statistics-forgotten", statistics_forgotten),
         Wrong("other-names", other_names),
     ),

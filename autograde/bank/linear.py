@@ -35,7 +35,8 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """What is asked of a part: what is registered, what comes out, what flows back."""
     if case["part"] == "start":
-        return {"start": kept(_start, function(case["fan_in"], MANY, True), case["fan_in"])}
+        pair = [function(case["fan_in"], MANY, True) for _ in range(2)]
+        return {"start": kept(_start, *pair, case["fan_in"])}
     layer = function(*case["sizes"], case["bias"])
     if not isinstance(layer, nn.Module):
         raise AnswerError(f"Linear(...) is a {type(layer).__name__}; derive it from nn.Module.")
@@ -96,10 +97,15 @@ def _grads(layer: nn.Module, inputs: Tensor, outputs: Tensor) -> dict[str, Tenso
     return {k: v.grad.cpu() for k, v in held.items() if isinstance(v, Tensor)}
 
 
-def _start(layer: nn.Module, fan_in: int) -> dict[str, object]:
+FAR = 2.0
+"""Bounds beyond, in units of 1/√in, are not told apart: of a normal draw they are chance."""
+
+
+def _start(layer: nn.Module, second: nn.Module, fan_in: int) -> dict[str, object]:
     """Of weight and bias: the bounds and the spread in units of 1/√in, to one digit.
 
-    And whether the bias was drawn for itself: a column of the weight has the same bounds.
+    And whether the bias was drawn for itself: a column of the weight has the same bounds; and
+    whether a second layer was.
     """
     found: dict[str, object] = {}
     for name in ("weight", "bias"):
@@ -108,8 +114,10 @@ def _start(layer: nn.Module, fan_in: int) -> dict[str, object]:
             raise AnswerError(f"self.{name} is a {type(value).__name__}; there are no numbers.")
         unit = value.detach().double().flatten() * math.sqrt(fan_in)
         for what, number in (("least", unit.min()), ("most", unit.max()), ("spread", unit.std())):
-            found[f"{what} {name}, times √in"] = f"{number:.1f}"
+            far = what != "spread" and abs(number) > FAR
+            found[f"{what} {name}, times √in"] = f"beyond {FAR:g}" if far else f"{number:.1f}"
     found["bias repeats the weight's numbers"] = bool(torch.isin(layer.bias, layer.weight).all())
+    found["a second layer has the same weight"] = torch.equal(layer.weight, second.weight)
     return found
 
 
@@ -278,6 +286,76 @@ class FanOut(Plain):
         return super().drawn(shape[0], *shape)
 
 
+class WeightFanOut(Plain):
+    def drawn(self, fan_in, *shape):
+        return super().drawn(shape[0] if len(shape) > 1 else fan_in, *shape)
+
+
+class BiasFanOut(Plain):
+    def drawn_bias(self, out_features, fan_in):
+        return self.drawn(out_features, out_features)
+
+
+class Kaiming(Plain):
+    slope = 1.0
+
+    def drawn(self, fan_in, *shape):
+        drawn = super().drawn(fan_in, *shape)
+        return nn.init.kaiming_uniform_(drawn, a=self.slope) if len(shape) > 1 else drawn
+
+
+class KaimingAsItComes(Kaiming):
+    slope = 0.0
+
+
+class Seeded(Plain):
+    def __init__(self, in_features, out_features, bias):
+        torch.manual_seed(0)
+        super().__init__(in_features, out_features, bias)
+
+
+class NotTransposed(Plain):
+    def forward(self, x):
+        out = x @ self.weight
+        return out if self.bias is None else out + self.bias
+
+
+class BiasRow(Plain):
+    def drawn_bias(self, out_features, fan_in):
+        return self.drawn(fan_in, 1, out_features)
+
+
+class BiasOfZeros(Plain):
+    def __init__(self, in_features, out_features, bias):
+        super().__init__(in_features, out_features, bias)
+        if not bias:
+            self.bias = nn.Parameter(torch.zeros(out_features), requires_grad=False)
+
+
+class BufferOfZeros(Plain):
+    def __init__(self, in_features, out_features, bias):
+        super().__init__(in_features, out_features, bias)
+        if not bias:
+            del self.bias
+            self.register_buffer("bias", torch.zeros(out_features))
+
+
+class Flattened(Plain):
+    def forward(self, x):
+        return super().forward(x.reshape(-1, x.shape[-1]))
+
+
+class RowOfOne(Plain):
+    def forward(self, x):
+        return super().forward(x if x.ndim > 1 else x[None])
+
+
+class CastsToFloat32(Plain):
+    def forward(self, x):
+        out = x.float() @ self.weight.float().T
+        return out if self.bias is None else out + self.bias.float()
+
+
 class UnitBound(Plain):
     def drawn(self, fan_in, *shape):
         return super().drawn(1, *shape)
@@ -400,7 +478,12 @@ EXERCISE = Exercise(
         "start": "the first numbers:",
         "moved": "saved, loaded and moved:",
     },
-    by_hand=(nn.Linear.__init__, nn.Linear.forward, nn.Bilinear.forward, nn.LazyLinear.__init__),
+    by_hand=(
+        nn.Linear.reset_parameters,
+        nn.Linear.forward,
+        nn.Bilinear.forward,
+        nn.LazyLinear.__init__,
+    ),
     wrong=(
         Wrong(
             "not-registered",
@@ -454,7 +537,13 @@ EXERCISE = Exercise(
             BiasNotAdded,
             "The bias is not in the output: add it after the product.",
         ),
-        Wrong("detached", Detached),
+        Wrong(
+            "detached",
+            Detached,
+            "No gradient reaches the weight: forward() uses its .data, a detached copy or a tensor "
+            "made from its numbers. Use self.weight itself.",
+            sure=True,
+        ),
         Wrong("detached", Rewrapped),
         Wrong(
             "normal",
@@ -501,18 +590,101 @@ EXERCISE = Exercise(
             "in_features.",
             sure=True,
         ),
+        Wrong("fan-out", WeightFanOut, sure=True),
+        Wrong("fan-out", BiasFanOut, sure=True),
+        Wrong(
+            "kaiming",
+            Kaiming,
+            "The weight reaches farther than ±1/√in: kaiming_uniform_ multiplies the bound by a "
+            "gain. Use uniform_(-bound, bound); torch's own layer gets there with a=√5.",
+            sure=True,
+        ),
+        Wrong("kaiming", KaimingAsItComes, sure=True),
+        Wrong(
+            "seeded",
+            Seeded,
+            "Two layers have the same numbers: __init__ sets a seed. Set none: whoever uses the "
+            "layer decides.",
+            sure=True,
+        ),
+        Wrong(
+            "not-transposed",
+            NotTransposed,
+            "The weight is [out, in], and the inputs end in `in`: the product needs the transposed "
+            "weight, x @ self.weight.T.",
+            raises="shapes cannot be multiplied|size mismatch",
+            sure=True,
+        ),
+        Wrong(
+            "bias-row",
+            BiasRow,
+            "The bias has the shape [1, out]. torch's is [out], and a checkpoint has to fit.",
+            sure=True,
+        ),
+        Wrong(
+            "bias-of-zeros",
+            BiasOfZeros,
+            "Without a bias there is one all the same, of zeros, and the state_dict holds it. Set "
+            "self.bias = None, and add it only where there is one.",
+            sure=True,
+        ),
+        Wrong(
+            "bias-of-zeros-saved",
+            BufferOfZeros,
+            "Without a bias there is a buffer of zeros in its place, and the state_dict holds it. "
+            "Set self.bias = None, and add it only where there is one.",
+            sure=True,
+        ),
+        Wrong(
+            "flattened",
+            Flattened,
+            "The output has two dimensions, whatever the input has. Only the last one changes, "
+            "from `in` to `out`: x @ self.weight.T leaves the others as they are.",
+            sure=True,
+        ),
+        Wrong(
+            "row-of-one",
+            RowOfOne,
+            "A single input [in] came back as [1, out] instead of [out].",
+            sure=True,
+        ),
+        Wrong(
+            "casts-to-float32",
+            CastsToFloat32,
+            "Moved to another dtype, the layer still put out float32. Leave out float(): inputs "
+            "and weight have the same dtype.",
+            sure=True,
+        ),
         Wrong(
             "unit-bound",
             UnitBound,
             "The first numbers lie between -1 and 1. Divide by √in, or a wide layer explodes.",
             sure=True,
         ),
-        Wrong("matrices", Matrices),
-        Wrong("zero-for-no-bias", ZeroForNoBias),
+        Wrong(
+            "matrices",
+            Matrices,
+            "mm() takes two matrices, and inputs may have any number of dimensions: `@` does, or "
+            "matmul().",
+            raises="must be a matrix|mat1 must be a matrix",
+            sure=True,
+        ),
+        Wrong(
+            "zero-for-no-bias",
+            ZeroForNoBias,
+            "Without a bias, plain zeros in float32 are added, which no move of the layer reaches. "
+            "Set self.bias = None, and add it only where there is one.",
+            sure=True,
+        ),
         Wrong("off-the-input", OffTheInput),
         Wrong("float32-only", Float32Only),
         Wrong("one-more", OneMore),
-        Wrong("xavier", Xavier),
+        Wrong(
+            "xavier",
+            Xavier,
+            "The weight's bound is xavier's, √6/√(in + out). It is 1/√in, whatever out is.",
+            sure=True,
+        ),
     ),
     right=(Plain, WithEinsum, WithRand, AsTorchDoes),
 )

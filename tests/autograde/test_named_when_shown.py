@@ -19,7 +19,7 @@ IN_A_HIDDEN_PART = {
     "01a.saliency": "needs-recording",
     "01b.cross-entropy": "weight-of-the-target zero-for-nothing either-or "
     "ignored-class-in-the-divisor ignored-are-spread smoothed-divisor spread-unweighted",
-    "01b.linear": "zero-for-no-bias float32-only",
+    "01b.linear": "zero-for-no-bias float32-only casts-to-float32 bias-of-zeros-saved",
     "01b.relu": "looks-later of-the-last-call",
     "01b.softmax": "ruled-out-left-in",
     "01b.task-loss": "squeezed shape-lost labels-squeezed",
