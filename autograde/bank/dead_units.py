@@ -41,6 +41,13 @@ class OnePass:
         return iter(self.left.pop())
 
 
+class PlusOne(nn.Module):
+    """Works in place: where a ReLU gave 0 is a 1 afterwards."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.add_(1)
+
+
 def draw(source: Draw, part: str) -> Case:
     """Dead, rare, common and always-on units in drawn numbers, by their biases.
 
@@ -48,6 +55,8 @@ def draw(source: Draw, part: str) -> Case:
     """
     width, inputs = source.integer(6, 8), 3
     sizes = [source.integer(2, 4) for _ in range(3 if part in ("batches", "quiet") else 1)]
+    if part == "batches":
+        sizes[1] = 1
     case = {
         "images": part == "images",
         "sizes": sizes,
@@ -63,6 +72,7 @@ def draw(source: Draw, part: str) -> Case:
         "inplace": source.index % 2 == 1,
         "dtype": "float64" if source.index % 2 else "float32",
         "no_relu": part == "named" and source.index == 1,
+        "itself": part == "named" and source.index == 2,
         "leaky": part == "quiet",
         "one_pass": part == "batches" and source.index == 1,
         "recording": part != "quiet" or source.index == 0,
@@ -87,7 +97,9 @@ def _no_batch_alone(case: Case) -> Case:
 
 
 def build(case: Case, xs: list[torch.Tensor]) -> nn.Module:
-    """Two ReLUs behind layers whose biases put each unit where the case wants it."""
+    """Two ReLUs behind layers whose biases put each unit where the case wants it; or one alone."""
+    if case["itself"]:
+        return nn.ReLU()
     width, inputs = case["weight"][0].shape
     conv = case["images"]
     layers = [nn.Conv2d(a, width, 1) if conv else nn.Linear(a, width) for a in (inputs, width)]
@@ -96,9 +108,11 @@ def build(case: Case, xs: list[torch.Tensor]) -> nn.Module:
     if case["norm"]:
         first = [layers[0], nn.BatchNorm1d(width), gates[0]]
     drop = [nn.Dropout(0.9)] if case["dropout"] else []
-    body = [*first, nn.Sequential(*drop, layers[1], gates[1])] if case["nested"] else \
-        [*first, *drop, layers[1], gates[1]]  # fmt: skip
-    body += [nn.LeakyReLU()] if case["leaky"] else []
+    second = [*drop, layers[1], gates[1]]
+    body = [*first, *second]
+    if case["nested"]:  # the Identity: or both ReLUs would have the same last part of a name
+        body = [*first, nn.Sequential(nn.Identity(), *second)]
+    body += [PlusOne(), nn.LeakyReLU()] if case["leaky"] else []
     model = nn.Sequential(*body).to(xs[0]).eval()
     signal = xs
     for number, (layer, gate) in enumerate(zip(layers, gates, strict=True)):
@@ -138,15 +152,22 @@ def run(function, case: Case, device: torch.device) -> Answer:
     xs = [x.to(device, dtype) for x in case["x"]]
     loader = [(x, torch.zeros(len(x), dtype=torch.long, device=device)) for x in xs]
     model.train()
-    model[0].eval()
-    model[0].weight.grad = case["stale"].to(xs[0]).view(model[0].weight.shape)
-    model[1].register_forward_hook(lambda *seen: None)  # somebody else's
+    if not case["itself"]:
+        model[0].eval()
+        model[0].weight.grad = case["stale"].to(xs[0]).view(model[0].weight.shape)
+        model[1].register_forward_hook(lambda *seen: None)  # somebody else's
+    in_place = _in_place(model)
     with torch.set_grad_enabled(case["recording"]):
         watch = Watch(model, data=[t for pair in loader for t in pair])
         found = function(model, OnePass(loader) if case["one_pass"] else loader)
         disturbed = watch.changed()
+    disturbed += ["whether a ReLU works in place"] * (_in_place(model) != in_place)
     return {"names": kept(_names, found), "dead": kept(_counts, found), "disturbed": disturbed,
             "scaled": _scaled(function, case, loader, found)}  # fmt: skip
+
+
+def _in_place(model: nn.Module) -> list[bool]:
+    return [module.inplace for module in model.modules() if isinstance(module, nn.ReLU)]
 
 
 def _scaled(function, case: Case, loader: list, found: object) -> str:
@@ -259,6 +280,56 @@ top_level_only = made_of(within=nn.Module.named_children)
 linear_watched = made_of(kinds=(nn.Linear, nn.Conv2d))
 all_layers = made_of(kinds=(nn.ReLU, nn.Linear, nn.Conv2d, nn.Tanh))
 what_comes_in = made_of(alive=lambda o: (o != 0).sum(over(o)) > 0, before=True)
+
+
+within_alone = made_of(within=lambda m: (pair for pair in m.named_modules() if pair[0]))
+without_in_place = made_of(
+    within=lambda m: (pair for pair in m.named_modules() if not getattr(pair[1], "inplace", False))
+)
+
+
+def counted_too_late(model, loader):
+    """Keeps what the hooks saw, and looks at it once all layers have run."""
+    given, handles = {}, []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+
+            def hook(module, args, output, name=name):
+                given.setdefault(name, []).append(output)
+
+            handles.append(module.register_forward_hook(hook))
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    with torch.no_grad():
+        for inputs, _ in loader:
+            model(inputs)
+    for handle in handles:
+        handle.remove()
+    for module, training in modes:
+        module.training = training
+    return {
+        name: int(torch.stack([never(output) for output in outputs]).all(dim=0).sum())
+        for name, outputs in given.items()
+    }
+
+
+def last_hook_left(model, loader):
+    found = plain(model, loader)
+    relus = [module for module in model.modules() if isinstance(module, nn.ReLU)]
+    if relus:
+        relus[-1].register_forward_hook(lambda *seen: None)
+    return found
+
+
+def in_place_switched_off(model, loader):
+    for module in model.modules():
+        if isinstance(module, nn.ReLU):
+            module.inplace = False
+    return plain(model, loader)
+
+
+def last_part_of_the_name(model, loader):
+    return {name.rpartition(".")[2]: n for name, n in plain(model, loader).items()}
 
 
 def a_share(model, loader):
@@ -422,7 +493,7 @@ EXERCISE = Exercise(
         Part("images", "images: a unit is a channel", points=1, fields=("dead",)),
         Part("quiet", "dropout, BatchNorm, modes that differ; all as it was after", points=1,
              fields=("dead", "disturbed")),
-        Part("named", "the names; a model without a ReLU", points=1, hidden=True,
+        Part("named", "the names; a model without a ReLU", points=1, hidden=True, cases=3,
              fields=("names",)),
     ),
     reference=reference,
@@ -485,9 +556,21 @@ EXERCISE = Exercise(
         Wrong("in-train-mode", all_in_train_mode),
         Wrong("left-in-eval", left_in_eval,
               "The model was left in eval mode. Put back what each module had."),
-        Wrong("left-in-train", left_in_train),
-        Wrong("hooks-left", hooks_left),
-        Wrong("hooks-cleared", hooks_cleared),
+        Wrong("left-in-train", left_in_train,
+              "A module that was in eval mode is in train mode now. Note each module's mode, and "
+              "put back each.", sure=True),
+        Wrong("hooks-left", hooks_left,
+              "A hook of yours is still there. Call remove() of every handle.", sure=True),
+        Wrong("hooks-left", last_hook_left, sure=True),
+        Wrong("hooks-cleared", hooks_cleared,
+              "A hook that was there before is gone. Remove your own alone, by their handles.",
+              sure=True),
+        Wrong("in-place-switched-off", in_place_switched_off,
+              "ReLUs that worked in place no longer do. Leave `inplace` as it is: a hook on a ReLU "
+              "sees what it gave either way.", sure=True),
+        Wrong("counted-too-late", counted_too_late,
+              "The outputs were looked at after a later layer had changed them in place. Look in "
+              "the hook, or keep a clone.", sure=True),
         Wrong("grads-switched-on", with_grads_on),
         Wrong("leaky-too", leaky_too,
               "A LeakyReLU was counted. It is no nn.ReLU, and passes a gradient where its input is "
@@ -500,12 +583,24 @@ EXERCISE = Exercise(
         Wrong("a-share", a_share),
         Wrong("which-units", which_units),
         Wrong("added-up", added_up),
-        Wrong("numbered", numbered),
+        Wrong("numbered", numbered,
+              "The ReLUs were numbered. The key is the name of each in named_modules().",
+              sure=True),
+        Wrong("last-part-of-the-name", last_part_of_the_name,
+              "A ReLU inside another module came under the last part of its name. Two may share "
+              "that: take the whole name of named_modules().", sure=True),
+        Wrong("without-the-model-itself", within_alone,
+              "A model that is itself a ReLU gave {}. named_modules() begins with the model, under "
+              "the name ''.", sure=True),
+        Wrong("without-in-place", without_in_place,
+              "ReLUs that work in place are missing. Their hooks see what they give, too.",
+              sure=True),
         Wrong("one-name-for-all", late_name(torch.logical_or),
               "All counts came under the last name: a hook made in a loop reads `name` when it "
               "runs. Bind it: def hook(module, args, output, name=name).", sure=True),
         Wrong("one-name-for-all", late_name(lambda old, new: new)),
-        Wrong("zero-left-out", zero_left_out),
+        Wrong("zero-left-out", zero_left_out,
+              "A ReLU without a dead unit is missing. Its count is 0.", sure=True),
         *common(plain, "global-batches", "returns-none", "changes-data", "changes-grad-mode",
                 "fills-grads", "clears-grads"),
     ),

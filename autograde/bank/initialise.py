@@ -41,7 +41,7 @@ def draw(source: Draw, part: str) -> Case:
 
 
 def build(case: Case) -> nn.Module:
-    """Layers at two depths; a norm, an embedding and other convolutions that are none of them."""
+    """Layers at three depths; a norm, an embedding and other convolutions that are none of them."""
     narrow, wide, bias = case["narrow"], case["wide"], case["bias"]
     if size := case["kernel"]:
         outside = made(nn.Conv2d, 16, narrow, (size, size), bias)
@@ -56,7 +56,7 @@ def build(case: Case) -> nn.Module:
     if case["bare"]:
         return outside
     between.weight.requires_grad_(not case["frozen"])
-    block = nn.Sequential(norm, nn.ReLU(), inside, nn.Dropout(0.2))
+    block = nn.Sequential(norm, nn.ReLU(), nn.Sequential(inside), nn.Dropout(0.2))
     return nn.Sequential(outside, block, between, nn.Embedding(4, 8), *copy.deepcopy(OTHERS))
 
 
@@ -96,9 +96,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "biases": [_called(name) for name, layer in now.items()
                    if layer.bias is not None and layer.bias.detach().cpu().any()],
         "others": [name for name, tensor in apart(model).items()
-                   if not torch.equal(tensor, others[name])],
+                   if not torch.equal(tensor, others[name])][:1],
         "dtypes": [f"{name} in {parameter.dtype}" for name, parameter in model.named_parameters()
-                   if parameter.dtype != dtypes[name]],
+                   if parameter.dtype != dtypes[name]][:1],
         "replaced": sum(a is not b for a, b in zip(before, model.parameters(), strict=True)),
         "disturbed": watch.changed(frozenset({"weights", "random", "buffers"})),
     }  # fmt: skip
@@ -132,7 +132,7 @@ def apart(model: nn.Module) -> dict[str, Tensor]:
 
 def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> str:
     """The first layer whose weights are not fresh, independent numbers around 0, and why."""
-    found, seen = [], [*old.values()]
+    found, seen = [], []
     for name, layer in now.items():
         weight = layer.weight.detach()
         flat = weight.flatten(1)
@@ -140,10 +140,14 @@ def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> str:
         rows = flat.mean(dim=1).std() * math.sqrt(flat.shape[1])  # as large as the numbers' own
         if not 0.5 < rows / flat.std() < 2:  # first: the mean of equal rows is far from 0, too
             found.append(f"{_called(name)}: rows, or numbers in a row, depend on one another")
+        elif (flat >= 0).all():
+            found.append(f"{_called(name)}: no number is below 0")
         elif not flat.mean().abs() <= FAR * error:
             found.append(f"{_called(name)}: the mean is {flat.mean():.1g}, not 0")
+        elif torch.equal(old[name], weight):
+            found.append(f"{_called(name)}: the same numbers as before")
         elif any(other.shape == weight.shape and torch.equal(other, weight) for other in seen):
-            found.append(f"{_called(name)}: the same numbers as another layer, or as before")
+            found.append(f"{_called(name)}: the same numbers as another layer")
         seen.append(weight.clone())
     return found[0] if found else "nothing"
 
@@ -204,6 +208,9 @@ linear_only = made_of(kinds=nn.Linear)
 embedding_too = made_of(kinds=(nn.Linear, nn.Conv2d, nn.Embedding))
 every_convolution = made_of(kinds=(nn.Linear, nn.modules.conv._ConvNd))
 root_missed = made_of(within=lambda model: list(model.modules())[1:])
+without_bias_skipped = made_of(
+    within=lambda model: [m for m in model.modules() if getattr(m, "bias", None) is not None]
+)
 frozen_skipped = made_of(
     within=lambda model: [
         m
@@ -227,6 +234,33 @@ def last_without_gain(model, activation):
     *others, (_, last) = layers(model)
     if others:
         made_of(within=lambda m: [m])(last, "linear")
+
+
+def first_without_gain(model, activation):
+    plain(model, activation)
+    (_, first), *others = layers(model)
+    if others:
+        made_of(within=lambda m: [m])(first, "linear")
+
+
+def bias_must_be_there(model, activation):
+    with torch.no_grad():
+        for _, layer in layers(model):
+            layer.weight.normal_(0, he(layer.weight, activation))
+            layer.bias.zero_()
+
+
+def train_mode(model, activation):
+    plain(model.train(), activation)
+
+
+def eval_mode(model, activation):
+    plain(model.eval(), activation)
+
+
+def clears_gradients(model, activation):
+    plain(model, activation)
+    model.zero_grad()
 
 
 def thawed(model, activation):
@@ -292,6 +326,16 @@ def new_parameters(model, activation):
         layer.weight = nn.Parameter(drawn)
         if layer.bias is not None:
             layer.bias = nn.Parameter(torch.zeros_like(layer.bias))
+
+    each_as_it_was(model, replace)
+
+
+def new_parameters_as_frozen(model, activation):
+    def replace(layer):
+        drawn = torch.randn_like(layer.weight.detach()) * he(layer.weight, activation)
+        layer.weight = nn.Parameter(drawn, requires_grad=layer.weight.requires_grad)
+        if (bias := layer.bias) is not None:
+            layer.bias = nn.Parameter(torch.zeros_like(bias), requires_grad=bias.requires_grad)
 
     each_as_it_was(model, replace)
 
@@ -416,8 +460,8 @@ EXERCISE = Exercise(
         "std": "the standard deviation of the weights of",
         "drawn": "what is not drawn independently around 0:",
         "biases": "layers with a bias that is not 0:",
-        "others": "what else was changed:",
-        "dtypes": "what has another dtype than before:",
+        "others": "what else was changed first:",
+        "dtypes": "what first has another dtype than before:",
         "replaced": "parameters of the model that are new objects:",
     },
     by_hand=(
@@ -460,6 +504,9 @@ EXERCISE = Exercise(
         Wrong("cut-at-two", cut_at_two,
               "The weights are 12 % too narrow, as normal numbers are that are cut off at two "
               "standard deviations. Draw them whole: normal_()."),
+        Wrong("first-without-gain", first_without_gain,
+              "The first layer of the model was drawn without the gain. The statement asks for one "
+              "rule in every layer.", sure=True),
         Wrong("by-the-count", by_the_count,
               "The spread is 1/√ of all numbers in the weight. Divide by those of one unit."),
         Wrong("top-level-only", top_level_only,
@@ -471,6 +518,13 @@ EXERCISE = Exercise(
         Wrong("frozen-skipped", frozen_skipped,
               "A frozen layer kept its weights. Every Linear and Conv2d is drawn, whatever "
               "its requires_grad.", sure=True),
+        Wrong("without-bias-skipped", without_bias_skipped,
+              "A layer without a bias kept its weights. Every Linear and Conv2d is drawn.",
+              sure=True),
+        Wrong("bias-must-be-there", bias_must_be_there,
+              "A layer without a bias made it raise: there, layer.bias is None. Ask before filling "
+              "it.", raises=r"^AttributeError: 'NoneType' object has no attribute '\w+_'",
+              sure=True),
         Wrong("linear-only", linear_only, "Convolutions kept their weights: draw Conv2d's, too."),
         Wrong("biases-not-0", biases_left,
               "Biases are not 0 afterwards. Fill them with 0, where there are any.", sure=True),
@@ -483,15 +537,30 @@ EXERCISE = Exercise(
         Wrong("others-touched", embedding_too),
         Wrong("others-touched", every_convolution),
         Wrong("others-touched", whatever_has_a_weight),
-        Wrong("thawed", thawed),
+        Wrong("thawed", thawed,
+              "What was frozen can be trained now: requires_grad is True. Leave it as it is: under "
+              "torch.no_grad() frozen weights are filled like others.", sure=True),
+        Wrong("modes-changed", train_mode,
+              "A module is in another mode than before. Weights are drawn the same in both: call "
+              "neither train() nor eval().", sure=True),
+        Wrong("modes-changed", eval_mode, sure=True),
+        Wrong("gradients-cleared", clears_gradients,
+              "A .grad that was there is gone. Leave it: zero_grad() belongs to training.",
+              sure=True),
         Wrong("weights-in-float32", in_float32,
               "A float64 model has float32 weights now. Fill them in place, or draw with "
               "torch.randn_like(weight).", sure=True),
-        Wrong("one-unit-for-all", one_unit_for_all),
+        Wrong("not-independent", one_unit_for_all,
+              "The rows of a weight, or the numbers in a row, are the same or follow from one "
+              "another. Draw each number by itself.", sure=True),
+        Wrong("not-independent", a_row_at_once, sure=True),
         Wrong("new-parameters", new_parameters,
               "The model holds new Parameter objects: an optimizer made before moves the old "
               "ones. Fill the weights in place, e.g. with normal_().", sure=True),
-        Wrong("seeded-per-layer", seeded_per_layer),
+        Wrong("new-parameters", new_parameters_as_frozen, sure=True),
+        Wrong("seeded-per-layer", seeded_per_layer,
+              "Two layers of one shape got the same numbers. Seed nothing in here, and draw for "
+              "each layer.", sure=True),
         Wrong("bound-for-std", bound_for_std,
               "The weights are √3 too narrow: a uniform number between -b and b has standard "
               "deviation b/√3."),
@@ -506,7 +575,6 @@ EXERCISE = Exercise(
               "A parameter was changed in place while torch recorded. Do it under "
               "torch.no_grad().", raises="a leaf Variable that requires grad"),
         Wrong("freezes", freezes),
-        Wrong("a-row-at-once", a_row_at_once),
     ),
     right=(plain, uniform, by_apply, rescaled),
 )  # fmt: skip

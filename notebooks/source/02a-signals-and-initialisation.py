@@ -164,8 +164,8 @@ plot_depth({name: [layer.grad_std for layer in found] for name, found in read.it
 # %% exercise 02a.initialise
 # Draw the weights of a whole model. In every `nn.Linear` and `nn.Conv2d`, at any depth, the weights
 # become independent random numbers around 0 with the standard deviation gain/√inputs, and the biases 0.
-# *Inputs* are the numbers that one unit adds up: of a convolution, channels times the kernel's height
-# and width. The gain makes up for the activation: 1 for "linear", √2 for "relu", 5/3 for "tanh".
+# *Inputs* are the numbers that one unit adds up: of a convolution (without groups), channels times
+# the kernel's height and width. The gain makes up for the activation: 1 for "linear", √2 for "relu", 5/3 for "tanh".
 # Normal or uniform, as you like, but without torch's kaiming and xavier functions.
 def initialise(model, activation):
     """Fill the weights in place: an optimizer may already hold the parameters.
@@ -242,13 +242,14 @@ plot_depth({name: [layer.grad_std for layer in read[name]] for name in names},
 # %% exercise 02a.dead-units
 # Count, for each `nn.ReLU`, the units that give 0 for *every* example of *all* batches. A unit is a
 # column of an output [batch, units]; of images [batch, channels, height, width] it is a channel, dead
-# if it is 0 at every position of every example. Forward hooks see the outputs; some relus work in place, which
-# changes nothing for a hook on them.
+# if it is 0 at every position of every example. Forward hooks see the outputs; some layers work in place,
+# relus among them, but none of them on the inputs: a hook runs before a later layer changes what it sees.
 def dead_units(model, loader):
     """How many units of each ReLU never fire, measured in eval mode.
 
     Args:
-        model: ReLUs at any depth, each used once per forward pass; each module in any mode.
+        model: ReLUs at any depth, each used once per forward pass; it may be one itself. Each
+            module in any mode.
         loader: Gives pairs of inputs and targets, one or more; each call may iterate it once.
 
     Returns:
