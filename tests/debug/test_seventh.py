@@ -1,5 +1,7 @@
 """A seventh set, by an author who had not read the doctor, with twenty sound programs."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,7 +19,9 @@ from course.debug.relations import (
     memory,
     noise,
     numeric,
+    rebatched,
     stuck,
+    teachers,
     views,
     weights,
 )
@@ -206,7 +210,60 @@ def bias_that_cancels():
     return trained_by(cost, mlp(6, 8, 1), batches(x))
 
 
+def slow_copy_in_train_mode():
+    """The targets' network is the model's copy, with its dropout, and follows it slowly."""
+    x, _ = numbers()
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.2), nn.Linear(8, 4))
+    slow = copy.deepcopy(model).requires_grad_(False)
+    found = setup(model, batches(x), slow=slow)
+    step = stepping(model, found["optimizer"], lambda m, b: F.mse_loss(m(b[0]), slow(b[0]) + 1))
+    return found | {"train_step": step}
+
+
+def outputs_start_at_zero():
+    """Outputs that begin alike have targets of their own, and part."""
+    model = mlp(10, 8, 5)
+    nn.init.zeros_(model[-1].weight)
+    nn.init.zeros_(model[-1].bias)
+    return setup(model, batches(*blobs(96, c=5)), loss_fn=nn.CrossEntropyLoss())
+
+
+def two_views_pull_each_other():
+    """Both sides of a distance learn, and no reward is added."""
+    x, _ = numbers()
+
+    def cost(model, batch):
+        a, b = (model(batch[0] + 0.1 * torch.randn(6)) for _ in range(2))
+        return F.mse_loss(a[:, 0], b[:, 0]) + F.relu(1 - a.std(0)).mean()
+
+    return trained_by(cost, mlp(6, 8, 2), batches(x))
+
+
+def batches_of_one_size():
+    x, y = blobs(140)
+    train = batches(x[:90], y[:90], drop_last=True)
+    val = batches(x[90:], y[90:], shuffle=False, drop_last=True)
+    return setup(mlp(10, 8, 3), train, loss_fn=nn.CrossEntropyLoss(), val_loader=val)
+
+
+def noise_as_targets():
+    """What is drawn reaches the model through another network."""
+    x, _ = numbers()
+    into = nn.Linear(4, 6)
+
+    def cost(model, batch):
+        code = torch.randn(len(batch[0]), 4)
+        return F.mse_loss(model(batch[0] + into(code).detach()), code)
+
+    return trained_by(cost, mlp(6, 8, 4), batches(x))
+
+
 LOOKS = (
+    (rebatched.whole, batches_of_one_size),
+    (noise.seen, noise_as_targets),
+    (teachers.in_eval_mode, slow_copy_in_train_mode),
+    (stuck.units, outputs_start_at_zero),
+    (bootstrapped.through, two_views_pull_each_other),
     (numeric.custom, gradient_on_purpose(Turned)),
     (numeric.custom, gradient_on_purpose(Rounded)),
     (numeric.custom, gradient_on_purpose(Within)),

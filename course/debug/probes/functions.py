@@ -105,7 +105,7 @@ class Functions(TorchFunctionMode):
                 value = float(result.detach().mean()) if isinstance(result, Tensor) else None
                 self.tape.note(
                     "loss", name=LOSSES[function], inputs=inputs.detach(), targets=targets.detach(),
-                    value=value, graph=inputs.requires_grad,
+                    value=value, graph=inputs.requires_grad, learned=targets.requires_grad,
                     reduction=kwargs.get("reduction", "mean"), weight=kwargs.get("weight"),
                     call_again=_again(function, args, kwargs),
                 )  # fmt: skip

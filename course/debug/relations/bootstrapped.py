@@ -63,6 +63,29 @@ def ends(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def through(session: Session) -> Iterator[Finding]:
+    """The value of a next state, as a part of a target, is what outputs go to, and does not move.
+
+    Methods that go down the whole residual have a gradient there on purpose; they are rare.
+    """
+    program = program_of(session)
+    batch = program.batches[0]
+    met = _targets(session, batch)
+    if not any(e.learned for e in program.first().losses if e.name in DISTANCES):
+        raise NotChecked("targets have no gradient")
+    rewards = [n for n, t in enumerate(tensors_in(batch)) if t.is_floating_point() and t.dim()
+               and t.numel() == len(t) == len(met)
+               and _is(_targets(session, _with(batch, n, lambda t: t + 1)), met + 1)]  # fmt: skip
+    if rewards:
+        yield Finding(
+            "loss-through-target", "warning",
+            "A target is a number of the batch plus what the network says of another state, and "
+            "has a gradient: training also moves the target to the outputs.",
+            {"rows": len(met)},
+            "with torch.no_grad():\n    target = reward + gamma * (1 - done) * next_value",
+        )  # fmt: skip
+
+
 def _targets(session: Session, batch: Any) -> Tensor:
     """What the one distance of a step pulls its outputs to [B]."""
     losses = [e for e in program_of(session).step(batch).losses if e.name in DISTANCES]

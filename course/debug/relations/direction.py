@@ -24,7 +24,8 @@ from course.debug.probes.thresholds import TINY
 
 LONG = 48
 """Steps in either direction: a metric of all programs of the tests has begun to move by then."""
-WORDS = ("acc", "reward", "return", "auc", "f1", "iou", "dice", "r2", "concordance", "c_index")
+WORDS = ("acc", "reward", "return", "auc", "roc", "f1", "iou", "dice", "r2", "concordance",
+         "c_index", "recall", "precision", "hit", "ndcg", "mrr")  # fmt: skip
 """Words of metrics that are better the higher they are."""
 NOT = ("loss", "error", "err", "train")
 APART = 0.25

@@ -1,4 +1,4 @@
-"""Relation on what a step draws for the rows of its batch: it is drawn anew in the next step."""
+"""Relations on what a step draws for the rows of its batch: it is new, and the model sees it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -17,6 +18,8 @@ from course.state.nested import tensors_in
 
 STEPS = 3
 """Steps in a row whose draws are compared: with a generator that goes on, two are never alike."""
+COMPARED = {F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, torch.sub, Tensor.sub,
+            Tensor.__sub__, Tensor.__rsub__}  # fmt: skip
 LEAST_NUMBERS = 8
 """Numbers drawn below which two steps may draw the same by chance."""
 
@@ -52,17 +55,54 @@ def anew(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-class _Drawn(TorchFunctionMode):
-    """Random numbers with one row for each of a batch, in the order in which they are drawn."""
+def seen(session: Session) -> Iterator[Finding]:
+    """Noise that the outputs are to equal is in what the model gets."""
+    program = program_of(session)
+    batch = program.batches[0]
+    rows = {len(t) for t in tensors_in(batch) if t.dim()}
+    mode = _Drawn(rows)
+    step = program.step(batch, within=mode)
+    drawn = [n for n, value in enumerate(mode.values) if value.is_floating_point()
+             and any(value.shape == t.shape and torch.equal(value, t) for t in mode.targets)
+             ]  # fmt: skip
+    if not drawn or not step.calls:
+        raise NotChecked("no outputs are compared with what the step draws")
+    given = [t for call in step.calls for t in call.tensors]
+    for place in drawn:
+        other = program.step(batch, within=_Drawn(rows, turned=place))
+        now = [t for call in other.calls for t in call.tensors]
+        if len(now) == len(given) and all(map(torch.equal, given, now)):
+            yield Finding(
+                "targets-unrelated", "error",
+                f"Outputs are compared with numbers that the step draws "
+                f"({list(mode.values[place].shape)}), and the model gets the same when they are "
+                "others: what it is to tell is not in its inputs.",
+                {"shape": list(mode.values[place].shape), "draws": len(mode.values)},
+                "noise = torch.randn_like(x)  # one draw, for the inputs and for the loss\n"
+                "loss = F.mse_loss(model(a * x + b * noise, t), noise)",
+            )  # fmt: skip
+            return
 
-    def __init__(self, rows: set[int]) -> None:
+
+class _Drawn(TorchFunctionMode):
+    """Random numbers with one row for each of a batch, in the order in which they are drawn, and
+    the fixed numbers that others with a gradient are compared with. One draw may be turned over."""
+
+    def __init__(self, rows: set[int], turned: int | None = None) -> None:
         super().__init__()
-        self.rows = rows
+        self.rows, self.turned = rows, turned
         self.values: list[Tensor] = []
+        self.targets: list[Tensor] = []
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         result = function(*args, **(kwargs or {}))
         drawn = function in DRAWS and function is not torch.randperm and isinstance(result, Tensor)
         if drawn and result.dim() and len(result) in self.rows and result.numel() >= LEAST_NUMBERS:
+            if self.turned == len(self.values):
+                result = -result
             self.values.append(result.detach().clone())
+        elif function in COMPARED:
+            two = [a for a in args[:2] if isinstance(a, Tensor)]
+            fixed = [a.detach() for a in two if not a.requires_grad]
+            self.targets += fixed if len(two) == 2 and len(fixed) == 1 else []
         return result

@@ -1,4 +1,4 @@
-"""Relation on a score: it is of the examples, however they are made into batches."""
+"""Relations on a score: it is of all examples, however they are made into batches."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ MOST_ROWS = 4096
 BY_SIZE = 0.01
 """Relative difference of a score in one batch that is worth a word: a mean over batches that differ
 a little, e.g. in their padding, is off by less."""
+LEFT_OUT = 0.05
+"""Share of the validation examples below which leaving them out moves no score by a digit."""
 SCORES = (*WORDS, "err", "mae", "mse", "precision", "recall", "score", "corr", "perplexity")
 """Words of what is a score of all examples; other numbers of evaluate() may be of one batch."""
 
@@ -55,6 +57,29 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
                 "outputs, targets = torch.cat(all_outputs), torch.cat(all_targets)  # then score",
             )  # fmt: skip
             return
+
+
+def whole(session: Session) -> Iterator[Finding]:
+    """Batches of validation leave no example out.
+
+    Where training drops its last batch as well, the model may need batches of one size.
+    """
+    loader, data = session.setup.val_loader, getattr(session.setup.val_loader, "dataset", None)
+    sampler = getattr(loader, "batch_sampler", None)
+    if type(sampler) is not BatchSampler or not hasattr(data, "__len__"):
+        raise NotChecked("the val_loader's batches are not torch's own")
+    if getattr(session.setup.train_loader, "drop_last", False):
+        raise NotChecked("training drops its last batch, too")
+    left = len(sampler.sampler) % sampler.batch_size if sampler.drop_last else 0
+    if left > LEFT_OUT * len(sampler.sampler):
+        yield Finding(
+            "validation-cut-short", "warning",
+            f"The val_loader drops its last {left} of {len(sampler.sampler)} examples "
+            "(drop_last=True): the score is of the others alone, and of other ones in another "
+            "order or batch size.",
+            {"left_out": left, "examples": len(sampler.sampler)},
+            "val_loader = DataLoader(val_set, batch_size)  # drop_last=True is for training",
+        )  # fmt: skip
 
 
 def _is_recomputed(session: Session, name: str) -> bool:

@@ -1,11 +1,11 @@
-"""Relation on weights that start at zero: not two of them that wait for each other."""
+"""Relations on weights that start alike: training can tell them apart, and move them at all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from course.debug.probes.frozen import is_declared_frozen
 from course.debug.probes.loop import is_nonzero, own_loop, steppers_of
@@ -16,6 +16,11 @@ from course.debug.relations.program import program_of
 
 NUDGE = 0.1
 """Added to weights of 0, times normal numbers: about what layers are drawn from."""
+LEAST_UNITS = 4
+"""Units of a layer that are alike by no chance."""
+ALIKE = 1e-4
+"""Distance of two units' weights over what training has moved them, that other orders of summing
+make."""
 MOST_ALONE = 6
 """Weights that are moved one by one."""
 
@@ -72,3 +77,31 @@ def _stuck(session: Session) -> list[str]:
         if p.requires_grad and id(p) in held and not bool(p.any()) and stays(p)
         and not is_declared_frozen(session, name)
     ]  # fmt: skip
+
+
+def units(session: Session) -> Iterator[Finding]:
+    """Units of a layer that training has moved are not all the same."""
+    loop = session.loop
+    place = {id(p): i for i, p in enumerate(loop.tape.watched)}
+    layers = [(name, m.weight) for name, m in session.model.named_modules()
+              if isinstance(m, (nn.Linear, nn.modules.conv._ConvNd))
+              and id(m.weight) in place and len(m.weight) >= LEAST_UNITS]  # fmt: skip
+    for name, weight in layers:
+        start, end = (side[place[id(weight)]] for side in (loop.start, loop.end))
+        if start.numel() != weight.numel() or start.shape != end.shape:
+            continue
+        start, end = (t.reshape(len(weight), -1).double() for t in (start, end))
+        moved = float((end - start).abs().max())
+        apart = float((end - end[:1]).abs().max())
+        if moved > 0 and torch.equal(start, start[:1].expand_as(start)) and apart <= ALIKE * moved:
+            yield Finding(
+                "bad-start", "error",
+                f"The {len(weight)} units of {name} start with the same weights and are still the "
+                f"same after {loop.tape.call or len(loop.losses)} steps that moved them: each gets "
+                "the gradient of the others, and they are one unit.",
+                {"units": len(weight), "moved": moved, "apart": apart},
+                "nn.init.kaiming_normal_(layer.weight)  # at random; only biases may be constant",
+            )  # fmt: skip
+            return
+    if not layers:
+        raise NotChecked("the model has no layer of several units")

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from course.debug.relations import encoded, flips, lookups, masks, noise, views
+from course.debug.relations import encoded, flips, lookups, masks, noise, rebatched, views
 from tests.debug.faulty.dresses import dress, numbers, setup, stepping, trained_by
 from tests.debug.faulty.fourth.kit import Dicts, batches, blobs, mlp
 
@@ -207,6 +207,51 @@ def seeded_for_the_record(bug):
         return step(batch)
 
     return setup(model, batches(x, y)) | {"train_step": train_step}
+
+
+@dress(noise.seen, "targets-unrelated")
+def noise_of_another_draw(bug):
+    x, _ = blobs(96)
+
+    def cost(model, batch):
+        t, first = torch.rand(len(batch[0]), 1), torch.randn(batch[0].shape)
+        aim = torch.randn_like(first) if bug else first
+        return F.mse_loss(model(torch.cat([(1 - t) * batch[0] + t * first, t], 1)), aim)
+
+    return trained_by(cost, mlp(11, 16, 10), batches(x))
+
+
+@dress(noise.seen, "targets-unrelated")
+def clean_picture_goes_in(bug):
+    x = torch.randn(48, 1, 6, 6)
+
+    def cost(model, batch):
+        noise = torch.randn(batch["x"].shape)
+        said = model(batch["x"] if bug else 0.6 * batch["x"] + 0.8 * noise)
+        return (said - noise).abs().mean()
+
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))
+    return trained_by(cost, model, DataLoader(Dicts(x=x), 16))
+
+
+# Examples that no validation batch holds
+
+
+@dress(rebatched.whole, "validation-cut-short")
+def last_batch_dropped(bug):
+    x, y = blobs(140)
+    val = batches(x[96:], y[96:], shuffle=False, drop_last=bug)
+    return setup(mlp(10, 8, 3), batches(x[:96], y[:96]), loss_fn=nn.CrossEntropyLoss(),
+                 val_loader=val)  # fmt: skip
+
+
+@dress(rebatched.whole, "validation-cut-short")
+def ten_rows_in_eights(bug):
+    x, y = numbers(58)
+    val = DataLoader(Dicts(x=x[48:], y=y[48:]), 8, drop_last=bug)
+    cost = lambda m, b: F.mse_loss(m(b["x"]).squeeze(1), b["y"])  # noqa: E731
+    return trained_by(cost, nn.Linear(6, 1), DataLoader(Dicts(x=x[:48], y=y[:48]), 8),
+                      val_loader=val)  # fmt: skip
 
 
 # Rows that a mask holds out

@@ -17,6 +17,7 @@ from course.debug.relations import (
     numeric,
     quantiles,
     stuck,
+    teachers,
     weights,
 )
 from tests.debug.faulty.dresses import dress, numbers, setup, stepping, trained_by
@@ -96,6 +97,34 @@ def two_critics_take_the_smaller(bug):
              "r": reward[:, None], "over": done.float()[:, None]}  # fmt: skip
     loader = [{k: v[i : i + 32] for k, v in parts.items()} for i in range(0, 96, 32)]
     return trained_by(cost, model, loader) | {"slow": slow}
+
+
+@dress(bootstrapped.through, "loss-through-target")
+def values_pull_their_own_targets(bug):
+    state, _, reward, after, _ = transitions()
+
+    def cost(model, batch):
+        aim = batch["r"] + 0.9 * model(batch["next"]).squeeze(1)
+        return F.mse_loss(model(batch["now"]).squeeze(1), aim if bug else aim.detach())
+
+    parts = {"now": state, "next": after, "r": reward}
+    loader = [{k: v[i : i + 24] for k, v in parts.items()} for i in range(0, 96, 24)]
+    return trained_by(cost, mlp(5, 8, 1), loader)
+
+
+@dress(bootstrapped.through, "loss-through-target")
+def best_of_the_next_actions(bug):
+    state, action, reward, after, done = transitions()
+    model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def cost(model, batch):
+        s, a, r, t, over = batch
+        with torch.set_grad_enabled(bug):
+            best = model(t).logsumexp(1)
+        said = model(s).gather(1, a[:, None]).squeeze(1)
+        return F.smooth_l1_loss(said, r + 0.8 * best * (~over))
+
+    return trained_by(cost, model, batches(state, action, reward, after, done))
 
 
 # Slopes of the author's
@@ -185,6 +214,66 @@ def all_layers_start_at_zero(bug):
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
     return setup(model, batches(*blobs(96), bs=16), loss_fn=nn.CrossEntropyLoss())
+
+
+@dress(stuck.units, "bad-start")
+def weights_of_one_size(bug):
+    model = mlp(10, 12, 3)
+    if bug:
+        for p in model.parameters():
+            nn.init.constant_(p, 0.05)
+    return setup(model, batches(*blobs(96)), loss_fn=nn.CrossEntropyLoss())
+
+
+@dress(stuck.units, "bad-start")
+def filters_of_ones(bug):
+    x, y = torch.randn(64, 1, 6, 6), torch.randn(64)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 1))
+    if bug:
+        nn.init.ones_(model[0].weight)
+        nn.init.zeros_(model[0].bias)
+        model[3].weight.data = model[3].weight.data[:, :16].repeat(1, 4)
+    return trained_by(lambda m, b: F.l1_loss(m(b[0]).squeeze(1), b[1]), model, batches(x, y, bs=16))
+
+
+# Networks that give targets
+
+
+@dress(teachers.in_eval_mode, "train-mode-in-eval")
+def teacher_that_drops(bug):
+    x, y = blobs(96)
+    teacher = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
+    teacher.train(bug).requires_grad_(False)
+
+    def cost(model, batch):
+        return F.cross_entropy(model(batch[0]), teacher(batch[0]).softmax(1))
+
+    return trained_by(cost, mlp(10, 8, 3), batches(x, y)) | {"teacher": teacher}
+
+
+class Looked(nn.Module):
+    """A distance in the features of a network that was trained elsewhere."""
+
+    def __init__(self, awake):
+        super().__init__()
+        self.eyes = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        self.eyes.requires_grad_(False)
+        self.train(awake)
+
+    def forward(self, a, b):
+        return F.l1_loss(self.eyes(a), self.eyes(b))
+
+
+@dress(teachers.in_eval_mode, "train-mode-in-eval")
+def features_that_move(bug):
+    x = torch.randn(48, 1, 8, 8)
+    seen = Looked(bug)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))
+
+    def cost(model, batch):
+        return seen(model(batch[0] + 0.3 * torch.randn(batch[0].shape)), batch[0])
+
+    return trained_by(cost, model, batches(x, bs=12))
 
 
 # States of optimizers and modules
