@@ -17,7 +17,12 @@ from course.debug.relations import (
     targets,
     weighing,
 )
-from tests.debug.faulty import dresses_of_data, dresses_of_steps, later_dresses  # noqa: F401 (registers them)
+from tests.debug.faulty import (  # noqa: F401 (registers them)
+    dresses_of_data,
+    dresses_of_losses,
+    dresses_of_steps,
+    later_dresses,
+)
 from tests.debug.faulty.dresses import (
     DRESSES,
     Dropping,
