@@ -31,7 +31,7 @@ SLOW = (
     "05.setup",
     "05.whole",
 )
-"""An answer takes 0.3 to 3 s to judge. Every fifth wrong one is tried, one right one, and
+"""An answer takes 0.3 to 3 s to judge. Every eighth wrong one is tried, one right one, and
 none on the second device, where it takes 20 to 70 s; all in `make thorough` and in the bench."""
 ON_SECOND = sample(IDS, 4)
 """Exercises tried on the second device, which is slow, with one right and one wrong answer each:
@@ -95,7 +95,7 @@ def test_right_answers_pass_and_wrong_ones_fail_with_their_own_message(id, devic
     known = {other.name for other in exercise.wrong if other.message}
     right, wrongs = exercise.right, exercise.wrong
     if id in SLOW:
-        right, wrongs = sample(right, len(right)), sample(wrongs, 5)
+        right, wrongs = sample(right, len(right)), sample(wrongs, 8)
     for seed in SEEDS:
         for function in right:
             verdict = put_to(exercise, function, seed, device)
@@ -131,7 +131,7 @@ def test_an_answer_that_looks_at_nothing_earns_nothing_and_is_told_why(id):
     exercise = remembered(id)
     values = (*NONSENSE, *CONSTANTS)
     if not THOROUGH:  # a third of them, another third for the next exercise
-        values = values[IDS.index(id) % 3 :: 6 if id in SLOW else 3]
+        values = values[IDS.index(id) % 3 :: 12 if id in SLOW else 3]
     for returned in values:
         verdict = put_to(exercise, lambda *args, value=returned: value, seed=0)
         text = message(verdict, exercise)
