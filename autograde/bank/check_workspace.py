@@ -36,10 +36,13 @@ def draw(source: Draw, part: str) -> Case:
         needs |= {names[0]: f"{major}.9", names[1]: f"{major}.1{minor}", names[2]: "9.5"}
         installed |= {names[0]: f"{major}.1{minor}", names[1]: f"{major}.9", names[2]: "10.0"}
         needs[names[3]], installed[names[3]] = f"{major}.{minor}.12", f"{major}.{minor}.2"
+        needs[names[4]], installed[names[4]] = f"{major}.1", f"{major - 1}.150"
     if part == "forms":
         installed |= {names[0]: f"{least}.0+cpu", names[1]: f"{old}.9+cu128", names[3]: least}
         needs[names[3]] = f"{least}.0"
-        installed[names[4]], needs[names[4]] = f"{least}.1", f"{least}.0"
+        installed[names[4]], needs[names[4]] = least, f"{least}.3"
+        zero = ".0" * source.index
+        installed[names[2]], needs[names[2]] = f"{least}{zero}+cu128", f"{least}.5"
         whole = (str(major), f"{major}.0.0")
         installed[names[5]], needs[names[5]] = whole if source.index else whole[::-1]
     return {"needs": needs, "installed": installed}
@@ -109,6 +112,16 @@ not_padded = slip((PADDED, ""))
 suffix_kept = slip((CUT, ""))
 digits_joined = slip((COMPARED, 'int(installed.split("+")[0].replace(".", "")) < '
                       'int(least.replace(".", ""))'))  # fmt: skip
+in_hundreds = slip((PADDED, PADDED + "\n\n    def joined(release):\n"
+                    "        first, second, third, _ = numbers(release)\n"
+                    "        return (first * 100 + second) * 100 + third"),
+                   (COMPARED, "joined(installed) < joined(least)"))  # fmt: skip
+SHORTER = "next((a < b for a, b in zip(numbers(installed), numbers(least)) if a != b), False)"
+shorter_decides = slip((PADDED, ""), (COMPARED, SHORTER))
+none_if_fine = slip(("    return found\n", "    return found or None\n"))
+DIGITS = 'int("".join(filter(str.isdigit, part)) or 0)'
+suffix_as_number = slip(("int(part)", DIGITS), (CUT, '.replace("+", ".")'))
+suffix_joined = slip(("int(part)", DIGITS), (CUT, ""))
 capitals = slip(('"missing"', '"Missing"'))
 equal_is_too_old = slip(("< numbers", "<= numbers"))
 must_be_equal = slip(("< numbers", "!= numbers"))
@@ -231,6 +244,19 @@ EXERCISE = Exercise(
         Wrong("suffix-kept", suffix_kept,
               "What follows the + is no part of the number: cut 2.11.0+cpu at the +.",
               raises="invalid literal for int|ValueError"),
+        Wrong("suffix-counted", suffix_as_number,
+              "What follows the + counted as a part of the version: 2.11+cu128 passed for 2.11.5. "
+              "Cut at the + first.", sure=True),
+        Wrong("suffix-counted", suffix_joined, sure=True),
+        Wrong("shorter-decides", shorter_decides,
+              "2.11 passed for 2.11.3: only as many numbers were compared as the shorter version "
+              "has. A number that is not there is 0.", sure=True),
+        Wrong("in-hundreds", in_hundreds,
+              "2.150 passed for 3.1: the numbers were joined into one, with room for two digits "
+              "each. Compare lists, number by number.", sure=True),
+        Wrong("none-if-fine", none_if_fine,
+              "Where nothing was wrong it returned None. Return the dictionary, which is empty "
+              "then.", sure=True),
         Wrong("equal-is-too-old", equal_is_too_old,
               "A version equal to the lowest one that will do was called too old."),
         Wrong("must-be-equal", must_be_equal,

@@ -21,11 +21,16 @@ RETURNED = {
 
 
 def draw(source: Draw, part: str) -> Case:
-    """One batch; gradients of an earlier update where the weights are asked about."""
+    """One batch, once of one example; dropout, which tells a second forward pass; old gradients.
+
+    The optimizer clears the gradients itself in the second case about the norm.
+    """
     varies = part in ("weights", "rate")
+    size = source.integer(4, 7)
     case = draw_training(
         source,
-        [source.integer(4, 7)],
+        [1 if (part, source.index) == ("loss", 0) else size],
+        dropout=(part, source.index) in (("weights", 2), ("loss", 1)),
         vary=varies,
         across_batches=False,
         stale=part == "weights",
@@ -34,7 +39,8 @@ def draw(source: Draw, part: str) -> Case:
     if part == "norm":  # several groups, whose gradients all count
         case |= {"optimizer": "groups"}
     frozen = [source.index % 2] if part == "norm" else []  # a matrix, then a bias
-    return {**case, "frozen": frozen, "schedule": schedule}
+    clears = part == "norm" and source.index == 1
+    return {**case, "frozen": frozen, "schedule": schedule, "clears": clears}
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -47,6 +53,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "growing": lambda o: schedules.LinearLR(o, 0.25, total_iters=3),
         "by-hand": lambda o: schedules.LambdaLR(o, lambda update: 1 / (1 + update)),
     }[case["schedule"]](t.optimizer)
+    if case["clears"]:
+        t.optimizer.register_step_post_hook(lambda optimizer, *_: optimizer.zero_grad())
     t.remember()
     returned = function(t.model, *t.batches[0], t.criterion, t.optimizer, scheduler)
     return {
@@ -114,6 +122,39 @@ in_eval_mode = slip((CLEAR, CLEAR + "    model.eval()\n"))
 eval_for_a_while = slip((CLEAR, CLEAR + "    model.eval()\n"),
                         (SCHEDULE, SCHEDULE + "    model.train()\n"))  # fmt: skip
 norm_of_matrices = slip((SKIPPED, SKIPPED + " and p.ndim > 1"))
+root_mean_square = slip(
+    (NORM, "torch.cat([grad.flatten() for grad in grads]).square().mean().sqrt()")
+)
+norm_of_all_weights = slip(("[p.grad for p", "[p.detach() for p"), (SKIPPED, ""))
+rate_of_the_start = slip((RATE, RATE.replace("param_groups[0]", "defaults")))
+schedule_per_group = slip((SCHEDULE, "    for _ in optimizer.param_groups:\n    " + SCHEDULE))
+first_group_cleared = slip(
+    (CLEAR, '    for p in optimizer.param_groups[0]["params"]:\n        p.grad = None\n')
+)
+FORWARD = "    outputs = model(inputs)\n"
+LATER_NORM = "(sum(p.grad.square().sum() for p in model.parameters() if p.grad is not None) ** 0.5)"
+norm_after_step = slip((NORM, "0.0"), ("norm.item()", f"float{LATER_NORM}"))
+norm_after_step_or_raises = slip(
+    (NORM, "0.0"),
+    ("norm.item()",
+     "torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None])"
+     ".norm().item()"),
+)  # fmt: skip
+norm_after_step_joined = slip(
+    (NORM, "0.0"),
+    ("norm.item()",
+     "torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])"
+     ".norm().item()"),
+)  # fmt: skip
+first_of_two_forwards = slip(
+    (FORWARD, "    first = criterion(model(inputs), targets)\n" + FORWARD),
+    ("loss.item()", "first.item()"),
+)
+second_of_two_forwards = slip(
+    (STEP, "    later = criterion(model(inputs), targets)\n" + STEP),
+    ("loss.item()", "later.item()"),
+)
+squeezed = slip(("model(inputs)", "model(inputs).squeeze()"))
 largest_norm = slip((NORM, "max(grad.norm() for grad in grads)"))
 clipped = slip((NORM, "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"))
 with_softmax = slip(("criterion(outputs,", "criterion(outputs.softmax(dim=1),"))
@@ -176,7 +217,8 @@ EXERCISE = Exercise(
     parts=(
         Part("weights", "the weights, with old gradients and any optimizer", points=2, cases=3,
              fields=("state", "modes", "disturbed")),
-        Part("loss", "the returned loss", points=1, fields=("loss",)),
+        Part("loss", "the returned loss, also for one example", points=1, cases=3,
+             fields=("loss",)),
         Part("norm", "the returned norm, one tensor frozen", points=1, fields=("grad_norm",)),
         Part("rate", "the rate of this update and the next", points=1, cases=3,
              fields=("lr", "next_lr")),
@@ -245,6 +287,31 @@ EXERCISE = Exercise(
         Wrong("in-eval-mode", eval_for_a_while),
         Wrong("norm-of-weights", norm_of_weights,
               "That is the norm of the weights. The gradients are in .grad."),
+        Wrong("norm-of-weights", norm_of_all_weights),
+        Wrong("root-mean-square", root_mean_square,
+              "That is the root of the mean square. The norm is the root of the sum of all "
+              "squares."),
+        Wrong("norm-after-step", norm_after_step,
+              "The norm was computed after optimizer.step(), which may clear the gradients. "
+              "Compute it before.", sure=True),
+        Wrong("norm-after-step", norm_after_step_or_raises, raises="non-empty TensorList|"
+              "non-empty list", sure=True),
+        Wrong("norm-after-step", norm_after_step_joined, raises="non-empty", sure=True),
+        Wrong("rate-of-the-start", rate_of_the_start,
+              "That is the rate that the optimizer was made with. The schedule has changed it "
+              "since: read optimizer.param_groups[0]['lr'].", sure=True),
+        Wrong("schedule-per-group", schedule_per_group,
+              "scheduler.step() ran once for each of the optimizer's groups. One call moves the "
+              "rates of all of them.", sure=True),
+        Wrong("first-group-cleared", first_group_cleared,
+              "Gradients of an earlier update were cleared in the optimizer's first group only. "
+              "optimizer.zero_grad() clears all of them.", sure=True),
+        Wrong("forward-twice", first_of_two_forwards,
+              "The model was called twice, and the loss that was returned is not the one that "
+              "backward() started from: dropout draws again in each call. Call it once.",
+              sure=True),
+        Wrong("forward-twice", second_of_two_forwards, sure=True),
+        Wrong("squeezed", squeezed),
         Wrong("none-not-skipped", none_not_skipped,
               "A frozen parameter has .grad = None. Skip it.",
               raises="'NoneType' object has no attribute|'NoneType' and 'int'"),

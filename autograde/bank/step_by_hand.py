@@ -17,19 +17,27 @@ from course.from_scratch.optimizers import sgd_step
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A layer and a batch. Where the mean's factor is not asked about, B · outputs is 2."""
+    """A layer and a batch. Where the mean's factor is not asked about, B · outputs is 2.
+
+    In float64 the outputs are large and the errors small, so that float32 would lose its digits.
+    """
     batch, outputs = (1, 2) if part == "one" else (source.integer(3, 5), 3)
     if part == "bias":
         batch, outputs = ((2, 1), (1, 2))[source.index % 2]
     if part == "batch" and source.index == 1:
         outputs = 1
     features = source.integer(2, 4)
-    scale = 100.0 if source.index == 2 else 1.0
+    scale = 100.0 if source.index in (1, 2) else 1.0
+    weight, bias = source.normal(outputs, features), source.normal(outputs)
+    inputs = source.normal(batch, features, scale=scale)
+    targets = source.normal(batch, outputs, scale=scale)
+    if source.index == 1:
+        targets = (inputs @ weight.T + bias).round() + targets / scale
     return {
-        "weight": source.normal(outputs, features),
-        "bias": source.normal(outputs),
-        "inputs": source.normal(batch, features, scale=scale),
-        "targets": source.normal(batch, outputs, scale=scale),
+        "weight": weight,
+        "bias": bias,
+        "inputs": inputs,
+        "targets": targets,
         "lr": source.uniform(0.05, 0.2),
         "dtype": "float64" if source.index == 1 else "float32",
     }
@@ -130,6 +138,46 @@ loss_halved = slip((LOSS, LOSS.replace("mean", "sum") + " / 2"))
 loss_per_example = slip((LOSS, LOSS.replace("mean", "sum") + " / len(inputs)"))
 loss_half_per_example = slip((LOSS, LOSS.replace("mean", "sum") + " / 2 / len(inputs)"))
 root = slip((LOSS, LOSS + " ** 0.5"))
+outer_of_means = slip(
+    (WEIGHT, "    weight -= lr * torch.outer(slope.sum(dim=0), inputs.mean(dim=0))\n")
+)
+
+
+def mean_of_the_first(weight, bias, inputs, targets, lr):
+    loss = (inputs @ weight.T + bias - targets).square().mean()
+    in_matrices(weight, bias, inputs[:1], targets[:1], lr)
+    return loss
+
+
+def a_step_per_example(weight, bias, inputs, targets, lr):
+    loss = (inputs @ weight.T + bias - targets).square().mean()
+    for x, t in zip(inputs, targets, strict=True):
+        in_matrices(weight, bias, x[None], t[None], lr)
+    return loss
+
+
+def a_share_per_example(weight, bias, inputs, targets, lr):
+    return a_step_per_example(weight, bias, inputs, targets, lr / len(inputs))
+
+
+def in_float32(weight, bias, inputs, targets, lr):
+    w, b = weight.float(), bias.float()
+    loss = in_matrices(w, b, inputs.float(), targets.float(), lr)
+    weight.copy_(w)
+    bias.copy_(b)
+    return loss
+
+
+def spoils_targets(weight, bias, inputs, targets, lr):
+    moved = targets.clone()
+    targets -= inputs @ weight.T + bias
+    return in_matrices(weight, bias, inputs, moved, lr)
+
+
+def spoils_inputs(weight, bias, inputs, targets, lr):
+    loss = in_matrices(weight, bias, inputs, targets, lr)
+    inputs *= lr
+    return loss
 
 
 EXERCISE = Exercise(
@@ -193,6 +241,19 @@ EXERCISE = Exercise(
               "the division by B · outputs is in the slope already."),
         Wrong("first-example", first_example,
               "Weight and bias moved as for the first example alone. Sum over the batch."),
+        Wrong("first-example", mean_of_the_first),
+        Wrong("outer-of-means", outer_of_means,
+              "The weight moved by the mean error times the mean input. Multiply within each "
+              "example, and add up over the batch: slope.T @ inputs.", sure=True),
+        Wrong("step-per-example", a_step_per_example,
+              "There was a step for each example: the later ones met a weight that had moved. Make "
+              "one step for the whole batch.", sure=True),
+        Wrong("step-per-example", a_share_per_example, sure=True),
+        Wrong("in-float32", in_float32),
+        Wrong("spoils-what-is-handed-over", spoils_targets,
+              "Inputs or targets were changed in place. Only weight and bias are: `x = x - …` "
+              "makes a new tensor, `x -= …` and methods that end in _ do not.", sure=True),
+        Wrong("spoils-what-is-handed-over", spoils_inputs, sure=True),
         Wrong("weight-not-in-place", weight_not_in_place,
               "The weight that was handed over is what it was: `weight = weight - …` makes a new "
               "tensor. Use `weight -= …`, which moves the old one."),
@@ -221,7 +282,8 @@ EXERCISE = Exercise(
               "outputs only. Divide by B · outputs."),
         Wrong("root", root, "That is the root of the mean squared error. Leave out the root."),
         *common(in_matrices, "returns-none", "returns-text", "returns-graph", "changes-data",
-                "changes-dtype", "changes-grad-mode", "changes-seed", "global-data"),
+                "changes-dtype", "changes-grad-mode", "changes-seed", "global-data",
+                alike={"changes-data": "spoils-what-is-handed-over"}),
     ),
     right=(in_matrices, example_by_example, bias_as_a_column),
 )  # fmt: skip

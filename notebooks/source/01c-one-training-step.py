@@ -219,7 +219,8 @@ def one_update(model, inputs, targets, criterion, optimizer, scheduler):
         model: Gives logits [B, classes] for inputs [B, ...], a batch of B examples.
         inputs, targets: One batch; targets are class indices [B].
         criterion: Any loss of logits and targets that gives one number.
-        optimizer: Any optimizer of the model's parameters; it may have several groups.
+        optimizer: Any optimizer of the model's parameters; it may have several groups, and its
+            step() may clear the gradients. It needs no closure.
         scheduler: Counts updates: one scheduler.step() for each, after the weights have moved.
 
     Returns:
@@ -419,8 +420,8 @@ print("moved by", [round(move, 3) for move in moves])
 def check_workspace(needs, version_of):
     """What is wrong with the packages, by name; empty where nothing is.
 
-    Versions are numbers between dots, compared number by number: 2.10 is newer than 2.9, and 2.11
-    is the same as 2.11.0. What follows a + in an installed version does not count.
+    Versions are one to three numbers between dots, compared number by number: 2.10 is newer than
+    2.9, and 2.11 is the same as 2.11.0. What follows a + in an installed version does not count.
 
     Args:
         needs: Lowest version by name, e.g. {"torch": "2.11", "numpy": "2.0"}.

@@ -23,7 +23,7 @@ IN_A_HIDDEN_PART = {
     "01b.relu": "looks-later of-the-last-call",
     "01b.softmax": "ruled-out-left-in",
     "01b.task-loss": "squeezed shape-lost labels-squeezed",
-    "01c.check-workspace": "not-padded suffix-kept digits-joined",
+    "01c.check-workspace": "not-padded suffix-kept suffix-counted shorter-decides",
     "02a.batch-norm": "plain-tensors frozen-parameters weight-is-a-buffer one-image-refused "
     "silent-alone silent-pixel moves-then-raises not-saved other-error",
     "02a.dead-units": "numbered zero-left-out last-part-of-the-name without-the-model-itself",
