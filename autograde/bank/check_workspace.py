@@ -251,9 +251,10 @@ EXERCISE = Exercise(
         Wrong("shorter-decides", shorter_decides,
               "2.11 passed for 2.11.3: only as many numbers were compared as the shorter version "
               "has. A number that is not there is 0.", sure=True),
-        Wrong("in-hundreds", in_hundreds,
-              "2.150 passed for 3.1: the numbers were joined into one, with room for two digits "
-              "each. Compare lists, number by number.", sure=True),
+        Wrong("digits-joined", in_hundreds,
+              "2.150 passed for 3.1: the numbers were joined into one, in which a long one reaches "
+              "into the place before it. Compare lists, number by number.", sure=True),
+        Wrong("digits-joined", digits_joined, sure=True),
         Wrong("none-if-fine", none_if_fine,
               "Where nothing was wrong it returned None. Return the dictionary, which is empty "
               "then.", sure=True),
@@ -282,7 +283,6 @@ EXERCISE = Exercise(
               "It returned {} although something was wrong. Return what was found.", sure=True),
         Wrong("all-of-them", all_of_them,
               "Packages that are fine were in the result. Only problems belong there."),
-        Wrong("digits-joined", digits_joined),
         Wrong("capitals", capitals),
         Wrong("whether", whether),
         Wrong("names-only", names_only),

@@ -77,6 +77,7 @@ images_cast = fixed((ROWS[:-1] + LIKE, ROWS[:-1] + PLACE + ")"),
                     ("cat([images,", "cat([images.float(),"))  # fmt: skip
 same_way = fixed(AXIS[::-1])
 same_way_squeezed = fixed((".view(1, 1, height, 1)", ""))
+coordinates_first = fixed(("[images, rows, columns]", "[rows, columns, images]"))
 swapped = fixed(("[images, rows, columns]", "[images, columns, rows]"))
 turned = fixed((AXIS[1], ".view(1, 1, height, 1).flip(2)"))
 centred = fixed(("linspace(0, 1, height", "linspace(-1, 1, height"),
@@ -187,6 +188,13 @@ EXERCISE = Exercise(
             "swapped",
             swapped,
             "Each coordinate is right, in the other's place: rows come first, then columns.",
+            sure=True,
+        ),
+        Wrong(
+            "coordinates-first",
+            coordinates_first,
+            "The coordinates came before the images' own channels. Those come first, then rows, "
+            "then columns.",
             sure=True,
         ),
         Wrong(

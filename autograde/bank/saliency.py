@@ -11,20 +11,23 @@ from course.analysis import saliency as course_saliency
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A small network with dropout, images of one or three channels, labels that are not the top.
+    """A small network, images of one or three channels, labels that are not the top.
+
+    With dropout or a BatchNorm, unless only the numbers are asked about; then a batch of one, too.
 
     The model comes in train mode with one module in eval; half of the parameters have a gradient.
     """
     channels = 3 if part == "channels" else 1
     size = [channels, source.integer(2, 3), source.integer(3, 4)]
     pixels, hidden, classes = size[0] * size[1] * size[2], source.integer(3, 4), 4
-    batch = source.integer(2, 3)
+    batch = 1 if (part, source.index) == ("score", 1) else source.integer(2, 3)
     return {
         "images": source.normal(batch, *size),
         "labels": source.integers(classes, batch),
         "weights": [source.normal(hidden, pixels, scale=0.6), source.normal(classes, hidden)],
         "stale": source.normal(classes, hidden),
         "dropout": part != "score" and source.index % 2 == 0,
+        "norm": part != "score" and source.index % 2 == 1,
         "training": part != "score",
         "no_grad": part == "quiet",
         "frozen": part == "quiet",
@@ -38,8 +41,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
     first, second = (nn.Linear(w.shape[1], w.shape[0], bias=False) for w in case["weights"])
     for layer, weight in zip((first, second), case["weights"], strict=True):
         layer.weight.data.copy_(weight)
-    p = 0.5 if case["dropout"] else 0.0
-    model = nn.Sequential(nn.Flatten(), first, nn.Tanh(), nn.Dropout(p), second)
+    dropout = nn.Dropout(0.5 if case["dropout"] else 0.0)
+    noted = nn.BatchNorm1d(len(first.weight)) if case["norm"] else dropout
+    model = nn.Sequential(nn.Flatten(), first, nn.Tanh(), noted, second)
     model.to(device, dtype).train(case["training"])
     model[2].eval()
     model.requires_grad_(not case["frozen"])
@@ -115,6 +119,8 @@ abs_after_the_sum = made_of(reduce=lambda s: s.sum(dim=1).abs())
 abs_after_the_maximum = made_of(reduce=lambda s: s.amax(dim=1).abs())
 squared = made_of(reduce=lambda s: s.square().amax(dim=1))
 first_label_for_all = made_of(lambda z, y: z[:, y[0]].sum())
+first_channel = made_of(reduce=lambda s: s.abs()[:, 0])
+dimension_kept = made_of(reduce=lambda s: s.abs().amax(dim=1, keepdim=True))
 channels_kept = made_of(reduce=lambda s: s.abs())
 in_train_mode = made_of(evaluate=False)
 left_in_eval = made_of(restore=False)
@@ -143,6 +149,39 @@ def marks_the_images(model, images, labels):
     images.requires_grad_()
     found = plain(model, images, labels)
     return found
+
+
+def marks_and_fills_the_images(model, images, labels):
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    with torch.enable_grad():
+        images.requires_grad_()
+        chosen(model(images.clone()), labels).backward(inputs=[images])
+    images.requires_grad_(False)
+    for module, training in modes:
+        module.training = training
+    return steepest(images.grad)
+
+
+def thaws_the_parameters(model, images, labels):
+    model.requires_grad_(False)
+    found = plain(model, images, labels)
+    model.requires_grad_(True)
+    return found
+
+
+def only_the_dropout(model, images, labels):
+    modes = [(module, module.training) for module in model.modules()]
+    for module, _ in modes:
+        module.training = module.training and not isinstance(module, nn.Dropout)
+    found = in_train_mode(model, images, labels)
+    for module, training in modes:
+        module.training = training
+    return found
+
+
+def squeezed(model, images, labels):
+    return plain(model, images, labels).squeeze()
 
 
 def scaled_to_one(model, images, labels):
@@ -212,7 +251,7 @@ EXERCISE = Exercise(
     reference=reference,
     draw=draw,
     run=run,
-    says={"map": "the map", "mode": "the mode of the dropout while the model was called"},
+    says={"map": "the map", "mode": "the mode of the dropout or BatchNorm in the call"},
     by_hand=(course_saliency.saliency,),
     wrong=(
         Wrong(
@@ -296,13 +335,42 @@ EXERCISE = Exercise(
             "Every image was asked for the first image's label. Each has its own: gather, or index "
             "with [arange, labels].",
         ),
-        Wrong("scaled-to-one", scaled_to_one),
+        Wrong(
+            "scaled-to-one",
+            scaled_to_one,
+            "Each map was divided by its largest slope. The slope itself is asked for.",
+        ),
+        Wrong(
+            "first-channel",
+            first_channel,
+            "Only the first channel was looked at. The steepest of them counts: amax(dim=1).",
+        ),
+        Wrong(
+            "dimension-kept",
+            dimension_kept,
+            "The map has a dimension for the channels still, [B, 1, H, W]. Leave out keepdim.",
+            sure=True,
+        ),
+        Wrong(
+            "squeezed",
+            squeezed,
+            "A batch of one lost its first dimension: squeeze() takes out every dimension of size "
+            "1. amax(dim=1) takes out the channels alone.",
+            sure=True,
+        ),
         Wrong("channels-kept", channels_kept),
         Wrong(
             "in-train-mode",
             in_train_mode,
-            "The model was called in train mode, in which dropout leaves out pixels by chance. "
-            "Call model.eval() before it.",
+            "The model was called in train mode, in which dropout leaves out units by chance and "
+            "BatchNorm mixes the images of a batch. Call model.eval() before it.",
+            sure=True,
+        ),
+        Wrong(
+            "only-the-dropout",
+            only_the_dropout,
+            "The dropout was in eval mode, and a BatchNorm was left in train mode. model.eval() "
+            "reaches every module.",
             sure=True,
         ),
         Wrong(
@@ -330,7 +398,21 @@ EXERCISE = Exercise(
             "your backward() brought. torch.autograd.grad(score, pixels) touches none.",
             sure=True,
         ),
-        Wrong("marks-the-images", marks_the_images),
+        Wrong(
+            "marks-the-images",
+            marks_the_images,
+            "The images that were handed over require a gradient now, or have one. Mark a copy of "
+            "them: images.detach().clone().requires_grad_().",
+            sure=True,
+        ),
+        Wrong("marks-the-images", marks_and_fills_the_images, sure=True),
+        Wrong(
+            "thaws-the-parameters",
+            thaws_the_parameters,
+            "Parameters that came frozen require a gradient now. torch.autograd.grad(score, "
+            "pixels) needs no parameter to be frozen or thawed: leave them alone.",
+            sure=True,
+        ),
         Wrong(
             "needs-recording",
             needs_recording,

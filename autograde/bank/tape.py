@@ -59,6 +59,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     for name, *at in case["ops"]:
         a, b = values[at[0]], values[at[-1]]
         values.append(a.relu() if name == "relu" else a * b if name == "*" else a + b)
+        if values[-1] is a or values[-1] is b:
+            raise AnswerError(f"`{name}` gave one of its operands; it should give a new Value.")
         if not hasattr(values[-1], "backward"):
             raise AnswerError(f"`{name}` gave a {_kind(values[-1])}; it should give a new Value.")
     for end in case["ends"]:
@@ -316,6 +318,95 @@ class EqualNumbersAreOne(Value):
                 slopes[source.data] = slopes.get(source.data, 0.0) + slopes[value.data] * local
 
 
+class OverwritesWithin(Value):
+    """In the slopes of the pass; leaves add up."""
+
+    def backward(self):
+        slopes = {self: 1.0}
+        for value in self.order():
+            value.grad += 0.0 if value.sources else slopes[value]
+            slopes |= {source: slopes[value] * local for source, local in value.sources}
+
+
+class RootAddsUp(Value):
+    def start(self, order):
+        self.grad += 1.0
+
+
+class StaleInside(Value):
+    def start(self, order):
+        self.grad = 1.0 if self.sources else self.grad + 1.0
+
+
+class PushesWithin(Value):
+    """As `PushesWhileItGathers`, with the slopes of the pass."""
+
+    def backward(self):
+        slopes = {}
+
+        def push(value, slope):
+            slopes[value] = slopes.get(value, 0.0) + slope
+            value.grad += 0.0 if value.sources else slope
+            for source, local in value.sources:
+                push(source, slopes[value] * local)
+
+        push(self, 1.0)
+
+
+class FirstSlopeOnly(Value):
+    """A value in between that was met before is not gone through again."""
+
+    def backward(self):
+        seen = set()
+
+        def push(value, slope):
+            if not value.sources:
+                value.grad += slope
+            elif value not in seen:
+                seen.add(value)
+                for source, local in value.sources:
+                    push(source, slope * local)
+
+        push(self, 1.0)
+
+
+class HalfAtZero(Value):
+    def relu(self):
+        slope = 0.5 if self.data == 0 else float(self.data > 0)
+        return self.new(max(0.0, self.data), (self, slope))
+
+
+class GatesTheSlope(Value):
+    """Negative slopes do not pass a relu, as in guided backpropagation."""
+
+    is_gate = False
+
+    def relu(self):
+        made = super().relu()
+        made.is_gate = True
+        return made
+
+    def backward(self):
+        order = self.order()
+        self.start(order)
+        for value in order:
+            slope = max(0.0, value.grad) if value.is_gate else value.grad
+            for source, local in value.sources:
+                source.receive(slope * local)
+
+
+class ReluOfItself(Value):
+    def relu(self):
+        return self if self.data > 0 else super().relu()
+
+
+class SumInPlace(Value):
+    def __add__(self, other):
+        old = self.new(self.data, *self.sources)
+        self.data, self.sources = self.data + other.data, ((old, 1.0), (other, 1.0))
+        return self
+
+
 class ReluInPlace(Value):
     def relu(self):
         made = super().relu()
@@ -464,6 +555,43 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("overwrites", SetAtLeaves),
+        Wrong("overwrites", OverwritesWithin),
+        Wrong("stale-between", RootAddsUp, sure=True),
+        Wrong("stale-between", StaleInside, sure=True),
+        Wrong("pushes-while-it-gathers", PushesWithin),
+        Wrong(
+            "first-slope-only",
+            FirstSlopeOnly,
+            "A value in between that is used twice handed on only one of its slopes. Gather all of "
+            "them first, then hand their sum on.",
+        ),
+        Wrong(
+            "half-at-zero",
+            HalfAtZero,
+            "Half of the slope came through a relu at exactly 0. There torch's slope is 0, and so "
+            "is ours.",
+        ),
+        Wrong(
+            "gates-the-slope",
+            GatesTheSlope,
+            "An open relu let no negative slope through. What opens or closes it is the number "
+            "that went in: an open one has slope 1, whatever arrives.",
+            sure=True,
+        ),
+        Wrong(
+            "not-a-new-value",
+            ReluOfItself,
+            "An operation gave back the Value that it was called on. Make a new one each time, so "
+            "that the old one stays what it was.",
+            raises="AnswerError: .* gave one of its operands",
+            sure=True,
+        ),
+        Wrong(
+            "not-a-new-value",
+            SumInPlace,
+            raises="AnswerError: .* gave one of its operands",
+            sure=True,
+        ),
         Wrong(
             "one-operand-twice",
             SourcesInADict,

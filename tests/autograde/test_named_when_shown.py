@@ -16,7 +16,7 @@ IDS = list(bank.asks_for_code())
 SEEDS = range(3) if THOROUGH else range(1, 2)
 """On the first one `test_bank.py` asks all parts."""
 IN_A_HIDDEN_PART = {
-    "01a.saliency": "needs-recording",
+    "01a.saliency": "needs-recording thaws-the-parameters",
     "01b.cross-entropy": "weight-of-the-target zero-for-nothing either-or "
     "ignored-class-in-the-divisor ignored-are-spread smoothed-divisor spread-unweighted",
     "01b.linear": "zero-for-no-bias float32-only casts-to-float32 bias-of-zeros-saved",
