@@ -46,7 +46,8 @@ def draw(source: Draw, part: str) -> Case:
         ticks[number] += source.integer(20, 60)
     if part == "both" and source.index == 1:
         sizes, ticks = sizes[: warmup + most - 1], ticks[: warmup + most - 1]
-    return {"sizes": sizes, "ticks": ticks, "warmup": warmup, "most": most}
+    pairs = part in ("sizes", "both") and source.index == 1
+    return {"sizes": sizes, "ticks": ticks, "warmup": warmup, "most": most, "pairs": pairs}
 
 
 class Clock:
@@ -69,7 +70,8 @@ class TickingLoader:
         for size, ticks in zip(self.case["sizes"], self.case["ticks"], strict=True):
             self.clock.now += ticks / 8
             self.read += 1
-            yield torch.zeros(size, 3), torch.zeros(size, dtype=torch.long)
+            shape = (size, 2) if self.case["pairs"] else (size,)
+            yield torch.zeros(size, 3), torch.zeros(shape, dtype=torch.long)
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -128,6 +130,20 @@ started_too_late = fixed((COUNT, """        if number <= warmup:
             examples += len(targets)
 """))  # fmt: skip
 one_warm_up_short = fixed(("number < warmup", "number + 1 < warmup"))
+reads_all = fixed((STOP, ""), ("        else:\n", "        elif number < warmup + most:\n"))
+listed_first = fixed(("enumerate(loader)", "enumerate(list(loader))"))
+targets_counted = fixed(("len(targets)", "targets.numel()"))
+last_warm_up_counted = fixed(
+    ("            start = clock()\n        else:\n",
+     "            start = clock()\n        if number + 1 >= warmup:\n"),
+)  # fmt: skip
+clock_in_the_warm_up_only = fixed(("    start = clock()\n    for", "    start = None\n    for"))
+one_batch_counted_too = fixed(("number + 1 == warmup + most", "number == warmup + most"))
+first_size_for_all = fixed(
+    (COUNT, "        if number == 0:\n            size = len(targets)\n" + COUNT),
+    ("examples += len(targets)", "examples += size"),
+)
+milliseconds = fixed(("examples / seconds", "1000 * examples / seconds"))
 never_stops = fixed(("number + 1 == warmup + most", "number < 0"))
 last_batch_lost = fixed((STOP, ""), (COUNT, STOP + COUNT))
 first_timed_not_counted = fixed(
@@ -302,6 +318,42 @@ EXERCISE = Exercise(
             "never-stops",
             never_stops,
             "The loader was read to its end. Stop after warmup + most batches.",
+        ),
+        Wrong("never-stops", reads_all),
+        Wrong("listed-first", listed_first),
+        Wrong(
+            "numbers-counted",
+            targets_counted,
+            "All numbers of the targets were counted. An example is one row: len(targets).",
+            sure=True,
+        ),
+        Wrong(
+            "last-warm-up-counted",
+            last_warm_up_counted,
+            "The examples of the last warm-up batch are in the result, its time is not. Count from "
+            "number == warmup on.",
+        ),
+        Wrong(
+            "clock-in-the-warm-up-only",
+            clock_in_the_warm_up_only,
+            "Without a warm-up the clock was not read at the start. Read it before the loop, too.",
+            raises=r"^TypeError: unsupported operand type\(s\) for -: .*NoneType",
+        ),
+        Wrong(
+            "one-more-counted",
+            one_batch_counted_too,
+            "One batch more than `most` is in the result. Stop where number + 1 is warmup + most.",
+        ),
+        Wrong(
+            "first-size-for-all",
+            first_size_for_all,
+            "Every batch was counted as if it were as large as the first one read. Add up "
+            "len(targets) inside the loop.",
+        ),
+        Wrong(
+            "milliseconds",
+            milliseconds,
+            "The rate is a thousand times too large: clock() gives seconds, not milliseconds.",
         ),
         Wrong(
             "last-batch-lost",

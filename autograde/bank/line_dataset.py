@@ -535,6 +535,26 @@ class OpenedLate(Offsets):
         return self.file.readline()
 
 
+class CutAsText(Offsets):
+    """Opened as text with newline="": a return stays, and still ends a line."""
+
+    def read(self, index):
+        with open(self.path, encoding="utf-8", newline="") as file:
+            file.seek(self.starts[index])
+            return file.readline().encode("utf-8")
+
+
+class AsciiAlone(Offsets):
+    def text_of(self, raw):
+        return raw.decode("ascii", errors="ignore").removesuffix("\n")
+
+
+class TabsAsBlanks(Offsets):
+    def __getitem__(self, index):
+        label, *texts = self.text_of(self.read(index)).split("\t")
+        return " ".join(texts), int(label)
+
+
 WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("loaded", Loaded,
      "A line was overwritten in the file, and the data set gave the old one, which it had not been "
@@ -572,8 +592,9 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
      "removesuffix('\\n') does."),
     ("return-cut", ReturnReplaced, ""),
     ("cut-at-return", CutAtReturn,
-     "A text was cut at a \\r inside it, which splitlines() takes for the end of a line. Cut one "
-     "\\n off the end, and nothing else."),
+     "A text was cut at a \\r inside it: splitlines() takes that for the end of a line, and so "
+     "does a file opened as text. Read bytes, 'rb', and cut one \\n off the end."),
+    ("cut-at-return", CutAsText, ""),
     ("second-field", SecondField,
      "A text with tabs of its own was cut at the first of them. Split the line once only."),
     ("last-tab", LastTab,
@@ -611,6 +632,11 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
      "the body of the class belongs to all of them."),
     ("latin", Latin,
      "Letters such as ü came back as two others: the file is in UTF-8."),
+    ("letters-lost", AsciiAlone,
+     "Letters such as ü are gone. Decode as utf-8, in which the file is written, and let nothing "
+     "be ignored."),
+    ("tabs-as-blanks", TabsAsBlanks,
+     "The tabs in a text are blanks now. Split a line once, at its first tab."),
     ("reads-nothing", ReadsNothing, ""),
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,7 @@ def draw(source: Draw, part: str) -> Case:
     inner = [source.integer(2, 4)] if part == "wide" else []
     inner += [source.integer(2, 3)] * (part == "wide" and source.index == 1)
     dtype = DTYPES[source.index] if part == "kinds" else torch.long
-    pad = {"plain": 0, "kinds": (7, 2.5, -1.0)[source.index]}.get(part, source.integer(5, 60))
+    pad = {"plain": 0, "kinds": (7, -math.inf, 2.5)[source.index]}.get(part, source.integer(5, 60))
     sequences = []
     for length in lengths:
         drawn = source.normal(length, *inner) if dtype.is_floating_point else source.integers(
@@ -38,6 +39,7 @@ def draw(source: Draw, part: str) -> Case:
         sequences.append(drawn.to(dtype))
     if part == "real":  # real values that are equal to what is padded with, also at the end
         for sequence in sequences[:3]:
+            sequence[1] = 0
             sequence[-1] = sequence[0] = pad
     return {"sequences": sequences, "targets": [source.integer(0, 11) for _ in lengths], "pad": pad}
 
@@ -268,6 +270,51 @@ def without_empty(examples, pad_value):
     return row_by_row([pair for pair in examples if len(pair[0])] or examples, pad_value)
 
 
+def short_rows_one_short(inputs, targets, mask, examples, pad_value):
+    for row, (sequence, _) in zip(mask, examples, strict=True):
+        if 0 < len(sequence) < len(row):
+            row[len(sequence) - 1] = False
+    return inputs, targets, mask
+
+
+def empty_with_a_cell(inputs, targets, mask, examples, pad_value):
+    mask[:, :1] = True
+    return inputs, targets, mask
+
+
+def mask_as_longs(inputs, targets, mask, examples, pad_value):
+    return inputs, targets, mask.long()
+
+
+def mask_second(inputs, targets, mask, examples, pad_value):
+    return inputs, mask, targets
+
+
+def squeezed(inputs, targets, mask, examples, pad_value):
+    return inputs.squeeze(0), targets, mask.squeeze(0)
+
+
+def one_cell_too_long(inputs, targets, mask, examples, pad_value):
+    cell = inputs.new_full((len(inputs), 1, *inputs.shape[2:]), pad_value)
+    return torch.cat([inputs, cell], 1), targets, torch.cat([mask, mask[:, :1] & False], 1)
+
+
+def by_arithmetic(inputs, targets, mask, examples, pad_value):
+    real = mask.reshape(*mask.shape, *[1] * (inputs.dim() - 2)).to(inputs.dtype)
+    inputs = torch.where(real.bool(), inputs, torch.zeros_like(inputs))
+    return (inputs * real + pad_value * (1 - real)).to(inputs.dtype), targets, mask
+
+
+def zeros_replaced(inputs, targets, mask, examples, pad_value):
+    return inputs.masked_fill(inputs == 0, pad_value), targets, mask
+
+
+def inputs_sorted_alone(examples, pad_value):
+    _, targets, _ = row_by_row(examples, pad_value)
+    inputs, _, mask = by_their_length(examples, pad_value)
+    return inputs, targets, mask
+
+
 def mask_all_true(inputs, targets, mask, examples, pad_value):
     return inputs, targets, torch.ones_like(mask)
 
@@ -282,7 +329,21 @@ SPOILED = {
     "not: inputs are [B, T, ...]. pad_sequence() needs batch_first=True for that.",
     "one-mask-per-example": "The mask has one value per example. It is [B, T]: one per position.",
     "mask-turned": "The mask is True where there is padding. True means real.",
-    "mask-as-floats": "",
+    "mask-as-floats": "The mask holds floats. It is bool, True where a cell is real: ~mask and "
+    "inputs[mask] mean something else for numbers.",
+    "mask-as-longs": "The mask holds whole numbers. It is bool, True where a cell is real: ~mask "
+    "and inputs[mask] mean something else for numbers.",
+    "mask-second": "The mask came second, the targets third. Return inputs, targets, mask.",
+    "empty-with-a-cell": "The mask of an empty sequence is True in its first cell. It has no real "
+    "cell.",
+    "short-rows-one-short": "The mask leaves out the last real cell of each sequence that is "
+    "shorter than the longest.",
+    "squeezed": "A batch of one example lost its first dimension. It is [1, T, ...]: squeeze "
+    "nothing.",
+    "one-cell-too-long": "The batch is one cell longer than its longest sequence.",
+    "by-arithmetic": "An infinite pad_value made real cells nan: 0 times infinity. Fill with "
+    "pad_value first and write the sequences into it, or use torch.where().",
+    "zeros-replaced": "Real zeros became pad_value. Pad with it from the beginning.",
     "mask-of-all-cells": "The mask of vectors has a value for each of their numbers. It is [B, T]: "
     "one per position.",
     "mask-of-values": "The mask is inputs != pad_value: real values that are equal to pad_value "
@@ -290,12 +351,14 @@ SPOILED = {
     "time-first": "The first two dimensions are swapped, of inputs and mask: the batch comes "
     "first, [B, T].",
     "mask-time-first": "The mask is [T, B], its inputs [B, T, ...]. Both begin with the batch.",
-    "floats-of-all": "",
-    "longs-of-all": "",
-    "float-targets": "",
+    "floats-of-all": "The inputs are float32, whatever the sequences are. Make the batch in their "
+    "dtype: sequence.new_full(...).",
+    "longs-of-all": "The inputs are whole numbers, whatever the sequences are. Make the batch in "
+    "their dtype: sequence.new_full(...).",
+    "float-targets": "The targets are floats. Class indices are long.",
     "target-column": "The targets are a column, [B, 1]. A class index per example is [B].",
     "targets-as-list": "",
-    "lengths-for-mask": "",
+    "lengths-for-mask": "The third result holds one length per example. The mask is [B, T], bool.",
     "one-short": "The mask leaves out the last real cell of each sequence.",
     "one-more": "The mask holds one cell of padding behind each sequence that is shorter than the "
     "longest.",
@@ -313,9 +376,16 @@ ALONE = {
     "by-their-length": "The examples came in another order, the longest first. Row i is example i.",
     "up-to-eights": "The batch is longer than its longest sequence, up to a multiple of 8. Pad up "
     "to the longest only.",
+    "inputs-sorted-alone": "The inputs came with the longest first, the targets did not: they no "
+    "longer belong together. Row i is example i.",
     "without-empty": "An example whose sequence is empty is missing. Its row is nothing but "
     "padding.",
 }
+
+
+SURE = ("always-zeros", "without-empty", "empty-with-a-cell", "squeezed", "by-arithmetic",
+        "mask-as-floats", "mask-as-longs")  # fmt: skip
+"""Told by one case alone, or by a dtype."""
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -371,7 +441,7 @@ EXERCISE = Exercise(
     by_hand=(pad_collate,),
     wrong=(
         *(
-            Wrong(name, _function(name), text, sure=name in ("always-zeros", "without-empty"))
+            Wrong(name, _function(name), text, sure=name in SURE)
             for name, text in (SPOILED | ALONE).items()
         ),
         Wrong("time-first", named("all-time-first", changed(all_time_first))),

@@ -36,7 +36,7 @@ def draw(source: Draw, part: str) -> Case:
     rest = several
     val_rest = source.integer(2, 4)
     if part == "rest":  # and another one in validation, which says nothing about training
-        rest = (1, several, 0, 1, several)[source.index]
+        rest = (1, 2, 0, 1, size - 1)[source.index]
         val_rest = (2, 1, 1, 3, 2)[source.index]
     if part == "val":  # the same the other way round
         rest = (1, several, 1)[source.index]
@@ -45,7 +45,7 @@ def draw(source: Draw, part: str) -> Case:
         "num_train": full * size + rest,
         "num_val": source.integer(2, 3) * size + val_rest,
         "batch_size": size,
-        "seed": source.integer(0, 10_000),
+        "seed": 2 * source.integer(0, 5_000),  # the next one has all but the last bit in common
         "kind": KINDS[source.index % 3],
     }
 
@@ -85,6 +85,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     train = [_numbers(made[0]) for _ in range(4)]
     val = [_numbers(made[1]), _numbers(made[1])]
     states.append(torch.get_rng_state())
+    torch.manual_seed(case["seed"] + 31)  # somebody seeds, too
     again, others = (_made(function, case, case["seed"] + more) for more in (0, 1))
     _somebody_draws()
     repeated = [_numbers(again[0])]
@@ -92,21 +93,26 @@ def run(function, case: Case, device: torch.device) -> Answer:
     _somebody_draws()
     repeated.append(_numbers(again[0]))
     other = _numbers(others[0])
-    flat = [[row for batch in epoch for row in batch] for epoch in train]
+    flat = [_flat(epoch) for epoch in train]
     return {
         "sizes": [len(batch) for batch in train[0]],
         "val_sizes": [len(batch) for batch in val[0]],
-        "val_rows": [row for batch in val[0] for row in batch],
-        "val_again": [row for batch in val[1] for row in batch],
+        "val_in_order": all(a <= b for a, b in pairwise(_flat(val[0]))),
+        "val_rows": _flat(val[0]),
+        "val_again": _flat(val[1]),
         "most_often": max(map(flat[0].count, flat[0]), default=0),
         "shuffled": flat[0] != sorted(flat[0]),
-        "epochs_differ": flat[0] != flat[1],
+        "epochs_differ": len(set(map(tuple, flat))) == len(flat),
         "always_missing": _always_missing(flat, case["num_train"]),
         "same_first_epoch": repeated[0] == train[0],
         "same_second_epoch": repeated[1] == train[1],
         "seeds_differ": other != train[0],
         "untouched": [bool(torch.equal(a, b)) for a, b in pairwise(states)],
     }
+
+
+def _flat(batches: list[list[int]]) -> list[int]:
+    return [row for batch in batches for row in batch]
 
 
 def _somebody_draws() -> None:
@@ -257,6 +263,30 @@ def as_lists(train_set, val_set, batch_size, seed):
     return tuple(list(loader) for loader in plain(train_set, val_set, batch_size, seed))
 
 
+def seeded_with_the_global_seed_too(train_set, val_set, batch_size, seed):
+    return plain(train_set, val_set, batch_size, (torch.initial_seed() + seed) % 2**63)
+
+
+def sampler_without_generator(train_set, val_set, batch_size, seed):
+    return wired(train={"shuffle": False, "sampler": RandomSampler(train_set)})(
+        train_set, val_set, batch_size, seed
+    )
+
+
+def two_dropped(train_set, val_set, batch_size, seed):
+    drop = len(train_set) % batch_size in (1, 2)
+    return wired(train={"drop_last": drop})(train_set, val_set, batch_size, seed)
+
+
+def val_drops_one(train_set, val_set, batch_size, seed):
+    drop = len(val_set) % batch_size == 1
+    return wired(val={"drop_last": drop})(train_set, val_set, batch_size, seed)
+
+
+def size_ignored(train_set, val_set, batch_size, seed):
+    return plain(train_set, val_set, 64, seed)
+
+
 def wrong_way_round(train_set, val_set, batch_size, seed):
     return wired(train={"drop_last": len(train_set) % batch_size != 1})(
         train_set, val_set, batch_size, seed
@@ -344,10 +374,23 @@ class SameOrder(Sampler):
         return iter(torch.randperm(self.num, generator=_own(key)).tolist())
 
 
+class TwoOrders(SameOrder):
+    """Two permutations in turn."""
+
+    def __iter__(self) -> Iterator[int]:
+        self.epoch %= 2
+        return super().__iter__()
+
+
 def _with_sampler(train_set, val_set, batch_size, sampler):
     drop = len(train_set) % batch_size == 1
     return (DataLoader(train_set, batch_size, sampler=sampler, drop_last=drop, generator=_own(0)),
             DataLoader(val_set, batch_size, generator=_own(0)))  # fmt: skip
+
+
+def two_orders_in_turn(train_set, val_set, batch_size, seed):
+    sampler = TwoOrders(len(train_set), seed, epoch=0)
+    return _with_sampler(train_set, val_set, batch_size, sampler)
 
 
 def same_order_in_each_epoch(train_set, val_set, batch_size, seed):
@@ -396,27 +439,42 @@ WRONG = (
      "The validation examples did not come in order. Shuffling is for training."),
     ("val-drops", wired(val={"drop_last": True}),
      "Validation lost its last batch. Every example counts there, so nothing is dropped."),
-    ("drops-in-both", drops_in_both, ""),
-    ("asked-of-validation", asked_of_validation, ""),
+    ("small-rest-dropped", two_dropped,
+     "A last training batch of two was left out. Only one of a single example goes."),
+    ("val-drops-one", val_drops_one,
+     "Validation lost a last batch of one example. BatchNorm in eval mode takes one: drop nothing "
+     "there."),
+    ("drops-in-both", drops_in_both,
+     "Validation lost its last batch where that of training holds one example. Nothing is dropped "
+     "in validation."),
+    ("asked-of-validation", asked_of_validation,
+     "Training lost its last batch where that of validation holds one example, and nowhere else. "
+     "What is left of train_set decides."),
     ("seeded-globally", seeded_globally,
      "The order hangs on torch's global generator, which others draw from as well. Hand the loader "
      "its own: generator=torch.Generator().manual_seed(seed)."),
-    ("no-seed", no_seed, ""),
+    ("no-seed", no_seed,
+     "The order comes from torch's global generator, and the seed has no part in it. Seed a "
+     "generator of the loader's own, and let the order be drawn from that."),
+    ("no-seed", sampler_without_generator, ""),
     ("own-seed", lambda t, v, b, seed: plain(t, v, b, 42),
      "Another seed gave the same order. Seed the generator with the seed that is handed over."),
     ("one-for-all-calls", one_for_all_calls,
      "Loaders of the same seed gave another first epoch, where other loaders had been made before "
-     "their passes, or others had drawn. Make a torch.Generator in each call, and draw the order "
-     "from it alone."),
+     "their passes, or others had drawn or seeded. Make a torch.Generator in each call, and draw "
+     "the order from it alone."),
     ("one-for-all-calls", seeded_in_python, ""),
     ("one-for-all-calls", seeded_in_numpy, ""),
+    ("one-for-all-calls", seeded_with_the_global_seed_too, ""),
     ("shared-generator", shared_generator,
      "A pass over validation changed the next training epoch: both loaders draw from one "
      "generator, and each pass draws, shuffled or not. Give each its own."),
-    ("swapped", swapped, ""),
+    ("swapped", swapped,
+     "The first loader gives validation's examples, the second training's. Return train_loader, "
+     "val_loader."),
     ("shuffled-once", shuffled_once,
-     "Both epochs had the same order. It should be drawn again in each, as with shuffle=True and a "
-     "generator that goes on from epoch to epoch."),
+     "Two of four epochs had the same order. It should be drawn again in each, as with "
+     "shuffle=True and a generator that goes on from epoch to epoch."),
     ("one-never-comes", one_never_comes,
      "The example that is left out where the last batch would hold it alone was the same one in "
      "four epochs. Cut the data set's batches (drop_last), not the data set."),
@@ -424,6 +482,7 @@ WRONG = (
                                                   DataLoader(v, 2 * b, generator=_own(seed))),
      "The validation batches are larger than batch_size. It is for both loaders."),
     ("shuffled-once", same_order_in_each_epoch, ""),
+    ("shuffled-once", two_orders_in_turn, ""),
     ("with-replacement", with_replacement,
      "Some training examples came more than once in an epoch. Sampling with replacement also "
      "leaves others out."),
@@ -441,9 +500,16 @@ WRONG = (
     ("always-drops", first_examples_only, ""),
     ("one-by-one", wired(train={"batch_size": 1, "drop_last": False}), ""),
     ("val-in-one", lambda t, v, b, seed: (plain(t, v, b, seed)[0],
-                                          DataLoader(v, len(v), generator=_own(seed))), ""),
+                                          DataLoader(v, len(v), generator=_own(seed))),
+     "Validation came in one batch. batch_size is for both loaders."),
+    ("size-ignored", size_ignored,
+     "Everything came in one batch, in both loaders. Hand them the batch_size."),
     ("not-collated", wired(train={"collate_fn": list}), ""),
 )  # fmt: skip
+
+
+SURE = "one-never-comes", "small-rest-dropped", "val-drops-one"
+"""Told by one case alone."""
 
 
 EXERCISE = Exercise(
@@ -467,7 +533,7 @@ EXERCISE = Exercise(
         Part("rest", "batches of training, with a rest of one, none and several", points=1,
              cases=5, fields=("sizes", "most_often", "shuffled", "always_missing")),
         Part("val", "validation: all examples, in order", points=0.5, cases=3,
-             fields=("val_sizes", "val_rows", "val_again")),
+             fields=("val_sizes", "val_in_order", "val_rows", "val_again")),
         Part("order", "shuffled in each epoch, each example once", points=0.5, cases=3,
              fields=("shuffled", "most_often", "epochs_differ")),
         Part("seed", "an order that the seed repeats, whoever else draws", points=1, cases=3,
@@ -481,12 +547,13 @@ EXERCISE = Exercise(
     says={
         "sizes": "the sizes of the training batches",
         "val_sizes": "the sizes of the validation batches",
+        "val_in_order": "whether validation examples come in the order of the data set",
         "val_rows": "the validation examples, by number,",
         "val_again": "the validation examples of a second pass",
         "most_often": "how often a training example comes in an epoch, at most,",
         "shuffled": "whether training examples come in another order than that of the data set",
         "always_missing": "the number of examples that came in none of four epochs",
-        "epochs_differ": "whether two epochs have other orders",
+        "epochs_differ": "whether four epochs have four orders",
         "same_first_epoch": "whether loaders of the same seed give the same first epoch",
         "same_second_epoch": "whether they give the same second epoch, after a validation pass,",
         "seeds_differ": "whether another seed gives another order",
@@ -495,7 +562,7 @@ EXERCISE = Exercise(
     },
     by_hand=(make_loader,),
     wrong=tuple(
-        Wrong(name, named(name, function), message, sure=name == "one-never-comes")
+        Wrong(name, named(name, function), message, sure=name in SURE)
         for name, function, message in WRONG
     ),
     right=(plain, with_samplers, by_arithmetic, keyed_by_epoch),

@@ -489,11 +489,11 @@ def make_loaders(train_set, val_set, batch_size, seed):
     Args:
         train_set, val_set: Data sets with a length, longer than a batch.
         batch_size: Of both, at least 2.
-        seed: The same seed gives the same training orders, epoch by epoch, whatever else draws random
-            numbers or passes over validation in between; another seed gives other ones.
+        seed: The same seed gives the same training orders, epoch by epoch, whatever else seeds or
+            draws random numbers or passes over validation in between; another gives other ones.
 
     Returns:
-        train_loader: Each example once per epoch, in another order in each. A last, short batch
+        train_loader: Each example once per epoch, in an order drawn for it. A last, short batch
             stays, unless it holds one example: that one is left out, another in each epoch.
         val_loader: All examples, in order.
 
@@ -603,7 +603,8 @@ reveal("03c.too-fast", (100 / seconds) / (read / seconds))
 # %% exercise 03c.throughput
 # It should return the examples per second of at most `most` batches that come after `warmup` batches,
 # which are in neither count nor time. The loader may be a stream without a length that ends earlier, though
-# never within the warm-up; it is asked for no more than warmup + most batches. `clock()` gives seconds.
+# never within the warm-up; it is asked for no more than warmup + most batches. Targets are [B] or [B, 2].
+# `clock()` gives seconds.
 # Three bugs: one in the time, one in how many batches count, one in their sizes. Change at most ten lines.
 
 # %%

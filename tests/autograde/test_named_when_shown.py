@@ -38,7 +38,7 @@ IN_A_HIDDEN_PART = {
     "unknown-removed",
     "03b.plateau": "cleared-after-the-step",
     "03b.split-by-group": "one-group-more one-at-least",
-    "03c.collate": "without-empty",
+    "03c.collate": "without-empty empty-with-a-cell squeezed",
     "03d.recompute": "random-rewound all-parameters",
     "03e.threshold": "read-from-float32 strictly-more none-is-the-top none-is-one none-raises",
     "03f.buckets": "empty-is-none",
