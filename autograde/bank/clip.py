@@ -40,7 +40,7 @@ def draw(source: Draw, part: str) -> Case:
         wanted = 0.0
     grads = [grad * (wanted / norm) for grad in grads]
     if part == "missing":
-        grads.insert(source.choice(range(4)), None)
+        grads.insert(source.integer(0, 2) if source.index else source.integer(0, 3), None)
     dtype = "float64" if source.index == 1 else "float32"
     return {"grads": grads, "max_norm": max_norm, "generator": part == "missing", "dtype": dtype}
 
@@ -54,7 +54,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         parameter.grad = None if grad is None else grad.to(device, dtype)
         parameters.append(parameter)
     handed_over = (p for p in parameters) if case["generator"] else list(parameters)
-    watch = Watch(data=[parameters, *(p.data for p in parameters)])
+    watch = Watch(data=[parameters, *parameters])
     returned = function(handed_over, case["max_norm"])
     grads = [None if p.grad is None else p.grad.detach().cpu() for p in parameters]
     return {
@@ -167,6 +167,80 @@ def mean_of_squares(parameters, max_norm):
     grads = _grads(parameters)
     norm = torch.cat([grad.flatten() for grad in grads]).square().mean().sqrt()
     _scale(grads, norm, max_norm)
+    return norm
+
+
+def sum_of_magnitudes(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = sum(grad.abs().sum() for grad in grads)
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def largest_magnitude(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = max(grad.abs().max() for grad in grads)
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def mean_of_norms(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = sum(grad.norm() for grad in grads) / len(grads)
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def large_epsilon(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    for grad in grads:
+        grad.mul_(min(1.0, max_norm / (norm + 1e-2)))
+    return norm
+
+
+def zeros_for_none(parameters, max_norm):
+    parameters = list(parameters)
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def ends_at_none(parameters, max_norm):
+    grads = []
+    for parameter in parameters:
+        if parameter.grad is None:
+            break
+        grads.append(parameter.grad)
+    norm = _norm(grads) if grads else torch.zeros(())
+    _scale(grads, norm, max_norm)
+    return norm
+
+
+def biases_not_scaled(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    _scale([grad for grad in grads if grad.ndim > 1], norm, max_norm)
+    return norm
+
+
+def set_to_zero(parameters, max_norm):
+    grads = _grads(parameters)
+    norm = _norm(grads)
+    for grad in grads:
+        grad.mul_(norm <= max_norm)
+    return norm
+
+
+def freezes(parameters, max_norm):
+    parameters = list(parameters)
+    norm = norm_of_norms(parameters, max_norm)
+    for parameter in parameters:
+        parameter.requires_grad_(False)
     return norm
 
 
@@ -339,6 +413,46 @@ EXERCISE = Exercise(
             mean_of_squares,
             "The squares were averaged. The joint norm is the root of their sum.",
         ),
+        Wrong(
+            "sum-of-magnitudes",
+            sum_of_magnitudes,
+            "The absolute values were added up, which is the L1 norm. The L2 norm is the root of "
+            "the sum of the squares.",
+        ),
+        Wrong(
+            "largest-magnitude",
+            largest_magnitude,
+            "That is the largest absolute value of all. The L2 norm is the root of the sum of the "
+            "squares.",
+        ),
+        Wrong(
+            "mean-of-norms",
+            mean_of_norms,
+            "The norms of the tensors were averaged. The joint norm is the root of the sum of "
+            "their squares, as for one long vector.",
+        ),
+        Wrong("large-epsilon", large_epsilon),
+        Wrong(
+            "zeros-for-none",
+            zeros_for_none,
+            "A parameter whose .grad was None has zeros there now, which an optimizer with "
+            "momentum or weight decay takes a step on. None stays None.",
+            sure=True,
+        ),
+        Wrong(
+            "ends-at-none",
+            ends_at_none,
+            "The gradients after a parameter whose .grad is None were left out. Skip that one and "
+            "go on: continue, not break.",
+        ),
+        Wrong(
+            "biases-not-scaled",
+            biases_not_scaled,
+            "The norm is right; tensors of one dimension, the biases, were not scaled. One factor "
+            "for all gradients.",
+        ),
+        Wrong("set-to-zero", set_to_zero),
+        Wrong("freezes", freezes),
         Wrong(
             "factor-returned",
             factor_returned,

@@ -9,6 +9,7 @@ import math
 import torch
 from torch import nn
 
+from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_attribute
 from course.engine.stopping import EarlyStopping
 
@@ -33,6 +34,8 @@ def draw(source: Draw, part: str) -> Case:
         first = [math.nan] * (patience if source.index == 1 else 1)
         losses = [*first, losses[0], low, math.nan, math.nan, math.nan, math.nan]
     by_name = part == "stop" and source.index == 1
+    if by_name:
+        losses = [1e10 * loss for loss in losses]  # above any number that `best` may begin with
     return {"losses": losses, "patience": patience, "min_delta": min_delta, "by_name": by_name}
 
 
@@ -42,17 +45,20 @@ def run(function, case: Case, device: torch.device) -> Answer:
     Where it stops before any loss was a number, it goes on: there is nothing to restore.
 
     `restore` is given another model, so that one that puts nothing back is not taken for one that
-    puts back what the trained model holds now; and again once that model has trained on.
+    puts back what the trained model holds now; and a third once the second has trained on.
     """
     stopper = _made(function, case)
     for name in ("update", "restore"):
         if not callable(getattr(stopper, name, None)):
             raise AnswerError(f"EarlyStopping(patience, min_delta) has no method {name}().")
-    model, other = (nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)).to(device) for _ in "12")
+    model, *others = (nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)).to(device) for _ in "123")
     said: list[bool] = []
+    disturbed: list[str] = []
 
     def update(loss: float) -> None:
+        watch = Watch(model)
         stop = stopper.update(loss, model)
+        disturbed.extend(watch.changed())
         if not isinstance(stop, bool):
             raise AnswerError(
                 f"update() returned {type(stop).__name__}; return True to stop, else False."
@@ -73,17 +79,20 @@ def run(function, case: Case, device: torch.device) -> Answer:
         )
     epochs, stopped = (said.index(True) + 1 if any(said) else len(said)), said[-1]
     update(case["losses"][0] + 1)
-    _fill(other, -3.0)
+    _fill(others[0], -3.0)
     stays = said[-1] == stopped
     lowest = case["losses"].index(min(seen)) if seen else -1
-    _made(function, case).update(1.0, other)  # a run next to this one
-    restored, before = [], list(other.parameters())
-    for number in (-2.0, -3.0):
-        _fill(model, -1.0)
-        _fill(other, number)
-        stopper.restore(other)
-        restored.append(other[0].weight.detach().cpu().clone())
-    buffers = other[1].running_mean.detach().cpu().clone()
+    _made(function, case).update(1.0, others[0])  # a run next to this one
+    _fill(model, -1.0)
+    watch, first = Watch(others[0]), list(others[0].parameters())
+    restored = _restored(stopper, others[0], -2.0)
+    replaced = sum(a is not b for a, b in zip(first, others[0].parameters(), strict=True))
+    disturbed += watch.changed(frozenset({"weights", "buffers"}))
+    _fill(others[0], -3.0)  # it trains on
+    twice = _restored(stopper, others[1], -4.0)
+    said_before, best_after = said[-1], as_attribute(stopper, "best")
+    update(case["losses"][0] + 1)
+    unmoved = said[-1] == said_before and (best_after == best or best_after != best_after)
     update(min(seen, default=1.0) / 2)
     return {
         "epochs": epochs,
@@ -91,12 +100,25 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "stays": stays,
         "goes_on": not said[-1],
         "best": best,
-        "lowest": case["min_delta"] > 0 and bool((restored[0] == lowest + 1).all()),
-        "counted": other[1].num_batches_tracked.item(),
-        "replaced": sum(a is not b for a, b in zip(before, other.parameters(), strict=True)),
-        "restored": restored[0],
-        "twice": restored[1],
-        "buffers": buffers,
+        "lowest": case["min_delta"] > 0 and bool((restored["weight"] == lowest + 1).all()),
+        "counted": restored["counted"],
+        "replaced": replaced,
+        "restored": restored["weight"],
+        "buffers": restored["mean"],
+        "twice": twice,
+        "unmoved": unmoved,
+        "disturbed": disturbed,
+    }
+
+
+def _restored(stopper, model: nn.Module, number: float) -> dict[str, torch.Tensor]:
+    """What restore() puts into a model that holds a number everywhere."""
+    _fill(model, number)
+    stopper.restore(model)
+    return {
+        "weight": model[0].weight.detach().cpu().clone(),
+        "mean": model[1].running_mean.detach().cpu().clone(),
+        "counted": model[1].num_batches_tracked.item(),
     }
 
 
@@ -167,7 +189,8 @@ class Counting:
         return self.is_over()
 
     def restore(self, model):
-        model.load_state_dict(self.weights)
+        if self.weights is not None:
+            model.load_state_dict(self.weights)
 
 
 class Alias(Counting):
@@ -329,6 +352,94 @@ class NoBest(Counting):
         return stop
 
 
+class FromTen(Counting):
+    def __init__(self, patience, min_delta=0.0):
+        super().__init__(patience, min_delta)
+        self.best = 10.0
+
+
+class HigherImproves(Counting):
+    def __init__(self, patience, min_delta=0.0):
+        super().__init__(patience, min_delta)
+        self.best = -math.inf
+
+    def improves(self, val_loss):
+        return val_loss > self.best + self.min_delta
+
+
+class RelativeDelta(Counting):
+    def improves(self, val_loss):
+        return val_loss < self.best * (1 - self.min_delta)
+
+
+class BestIsLast(Counting):
+    mark = math.inf
+
+    def update(self, val_loss, model):
+        self.best = self.mark
+        stop = super().update(val_loss, model)
+        self.mark, self.best = self.best, val_loss
+        return stop
+
+
+class FirstKept(Counting):
+    def keep(self, model):
+        if self.weights is None:
+            super().keep(model)
+
+
+class Replaces(Counting):
+    """Puts new tensors in the place of the model's own."""
+
+    def restore(self, model):
+        model.load_state_dict(copy.deepcopy(self.weights), assign=True)
+
+
+class TrainsTheData(Counting):
+    def restore(self, model):
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            tensor.data = self.weights[name]
+
+
+class RestoresOnce(Counting):
+    def restore(self, model):
+        if self.weights is not None:
+            super().restore(model)
+        self.weights = None
+
+
+class RestoreForgets(Counting):
+    def restore(self, model):
+        super().restore(model)
+        self.best, self.waited = math.inf, 0
+
+
+class RestoresItself(Counting):
+    def update(self, val_loss, model):
+        stop = super().update(val_loss, model)
+        if stop:
+            self.restore(model)
+        return stop
+
+
+class RestoresInEval(Counting):
+    def restore(self, model):
+        super().restore(model)
+        model.eval()
+
+
+class NanStops(Counting):
+    def update(self, val_loss, model):
+        return super().update(val_loss, model) or math.isnan(val_loss)
+
+
+class NanRaises(Counting):
+    def update(self, val_loss, model):
+        if math.isnan(val_loss):
+            raise ValueError("the loss is nan")
+        return super().update(val_loss, model)
+
+
 class Rounds(Counting):
     def update(self, val_loss, model):
         return super().update(round(val_loss, 2), model)
@@ -398,7 +509,7 @@ EXERCISE = Exercise(
             "stop",
             "the epoch at which it stops",
             points=1,
-            fields=("epochs", "stopped", "stays", "goes_on"),
+            fields=("epochs", "stopped", "stays", "goes_on", "unmoved", "disturbed"),
         ),
         Part(
             "delta",
@@ -423,7 +534,8 @@ EXERCISE = Exercise(
         "stays": "whether update() says the same after one more epoch, no better",
         "goes_on": "whether update() is False again at a better loss later",
         "best": "best",
-        "twice": "after another epoch and restore() again, the weight",
+        "twice": "after restore() into a second model, in the second:",
+        "unmoved": "after restore(), whether best and update() are as before it:",
         "restored": "after restore(), the weight",
         "buffers": "after restore(), the running mean",
         "counted": "after restore(), num_batches_tracked",
@@ -446,8 +558,81 @@ EXERCISE = Exercise(
             "less than min_delta: keep a copy where the count begins again, and nowhere else.",
             sure=True,
         ),
-        Wrong("floats-only", FloatsOnly),
-        Wrong("dict-replaced", DictReplaced),
+        Wrong(
+            "floats-only",
+            FloatsOnly,
+            "The weights and the running mean came back, the whole number num_batches_tracked did "
+            "not. Keep and load all of state_dict().",
+            sure=True,
+        ),
+        Wrong(
+            "parameters-replaced",
+            DictReplaced,
+            "After restore() the model holds other parameters than before, and an optimizer goes "
+            "on with the old ones. Copy the numbers into them, as load_state_dict() does.",
+            sure=True,
+        ),
+        Wrong("parameters-replaced", Replaces),
+        Wrong(
+            "restores-once",
+            RestoresOnce,
+            "The first restore() was right, the second changed nothing. Keep the weights: both "
+            "methods may be called again.",
+            sure=True,
+        ),
+        Wrong(
+            "restore-forgets",
+            RestoreForgets,
+            "After restore() the best loss or the count had begun again. restore() changes the "
+            "model alone.",
+            sure=True,
+        ),
+        Wrong(
+            "restores-itself",
+            RestoresItself,
+            "update() put the best weights into the model. It counts and keeps; restore() puts "
+            "them back, when it is called.",
+            sure=True,
+        ),
+        Wrong("restores-in-eval", RestoresInEval),
+        Wrong(
+            "best-from-a-number",
+            FromTen,
+            "Large losses were never an improvement, not even the first. Begin best with "
+            'float("inf"), which every number is lower than.',
+            sure=True,
+        ),
+        Wrong(
+            "higher-improves",
+            HigherImproves,
+            "A higher loss counted as an improvement. Lower is better: val_loss < best - "
+            "min_delta, and best begins with inf.",
+        ),
+        Wrong(
+            "relative-delta",
+            RelativeDelta,
+            "min_delta was taken as a share of the best loss. It is a difference: val_loss < best "
+            "- min_delta.",
+        ),
+        Wrong(
+            "best-is-last",
+            BestIsLast,
+            "It stops where it should; best holds the loss of the last epoch. Set it only when an "
+            "epoch improves.",
+        ),
+        Wrong(
+            "first-kept",
+            FirstKept,
+            "Restored was the first epoch that improved. Keep a copy again at every improvement.",
+        ),
+        Wrong(
+            "nan-stops",
+            NanStops,
+            "update() said True at a loss of nan, before the count had reached patience. It is an "
+            "epoch without improvement, like others.",
+            sure=True,
+        ),
+        Wrong("nan-raises", NanRaises),
         Wrong(
             "one-too-late",
             OneTooLate,
@@ -512,6 +697,7 @@ EXERCISE = Exercise(
             "as load_state_dict() does without assign.",
             sure=True,
         ),
+        Wrong("trains-the-kept", TrainsTheData),
         Wrong(
             "never-again",
             NeverAgain,
@@ -523,7 +709,13 @@ EXERCISE = Exercise(
         Wrong("no-best", NoBest),
         Wrong("rounds", Rounds),
         Wrong("best-from-zero", FromZero),
-        Wrong("shared-by-all", SharedByAll),
+        Wrong(
+            "shared-by-all",
+            SharedByAll,
+            "Two objects kept their weights in one place, and one restored what the other had "
+            "kept. Keep them in self, from __init__ on.",
+            sure=True,
+        ),
         Wrong(
             "against-the-last",
             AgainstTheLast,

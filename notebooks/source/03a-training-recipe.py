@@ -546,7 +546,7 @@ class EarlyStopping:
         ### END SOLUTION
 
     def update(self, val_loss, model):
-        """Count one epoch; True if it is time to stop, else False."""
+        """Count one epoch; True if it is time to stop, else False. The model stays as it is."""
         ### BEGIN SOLUTION
         if val_loss < self.best - self.min_delta:
             self.best, self.waited = val_loss, 0
@@ -557,7 +557,7 @@ class EarlyStopping:
         ### END SOLUTION
 
     def restore(self, model):
-        """Put the best epoch's weights into the model."""
+        """Put the best epoch's weights into the model; nothing else changes, `best` neither."""
         ### BEGIN SOLUTION
         model.load_state_dict(self.weights)
         ### END SOLUTION
