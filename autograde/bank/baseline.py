@@ -41,6 +41,9 @@ def draw(source: Draw, part: str) -> Case:
     count = source.integer(7, 10)
     train = [most] * count + [second] * (count - 3) + [third] * 5
     val = [most] * (count - 5) * (source.index < 2) + [second] * count + [third]
+    if source.index == 2:  # no class of validation is as high
+        train = [most] * count + [high] * (count - 3) + [low] * 5
+        val = [low] * count + [min(low, 1)]
     train = source.shuffled(train)
     if source.index == 0:  # the longest run is not the most common's
         train = [second, *[third] * 5, *_spread([most] * count, [second] * (count - 4))]
@@ -109,6 +112,25 @@ def least_of_all(train_targets, val_targets):
 def scored_on_training(train_targets, val_targets):
     label = train_targets.bincount().argmax()
     return label, (train_targets == label).float().mean()
+
+
+def always_zero(train_targets, val_targets):
+    return 0, (val_targets == 0).float().mean()
+
+
+def scored_on_both(train_targets, val_targets):
+    label = train_targets.bincount().argmax()
+    return label, (torch.cat([train_targets, val_targets]) == label).float().mean()
+
+
+def error_rate(train_targets, val_targets):
+    label = train_targets.bincount().argmax()
+    return label, (val_targets != label).float().mean()
+
+
+def count_of_validation(train_targets, val_targets):
+    label = train_targets.bincount().argmax()
+    return label, val_targets.bincount()[label] / len(val_targets)
 
 
 def one_over_classes(train_targets, val_targets):
@@ -262,6 +284,20 @@ EXERCISE = Exercise(
             scored_on_training,
             "The class is right; its accuracy was measured on training. The bar that a model has "
             "to take is the one on validation.",
+        ),
+        Wrong("always-zero", always_zero),
+        Wrong("count-of-validation", count_of_validation),
+        Wrong(
+            "scored-on-both",
+            scored_on_both,
+            "The class is right; its accuracy was measured on both parts together. The bar that a "
+            "model has to take is the one on validation.",
+        ),
+        Wrong(
+            "error-rate",
+            error_rate,
+            "That is the share of validation that the class gets wrong. Give the share it gets "
+            "right.",
         ),
         Wrong(
             "one-over-classes",

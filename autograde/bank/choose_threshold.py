@@ -27,7 +27,7 @@ def draw(source: Draw, part: str) -> Case:
     if part in LEAST:
         hits, said = LEAST[part][source.index]
         least = hits / said
-    usual = _slow if source.index == 2 else _dip
+    usual = {2: _slow, 3: _everybody, 4: _top_alone}.get(source.index, _dip)
     groups = {"ties": _tied, "edge": _edge}.get(part, usual)(source, least, part == "even")
     labels = [label for group in groups for label in group]
     spread = [source.uniform(0.3, 1.0) for _ in groups]
@@ -39,6 +39,8 @@ def draw(source: Draw, part: str) -> Case:
     order = source.shuffled(range(len(labels)))
     if part == "even":
         _in_turn(order, _equals(labels, least), reverse=source.index % 2 == 1)
+    if part == "ties":  # of equal scores the right ones stand first, or last
+        _in_turn_of(order, scores, labels, reverse=source.index % 2 == 0)
     return {
         "scores": torch.tensor(scores, dtype=torch.float64)[order],
         "targets": torch.tensor(labels)[order],
@@ -59,6 +61,28 @@ def _in_turn(order: list[int], equal: list[int], *, reverse: bool) -> None:
     places = sorted(order.index(at) for at in equal)
     for place, at in zip(places, sorted(equal, reverse=reverse), strict=True):
         order[place] = at
+
+
+def _in_turn_of(order: list[int], scores: list[float], labels: list[int], *, reverse: bool) -> None:
+    """Let examples of one score come by their label."""
+    for score in set(scores):
+        places = [place for place, at in enumerate(order) if scores[at] == score]
+        alike = sorted((order[place] for place in places), key=labels.__getitem__, reverse=reverse)
+        for place, at in zip(places, alike, strict=True):
+            order[place] = at
+
+
+def _everybody(source: Draw, least: float, _even: bool) -> list[list[int]]:
+    """Precise enough again at the lowest score, at which everybody is called."""
+    labels = [1, 1, 0, 0, 1]
+    while _precision(labels) < least:
+        labels.append(1)
+    return [[label] for label in labels]
+
+
+def _top_alone(source: Draw, _least: float, _even: bool) -> list[list[int]]:
+    """Precise enough at the highest score, and nowhere else."""
+    return [[label] for label in [1, 0, 0, 1, 0, 1, 0, *[0] * source.integer(1, 3)]]
 
 
 def _dip(source: Draw, least: float, even: bool) -> list[list[int]]:
@@ -196,6 +220,21 @@ def most_precise(scores, targets, least_precision):
 
 def strictly_more(scores, targets, least_precision):
     return _best(_points(scores, targets), lambda p: (p[2], p[0]), lambda p: p[1] > least_precision)
+
+
+def above_a_half(scores, targets, least_precision):
+    points = [p for p in _points(scores, targets) if p[0] >= 0.5]
+    return _best(points, lambda p: (p[2], p[0]), lambda p: p[1] >= least_precision)
+
+
+def without_the_lowest(scores, targets, least_precision):
+    points = list(_points(scores, targets))[:-1]
+    return _best(points, lambda p: (p[2], p[0]), lambda p: p[1] >= least_precision)
+
+
+def without_the_highest(scores, targets, least_precision):
+    points = list(_points(scores, targets))[1:]
+    return _best(points, lambda p: (p[2], p[0]), lambda p: p[1] >= least_precision)
 
 
 def highest_that_fits(scores, targets, least_precision):
@@ -365,7 +404,7 @@ EXERCISE = Exercise(
     ),
     signature="choose_threshold(scores, targets, least_precision)",
     parts=(
-        Part("threshold", "the threshold with the highest recall", points=2, cases=3,
+        Part("threshold", "the threshold with the highest recall", points=2, cases=5,
              fields=("threshold", "disturbed")),
         Part("recall", "its recall", points=1, cases=3, fields=("recall",)),
         Part("even", "several thresholds of the same recall", points=1, fields=("threshold",)),
@@ -417,7 +456,29 @@ EXERCISE = Exercise(
             strictly_more,
             "A precision of exactly least_precision was refused: it is enough, so compare with >=.",
         ),
-        Wrong("most-precise", highest_that_fits),
+        Wrong(
+            "highest-that-fits",
+            highest_that_fits,
+            "The highest threshold that is precise enough was taken. Recall grows further down: "
+            "take the highest recall of those that are precise enough.",
+        ),
+        Wrong(
+            "above-a-half",
+            above_a_half,
+            "Scores below 0.5 were not tried. Try all of them: they may be logits.",
+        ),
+        Wrong(
+            "without-the-lowest",
+            without_the_lowest,
+            "The lowest score was not tried, at which everybody is called.",
+            sure=True,
+        ),
+        Wrong(
+            "without-the-highest",
+            without_the_highest,
+            "The highest score was not tried, at which one example is called.",
+            sure=True,
+        ),
         Wrong(
             "recall-required",
             recall_required,

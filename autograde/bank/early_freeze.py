@@ -17,6 +17,7 @@ def draw(source: Draw, part: str) -> Case:
     kinds = {"steps": ("steps", "linear")}.get(part, ("cosine", "steps", "linear"))
     if part == "rates" and source.index == 1:
         case["optimizer"] = "groups"
+    case["moved"] = part == "rates" and source.index == 2
     return {**case, "epochs": source.integer(5, 6), "schedule": kinds[source.index % len(kinds)]}
 
 
@@ -29,6 +30,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "linear": lambda o: schedules.LinearLR(o, 0.25, total_iters=case["epochs"] - 1),
     }
     scheduler = make[case["schedule"]](t.optimizer)
+    if case["moved"]:  # an epoch was trained before
+        t.optimizer.step()
+        scheduler.step()
     t.remember()
     given = (t.model, t.batches, t.criterion, t.optimizer, scheduler, case["epochs"])
     returned = function(*given)
@@ -37,6 +41,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "lrs": kept(as_numbers, returned, "lrs", "the learning rates, one per epoch", hint=hint),
         "after": float(t.optimizer.param_groups[0]["lr"]),
         "state": t.state(),
+        "in_eval": False in t.modes,
         "disturbed": t.changed(TRAINED - {"modes"} | {"options"}),
     }
 
@@ -127,6 +132,33 @@ def from_the_first_on(model, loader, criterion, optimizer, scheduler, epochs):
         lrs += no_schedule(model, loader, criterion, optimizer, scheduler, 1)
         if epoch % 4 == 0:
             scheduler.step()
+    return lrs
+
+
+def every_second_epoch(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for epoch in range(epochs):
+        lrs += no_schedule(model, loader, criterion, optimizer, scheduler, 1)
+        if epoch % 2 == 1:
+            scheduler.step()
+    return lrs
+
+
+def in_eval_mode(model, loader, criterion, optimizer, scheduler, epochs):
+    model.eval()
+    lrs = []
+    for _ in range(epochs):
+        lrs += no_schedule(model, loader, criterion, optimizer, scheduler, 1)
+        scheduler.step()
+    model.train()
+    return lrs
+
+
+def counts_again(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for epoch in range(epochs):
+        lrs += no_schedule(model, loader, criterion, optimizer, scheduler, 1)
+        scheduler.step(epoch + 1)
     return lrs
 
 
@@ -306,7 +338,7 @@ EXERCISE = Exercise(
             "the weights after the run, with any criterion and optimizer",
             points=1,
             cases=3,
-            fields=("state", "disturbed"),
+            fields=("state", "in_eval", "disturbed"),
         ),
         Part("steps", "other schedules", points=1, fields=("state",)),
         Part("end", "where the schedule is at the end", points=1, fields=("after",), hidden=True),
@@ -317,6 +349,7 @@ EXERCISE = Exercise(
     says={
         "lrs": "the learning rates",
         "after": "the learning rate after the run",
+        "in_eval": "whether a batch went through the model in eval mode:",
         "state": "after the run,",
     },
     by_hand=(train_one_epoch,),
@@ -408,6 +441,25 @@ EXERCISE = Exercise(
             from_the_first_on,
             "The schedule moved after the first epoch, and then stood still until the fifth was "
             "over. Call scheduler.step() after every epoch, without an if.",
+        ),
+        Wrong(
+            "every-second-epoch",
+            every_second_epoch,
+            "The schedule moved after every second epoch. Call scheduler.step() after each.",
+        ),
+        Wrong(
+            "in-eval-mode",
+            in_eval_mode,
+            "The rates and weights are right; batches went through the model in eval mode, in "
+            "which dropout and BatchNorm do nothing. It comes in train mode: leave it there.",
+            sure=True,
+        ),
+        Wrong(
+            "counts-again",
+            counts_again,
+            "A schedule that had moved before the call began again at its start. Call "
+            "scheduler.step() without a number: it counts by itself.",
+            sure=True,
         ),
         Wrong("every-fourth-batch", every_fourth_batch),
         Wrong("left-in-eval", left_in_eval),

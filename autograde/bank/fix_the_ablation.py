@@ -52,6 +52,10 @@ def draw(source: Draw, part: str) -> Case:
     for name in source.shuffled(names)[:count]:
         value = source.choice(SETTINGS[name][1:])
         changes[f"{name} = {value:g}"] = {name: value}
+    if part == "pile" and source.index == 1:  # one change of two settings
+        first, *_, last = names
+        both = {name: SETTINGS[name][1] for name in (first, last)}
+        changes[f"{first} and {last}"] = both
     seeds = source.shuffled(range(1, 30))[
         : 1 if part in ("pile", "split") else source.integer(3, 5)
     ]

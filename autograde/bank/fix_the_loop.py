@@ -104,6 +104,14 @@ in_train_mode_again = fixed(
 )
 scored_in_train_mode = fixed(("        model.eval()\n", ""))
 
+never_in_train_mode = fixed((TRAIN, ""))
+not_divided = fixed(("total / num_examples", "total"))
+with_a_graph = fixed(("with torch.no_grad():", "if True:"))
+total_of_all_epochs = fixed(
+    ("        total, num_examples = 0.0, 0\n", ""),
+    ("    val_losses = []\n", "    val_losses = []\n    total, num_examples = 0.0, 0\n"),
+)
+
 by_the_model = fixed(("optimizer.zero", "model.zero"), (" * len(targets)", " * len(inputs)"))
 before_and_after = fixed(
     (EPOCHS + TRAIN, "    model.train()\n    optimizer.zero_grad()\n" + EPOCHS),
@@ -184,6 +192,24 @@ EXERCISE = Exercise(
             train_mode_too_late,
             "The first epoch trained in eval mode, in which the model came, the later ones in "
             "train mode. Call train() at the start of every epoch.",
+        ),
+        Wrong(
+            "never-in-train-mode",
+            never_in_train_mode,
+            "Training batches went through the model in eval mode in every epoch. Call train() at "
+            "the start of each.",
+        ),
+        Wrong(
+            "not-divided",
+            not_divided,
+            "The validation losses are sums over the examples. Divide by num_examples.",
+        ),
+        Wrong("with-a-graph", with_a_graph),
+        Wrong(
+            "total-of-all-epochs",
+            total_of_all_epochs,
+            "From the second epoch on, the earlier epochs' losses count too. Begin the sum again "
+            "in every epoch.",
         ),
         Wrong(
             "one-epoch-only",

@@ -18,10 +18,10 @@ CASES = {
     "labels": ("", "label", "far", "label last", "label twice", "beyond"),
     "form": (
         "", "half", "float", "fewer", "int32", "more", "float label nan", "fewer int32 label nan",
-        "fewer nan end",
+        "fewer nan end", "twice as many",
     ),
     "negative": ("", "-1", "-3", "-100"),
-    "infinite": ("inf", "-inf", "large", "inf -inf"),
+    "infinite": ("inf", "-inf", "large", "inf -inf", "double"),
 }  # fmt: skip
 """The faults of each case of a part: sound ones, one fault, several, values that are large only."""
 
@@ -53,6 +53,11 @@ def draw(source: Draw, part: str) -> Case:
         targets[1:3] = classes
     if "beyond" in faults:  # more labels than inputs, and the last is the one that is wrong
         targets = torch.cat([targets, torch.tensor([classes])])
+    if "double" in faults:  # inf in float32
+        inputs = inputs.double()
+        inputs[row, column] = 1e300
+    if "many" in faults:
+        inputs = torch.cat([inputs, inputs])
     if "half" in faults:
         inputs = inputs.half()
     if "fewer" in faults:
@@ -205,6 +210,26 @@ def finite_sum(inputs, targets, num_classes):
     return found if inputs.sum().isfinite() else [*found, "non-finite"]
 
 
+def finite_in_float32(inputs, targets, num_classes):
+    return reference_by_hand(inputs.float(), targets, num_classes)
+
+
+def more_labels_only(inputs, targets, num_classes):
+    found = reference_by_hand(inputs, targets, num_classes)
+    return found if len(targets) > len(inputs) else [n for n in found if n != "sizes"]
+
+
+def fewer_labels_only(inputs, targets, num_classes):
+    found = reference_by_hand(inputs, targets, num_classes)
+    return found if len(targets) < len(inputs) else [n for n in found if n != "sizes"]
+
+
+def no_remainder(inputs, targets, num_classes):
+    found = reference_by_hand(inputs, targets, num_classes)
+    divides = len(inputs) % max(len(targets), 1) == 0
+    return [n for n in found if n != "sizes"] if divides else found
+
+
 def below_a_million(inputs, targets, num_classes):
     found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
     return found if bool((inputs.abs() < 1e6).all()) else [*found, "non-finite"]
@@ -320,13 +345,13 @@ EXERCISE = Exercise(
     parts=(
         Part("numbers", "a nan among the inputs", points=1, cases=6),
         Part("labels", "labels beyond the classes", points=1, cases=6),
-        Part("form", "sizes that differ, labels of another dtype", points=1, cases=9),
+        Part("form", "sizes that differ, labels of another dtype", points=1, cases=10),
         Part("negative", "a label below zero", points=0.5, cases=4),
         Part(
             "infinite",
             "inf and -inf, and values that are only large",
             points=0.5,
-            cases=4,
+            cases=5,
             hidden=True,
         ),
     ),
@@ -445,6 +470,18 @@ EXERCISE = Exercise(
             "is 4, 5 or 12 here.",
         ),
         Wrong("finite-sum", below_a_million, sure=True),
+        Wrong("finite-sum", finite_in_float32, sure=True),
+        Wrong(
+            "more-labels-only",
+            more_labels_only,
+            "Fewer targets than inputs were let through. Compare the two lengths with !=.",
+        ),
+        Wrong(
+            "fewer-labels-only",
+            fewer_labels_only,
+            "More targets than inputs were let through. Compare the two lengths with !=.",
+        ),
+        Wrong("no-remainder", no_remainder),
         Wrong(
             "paired-rows-only",
             paired_rows_only,
@@ -460,7 +497,12 @@ EXERCISE = Exercise(
             "is looked for by itself.",
             sure=True,
         ),
-        Wrong("labels-of-equal-sizes-alone", labels_of_equal_sizes_alone),
+        Wrong(
+            "labels-of-equal-sizes-alone",
+            labels_of_equal_sizes_alone,
+            "A label outside 0 ... C - 1 was overlooked where the sizes differ, too. Each fault is "
+            "looked for by itself.",
+        ),
         Wrong("each-value", each_value),
         Wrong(  # last: a single part that was called sound shows one of the above
             "always-sound",

@@ -37,12 +37,15 @@ def draw(source: Draw, part: str) -> Case:
     num_train, num_val = source.integer(9, 14), source.integer(6, 9)
     width, most = source.integer(5, 7), source.integer(1, 2)
     targets = torch.cat([_labels(source, num_train), _labels(source, num_val)])
+    most = 3 if part == "columns" else most
     inputs = source.normal(num_train + num_val, width).double()
     ours, theirs = source.shuffled(range(width))[:2]
     sign = -1 if source.index == 1 else 1  # a gap below 0 tells as much as one above
     inputs[:num_train, ours] += sign * 2.5 * targets[:num_train]
     inputs[num_train:, theirs] += 9.0 * targets[num_train:]
     inputs[num_train:] += source.uniform(1.0, 2.0)
+    if part == "columns":
+        inputs = _mixed_order(inputs, targets, num_train, most)
     return {
         "inputs": inputs * torch.tensor([source.uniform(0.5, 3.0) for _ in range(width)]),
         "targets": targets,
@@ -50,6 +53,18 @@ def draw(source: Draw, part: str) -> Case:
         "num_columns": width if part == "scale" else most,
         "dtype": "float64" if source.index == 1 else "float32",
     }
+
+
+def _mixed_order(inputs: Tensor, targets: Tensor, num_train: int, most: int) -> Tensor:
+    """The columns, moved so that the most telling stand neither in their order nor backwards."""
+    seen, labels = inputs[:num_train], targets[:num_train]
+    seen = (seen - seen.mean(0)) / seen.std(0)
+    gap = (seen[labels == 1].mean(0) - seen[labels == 0].mean(0)).abs()
+    best = gap.topk(most).indices.tolist()
+    low, middle, high = sorted(best)
+    moved = list(range(inputs.shape[1]))
+    moved[middle], moved[low], moved[high] = best
+    return inputs[:, moved]
 
 
 def _labels(source: Draw, num: int) -> Tensor:
@@ -169,6 +184,7 @@ all_repeats_to_training = fixed(
      "             torch.cat([labels, targets[rare]]))\n"),
 )  # fmt: skip
 biased_std = fixed(("seen.std(0)", "seen.std(0, unbiased=False)"))
+least_telling_first = fixed((".indices\n", ".indices.flip(0)\n"))
 in_order_of_place = fixed((".indices\n", ".indices.sort().values\n"))
 gap_before_scaling = fixed(
     (SCALE + AGAIN, ""),
@@ -299,6 +315,9 @@ EXERCISE = Exercise(
         Wrong("in-order-of-place", in_order_of_place,
               "The right columns came, in the order in which they stand in the table. The most "
               "telling one comes first."),
+        Wrong("least-telling-first", least_telling_first,
+              "The right columns came, the least telling one first. The most telling one comes "
+              "first."),
         Wrong("gap-before-scaling", gap_before_scaling,
               "The columns are those with the largest gap before scaling, where large units win. "
               "Scale first, then compare the gaps."),

@@ -28,17 +28,21 @@ GOOD = 0.0
 LARGE = 3e19
 """Finite in float32, and its square is not; divided by a scale of at least 2**8 it is harmless."""
 
+VAST = 3e38
+"""Finite; its square is not, nor is it itself when it is divided by a scale below 0.8."""
+
 
 def draw(source: Draw, part: str) -> Case:
     """Updates of two groups of parameters; each names what spoils a gradient, if anything does."""
     inf, interval = math.inf, source.integer(2, 3)
     spoils = {
         "loss": [GOOD],
-        "unscaled": [GOOD, GOOD],
+        "unscaled": [GOOD, GOOD, inf],
         "skipped": [GOOD, (inf, -inf, math.nan)[source.index % 3], LARGE],
         "scale": [
-            *[GOOD] * interval * source.index,
+            *([GOOD] * interval if source.index else [VAST]),
             inf,
+            *[VAST] * (1 - source.index),
             *[GOOD] * (interval - 1),
             math.nan,
             *[GOOD] * (2 * interval + 1),
@@ -53,11 +57,11 @@ def draw(source: Draw, part: str) -> Case:
         "weights": [source.normal(*shape) for shape in shapes],
         "slopes": [[source.normal(*shape) + 0.1 for shape in shapes[:2]] for _ in spoils],
         "spoils": spoils,
-        "where": [source.integer(0, 1) for _ in spoils],
+        "where": [source.integer(0, 1) if part != "unscaled" else 0 for _ in spoils],
         "loss": 8.0 + source.integer(0, 8),
         "half": half,
         "scale": 2.0**13 if half else _scale(source, part),
-        "growth": source.choice([4.0, 8.0]),
+        "growth": source.choice([3.0, 8.0]),
         "backoff": source.choice([0.5, 0.25]),
         "interval": interval,
         "optimizer": ("momentum", "adam", "plain")[source.index % 3],
@@ -86,6 +90,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     optimizer.register_step_pre_hook(lambda *_: stepped.append(1))
     watch = Watch(optimizer=optimizer)
     answer: Answer = {"unscaled": [], "weights": [], "scales": [], "stepped": [], "told": []}
+    answer["early"] = []
     for slopes, spoil, where in zip(case["slopes"], case["spoils"], case["where"], strict=True):
         optimizer.zero_grad()
         loss = _loss(case, parameters, [s.to(device, dtype) for s in slopes])
@@ -100,13 +105,15 @@ def run(function, case: Case, device: torch.device) -> Answer:
         before = len(stepped)
         _between(scaler, case, optimizer, parameters, answer)
         told = kept(_told, scaler.step(optimizer))
+        answer["early"].append(kept(as_attribute, scaler, "scale"))
         scaler.update()
         answer["stepped"].append(len(stepped) - before)
         answer["told"].append(told)
         answer["weights"].append([p.detach().cpu().clone() for p in parameters])
         answer["scales"].append(kept(as_attribute, scaler, "scale"))
-    unfit = [value for name in ("told", "scales") for value in answer[name] if type(value) is dict]
-    for name in ("told", "scales"):
+    checked = ("told", "scales", "early")
+    unfit = [value for name in checked for value in answer[name] if type(value) is dict]
+    for name in checked:
         bad = next((value for value in answer[name] if type(value) is dict), None)
         answer[name] = answer[name] if bad is None else bad
     return answer | {"disturbed": [] if unfit else watch.changed(frozenset({"moments"}))}
@@ -217,6 +224,92 @@ class Plain:
             if self.good == self.interval:
                 self.scale, self.good = self.scale * self.growth, 0
         self.done = False
+
+
+class ByNorm(Plain):
+    def is_finite(self, grad):
+        return bool(grad.norm().isfinite())
+
+
+class LookedBefore(Plain):
+    def unscale(self, optimizer):
+        grads = [p.grad for p in self.parameters(optimizer) if p.grad is not None]
+        self.done, self.finite = True, all(map(self.is_finite, grads))
+        for grad in grads:
+            grad /= self.scale
+
+
+class EndsAtTheFirst(Plain):
+    def unscale(self, optimizer):
+        self.done, self.finite = True, True
+        for p in self.parameters(optimizer):
+            if p.grad is not None:
+                p.grad /= self.scale
+                if not self.is_finite(p.grad):
+                    self.finite = False
+                    return
+
+
+class OnlyFiniteOnes(Plain):
+    def unscale(self, optimizer):
+        grads = [p.grad for p in self.parameters(optimizer) if p.grad is not None]
+        self.done, self.finite = True, all(self.is_finite(g / self.scale) for g in grads)
+        for grad in grads if self.finite else ():
+            grad /= self.scale
+
+
+class SetInStep(Plain):
+    def step(self, optimizer):
+        stepped = super().step(optimizer)
+        super().update()
+        self.done = True
+        return stepped
+
+    def update(self):
+        self.done = False
+
+
+class GrowsAtASkip(Plain):
+    def update(self):
+        self.good = self.good + 1 if self.finite else 0
+        if not self.finite:
+            self.scale *= self.backoff
+        if self.good % self.interval == 0:
+            self.scale *= self.growth
+        self.done = False
+
+
+class GrowsByTwo(Plain):
+    def __init__(self, scale, growth, backoff, interval):
+        super().__init__(scale, 2.0, backoff, interval)
+
+
+class BacksOffByHalf(Plain):
+    def __init__(self, scale, growth, backoff, interval):
+        super().__init__(scale, growth, 0.5 if backoff == 0.25 else 0.25, interval)
+
+
+class BackByGrowth(Plain):
+    def __init__(self, scale, growth, backoff, interval):
+        super().__init__(scale, growth, 1 / growth, interval)
+
+
+class CountsEveryUpdate(Plain):
+    def update(self):
+        self.good += 1
+        if not self.finite:
+            self.scale *= self.backoff
+        elif self.good % self.interval == 0:
+            self.scale *= self.growth
+        self.done = False
+
+
+class StepDoesNotUnscale(Plain):
+    def step(self, optimizer):
+        finite = self.finite if self.done else True
+        if finite:
+            optimizer.step()
+        return finite
 
 
 class InSixteenBits(Plain):
@@ -597,7 +690,7 @@ EXERCISE = Exercise(
              fields=("unscaled", "weights", "disturbed")),
         Part("skipped", "an update skipped for inf, -inf or nan", points=1, cases=3,
              fields=("stepped", "told", "weights")),
-        Part("scale", "the scale: shrinking and growing", points=1, fields=("scales",)),
+        Part("scale", "the scale: shrinking and growing", points=1, fields=("scales", "early")),
         Part("clip", "clipping between unscale() and step()", points=0.5,
              fields=("weights", "stepped")),
         Part("long", "a longer run with all of it", points=1, hidden=True,
@@ -617,6 +710,7 @@ EXERCISE = Exercise(
         "stepped": "the number of optimizer.step() calls in update (counted from 0)",
         "told": "what step() returned in update (counted from 0)",
         "scales": "the scale after update (counted from 0)",
+        "early": "the scale after step(), before update(), in update (counted from 0)",
         "disturbed": "what it changed besides",
     },
     by_hand=(torch.amp.GradScaler.scale, LossScaler.update),
@@ -656,9 +750,33 @@ EXERCISE = Exercise(
         Wrong("last-gradient", LastGradient,
               "It stepped with a gradient that is not finite, where the last one is. Each one "
               "overwrote what was noted of those before."),
+        Wrong("sum-of-squares", ByNorm),
+        Wrong("looked-before", LookedBefore,
+              "Gradients that became inf when they were divided by a scale below 1 counted as "
+              "finite. Divide first, then look.", sure=True),
+        Wrong("ends-at-the-first", EndsAtTheFirst,
+              "Gradients after the first one that is not finite were left undivided. Divide every "
+              "one; note what is not finite, and go on.", sure=True),
+        Wrong("only-finite-ones", OnlyFiniteOnes,
+              "Where one gradient was not finite, none was divided. Divide them all the same.",
+              sure=True),
+        Wrong("set-in-step", SetInStep,
+              "The scale had changed after step() already. update() sets it.", sure=True),
+        Wrong("grows-at-a-skip", GrowsAtASkip,
+              "An update that was skipped was also multiplied by growth: 0 % interval is 0. Grow "
+              "after a good update alone.", sure=True),
+        Wrong("growth-ignored", GrowsByTwo,
+              "The scale was doubled where it grew. Multiply it by growth.", sure=True),
+        Wrong("other-backoff", BacksOffByHalf),
+        Wrong("back-by-growth", BackByGrowth,
+              "After a skip the scale was divided by growth. Multiply it by backoff.", sure=True),
+        Wrong("counts-every-update", CountsEveryUpdate),
         Wrong("sum-of-squares", SumOfSquares,
               "It skipped an update whose gradients are large and finite. A sum of squares "
               "overflows before they do: ask isfinite() of the gradients."),
+        Wrong("step-does-not-unscale", StepDoesNotUnscale,
+              "Where unscale() was not called before step(), it stepped with gradients that were "
+              "still scaled. Call it in step(), unless it was called.", sure=True),
         Wrong("forgets-in-step", ForgetsInStep,
               "After a skip the scale stayed, and the update was counted as a good one. What "
               "unscale() noted has to last until update()."),

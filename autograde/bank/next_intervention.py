@@ -50,10 +50,15 @@ def draw(source: Draw, part: str) -> Case:
     counts = [3 + 2 * i + source.choice((0, 1)) for i in range(len(kinds))]
     buckets = [name for name, count in zip(kinds, counts, strict=True) for _ in range(count)]
     if part == "unsorted":  # more than any bucket holds, twice; then second, and fewest
-        buckets += ["?"] * (len(buckets) // 2 + 3, len(buckets) // 2 + 3, counts[-1] - 1, 1)[
+        buckets += ["?"] * (len(buckets) // 2 + 3, len(buckets) + 3, counts[-1] - 1, 1)[
             source.index
         ]
     buckets = source.shuffled(buckets)
+    if part == "bucket" and source.index == 0:  # the longest run is not the largest bucket's
+        largest, second = ([b for b in buckets if b == name] for name in (kinds[-1], kinds[-2]))
+        rest = [b for b in buckets if b not in (kinds[-1], kinds[-2])]
+        buckets = second + [b for two in zip(largest, rest, strict=False) for b in two]
+        buckets += largest[len(rest) :] + rest[len(largest) :]
     weeks = source.integer(1, 9)
     return {
         "buckets": buckets,
@@ -119,6 +124,18 @@ def smallest_bucket(buckets, num_examples, actions):
 def all_mistakes(buckets, num_examples, actions):
     name, _ = _largest(buckets)
     return _answer(name, 100 * len(buckets) / num_examples, actions)
+
+
+def unknown_added(buckets, num_examples, actions):
+    name, count = _largest(buckets)
+    return _answer(name, 100 * (count + buckets.count("?")) / num_examples, actions)
+
+
+def looks_first(buckets, num_examples, actions):
+    if 2 * buckets.count("?") > len(buckets):
+        return _answer("?", 100 * buckets.count("?") / num_examples, {"?": "look at them"})
+    name, count = _largest(buckets)
+    return _answer(name, 100 * count / num_examples, actions)
 
 
 def all_sorted_mistakes(buckets, num_examples, actions):
@@ -281,6 +298,14 @@ EXERCISE = Exercise(
             "at most.",
         ),
         Wrong("all-mistakes", all_sorted_mistakes),
+        Wrong("looks-first", looks_first),
+        Wrong(
+            "unknown-added",
+            unknown_added,
+            "The '?' were counted as if they were in the largest bucket. Nobody has looked at "
+            "them: count only what is in it.",
+            sure=True,
+        ),
         Wrong(
             "count-itself",
             count_itself,

@@ -20,6 +20,8 @@ def draw(source: Draw, part: str) -> Case:
     ones hold three classes, and more if there are so many; the last holds two again.
     """
     sizes = [source.integer(4, 6) for _ in range(7)]
+    if part == "mixed" and source.index == 1:
+        sizes[0] = source.integer(9, 11)
     if part == "small":  # one example cannot be told from one class
         sizes[0] = 1
     case = draw_training(source, sizes, vary=part == "weights", across_batches=False)
@@ -48,6 +50,8 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """The losses, one per step, the weights after the last, and the mode they were trained in."""
     t, modes = Training(case, device), set()
+    forwards: list[bool] = []
+    t.model.register_forward_pre_hook(lambda *_: forwards.append(t.model.training))
     t.model.register_forward_pre_hook(
         lambda model, _: (
             modes.add("train" if model.training else "eval") if torch.is_grad_enabled() else None
@@ -63,6 +67,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "losses": kept(as_numbers, returned, "losses", what),
         "state": t.state(),
         "modes": sorted(modes),
+        "left": "train" if t.model.training else "eval",
+        "forwards": sum(forwards),
         "disturbed": t.changed(TRAINED),
     }
 
@@ -260,7 +266,7 @@ EXERCISE = Exercise(
             "the weights after the last step, with any criterion and optimizer",
             points=1,
             cases=3,
-            fields=("state", "modes", "disturbed"),
+            fields=("state", "modes", "left", "forwards", "disturbed"),
         ),
         Part("mixed", "a first batch that is mixed already", points=1, fields=("state",)),
         Part(
@@ -280,8 +286,8 @@ EXERCISE = Exercise(
         Wrong(
             "no-step",
             no_step,
-            "The loss stands still: backward() and optimizer.step() are missing in the loop, or in "
-            "the wrong order. First backward(), then step().",
+            "The loss stands still. Into the loop belong zero_grad(), the loss, backward() and "
+            "step(), in this order.",
         ),
         Wrong(
             "the-first-batch",

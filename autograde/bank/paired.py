@@ -43,6 +43,8 @@ def draw(source: Draw, part: str) -> Case:
     verdict = VERDICTS[(source.index + (part == "interval")) % len(VERDICTS)]
     if part == "verdict" and source.index == 1:
         count = 4
+    if part == "interval" and source.index == 2:
+        count = 2
     higher = source.index in HIGHER if part == "verdict" else bool(source.index % 2)
     z = source.normal(count).double()
     z = (z - z.mean()) / z.std()

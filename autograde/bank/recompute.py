@@ -49,23 +49,37 @@ def run(function, case: Case, device: torch.device) -> Answer:
         block.register_forward_hook(lambda *_: runs.__setitem__(0, runs[0] + 1))
     watch = Watch(blocks, data=[inputs, slopes])
     torch.default_generator.manual_seed(1 + len(slopes))
-    outputs, kept = inputs, _Kept(blocks)
-    with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor):
-        for block in blocks:
-            outputs = _tensor(function(block, outputs))
+    outputs = inputs
+    for block in blocks:
+        outputs = _tensor(function(block, outputs))
     first, joined = runs[0], outputs.requires_grad
     if joined:
         (outputs * slopes).sum().backward()
-    return {
+    answer = {
         "outputs": outputs.detach().cpu(),
         "joined": joined,
         "inputs": _grad(inputs),
         "grads": [_grad(p) for p in blocks.parameters()],
-        "kept": kept.numbers > len(blocks) * inputs.numel(),
         "runs": [first, runs[0]],
         "after": torch.rand(2),
         "disturbed": watch.changed(MAY),
     }
+    return answer | {"kept": _keeps_more(function, case, device)}
+
+
+def _keeps_more(function, case: Case, device: torch.device) -> bool:
+    """Whether autograd keeps more than the inputs of the blocks, in a run that only looks for it.
+
+    Under such hooks a Function's saved weights are other objects than the block's, without .grad.
+    """
+    dtype = getattr(torch, case["dtype"])
+    blocks = _blocks(case, device, dtype)
+    outputs = inputs = case["inputs"].to(device, dtype).requires_grad_(case["asks"])
+    kept = _Kept(blocks)
+    with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor):
+        for block in blocks:
+            outputs = _tensor(function(block, outputs))
+    return kept.numbers > len(blocks) * inputs.numel()
 
 
 class Mask(nn.Module):

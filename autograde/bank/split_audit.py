@@ -28,15 +28,18 @@ def draw(source: Draw, part: str) -> Case:
     """
     width, num = source.integer(3, 4), source.integer(5, 7)
     inputs = _training(source, num, width)
-    names = [f"p{n}" for n in source.shuffled(range(1, 9))]
+    names = [f"patient-{n}" for n in source.shuffled(range(1, 9))]
     groups = [source.choice(names[:3]) for _ in range(num)]
     middle = source.integer(12, num + 7)
     times = source.shuffled([time for time in range(10, 10 + num) if time != middle])
     times = torch.tensor([*times, middle])
+    if source.index == 1:
+        inputs = inputs.double()
     sides = [_validation(source, inputs, groups, times, names, early) for early in (3, 11)]
+    shift = (1_700_000_000, -100)[source.index % 2]  # seconds since 1970, and all below 0
     return {
-        "train": [inputs, groups, times],
-        "sides": sides,
+        "train": [inputs, groups, times + shift],
+        "sides": [[rows, given, moments + shift] for rows, given, moments in sides],
         "dtype": "float64" if source.index == 1 else "float32",
     }
 
@@ -46,6 +49,7 @@ def _training(source: Draw, num: int, width: int) -> Tensor:
     while True:
         rows = source.normal(num, width) + torch.arange(width) * 3  # a column's values are its own
         rows[0, 0] = 0.0
+        rows[-1] = rows[2]
         if torch.cdist(_mixed(rows)[None], rows).min() > NEAR:
             return rows
 
@@ -58,21 +62,21 @@ def _mixed(rows: Tensor) -> Tensor:
 def _validation(
     source: Draw, inputs: Tensor, groups: list[str], times: Tensor, names: list[str], early: int
 ) -> list:
-    """Eight rows: copies or look-alikes, known groups or new ones, early or late, all mixed.
+    """Ten rows: copies or look-alikes, known groups or new ones, early or late, all mixed.
 
     A copy, a row near one and a new one have no other fault; the others are known by their group
     or by their time.
     """
     known, fresh = sorted(set(groups)), [n for n in names if n not in groups]
-    fresh += [f"{known[0]}0", known[-1][:1]]  # begin alike
+    fresh += [f"{known[0]}0", known[-1][:1], known[0].upper()]  # look alike
     last, new = int(times.max()), source.normal(inputs.shape[1]) + 30
     faults = [(known[0], last + 1), (known[-1], last - 1), (known[0], int(times[-1])),
               (fresh[0], early), (fresh[0], last)]  # fmt: skip
     others = zip(["zero", "close", "turned", "mixed", "new"], source.shuffled(faults), strict=True)
     later = zip(
-        source.shuffled(fresh[-3:]), source.shuffled(range(last + 2, last + 5)), strict=True
+        source.shuffled(fresh[-5:]), source.shuffled(range(last + 2, last + 7)), strict=True
     )
-    alone = zip(["copy", "near", "new"], later, strict=True)
+    alone = zip(["copy", "copy", "near", "new", "new"], later, strict=True)
     rows, given, moments = [], [], []
     for at, (kind, (group, moment)) in enumerate(source.shuffled([*others, *alone])):
         rows.append(new if kind == "new" else _row_like(source, kind, inputs, at))
@@ -85,12 +89,14 @@ def _row_like(source: Draw, kind: str, inputs: Tensor, at: int) -> Tensor:
     """A copy of a training row at another place than `at`, or a row that looks like one."""
     row = inputs[0 if kind == "zero" else 1 + (at + source.integer(0, 2)) % (len(inputs) - 1)]
     row = row.clone()
-    if kind == "zero":
+    if kind == "copy":  # of a row that training has twice
+        row = inputs[2].clone()
+    elif kind == "zero":
         row[0] = -0.0
     elif kind == "near":
         row[source.integer(0, len(row) - 1)] += 0.5
     elif kind == "close":
-        row[1] *= 1 + 2**-20  # eight times the rounding of float32
+        row[1] *= 1 + (2**-20 if row.dtype == torch.float32 else 2**-30)
     elif kind == "turned":
         row = row.roll(1)
     elif kind == "mixed":
@@ -268,6 +274,54 @@ class SamePlace(Kept):
         return (inputs[:num] == self.inputs[:num]).all(1).nonzero().flatten()
 
 
+class UsesUp(Rows):
+    """A training row is found once."""
+
+    def copies(self, inputs):
+        found = super().copies(inputs)
+        self.rows -= set(map(tuple, inputs.tolist()))
+        return found
+
+
+class InFloat32(Kept):
+    def copies(self, inputs):
+        equal = inputs.float()[:, None] == self.inputs.float()[None]
+        return equal.all(2).any(1).nonzero().flatten()
+
+
+class FirstOfTwins(Rows):
+    def copies(self, inputs):
+        rows = list(map(tuple, inputs.tolist()))
+        return [i for i in super().copies(inputs) if rows[i] not in rows[:i]]
+
+
+class AnyCase(Rows):
+    def shared(self, groups):
+        known = {name.lower() for name in self.groups}
+        return [i for i, name in enumerate(groups) if name.lower() in known]
+
+
+class FromZero(Rows):
+    def early(self, times):
+        return [i for i, time in enumerate(times.tolist()) if time <= max(0, self.last)]
+
+
+class TimesInFloat32(Rows):
+    def early(self, times):
+        return torch.where(times.float() <= torch.tensor(self.last).float())[0].tolist()
+
+
+class KnownTimes(Kept):
+    def early(self, times):
+        return torch.where(torch.isin(times, self.times))[0]
+
+
+class CleanOnce(Rows):
+    def clean(self, inputs, groups, times):
+        rows = list(map(tuple, inputs.tolist()))
+        return [i for i in super().clean(inputs, groups, times) if rows[i] not in rows[:i]]
+
+
 class RoundedRows(Kept):
     def copies(self, inputs):
         rounded = self.inputs.round()
@@ -429,7 +483,7 @@ EXERCISE = Exercise(
         Part("shared", "examples of groups that training has", points=1, fields=("shared",)),
         Part("early", "examples not later than training's last", points=1, fields=("early",)),
         Part("clean", "what may stay, and nothing is changed", points=1,
-             fields=("clean", "disturbed")),
+             fields=("disturbed", "clean")),
         Part("again", "the same once more, after another side was asked about", points=1,
              hidden=True, fields=("again", "clean")),
     ),
@@ -473,6 +527,23 @@ EXERCISE = Exercise(
         known("sorted-values", SortedValues,
               "A row with the same values in other columns was called a copy. Compare column by "
               "column."),
+        known("uses-up", UsesUp,
+              "A training row was found once, and not when it was asked for again. Leave what is "
+              "known of training as it is."),
+        known("in-float32", InFloat32,
+              "Two float64 rows that differ beyond float32's digits were called equal. Compare "
+              "them as they come."),
+        known("first-of-twins", FirstOfTwins,
+              "A training row that validation has twice was named once. Name both positions."),
+        known("any-case", AnyCase),
+        known("from-zero", FromZero,
+              "Times below 0 that are later than training's last were called early. Begin the "
+              "maximum with a training time, not with 0."),
+        known("times-in-float32", TimesInFloat32,
+              "Times one apart were taken for the same: float32 holds whole numbers up to "
+              "16,777,216 exactly. Compare ints."),
+        known("known-times", KnownTimes),
+        known("clean-once", CleanOnce),
         known("same-place", SamePlace,
               "A row was compared with the training row at its own position alone. A copy may "
               "stand anywhere in training."),
@@ -508,7 +579,9 @@ EXERCISE = Exercise(
         known("copies-forgotten", CopiesForgotten,
               "clean() kept a row that is a copy and has no other fault, though copies() finds it. "
               "A set of tensors does not find an equal number: use .tolist() first."),
-        known("times-forgotten", TimesForgotten),
+        known("times-forgotten", TimesForgotten,
+              "clean() kept an example that is early and has no other fault. Leave out what has "
+              "any of the three."),
         known("learns", Learns,
               "Rows of a validation side are remembered as if they were training's: asked once "
               "more, the answer is another."),

@@ -15,7 +15,7 @@ def draw(source: Draw, part: str) -> Case:
 
     One group is large and comes first or second: it makes the share alone, while a share of the
     groups would be three of them. The last two cases of `apart` tell who rounds the share down to
-    examples; in `names` the order holds a group without examples.
+    examples; `exact` ends with a share of 1; in `names` the order holds a group without examples.
     """
     num_groups = source.integer(6, 7)
     large = source.integer(1, num_groups - 1)
@@ -31,6 +31,7 @@ def draw(source: Draw, part: str) -> Case:
         share = (sizes[order[0]] + sizes[order[1]] + 0.4) / len(groups)
     if part == "exact":  # the first two groups make exactly the share asked for; no group makes 0
         share = (sizes[order[0]] + sizes[order[1]]) / len(groups) if source.index == 0 else 0.0
+        share = 1.0 if source.index == 2 else share
     order = [names[i] for i in order]
     return {
         "groups": groups,
@@ -278,7 +279,7 @@ EXERCISE = Exercise(
     parts=(
         Part("apart", "whole groups, the order given", points=2, cases=5),
         Part("names", "groups whose names are not positions", points=1),
-        Part("exact", "a share that is met exactly", points=1, hidden=True),
+        Part("exact", "a share that is met exactly", points=1, cases=3, hidden=True),
     ),
     reference=reference,
     draw=draw,

@@ -194,7 +194,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "validation": _one(validated),
         "epochs": len(val.states),
         "left": _left(val.states, state),
-        "unscheduled": scheduler.last_epoch == len(val.states) - 1,
+        "unscheduled": _between(len(val.states) - scheduler.last_epoch, len(val.states)),
         "raised": raised or "nothing",
         "finite": "finite" if finite else "not finite",
         **(dict.fromkeys(RETURNED, raised) if raised else kept_entries(returned, RETURNED)),
@@ -229,6 +229,11 @@ def _watch_modes(t: Training, val: Validation) -> tuple[list[str], list[str]]:
     t.model.register_forward_hook(note)
     t.remember()
     return trained, validated
+
+
+def _between(lacking: int, epochs: int) -> int:
+    """How many epochs lack a scheduler.step() where some have one; else 0: other parts see that."""
+    return lacking if 0 < lacking < epochs else 0
 
 
 def _one(said: list[str]) -> str:
@@ -391,6 +396,12 @@ stops_quietly = script((RAISE, "                break\n"))
 
 break_before_schedule = script(
     (SCHEDULE, ""), ("                break\n", "                break\n" + SCHEDULE)
+)
+scheduled_when_better = script((SCHEDULE, ""), ("epoch, 0\n", "epoch, 0\n    " + SCHEDULE))
+one_too_early = script(("waited >= patience", "waited >= patience - 1"))
+one_epoch_more = script(("range(max_epochs)", "range(max_epochs + 1)"))
+losses_to_the_best = script(
+    ('"val_losses": val_losses', '"val_losses": val_losses[: best_epoch + 1]')
 )
 validation_raises = script(
     ("        val_losses.append(",
@@ -563,7 +574,7 @@ EXERCISE = Exercise(
         "epochs": "the number of epochs until it stopped",
         "left": "the weights left in the model:",
         "best_epoch": "best_epoch",
-        "unscheduled": "whether the last epoch lacks its scheduler.step():",
+        "unscheduled": "the number of epochs without a scheduler.step():",
         "raised": "with a training loss that is nan or inf, what was raised:",
         "finite": "with a training loss that is nan or inf, the weights left:",
         "accuracy": "the accuracy on validation",
@@ -698,13 +709,43 @@ EXERCISE = Exercise(
             counted_from_one,
             "best_epoch is one too high: epochs are counted from 0.",
         ),
-        Wrong("last-epoch-returned", last_epoch_returned),
+        Wrong(
+            "last-epoch-returned",
+            last_epoch_returned,
+            "best_epoch is the last epoch that was run. Remember the one whose validation loss is "
+            "lowest.",
+        ),
         Wrong("best-loss-only", best_loss_only),
         Wrong(
             "break-before-schedule",
             break_before_schedule,
             "The epoch in which it stops lacks its scheduler.step(). Every epoch has one: step it "
             "after the batches, before validation.",
+            sure=True,
+        ),
+        Wrong(
+            "scheduled-when-better",
+            scheduled_when_better,
+            "Only the epochs with a lower validation loss had a scheduler.step(). Every epoch has "
+            "one, before validation.",
+            sure=True,
+        ),
+        Wrong(
+            "one-too-early",
+            one_too_early,
+            "It stopped one epoch early: with patience 3 the third epoch in a row without a lower "
+            "loss is the last.",
+        ),
+        Wrong(
+            "one-epoch-more",
+            one_epoch_more,
+            "One epoch more than max_epochs was run.",
+            sure=True,
+        ),
+        Wrong(
+            "losses-to-the-best",
+            losses_to_the_best,
+            "val_losses ends at the best epoch. Give one loss for every epoch that was run.",
             sure=True,
         ),
         Wrong(

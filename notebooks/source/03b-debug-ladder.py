@@ -84,13 +84,13 @@ reveal("03b.torn-or-renamed", silent[0])
 
 # %% exercise 03b.inspect-batch
 # Name every fault that you find, in these words: `"sizes"` (inputs and targets have different lengths),
-# `"dtype"` (targets are not `torch.long`), `"non-finite"` (a value is inf or nan), `"labels"` (a label
+# `"dtype"` (targets are not `torch.long`), `"non-finite"` (an input is inf or nan), `"labels"` (a label
 # outside 0 … C − 1). A sound batch gives an empty list.
 def inspect_batch(inputs, targets, num_classes):
     """Names of the faults of one batch, which is left as it is.
 
     Args:
-        inputs: [B, ...], of any float dtype.
+        inputs: [B, ...], of any float dtype, B at least 1.
         targets: Class indices [B'], which should be torch.long, with B' = B.
         num_classes: C.
 
@@ -411,7 +411,7 @@ def fixed_fit(model, loader, criterion, optimizer, scheduler, epochs):
         loader: A list of pairs of inputs and targets.
         criterion: Any mean-reduced loss of logits and targets.
         optimizer: Any optimizer of the model's parameters.
-        scheduler: Counts epochs.
+        scheduler: Counts epochs; may have counted some before.
         epochs: How many.
 
     Returns:

@@ -415,7 +415,8 @@ def recomputed(block, inputs):
     backward(). Only the inputs and the block's parameters may be kept for it.
 
     Args:
-        block: A module of one tensor; it may hold dropout, and frozen parameters.
+        block: A module of one tensor, which uses all of its parameters; it may hold dropout, and
+            frozen ones.
         inputs: [B, features], with or without requires_grad; not changed.
 
     Returns:
