@@ -624,6 +624,7 @@ EXERCISE = Exercise(
             "first-kept",
             FirstKept,
             "Restored was the first epoch that improved. Keep a copy again at every improvement.",
+            sure=True,
         ),
         Wrong(
             "nan-stops",
