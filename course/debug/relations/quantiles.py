@@ -32,7 +32,7 @@ def turned(session: Session) -> Iterator[Finding]:
     columns = session.outputs.shape[1] if session.outputs.dim() == 2 else 0
     if not targets.is_floating_point() or len(targets) < LEAST_TARGETS or (
             len(targets.unique()) < LEAST_TARGETS // 2):  # fmt: skip
-        raise NotChecked("targets are no numbers, or too few")
+        raise NotChecked("targets are not numbers, or too few")
     if not 0 < columns <= MOST_LEVELS or pair(session.epoch.batches[0])[1].numel() != len(
             pair(session.epoch.batches[0])[1]):  # fmt: skip
         raise NotChecked("outputs are not some columns for one target")
