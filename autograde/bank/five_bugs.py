@@ -137,6 +137,8 @@ train_once = fixed(
     ("        model.train()\n", ""),
     ("    for _ in range(epochs):\n", "    model.train()\n    for _ in range(epochs):\n"),
 )
+eval_for_good = fixed(("        model.train()\n", EVAL), (EVAL + TOTAL, TOTAL))
+divided_by_batches = fixed(("num_examples += len(targets)", "num_examples += 1"))
 nll_of_logits = fixed(("CrossEntropyLoss", "NLLLoss"))
 sizes_forgotten = fixed((" * len(targets)", ""))
 batch_means = fixed((" * len(targets)", ""), ("num_examples += len(targets)", "num_examples += 1"))
@@ -245,10 +247,20 @@ EXERCISE = Exercise(
         Wrong("train-once", train_once,
               "After the first validation the model trained in eval mode: model.train() belongs "
               "at the start of every epoch."),
+        Wrong("eval-for-good", eval_for_good,
+              "Every training batch went through the model in eval mode. model.train() belongs at "
+              "the start of every epoch, and model.eval() before validation."),
+        Wrong("divided-by-batches", divided_by_batches,
+              "The validation losses were added up over the examples, and divided by the number of "
+              "batches. Divide by the number of examples, as the given lines do."),
         Wrong("last-layer-only", last_layer_only),
         Wrong("last-layer-only", half_registered),
-        Wrong("nll-of-logits", nll_of_logits),
-        Wrong("sizes-forgotten", sizes_forgotten),
+        Wrong("nll-of-logits", nll_of_logits,
+              "NLLLoss takes log-probabilities, and it was given logits. nn.CrossEntropyLoss has "
+              "the log-softmax inside."),
+        Wrong("sizes-forgotten", sizes_forgotten,
+              "The batches' mean losses were added up, and divided by the number of examples. "
+              "Weigh each by len(targets), as in the given lines."),
         Wrong("batch-means", batch_means,
               "The validation loss is the plain mean of the batches' means, so a short batch "
               "counts as much as a full one. Weigh each by len(targets), as in the given lines."),
