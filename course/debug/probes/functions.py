@@ -75,6 +75,8 @@ class Functions(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         kwargs = kwargs or {}
+        if is_transformed():
+            return function(*args, **kwargs)
         if function is torch._foreach_clamp_min_:  # how clip_grad_value_ starts
             self.tape.note("clip", before=self.tape.gradient(), after=[])
         wide = _wide(function, args)
@@ -205,6 +207,11 @@ def _wide(function: Any, args: Any) -> Tensor | None:
 
 def _is_column(tensor: Tensor) -> bool:
     return tensor.dim() == 2 and tensor.shape[1] == 1 < len(tensor)
+
+
+def is_transformed() -> bool:
+    """vmap, grad or another transform of torch.func is running: its tensors hold no numbers yet."""
+    return torch._C._functorch.maybe_current_level() is not None
 
 
 def shares_memory(one: Any, others: list[Tensor]) -> bool:

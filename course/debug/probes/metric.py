@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course.debug.probes.accuracies import other_accuracies
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.report import Finding, Severity
 from course.debug.probes.session import Evaluation, NotChecked, Session, pair
@@ -86,6 +87,8 @@ class Plain:
     """Share of right answers in each batch."""
     costs: list[float]
     """Loss of each batch; nan where there is no loss_fn."""
+    outputs: list[Tensor]
+    targets: list[Tensor]
 
     def by_example(self, values: list[float]) -> float:
         return sum(v * n for v, n in zip(values, self.counts, strict=True)) / sum(self.counts)
@@ -109,6 +112,8 @@ class Observed:
     last_batch: int
     is_plain: bool
     """The task is classification, and no metric of another kind is declared."""
+    usual: list[float]
+    """Other numbers that are called an accuracy."""
 
     @property
     def is_mean(self) -> bool:
@@ -118,6 +123,10 @@ class Observed:
     @property
     def is_by_batch(self) -> bool:
         return any(close(self.value, scale * self.by_batch, BY_BATCH) for scale in (1, 100))
+
+    @property
+    def is_usual(self) -> bool:
+        return any(close(self.value, s * u, EQUAL) for s in (1, 100) for u in self.usual)
 
     @property
     def is_no_share(self) -> bool:
@@ -143,7 +152,7 @@ RULES = (
     Rule(lambda seen: seen.is_no_share, "metric-wrong", "error",
          "{name} = {value:.4g} is not a share of examples; recomputed it is {mean:.4g}.",
          "return correct / total_examples"),
-    Rule(lambda seen: seen.is_plain, "metric-wrong", "warning",
+    Rule(lambda seen: seen.is_plain and not seen.is_usual, "metric-wrong", "warning",
          "{name} = {value:.4g}, but the same outputs and targets give {mean:.4g}.",
          "correct += (logits.argmax(dim=1) == targets).sum().item()\ntotal += len(targets)"),
 )  # fmt: skip
@@ -201,7 +210,7 @@ def _of_a_part(scored: int, batches: int) -> Finding:
 
 
 def _evaluated(session: Session) -> Plain:
-    plain = Plain([], [], [])
+    plain = Plain([], [], [], [], [])
     for batch in session.val_epoch.batches:
         inputs, targets = pair(batch)
         outputs = session.predict(inputs)
@@ -210,6 +219,8 @@ def _evaluated(session: Session) -> Plain:
             raise NotChecked("outputs and targets are not classes")
         plain.rates.append(float(hits.float().mean()))
         plain.counts.append(len(targets))
+        plain.outputs.append(outputs.detach())
+        plain.targets.append(session.place(targets))
         if session.loss_fn is None:
             plain.costs.append(math.nan)
             continue
@@ -235,6 +246,7 @@ def _observed(
     return Observed(
         name, value, plain.by_example(values), plain.by_batch(values), sum(plain.counts),
         plain.counts[-1], is_plain,
+        other_accuracies(torch.cat(plain.outputs), torch.cat(plain.targets)),
     )  # fmt: skip
 
 

@@ -63,6 +63,8 @@ class Loop:
     alive: list[int]
     """Graphs still alive after each call."""
     error: BaseException | None = None
+    only_unheard: bool = False
+    """It raised while it was listened to, and does not by itself."""
     own: bool = False
     """True: our plain step on the user's parts; there was no callable."""
     unit: str = "step"
@@ -97,7 +99,7 @@ class Session:
     def of_a_loop(cls, setup: Setup, loop: Loop) -> Session:
         """A session of a loop that has been listened to; nothing else can be observed in it."""
         session = cls(setup, keep=False)
-        session.__dict__["loop"], session.__dict__["epoch"] = loop, Epoch()
+        session.__dict__["_heard"], session.__dict__["epoch"] = loop, Epoch()
         return session
 
     @contextlib.contextmanager
@@ -257,9 +259,19 @@ class Session:
 
     # The loop
 
-    @cached_property
+    @property
     def loop(self) -> Loop:
-        """The user's own loop, listened to."""
+        """The user's own loop, listened to.
+
+        Raises:
+            NotChecked: It runs, but not while it is listened to, which is no fault of the loop's.
+        """
+        if self._heard.only_unheard:
+            raise NotChecked("the loop cannot be run while it is listened to")
+        return self._heard
+
+    @cached_property
+    def _heard(self) -> Loop:
         batches = self._loop_batches()
         with self.observe():
             tape = Tape(self.model, self.optimizers, self.setup.scheduler)
@@ -282,7 +294,18 @@ class Session:
             loop.buffers_moved = [
                 n for n, old in buffers.items() if n in present and not same(present[n], old)
             ]
+            loop.only_unheard = loop.error is not None and self._runs_unheard(batches)
         return loop
+
+    def _runs_unheard(self, batches: list[Any]) -> bool:
+        """The loop runs to its end where nothing listens."""
+        self.kept.restore()
+        alone = Loop(Tape(self.model, self.optimizers), [], batches, [], [], [])
+        try:
+            self._run_loop(alone)
+        except Exception:
+            return False
+        return True
 
     def _loop_batches(self) -> list[Any]:
         batches = self.epoch.batches

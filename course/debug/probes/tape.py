@@ -29,7 +29,7 @@ from torch.optim.optimizer import (
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loader_module
 
-from course.debug.probes.functions import Functions, shares_memory
+from course.debug.probes.functions import Functions, is_transformed, shares_memory
 from course.state.nested import tensors_in
 
 MAX_NUMBERS = 1_000_000
@@ -290,6 +290,8 @@ class Tape:
         self.note("stepped", optimizer=optimizer, weights=self.weights())
 
     def _before_forward(self, module: nn.Module, args: Any) -> None:
+        if is_transformed():
+            return
         if module is self.model:
             first = next((a for a in args if isinstance(a, Tensor)), None)
             self._drawn = []
@@ -306,7 +308,7 @@ class Tape:
             self.note("drawn into", part=self.parts.get(id(module), type(module).__name__))
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
-        if module is self.model:
+        if module is self.model and not is_transformed():
             first = next((o for o in tensors_in(output)), None)
             tag = Tag()
             if first is not None and first.grad_fn is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,7 +33,8 @@ def behind(session: Session) -> Iterator[Finding]:
     if any(isinstance(m, nn.modules.batchnorm._NormBase) for m in program.model.modules()):
         raise NotChecked("batch norm reads the padding of a batch too")
     batch = program.batches[0]
-    long, short, cut = _with_and_without(_padding_of(batch))
+    pads = _padding_of(batch, _may_end(program))
+    long, short, cut = _with_and_without(pads)
 
     def sharpen() -> None:
         for p in program.model.parameters():
@@ -101,8 +103,19 @@ def _pooled_change(program: Program, whole: Change, short: Change) -> float:
     return far([a for a, _ in pooled], [b for _, b in pooled])
 
 
-def _padding_of(batch: Any) -> Tensor | None:
-    """Where rows are padded [B, T]: by a mask in the batch, or by one value behind the ids."""
+def _may_end(program: Program) -> bool:
+    """Batches are as long as their longest row, or there is an answer for each position: the sign
+    of the end is then one of what is read or foretold, also where it serves as padding."""
+    ids = [[t for t in tensors_in(b) if t.dim() == 2] for b in program.batches]
+    lengths = {t.shape[1] for found in ids for t in found[:1]}
+    with contextlib.suppress(NotChecked):
+        return len(lengths) > 1 or any(t.dim() > 2 for t in program.replay(program.call()))
+    return len(lengths) > 1
+
+
+def _padding_of(batch: Any, may_end: bool) -> Tensor | None:
+    """Where rows are padded [B, T]: by a mask in the batch, or by one value behind the ids, of
+    which the first, where each row has one and rows `may_end` with it, is no padding."""
     found = [t for t in tensors_in(batch) if t.dim() == 2 and t.shape[1] >= 4 and len(t) >= 4]
     whole = [t for t in found if not t.is_floating_point() or set(t.unique().tolist()) <= {0, 1}]
     for t in whole:
@@ -115,6 +128,8 @@ def _padding_of(batch: Any) -> Tensor | None:
         value, counts = ends.unique(return_counts=True)
         padding = t == value[counts.argmax()]
         often = float(counts.max()) > PADDED_ROWS * len(t)
+        if may_end and padding[:, -1].all():  # the longest row too ends with it
+            padding &= padding.cumsum(1) > 1
         if often and t.unique().numel() > 4 and _only_behind(padding):
             return padding
     return None

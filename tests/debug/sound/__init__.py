@@ -2,6 +2,8 @@
 
 from tests.debug.sound import (  # noqa: F401
     dress,
+    eighth,
+    eighth_loops,
     fifth,
     fifth_loops,
     fourth,

@@ -1,0 +1,23 @@
+"""An eighth set: bugs of forty kinds, by an author who had not read the doctor.
+
+At first sight 30 were told apart, 29 with the right class first; of 20 sound programs one was
+alarmed, whose gradients are made by vmap, and of the 40 twins two: one whose sentences are padded
+with the sign of their end, and one scored by a balanced accuracy.
+"""
+
+from tests.debug.faulty.eighth import data, losses, models, runs, steps
+
+PARTS = (data, losses, models, steps, runs)
+
+MISSED = {
+    "encodes_shops_by_their_sales": "a column's tie to the target is seen too weakly in 120 rows",
+    "pads_with_the_end_sign": "a token that is never a target may be meant, as a start sign is",
+    "boxes_of_the_background": "which cells have an object is not seen to weigh another term",
+    "rewarded_for_divergence": "a term without a bound below may be a likelihood",
+    "reads_the_last_place": "a recurrent network without lengths is a note: padding may be meant",
+    "tokens_weighed_by_their_chunk": "the step's own chunks are not seen in loss_of",
+    "rewards_another_action": "a drawn action may be meant, as with an estimated reward",
+    "foretells_other_noise": "of noise in a target only seldom is all of it in the inputs",
+    "slopes_priced_without_a_graph": "a term without a gradient may be reported, not trained on",
+}
+"""Programs that are not told apart, and why."""
