@@ -30,7 +30,7 @@ IN_A_HIDDEN_PART = {
     "02a.dropout": "mask-in-float32 changes-dtype changes-grad-mode detached-in-training",
     "02a.initialise": "new-parameters thawed",
     "03a.clip": "zero-over-zero",
-    "03a.early-stopping": "nan-skipped nan-improves nan-stops",
+    "03a.early-stopping": "nan-skipped nan-improves nan-stops nan-raises",
     "03a.evaluate": "top-flag-only",
     "03b.early-freeze": "not-after-the-last",
     "03b.inspect-batch": "nan-only no-minus-inf finite-sum",
