@@ -277,6 +277,8 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
+        "left": "the mode in which the model was left",
+        "forwards": "the number of forward passes in train mode",
         "losses": "the losses",
         "state": "after the last step,",
         "modes": "the model's mode during the steps",

@@ -194,7 +194,7 @@ def overfit_one_batch(model, batches, criterion, optimizer, steps):
             holds two classes.
         criterion: Any mean-reduced loss of logits and targets.
         optimizer: Any optimizer of the model's parameters; only the weights and its state change.
-        steps: How many updates.
+        steps: How many updates, each from one forward pass.
 
     Returns:
         The losses that the steps were computed from, a list of `steps` floats

@@ -453,7 +453,7 @@ class SplitAudit:
 
     Args:
         inputs: Training rows [N, F], floats.
-        groups: The group of each, a list of names.
+        groups: The group of each, a list of names or whole numbers.
         times: The time of each [N], whole numbers, in any order.
 
     Each method takes the same of a validation side and gives positions: a list, a tuple or a 1-d tensor of ints.
