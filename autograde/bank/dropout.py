@@ -35,7 +35,7 @@ def draw(source: Draw, part: str) -> Case:
         "p": p,
         "training": part != "eval",
         "times": 1 if part == "edges" else 2 * (1000 // rows) // 2,
-        "dtype": {"quiet": ("float16", "float64"), "edges": ("float32", "float64")}.get(
+        "dtype": {"quiet": ("float16", "float64"), "edges": ("float64",) * 2}.get(
             part, ("float32",) * 2
         )[source.index % 2],
         "recording": part != "scale" or source.index == 0,
@@ -456,7 +456,7 @@ EXERCISE = Exercise(
         Wrong("float64-always", float64_always,
               "What came back is float64, whatever x is. Return x's dtype."),
         Wrong("to-float32", to_float32,
-              "What came back is float32, whatever x is. Return x's dtype."),
+              "What came back is float32, whatever x is. Return x's dtype.", sure=True),
         Wrong("mask-in-float32", mask_in_float32,
               "A float16 x came back as float32: times a float32 mask, float32 wins. Give the mask "
               "x's dtype: torch.rand_like(x), or .to(x.dtype).", sure=True),
