@@ -229,7 +229,7 @@ class Denoiser(nn.Module):
         return self.body(torch.cat([x, t, (6.28 * t).sin(), (6.28 * t).cos()], 1))
 
 
-@pair("labels-shuffled")
+@pair("targets-unrelated")
 def foretells_other_noise(bug):
     """A diffusion model is asked for the noise, but the target is drawn anew: not the noise that
     was mixed in. Costs: nothing can be learnt but zero; the loss stays at 1."""
