@@ -7,13 +7,14 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from course.debug import diagnose
+from course.debug.relations import loss
 from tests.debug.faulty import PAIRS, eighth
 from tests.debug.faulty.dresses import setup, trained_by
 from tests.debug.faulty.fourth.kit import batches, blobs, mlp
 from tests.debug.sound import SOUND
 from tests.debug.sound import eighth as odd
 from tests.debug.sound import eighth_loops as odd_loops
-from tests.debug.told import assert_told_apart
+from tests.debug.told import assert_told_apart, said
 from tests.sampling import sample
 
 HERE = {p.name: p for p in PAIRS if any(hasattr(part, p.name) for part in eighth.PARTS)}
@@ -47,6 +48,27 @@ def test_a_step_made_of_transforms_of_torch_func_is_left_alone():
     torch.manual_seed(0)
     report = diagnose(SOUND["private_gradients"]())
     assert report.ok and "stepping.stepping" in report.checked, str(report)
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_term_without_a_gradient_is_seen_in_a_step_of_several_backwards(is_cut):
+    """Micro-batches, each with a price on the answers' size."""
+    torch.manual_seed(0)
+    x, y = blobs(96)
+
+    model = mlp(10, 8, 3)
+    found = setup(model, batches(x, y))
+
+    def train_step(batch):
+        found["optimizer"].zero_grad()
+        for inputs, targets in zip(*(t.chunk(2) for t in batch), strict=True):
+            out = model(inputs)
+            price = (out.detach() if is_cut else out).pow(2).mean()
+            ((F.cross_entropy(out, targets) + 0.1 * price) / 2).backward()
+        found["optimizer"].step()
+
+    told = said(loss.terms, found | {"train_step": train_step})
+    assert told == (["loss-without-gradient"] if is_cut else [])
 
 
 class Shy(nn.Sequential):

@@ -114,14 +114,15 @@ def _prefers_itself(table: Tensor, targets: Tensor) -> bool:
 def terms(session: Session) -> Iterator[Finding]:
     """What is added to the loss and depends on the weights has a gradient.
 
-    Where several such numbers are added they may be meant, e.g. a value with another's gradient.
+    Where several such numbers are added for one backward they may be meant, e.g. a value with
+    another's gradient; a step of several backwards, as a critic's, may add one for each.
     """
     program = program_of(session)
     step = program.first()
     added = _added(step)
-    again = _added(program.step(program.batches[0])) if len(added) == 1 else []
-    if len(again) != 1 or not close(added[0], again[0]):
-        raise NotChecked("no single number without a gradient is added to the loss")
+    again = _added(program.step(program.batches[0])) if added else []
+    if not added or len(again) != len(added) or not all(map(close, added, again)):
+        raise NotChecked("no single number without a gradient is added to a loss")
 
     def nudge() -> None:
         own = torch.Generator().manual_seed(0)
@@ -130,7 +131,7 @@ def terms(session: Session) -> Iterator[Finding]:
             p.add_(noise, alpha=float(p.abs().mean()) + LEAST_NUDGE)
 
     other = _added(program.step(program.batches[0], prepare=nudge))
-    if len(other) != 1:
+    if len(other) != len(added):
         return
     value, moved = added[0], other[0]
     if not close(value, moved):
@@ -146,7 +147,17 @@ def terms(session: Session) -> Iterator[Finding]:
 
 
 def _added(step: Step) -> list[float]:
-    return [float(e.value) for e in step.tape.of("term") if e.reached]
+    """What is added for each backward; nothing where one gets several."""
+    values, since = [], 0
+    for event in step.tape.events:
+        if event.kind == "backward":
+            since = 0
+        elif event.kind == "term" and event.reached:
+            values.append(float(event.value))
+            since += 1
+        if since > 1:
+            return []
+    return values
 
 
 def shares(session: Session) -> Iterator[Finding]:

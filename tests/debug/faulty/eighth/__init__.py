@@ -17,6 +17,5 @@ MISSED = {
     "reads_the_last_place": "a recurrent network without lengths is a note: padding may be meant",
     "tokens_weighed_by_their_chunk": "the step's own chunks are not seen in loss_of",
     "rewards_another_action": "a drawn action may be meant, as with an estimated reward",
-    "slopes_priced_without_a_graph": "a term without a gradient may be reported, not trained on",
 }
 """Programs that are not told apart, and why."""
