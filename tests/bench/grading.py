@@ -45,7 +45,7 @@ from autograde.sandbox.limits import Limits
 from tests.bench.harness import Ratio, interleaved, report
 
 GOALS = {
-    "times stock's rate, at least": 15.0,
+    "times stock's rate, at least": 18.0,
     "cost of isolation, at most": 0.10,
     "MiB PSS an extra worker, at most": 150.0,
     "growth of memory over a class, at most": 0.10,
