@@ -34,7 +34,7 @@ def draw(source: Draw, part: str) -> Case:
         first = [math.nan] * (patience if source.index == 1 else 1)
         losses = [*first, losses[0], low, math.nan, math.nan, math.nan, math.nan]
     by_name = part == "stop" and source.index == 1
-    if by_name:
+    if part == "stop" and source.index == 0:
         losses = [1e10 * loss for loss in losses]  # above any number that `best` may begin with
     return {"losses": losses, "patience": patience, "min_delta": min_delta, "by_name": by_name}
 
