@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
 """(rtol, atol): wide enough for another order of summation, far below any misconception."""
 SHORT = 60
 """Characters of a value that a message shows."""
+MOST_NAMED = 20
+"""Changed things that a message names."""
+LONGEST_NAME = 200
+"""Characters of such a name."""
 ON_GPU = 10.0
 """Factor on a GPU, whose kernels sum in other orders."""
 
@@ -105,7 +110,9 @@ def _not_an_answer(field: str, got: Any) -> str:
     if isinstance(got, Mapping) and UNFIT in got:
         return str(got[UNFIT])
     if field == CHANGED and isinstance(got, (list, tuple)) and got:
-        return f"Your function changed {', '.join(map(str, got))}; leave that as it was."
+        named = ", ".join(str(one)[:LONGEST_NAME] for one in got[:MOST_NAMED])
+        more = f" and {len(got) - MOST_NAMED} more" if len(got) > MOST_NAMED else ""
+        return f"Your function changed {named}{more}; leave that as it was."
     return ""
 
 
@@ -117,7 +124,7 @@ def _walk(expected: Any, got: Any, where: str, tolerance: Mapping, factor: float
         return _compare_tensors(expected, got, where, tolerance, factor)
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or set(got) != set(expected):
-            keys = list(got) if isinstance(got, Mapping) else got
+            keys = list(islice(got, SHORT)) if isinstance(got, Mapping) else got
             return where, _short(list(expected)), _short(keys)
         pairs = [(f"{where}.{key}".lstrip("."), expected[key], got[key]) for key in expected]
         return _first(pairs, tolerance, factor)
@@ -192,6 +199,7 @@ def _apart(expected: Any, got: Any) -> tuple[str, str]:
 
 
 def _short(value: Any, digits: int = DIGITS[0]) -> str:
+    """A value in at most SHORT characters; of a long one no more is looked at than that shows."""
     text = _plainly(value, digits)
     return text if len(text) < SHORT else text[: SHORT - 1] + "…"
 
@@ -199,9 +207,23 @@ def _short(value: Any, digits: int = DIGITS[0]) -> str:
 def _plainly(value: Any, digits: int = DIGITS[0]) -> str:
     if isinstance(value, float):
         return f"{value:.{digits}g}"
+    if isinstance(value, str):
+        return value[:SHORT]
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_quoted, value))}]"
+        return f"[{_joined(map(_quoted, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{_joined(f'{_quoted(key)}: {_quoted(value[key])}' for key in value)}}}"
     return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else str(value)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """As many of the texts as fill a message."""
+    found = ""
+    for text in texts:
+        found += f", {text}" if found else text
+        if len(found) > SHORT:
+            break
+    return found
 
 
 def _has_blanks(value: Any) -> bool:
@@ -210,4 +232,4 @@ def _has_blanks(value: Any) -> bool:
 
 
 def _quoted(item: Any) -> str:
-    return repr(item) if isinstance(item, str) else _plainly(item)
+    return repr(item[:SHORT]) if isinstance(item, str) else _plainly(item)

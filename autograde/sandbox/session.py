@@ -78,8 +78,10 @@ class StudentSession:
             raise
         self.output_left = limits.output_bytes
         self._wait_until_ready()
-        self.deadline = time.monotonic() + limits.notebook_s
-        self.last_deadline = time.monotonic() + STRETCH * limits.notebook_s
+        self.idle_since = time.monotonic()
+        """Since when nothing is asked of the process: that time is the grader's, not its own."""
+        self.deadline = self.idle_since + limits.notebook_s
+        self.last_deadline = self.idle_since + STRETCH * limits.notebook_s
         self.count = self.last_bytes = 0
         self.late = False
         """Whether the last request was interrupted by us, as it took too long."""
@@ -176,12 +178,14 @@ class StudentSession:
         """Send a request and wait for its reply; None if the process ended first."""
         self.count += 1
         started, spent = time.monotonic(), Spent.from_now(self.process.pid)
+        idle_s = started - self.idle_since
+        self.deadline, self.last_deadline = self.deadline + idle_s, self.last_deadline + idle_s
         try:
             return self._request_in_time(request, timeout_s, spent)
         finally:  # what others had of the machine is not of this notebook's time
-            self.deadline = min(
-                self.deadline + spent.waited(time.monotonic() - started), self.last_deadline
-            )
+            self.idle_since = time.monotonic()
+            waited_s = spent.waited(self.idle_since - started)
+            self.deadline = min(self.deadline + waited_s, self.last_deadline)
 
     def _request_in_time(
         self, request: dict[str, Any], timeout_s: float, spent: Spent

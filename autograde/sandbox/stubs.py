@@ -2,7 +2,8 @@
 
     bank        reference, right and wrong functions refuse for good; their code is gone
     course      what an exercise asks to write by hand works in ordinary cells, and refuses while a
-                graded call runs; so do copies of its code made in an earlier cell
+                graded call runs; so do copies of its code made in an earlier cell, and processes
+                started there
     values      the answer to a number or a choice stays: whoever reads the bank knows it at home
     files       the bank and the files that hold references are covered (`covered`)
 
@@ -13,14 +14,18 @@ any of this: the referee, in another process, compares answers to cases it has j
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
+import gc
 import importlib
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from mmap import mmap
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -33,6 +38,7 @@ from autograde.exercise import Exercise, NotAllowedError
 STAND_INS = {"course.engine.step": ("course.debug.museum.exhibit",)}
 """Modules that hold the same answers under other names, by the module that an exercise guards."""
 PLACEHOLDER = "autograde's guard stands here"
+FUTURE = __future__.annotations.compiler_flag
 
 
 def leave_only_questions() -> None:
@@ -50,9 +56,9 @@ def leave_only_questions() -> None:
         what = f"{function.__module__}.{function.__qualname__}"
         if what in others:
             _put_guards([function], what)
-    _with_placeholders.cache_clear()  # torch's functions take room
     for exercise in exercises:
-        _take_answers(exercise)
+        _know(exercise)
+    _take_answers(exercises)
 
 
 @cache
@@ -67,44 +73,71 @@ def covered() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(paths))
 
 
-def _take_answers(exercise: Exercise) -> None:
-    """Refusing code for every function of the exercise's module that `run` does not need."""
-    module = sys.modules[exercise.run.__module__]
-    needed = reached_by(exercise.run)
-    for function in functions_of(module):
-        if function not in needed and not function.__code__.co_freevars:
-            function.__code__ = refusal(function.__name__, exercise.name)
-    for field in ("wrong", "right"):
-        object.__setattr__(exercise, field, ())
+def _take_answers(exercises: list[Exercise]) -> None:
+    """Refusing code for every function of an exercise's module that no `run` needs.
+
+    Whoever holds it: a closure, a table, a cache; what has no name is found by the collector.
+    """
+    asked = {sys.modules[exercise.run.__module__].__file__: exercise.name for exercise in exercises}
+    needed = set().union(*(reached_by(exercise.run) for exercise in exercises))
+    for function in gc.get_objects():
+        if type(function) is not FunctionType or function.__code__.co_filename not in asked:
+            continue
+        if function not in needed:
+            code = function.__code__
+            refusing = refusal(function.__name__, asked[code.co_filename])
+            function.__code__ = refusing.replace(co_freevars=code.co_freevars)
+    for exercise in exercises:
+        for field in ("wrong", "right"):
+            object.__setattr__(exercise, field, ())
 
 
-def _make_guards() -> tuple[Callable[[str], Callable[[], None]], Callable[..., Any]]:
-    """A maker of guards, and a context in which some refuse; what they share has no name."""
-    graded: list[tuple[str, frozenset[str]]] = []
+def _make_guards() -> tuple[Callable[..., Any], ...]:
+    """`guard_of(what)` makes a guard, `know(exercise)` says what an answer to it may not call,
+    `while_graded(exercise)` is the context in which that refuses, and `share()` lets all processes
+    that are forked from here on see which exercise is being asked: one that was forked in an
+    earlier cell could answer in the student's place. What they have in common has no name."""
+    guarded: list[tuple[str, frozenset[str]]] = [("", frozenset())]
+    numbers: dict[str, int] = {}
+    board: list[mmap] = []
     made: dict[str, Callable[[], None]] = {}
+
+    def asked_now() -> int:
+        return int.from_bytes(board[0][:2], "little") if board else 0
 
     def guard_of(what: str) -> Callable[[], None]:
         def guard() -> None:
-            if graded and what in graded[-1][1]:
+            name, refused = guarded[asked_now()]
+            if what in refused:
                 raise NotAllowedError(
-                    f"The course's own code is what this exercise asks you to write: "
-                    f"{graded[-1][0]} may not call it, nor a copy of it."
+                    f"The course's own code is what this exercise asks you to write: {name} may "
+                    "not call it, nor a copy of it."
                 )
 
         return made.setdefault(what, guard)
 
+    def know(exercise: Exercise) -> None:
+        numbers[exercise.id] = len(guarded)
+        guarded.append((exercise.name, frozenset(_guarded(exercise))))
+
+    def share() -> None:
+        board[:] = [mmap(-1, 2)]
+
     @contextmanager
     def while_graded(exercise: Exercise) -> Iterator[None]:
-        graded.append((exercise.name, frozenset(_guarded(exercise))))
+        if not board:
+            share()
+        before = board[0][:2]
+        board[0][:2] = numbers[exercise.id].to_bytes(2, "little")
         try:
             yield
         finally:
-            graded.pop()
+            board[0][:2] = before
 
-    return guard_of, while_graded
+    return guard_of, know, while_graded, share
 
 
-_guard_of, while_graded = _make_guards()
+_guard_of, _know, while_graded, share = _make_guards()
 
 
 def guarded_with_stand_ins(exercise: Exercise) -> set[str]:
@@ -126,25 +159,53 @@ def _put_guards(functions: list[FunctionType], what: str) -> None:
 
     The guard is a constant of the code itself: a function made of a copy of the code asks it too.
     """
-    codes = _with_placeholders(functions[0].__code__.co_filename)
+    codes: dict[tuple[str, int], CodeType] = {}
     for function in functions:
-        key = function.__code__.co_qualname, function.__code__.co_firstlineno
+        code = function.__code__
+        key = code.co_qualname, code.co_firstlineno
+        if key not in codes:
+            codes |= _with_placeholders(code, alone=len(functions) == 1)
         function.__code__ = _with_guard(codes[key], _guard_of(what))
 
 
-@cache
-def _with_placeholders(file: str) -> dict[tuple[str, int], CodeType]:
-    """The codes of a file's functions, each with a place for a guard at its head."""
-    tree = ast.parse(Path(file).read_text("utf-8"))
-    call = ast.Expr(ast.Call(ast.Constant(PLACEHOLDER), args=[], keywords=[]))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            after_docstring = 1 if ast.get_docstring(node) is not None else 0
-            node.body.insert(after_docstring, ast.copy_location(call, node.body[0]))
+def _with_placeholders(of: CodeType, *, alone: bool) -> dict[tuple[str, int], CodeType]:
+    """The codes of a file's functions, each with a place for a guard at its head.
+
+    Args:
+        of: The code of one of them.
+        alone: Whether only that one is needed: torch's files are long.
+    """
+    text = Path(of.co_filename).read_text("utf-8")
+    tree = ast.parse(_by_itself(of, text) if alone else text)
+    for node in list(_functions_in(tree)):
+        after_docstring = 1 if ast.get_docstring(node) is not None else 0
+        asked = ast.parse(f"{PLACEHOLDER!r}()").body[0]
+        for one in (asked, asked.value, asked.value.func):
+            ast.copy_location(one, node.body[0])
+        node.body.insert(after_docstring, asked)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a constant that is called: it will be our guard
-        whole = compile(ast.fix_missing_locations(tree), file, "exec")
+        whole = compile(tree, of.co_filename, "exec", of.co_flags & FUTURE)
     return {(code.co_qualname, code.co_firstlineno): code for code in _codes(whole)}
+
+
+def _by_itself(of: CodeType, text: str) -> str:
+    """A function's lines where they stand, the others empty; a method has its class above."""
+    first, (*owner, _name) = of.co_firstlineno, of.co_qualname.split(".")
+    if len(owner) > 1:  # inside another function
+        return text
+    lines = inspect.getblock(text.splitlines(keepends=True)[first - 1 :])
+    head = f"class {owner[0]}:\n" if owner else ""
+    return "\n" * (first - 1 - len(owner)) + head + "".join(lines)
+
+
+def _functions_in(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All that are defined in it, at any depth; only statements hold any."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for one in getattr(node, field, ()):
+            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield one
+            yield from _functions_in(one)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

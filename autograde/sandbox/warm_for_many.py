@@ -1,12 +1,16 @@
 """What a warm parent does besides where a whole class is graded: it takes 4 s, once.
 
-scikit-learn and torch's compiler are loaded for the submissions that use them, and memory is put in
-order for hundreds of forks. See `autograde.sandbox.parent.start`.
+scikit-learn, torch's compiler and the fonts of figures are loaded for the submissions that use
+them, and memory is put in order for hundreds of forks. See `autograde.sandbox.parent.start`.
 """
 
 import gc
 import importlib
+import io
 import sys
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from autograde.sandbox import kernel
 
@@ -19,8 +23,22 @@ MODULES = (
     "torch._dynamo.config",
 )
 
+
+def _draw_once() -> None:
+    """A figure as notebooks draw them: fonts, the reader of 10⁻², the PNG writer."""
+    figure = Figure()
+    canvas = FigureCanvasAgg(figure)
+    plot, picture = figure.subplots(1, 2)
+    plot.plot([1e-3, 1.0], label="loss")
+    plot.set(xlabel="epoch", ylabel="loss", yscale="log", title="loss")
+    plot.legend()
+    picture.imshow([[0.0, 1.0]], cmap="gray_r")
+    canvas.print_figure(io.BytesIO(), bbox_inches="tight")
+
+
 for module in MODULES:
     importlib.import_module(module)
+_draw_once()
 gc.unfreeze()
 gc.collect()
 gc.freeze()

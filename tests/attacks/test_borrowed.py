@@ -1,12 +1,15 @@
 """What a submission borrows: the grader's words, a neighbour's work, an earlier cell's process."""
 
+import ast
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from autograde import bank
 from autograde.answers import Raised
+from autograde.by_hand import python_function
 from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import doubtful_times
 from autograde.classroom.notebook_text import read_notebook
@@ -66,6 +69,53 @@ def test_what_an_earlier_cell_started_stands_still_only_while_a_function_is_aske
         (later,) = session.run("drained(); time.sleep(0.5); print(drained() > 3)")
     assert answer.kind == "ValueError" and answer.text.split(",")[0] == "0"
     assert later["text"] == "True\n"
+
+
+WOKEN = """
+from course.engine import clip_by_global_norm as theirs
+import os, signal, torch
+asked, told = os.pipe(), os.pipe()
+child = os.fork()
+while not child:
+    os.read(asked[0], 1)
+    try:
+        os.write(told[1], repr(theirs([torch.nn.Parameter(torch.ones(1))], 1.0)).encode())
+    except Exception as fault:
+        os.write(told[1], type(fault).__name__.encode())
+def clip_by_global_norm(parameters, max_norm):
+    os.kill(child, signal.SIGCONT)
+    os.write(asked[1], b"x")
+    raise ValueError(os.read(told[0], 100).decode())
+"""
+
+
+def test_what_an_earlier_cell_started_is_refused_the_courses_functions_though_it_is_woken():
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(WOKEN)
+        answer = session.ask(CLIP.id, CLIP.name, CASE)
+        (later,) = session.run("os.write(asked[1], b'x'); print(os.read(told[0], 100).decode())")
+    assert answer.kind == "ValueError" and answer.text.startswith("NotAllowedError")
+    assert "NotAllowedError" not in later["text"]  # as in any ordinary cell
+
+
+LEFT = """
+import gc
+from pathlib import Path
+from types import FunctionType
+codes = [f.__code__ for f in gc.get_objects() if type(f) is FunctionType]
+print({(Path(c.co_filename).name, c.co_firstlineno) for c in codes if "/bank/" in c.co_filename})
+"""
+
+
+def test_no_right_answer_of_the_bank_is_left_however_it_is_held():
+    """Closures, caches and what stands in a table, too: all functions that there are."""
+    rights = [right for entry in bank.asks_for_code().values() for right in entry.load().right]
+    written = [f for r in rights for f in (vars(r).values() if isinstance(r, type) else [r])]
+    codes = [python_function(f).__code__ for f in written if callable(f)]
+    places = {(Path(code.co_filename).name, code.co_firstlineno) for code in codes}
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        (said,) = session.run(LEFT)
+    assert len(places) > 200 and not places & ast.literal_eval(said["text"])
 
 
 def handed_in(folder, student, text="{}"):

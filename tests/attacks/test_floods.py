@@ -7,12 +7,16 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 
+from autograde import bank, questions
+from autograde.answers import Raised
 from autograde.classroom import feedback, grading
 from autograde.classroom.clean import clean_output
 from autograde.classroom.feedback import write_feedback
 from autograde.classroom.page import class_page
 from autograde.classroom.report import read_rows
+from autograde.compare import CHANGED, SHORT, first_difference
 from autograde.sandbox.bounds import TooMuchError, at_most, cpu_seconds
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.outputs import MAX_VALUES, plain_outputs, values_in
@@ -131,3 +135,36 @@ def test_waiting_is_not_counted_as_work():
     with at_most(0.2, 2**30):
         time.sleep(0.4)
     assert cpu_seconds(os.getpid()) - before < 0.3
+
+
+class Counted(list):
+    """A list that counts how much of it was looked at."""
+
+    seen = 0
+
+    def __iter__(self):
+        for one in super().__iter__():
+            self.seen += 1
+            yield one
+
+
+def test_of_a_long_answer_no_more_is_written_out_than_a_message_shows():
+    """Each known mistake is compared with it: twelve answers held a grader for half a minute."""
+    long = Counted(["\U0001f600" + "a" * 46] * 190_000)
+    for expected in (["a"], 0.5, {"a": 1}):
+        found = first_difference({"norm": expected}, {"norm": long})
+        assert found is not None and len(found.got) <= SHORT
+    assert long.seen < 1000
+    several = first_difference({CHANGED: []}, {CHANGED: [f"weight {n}" for n in range(1000)]})
+    assert several.reason.endswith("weight 19 and 980 more; leave that as it was.")
+
+
+def test_what_failed_for_want_of_memory_is_asked_again(monkeypatch):
+    """The memory may have been taken by another submission's answer."""
+    answers = iter(
+        [Raised("MemoryError"), Raised("RuntimeError", "can't allocate memory"), {"a": 1}]
+    )
+    monkeypatch.setattr(questions, "answer_of", lambda *_, **__: next(answers))
+    right = questions.Reference(bank.load("03a.clip"), None, torch.device("cpu"))
+    case = {}
+    assert [right(case) for _ in range(4)][2:] == [{"a": 1}, {"a": 1}]

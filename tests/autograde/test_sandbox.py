@@ -58,6 +58,32 @@ def test_a_student_process_starts_without_what_few_need_and_gets_it_when_asked()
         assert said["text"] == "[False, False] DummyClassifier\n"
 
 
+LINES = """
+import torch
+places = []
+for failing in (
+    lambda: torch.nn.functional.cross_entropy("logits", "targets"),
+    lambda: torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step(closure=0),
+):
+    try:
+        failing()
+    except TypeError as fault:
+        place = fault.__traceback__.tb_next.tb_next
+        while place and place.tb_next:
+            place = place.tb_next
+        places.append((place.tb_frame.f_code.co_qualname, place.tb_lineno))
+"""
+
+
+def test_guarded_functions_of_torch_keep_their_names_and_lines():
+    """They are compiled again, each by itself."""
+    found = {}
+    exec(LINES, found)
+    with StudentSession() as session:
+        (said,) = session.run(LINES + "print(places)")
+    assert len(found["places"]) == 2 and said["text"] == f"{found['places']}\n"
+
+
 @pytest.mark.parametrize("submissions, heavy", [(0, False), (parent.FEW, False), (1000, True)])
 def test_for_a_whole_class_more_is_loaded_beforehand(monkeypatch, submissions, heavy):
     preload = list(parent.PRELOAD)

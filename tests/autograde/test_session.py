@@ -262,3 +262,12 @@ def test_who_has_used_up_the_whole_notebooks_time_is_told_so(isolation):
         assert "the 1.5 s of the whole notebook were over" in text and "20 s" not in text
         raised = session.ask("03a.clip", "clip", CASE)
         assert raised.text == "the 1.5 s of the whole notebook were over."
+
+
+def test_what_the_grader_does_between_two_requests_is_not_of_the_notebooks_time(isolation):
+    """The first of a class waits for the right answers, which are then kept for the others."""
+    limits = Limits(cell_s=5.0, answer_s=1.0, notebook_s=2.0)
+    with StudentSession(limits=limits, isolation=isolation) as session:
+        for _ in range(3):
+            assert session.run("6 * 7")[0]["data"]["text/plain"] == "42"
+            time.sleep(1.0)
