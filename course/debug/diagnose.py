@@ -34,6 +34,7 @@ from course.debug.probes import (
     progress,
     ranges,
     rates,
+    rescored,
     schedule,
     scored,
     splits,
@@ -41,30 +42,29 @@ from course.debug.probes import (
     structure,
 )
 from course.debug.probes.report import SPENT, Finding, Report
-from course.debug.probes.session import FORWARDS, NotChecked, Session
+from course.debug.probes.session import FORWARDS, PLACES, NotChecked, Session
 from course.debug.probes.setup import as_setup
 from course.debug.relations import RELATIONS
+from course.debug.relations.pairs import places_in
 
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
-    data.empty, numbers.raises, data.memory_shared, data.contract,
-    data.single_class, data.second_epoch, draws.same_draws,
-    splits.groups, splits.times, splits.split, splits.preprocessing,
-    splits.label_shift, data.wrapped_bytes,
-    answers.target_in_inputs, answers.shuffled_in_step, answers.shuffled_between_epochs,
-    answers.unrelated,
-    pairing.broadcast, pairing.classes_as_numbers, activations.double_softmax,
-    activations.softmax_in_the_loss, activations.double_sigmoid, activations.missing_log_softmax,
-    pairing.rows_mixed, axes.logits_reshaped, axes.padding,
-    structure.hidden_modules, structure.plain_tensors, structure.membership, frozen.freezes_nothing,
-    frozen.frozen, frozen.frozen_drift, groups.weight_decay, groups.zero_rate, groups.batch_of_one,
+    data.empty, numbers.raises, data.memory_shared, data.contract, data.single_class,
+    data.second_epoch, draws.same_draws, splits.groups, splits.times, splits.split, splits.items,
+    splits.preprocessing, splits.label_shift, data.wrapped_bytes, answers.target_in_inputs,
+    answers.shuffled_in_step, answers.shuffled_between_epochs, answers.unrelated, pairing.broadcast,
+    pairing.classes_as_numbers, activations.double_softmax, activations.softmax_in_the_loss,
+    activations.double_sigmoid, activations.missing_log_softmax, pairing.rows_mixed,
+    axes.logits_reshaped, axes.padding, structure.hidden_modules, structure.plain_tensors,
+    structure.membership, structure.another_model, frozen.freezes_nothing, frozen.frozen,
+    frozen.frozen_drift, groups.weight_decay, groups.zero_rate, groups.batch_of_one,
     clearing.clearing, clearing.thrown_away, stepping.uphill, between.reseeded, stepping.erased,
     stepping.stepping, clipping.clip_place, accumulation.accumulation, accumulation.wasted,
     progress.undone, schedule.schedule, schedule.factor, between.kept_graphs, between.skipped,
     modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
-    modes.no_grad, metric.which_data, metric.accuracy, metric.repeats,
-    scored.another_model, scored.smoothed_loss, checkpoints.checkpoint, *RELATIONS,
+    modes.no_grad, metric.which_data, metric.accuracy, rescored.accuracy, rescored.from_zero,
+    metric.repeats, scored.another_model, scored.smoothed_loss, checkpoints.checkpoint, *RELATIONS,
     splits.covariate_shift, ranges.unnormalised, numbers.finite, numbers.underflow, rates.start,
-    numbers.dead_units, rates.too_large, rates.too_small, pairing.reads_inputs,
+    numbers.dead_units, rates.too_large, rates.too_small, rates.outweighed, pairing.reads_inputs,
     progress.downhill,
 )  # fmt: skip
 
@@ -104,6 +104,7 @@ def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
     try:
         if session.setup.evaluate is not None:
             session.evaluation  # noqa: B018 (first: an iterator in it can be read only once)
+        PLACES.set(places_in(session))
         session.loss_fn  # noqa: B018 (before any experiment: looking for it runs the loop)
         for probe in PROBES:
             name = _name(probe)
@@ -119,6 +120,7 @@ def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
                 skipped[name] = f"{type(error).__name__}: {str(error)[:120]}"
     finally:
         session.kept.restore()
+        PLACES.set(None)
     findings = _ordered(_without(found, session.declared.get("allow", ())))
     titles = {_name(probe): _asks(probe) for probe in PROBES}
     return Report(findings, checked, skipped, time.perf_counter() - started, titles)

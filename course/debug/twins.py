@@ -33,6 +33,7 @@ BUGGY = {
     "never": "gradients are never cleared",
     "first": "cleared before the first step alone",
     "third": "not cleared before every third step",
+    "short": "not cleared before a batch that is shorter than the first",
     "head": "only the last layer is cleared",
     "body": "all but the last layer are cleared",
 }
@@ -78,12 +79,11 @@ def program(
     def make() -> Program:
         model = _network(widths, norm, dropout, seed).to(device)
         optimizer = KINDS[kind](model.parameters(), lr)
-        count = 0
+        sizes: list[int] = []
 
         def step(batch: Batch) -> float:
-            nonlocal count
-            _clear(cleared, count, model, optimizer)
-            count += 1
+            sizes.append(len(batch[1]))
+            _clear(cleared, sizes, model, optimizer)
             total = 0.0
             parts = [part.chunk(2) if halves else (part,) for part in batch]
             for inputs, targets in zip(*parts, strict=True):
@@ -111,11 +111,14 @@ def _network(widths: tuple[int, int, int], norm: bool, dropout: float, seed: int
         return nn.Sequential(*layers, nn.Linear(hidden, classes))
 
 
-def _clear(cleared: str, count: int, model: nn.Module, optimizer: Optimizer) -> None:
-    """What the program clears before its forward pass."""
-    if cleared == "start" or (cleared == "first" and count == 0) or (
-        cleared == "third" and count % 3 != 2
-    ):  # fmt: skip
+def _clear(cleared: str, sizes: list[int], model: nn.Module, optimizer: Optimizer) -> None:
+    """What the program clears before its forward pass, by the sizes of its batches so far."""
+    if {
+        "start": True,
+        "first": len(sizes) == 1,
+        "third": len(sizes) % 3 != 0,
+        "short": sizes[-1] >= sizes[0],
+    }.get(cleared, False):
         optimizer.zero_grad()
     elif cleared == "zeros":
         optimizer.zero_grad(set_to_none=False)

@@ -5,8 +5,8 @@ import torch
 
 from course.debug.twins import BUGGY, HEALTHY, KINDS, program
 
-BATCHES = [(torch.randn(6, 3, generator=torch.Generator().manual_seed(i)), torch.arange(6) % 3)
-           for i in range(3)]  # fmt: skip
+BATCHES = [(torch.randn(n, 3, generator=torch.Generator().manual_seed(i)), torch.arange(n) % 3)
+           for i, n in enumerate((6, 6, 4))]  # fmt: skip
 
 
 def used(make) -> list[torch.Tensor]:
@@ -35,7 +35,7 @@ def test_a_program_uses_old_gradients_exactly_where_its_name_says(cleared, kind)
     if cleared in HEALTHY:
         assert max(second, third) == pytest.approx(0, abs=1e-6)
     else:
-        assert third > 1e-3 and (second > 1e-3) == (cleared != "third")
+        assert third > 1e-3 and (second > 1e-3) == (cleared not in ("third", "short"))
 
 
 @pytest.mark.parametrize("how", [{"norm": True}, {"dropout": 0.5}, {"halves": True}])

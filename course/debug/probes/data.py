@@ -13,11 +13,18 @@ from course.data.contract import Breach, check_batch
 from course.data.loading import length_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.thresholds import UNLABELLED
 from course.engine.window import ignored_index
+from course.state.nested import tensors_in
 
 JUDGED = ("one-hot-labels", "label-out-of-range", "non-finite-values")
 """Breaches of the batch contract that are wrong for certain; dtypes and shapes that matter make
 the loop raise, and the range is judged on what the model itself gets."""
+MEANT = {
+    "non-finite-values": "and the loss leaves them out.",
+    "label-out-of-range": "which a loss of your own takes: do they mark examples without a label?",
+}
+"""What is said of a breach that may be meant."""
 MOST_CLASSES = 1000
 """Distinct targets above which they are counts or names, not classes."""
 PURE, PURE_BY_CHANCE = 0.6, 0.05
@@ -43,14 +50,14 @@ def contract(session: Session) -> Iterator[Finding]:
             broken.setdefault(breach.id, []).append(breach)
     for kind, breaches in broken.items():
         first = breaches[0]
-        meant = (
-            kind == "non-finite-values" and first.field == "targets" and _loss_is_finite(session)
-        )
+        of_targets = kind == "non-finite-values" and first.field == "targets"
+        left_out = kind == "label-out-of-range" and _is_marked(session)
+        meant = (of_targets or left_out) and _loss_is_finite(session)
         yield Finding(
             kind, "note" if meant else "error",
             f"{first.field}: {first.seen}; {first.contract}. So in {len(breaches)} of "
             f"{len(session.epoch.batches)} batches"
-            + (", and the loss leaves them out." if meant else "."),
+            + (", " + MEANT[kind] if meant else "."),
             {"batches": len(breaches), "seen": first.seen, "expected": first.contract}, first.fix,
         )  # fmt: skip
     if session.task == "classification" and not session.setup.num_classes:
@@ -74,6 +81,15 @@ def _breaches(session: Session, inputs: Tensor, targets: Tensor) -> Iterator[Bre
         known = breach.id == "non-finite-values" or (indices and classes)
         if breach.id in JUDGED and known:
             yield breach
+
+
+def _is_marked(session: Session) -> bool:
+    """The one label out of range is -1, and a loss of the author's own takes it: it may mark
+    examples without a label. (torch's losses raise at it unless they are told.)"""
+    lowest = min(int(pair(batch)[1].min()) for batch in session.epoch.batches)
+    highest = max(int(pair(batch)[1].max()) for batch in session.epoch.batches)
+    within = highest < (session.setup.num_classes or math.inf)
+    return session.setup.loss_fn is None and lowest == UNLABELLED and within
 
 
 def _loss_is_finite(session: Session) -> bool:
@@ -127,7 +143,7 @@ def memory_shared(session: Session) -> Iterator[Finding]:
 
 def single_class(session: Session) -> Iterator[Finding]:
     """Batches mix the classes that the data set holds."""
-    targets = [pair(b)[1] for b in session.epoch.batches]
+    targets = _targets(session)
     if any(
         t.dim() != 1 or (t.is_floating_point() and bool((t != t.round()).any())) for t in targets
     ):
@@ -162,6 +178,24 @@ def single_class(session: Session) -> Iterator[Finding]:
             {"label_changes": changes, "expected": expected},
             "train_loader = DataLoader(dataset, batch_size, shuffle=True)",
         )  # fmt: skip
+
+
+def _targets(session: Session) -> list[Tensor]:
+    """Targets of each batch; of batches that are no pairs, the labels that a loss of the first step
+    met as they are."""
+    try:
+        return [pair(b)[1] for b in session.epoch.batches]
+    except NotChecked:
+        met = [
+            e.targets.cpu() for e in session.loop.tape.in_call(0) if e.kind == "loss" and e.graph
+        ]
+        parts = [list(tensors_in(b)) for b in session.epoch.batches]
+        places = [n for n, t in enumerate(parts[0] if parts else [])
+                  if t.dim() == 1 and not t.is_floating_point()
+                  and any(t.shape == m.shape and torch.equal(t.cpu(), m) for m in met)]  # fmt: skip
+        if len(places) != 1 or any(len(p) <= places[0] for p in parts):
+            raise
+        return [p[places[0]] for p in parts]
 
 
 def second_epoch(session: Session) -> Iterator[Finding]:

@@ -94,14 +94,17 @@ def _is_adapted(model: nn.Module, name: str) -> bool:
 
 
 def _shapes_outputs(session: Session, model: nn.Module, name: str) -> bool:
-    """model(inputs) changes with this parameter."""
-    before = session.outputs
+    """What the model gives in a step, in eval mode, changes with this parameter."""
+    from course.debug.relations.program import program_of
+
+    program = program_of(session)
+    call = program.call()
+    before = program.replay(call)
     with session.observe(), torch.no_grad():
-        model.eval()
         parameter = model.get_parameter(name)
         parameter.add_(torch.randn_like(parameter) * (parameter.abs().mean() + 0.1))
-        after = session._first_tensor(session.call_model(session.batch[0]))
-    return not same(before, after)
+        after = program.run(call)
+    return not all(map(same, before, after))
 
 
 def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Finding]:

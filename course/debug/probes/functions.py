@@ -119,6 +119,7 @@ class Functions(TorchFunctionMode):
             self._see_term(args, result)
         elif function is F.ctc_loss and isinstance(args[0] if args else None, Tensor):
             self.tape.note("log_probs", name="ctc_loss", inputs=args[0].detach())
+            self.tape.note("ctc", **_ctc_targets(*args, **kwargs))
         elif function in RELUS and isinstance(result, Tensor) and result.dim() > 1:
             self._see_relu(result.detach())
         if function in UINT8_MATH:
@@ -178,6 +179,18 @@ def _made_positive(tensor: Tensor) -> bool:
             break
         node = node.next_functions[0][0]
     return node is not None and node.name().startswith(POSITIVE)
+
+
+def _ctc_targets(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+    *_: Any, **__: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Signs that are to be read, without what lies behind a row's end, and the blank one."""
+    lengths = torch.as_tensor(target_lengths).flatten()
+    if targets.dim() == 2:
+        real = torch.arange(targets.shape[1])[None] < lengths.cpu()[:, None]
+        targets = targets.cpu()[real]
+    return {"targets": targets.detach().cpu(), "blank": blank}
 
 
 def _again(function: Any, args: Any, kwargs: Any) -> Callable | None:

@@ -149,7 +149,7 @@ RULES = (
          "{name} is the mean over batches, not over examples: the short last batch counts as much "
          "as a full one.",
          "correct += (logits.argmax(1) == y).sum().item(); total += len(y)"),
-    Rule(lambda seen: seen.is_no_share, "metric-wrong", "error",
+    Rule(lambda seen: seen.is_no_share and not seen.is_usual, "metric-wrong", "error",
          "{name} = {value:.4g} is not a share of examples; recomputed it is {mean:.4g}.",
          "return correct / total_examples"),
     Rule(lambda seen: seen.is_plain and not seen.is_usual, "metric-wrong", "warning",

@@ -127,6 +127,33 @@ def too_small(session: Session) -> Iterator[Finding]:
             return
 
 
+OUTWEIGHS = 2.0
+"""Times the largest gradient, above which the number that Adam adds to a gradient's size is all of
+it: a step is then the learning rate times the gradient over that number."""
+HARDLY_MOVED = 10 * BARELY_MOVED
+"""Movement of the weights over their size that such a step leaves; more is meant."""
+
+
+def outweighed(session: Session) -> Iterator[Finding]:
+    """What Adam adds to the size of gradients, against dividing by 0, is not larger than they."""
+    steps = [e for e in session.loop.tape.of("step") if "eps" in e.optimizer.defaults]
+    if len(steps) < LEAST_STEPS:
+        raise NotChecked("no optimizer divides by the size of gradients")
+    eps = min(float(g["eps"]) for e in steps for g in e.optimizer.param_groups)
+    most = max((float(g.abs().max()) for e in steps for g in e.gradient
+                if g is not None and g.numel()), default=0.0)  # fmt: skip
+    loop = session.loop
+    moved = norm([b - a for a, b in zip(loop.start, loop.end, strict=True)])
+    if eps > OUTWEIGHS * most > 0 and moved < HARDLY_MOVED * norm(list(loop.start)):
+        yield Finding(
+            "lr-too-small", "warning",
+            f"The optimizer's eps is {eps:g} and no gradient in {len(steps)} steps is larger than "
+            f"{most:.2g}: divided by eps instead of their own size, steps hardly move the weights.",
+            {"eps": eps, "largest_gradient": most, "steps": len(steps)},
+            "torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-8)",
+        )  # fmt: skip
+
+
 WORSE = 3.0
 """A start is bad when its loss is so many times that of a guess and that of fresh weights."""
 GROWN = 2.0

@@ -10,6 +10,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -253,6 +254,9 @@ class Session:
         return value.mean() if value.dim() else value
 
     def _first_tensor(self, value: Any) -> Tensor:
+        """The outputs; of a dictionary the one tensor in it."""
+        if isinstance(value, dict) and len(found := list(tensors_in(value))) == 1:
+            value = found[0]
         if not isinstance(value, Tensor):
             raise NotChecked(f"the model gives a {type(value).__name__}, no tensor")
         return value
@@ -450,18 +454,30 @@ def alive_graphs(tape: Tape, kind: str) -> int:
     return sum(event.tag() is not None for event in tape.of(kind))
 
 
+PLACES: ContextVar[tuple[int, int] | None] = ContextVar("places", default=None)
+"""Where inputs and targets stand among the tensors of a batch that has others, e.g. ids."""
+
+
 def pair(batch: Any) -> tuple[Tensor, Tensor]:
     """Inputs and targets of a batch.
 
     Raises:
         NotChecked: It is not a pair of tensors.
     """
-    values = list(batch.values()) if isinstance(batch, dict) else batch
-    if isinstance(values, (list, tuple)) and len(values) == 2:
-        inputs, targets = values
-        if isinstance(inputs, Tensor) and isinstance(targets, Tensor):
-            return inputs, targets
+    places = PLACES.get()
+    if places is not None and len(leaves := list(tensors_in(batch))) > max(places):
+        return leaves[places[0]], leaves[places[1]]
+    if is_a_pair(batch):
+        inputs, targets = batch.values() if isinstance(batch, dict) else batch
+        return inputs, targets
     raise NotChecked("batches are not (inputs, targets) pairs of tensors")
+
+
+def is_a_pair(batch: Any) -> bool:
+    """Whether a batch is inputs and targets and nothing else."""
+    values = list(batch.values()) if isinstance(batch, dict) else batch
+    is_list = isinstance(values, (list, tuple)) and len(values) == 2
+    return is_list and all(isinstance(v, Tensor) for v in values)
 
 
 def inputs_and_targets(batch: Any) -> tuple[Any, Tensor]:

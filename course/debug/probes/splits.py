@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import RandomSampler, SequentialSampler
 
 from course.data.split_check import SplitFinding, SplitReport, check_split
 from course.debug.probes.answers import rows_of
 from course.debug.probes.report import Finding, Severity
 from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.thresholds import UNLABELLED
 from course.state.nested import num_examples, tensors_in
 
 ALARMING_SHIFT = 0.25
@@ -36,6 +39,13 @@ SURELY_SHIFTED = 5.0
 """The ratio (or twice the distance) that no honest difference between two samples reaches."""
 LEAST_INPUTS = 16
 """Rows per side below which their means and standard deviations say little."""
+MOST_ITEMS = 2000
+"""Items of either side that are asked for."""
+COMMON, TIMES = 0.05, 5.0
+"""Share of the validation items that are in training too, and how many times as often as items come
+twice in training, from which they were put there."""
+LEAST_NUMBERS = 4
+"""Numbers of an item below which two are alike by chance."""
 ROWS_COMPARED = 400
 """Rows per side for near copies: a whole comparison costs more than the steps that are watched."""
 
@@ -47,6 +57,47 @@ def split(session: Session) -> Iterator[Finding]:
         raise NotChecked("inputs of one number repeat by nature")
     only = ["copies"] if train[2] else ["copies", "near copies", "look-alikes"]
     yield from _judged(session, train, val, only)
+
+
+def items(session: Session) -> Iterator[Finding]:
+    """No item of the validation data is an item of the training data, whatever items are made of.
+
+    Asked where batches cannot be joined, e.g. of sentences. Items that come twice within training
+    repeat by nature.
+    """
+    loaders = session.setup.train_loader, session.setup.val_loader
+    data = [getattr(loader, "dataset", None) for loader in loaders]
+    if any(not hasattr(d, "__getitem__") or not hasattr(d, "__len__") for d in data):
+        raise NotChecked("the loaders have no data sets that can be asked for an item")
+    try:
+        _side(session, "train"), _side(session, "val")
+    except NotChecked:
+        pass
+    else:
+        raise NotChecked("rows of batches are compared already")
+    with session.observe():
+        train, val = ([_digest(d[i]) for i in range(min(len(d), MOST_ITEMS))] for d in data)
+    known, counts = set(train), Counter(train)
+    again = sum(counts[one] > 1 for one in train) / max(1, len(train))
+    both = sum(one in known for one in val if one) / max(1, len(val))
+    if both > COMMON and both > TIMES * again and None not in known:
+        yield Finding(
+            "leak-overlap", "error",
+            f"{both:.0%} of the validation items are items of the training data too, number for "
+            f"number ({again:.1%} of the training items come twice there): the score is that of "
+            "memory.",
+            {"validation_items": len(val), "common": both, "twice_in_training": again},
+            "train_set, val_set = random_split(dataset, [0.8, 0.2])  # one split, made once",
+        )  # fmt: skip
+
+
+def _digest(item: Any) -> bytes | None:
+    """All numbers of an item; None where they are too few to tell items apart."""
+    leaves = [torch.as_tensor(leaf) for leaf in tree_leaves(item)
+              if isinstance(leaf, (Tensor, np.ndarray, int, float))]  # fmt: skip
+    if sum(leaf.numel() for leaf in leaves) < LEAST_NUMBERS:
+        return None
+    return b"|".join(leaf.detach().cpu().contiguous().numpy().tobytes() for leaf in leaves)
 
 
 def groups(session: Session) -> Iterator[Finding]:
@@ -90,6 +141,7 @@ def label_shift(session: Session) -> Iterator[Finding]:
     train, val = _side(session, "train"), _side(session, "val")
     if train[2] or train[1].is_floating_point() or train[1].dim() > 1:
         raise NotChecked("targets are not class indices")
+    train, val = _labelled(train), _labelled(val)
     if len(train[1].unique()) > MOST_CLASSES or len(val[1]) < LEAST_VALIDATION:
         raise NotChecked("too many classes or too few validation examples")
     only = ["missing classes", "label shift"]
@@ -127,6 +179,14 @@ def _side(session: Session, side: str) -> Side:
     if len({row.shape[1] for row in rows}) > 1:
         raise NotChecked("batches of different shapes cannot be joined")
     return torch.cat(rows), torch.cat([_labels(batch) for batch in batches]), True
+
+
+def _labelled(side: Side) -> Side:
+    """The rows that have a label: -1 below classes from 0 on marks one without."""
+    inputs, targets, is_whole = side
+    known = targets != UNLABELLED
+    marked = targets.dim() == 1 and {0, 1} <= set(targets.unique()[:3].tolist())
+    return (inputs[known], targets[known], is_whole) if marked else side
 
 
 def _whole_rows(batch: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from course.analysis.reach import held_in
 from course.debug.probes.frozen import gets_gradient, is_declared_frozen
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, same
+from course.debug.probes.session import NotChecked, Session, clone, same
 
 
 def _held(session: Session) -> dict[int, Tensor]:
@@ -57,6 +58,25 @@ def membership(session: Session) -> Iterator[Finding]:
         f"({left_out[0][0]}, ...): they never change.",
         evidence, fix,
     )  # fmt: skip
+
+
+def another_model(session: Session) -> Iterator[Finding]:
+    """The model that was handed in is the one that is trained, not a copy of it."""
+    loop, held = session.loop, _held(session)
+    own = [p for p in session.model.parameters() if p.requires_grad]
+    if not own or not loop.tape.of("step"):
+        raise NotChecked("the model has nothing to train, or no step is made")
+    if any(id(p) in held for p in own) or any(id(p) in gets_gradient(session) for p in own):
+        return
+    shapes = [tuple(p.shape) for p in held.values()]
+    if all(tuple(p.shape) in shapes for p in own) and len(shapes) >= len(own):
+        yield Finding(
+            "optimizer-holds-another", "error",
+            f"The optimizer holds {len(shapes)} tensors of the shapes of the model's, and none of "
+            "the model's own, which get no gradient in any step: a copy of the model is trained.",
+            {"held": len(shapes), "of_the_model": len(own), "steps": len(loop.tape.of("step"))},
+            "optimizer = torch.optim.Adam(model.parameters())  # of the model that is evaluated",
+        )  # fmt: skip
 
 
 def _are_moved(stale: list[Tensor], left_out: list[Tensor]) -> bool:
@@ -125,17 +145,18 @@ TORCHS_OWN = {
 
 
 def _receives(session: Session, leaves: list[Tensor]) -> bool:
-    """A backward through the plain loss brings them a gradient."""
-    inputs, targets = session.batch
-    with session.observe(), torch.enable_grad():
-        session.model.train()
-        try:
-            outputs = session.call_model(inputs)
-            loss = session.loss(session._first_tensor(outputs), targets)
-            grads = torch.autograd.grad(loss, leaves, allow_unused=True)
-        except (NotChecked, RuntimeError):
-            return False
-    return any(g is not None and bool((g != 0).any()) for g in grads)
+    """A step brings them a gradient, whatever its batches look like."""
+    step = session.setup.train_step or session.plain_step
+    if not session.epoch.batches:
+        raise NotChecked("the train_loader gave no batch")
+    arrived: list[bool] = []
+    with session.observe(), contextlib.ExitStack() as stack:
+        for leaf in leaves:
+            handle = leaf.register_hook(lambda g: arrived.append(bool((g != 0).any())))
+            stack.callback(handle.remove)
+        with contextlib.suppress(Exception):  # what raises is said elsewhere
+            step(clone(session.epoch.batches[0]))
+    return any(arrived)
 
 
 def plain_tensors(session: Session) -> Iterator[Finding]:

@@ -31,3 +31,6 @@ ZERO = 1e-9
 """A loss, a norm or a difference below it is 0 but for rounding."""
 TINY = 1e-12
 """Least scale of a relative difference, so that two zeros can be compared."""
+
+UNLABELLED = -1
+"""Label of an example without one, in many data sets' own files; `ignore_index` may be told so."""

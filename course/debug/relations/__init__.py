@@ -1,6 +1,8 @@
 """What must be true of any training program, whatever its batches, models and losses look like."""
 
 from course.debug.relations import (
+    absent,
+    answered,
     apart,
     asleep,
     averages,
@@ -14,6 +16,7 @@ from course.debug.relations import (
     flips,
     handed,
     hidden,
+    items,
     joining,
     kept,
     lookups,
@@ -45,25 +48,23 @@ from course.debug.relations import (
 )
 
 RELATIONS = (
-    data.stored, data.wrapped, data.same_item, data.one_pass, data.same_batch,
-    loss.broadcast, loss.own_target, loss.shares, weighing.classes, weighing.positives,
-    loss.itself, loss.terms,
-    model.state, model.rows, model.future, padding.behind,
-    joining.together, joining.alone, sides.windows, sides.target_seen, flips.moved_alike,
-    flips.left_behind, lookups.reachable, encoded.own_answer, views.drawn_apart, noise.anew,
-    noise.seen, rebatched.whole,
-    masks.held_out, quantiles.turned, bootstrapped.ends, bootstrapped.through, numeric.custom,
-    stuck.product, stuck.units, teachers.in_eval_mode, memory.optimizer_state, memory.states,
-    handed.table, handed.log_probabilities, handed.clipped, handed.drawn,
-    handed.rates,
-    rows.masked, targets.positions, targets.merged, reach.within, reach.constant,
-    networks.left_over, networks.opposed, parts.weighed, apart.trained, apart.priced,
-    curve.straight, policy.baseline, hidden.guessed, passes.another_order,
-    evaluated.told_loss, asleep.nothing_dropped, epochs.most_drawn, epochs.same_names,
-    weights.silent, weights.cleared, weights.moves, kept.by_reference, kept.undone, resumed.best,
-    averages.average, averages.whole, averages.statistics,
-    scoring.accuracy, scoring.ignored, direction.follows,
-    rows.order, targets.own_label, plateau.told, evaluated.left, rebatched.in_one_batch,
+    data.stored, items.stays, items.rows_apart, items.seeded_alike, data.wrapped, data.same_item,
+    data.one_pass, data.same_batch, loss.broadcast, loss.own_target, loss.shares, weighing.classes,
+    weighing.positives, loss.itself, loss.terms, model.state, model.rows, model.future,
+    padding.behind, absent.marked, joining.together, joining.alone, sides.windows,
+    sides.target_seen, flips.moved_alike, flips.drawn_apart, flips.left_behind, lookups.reachable,
+    encoded.own_answer, encoded.group_means, views.drawn_apart, noise.anew, noise.seen,
+    rebatched.whole, masks.held_out, quantiles.turned, bootstrapped.ends, bootstrapped.through,
+    numeric.custom, stuck.product, stuck.units, teachers.in_eval_mode, memory.optimizer_state,
+    memory.states, handed.blank, handed.table, answered.valley, handed.log_probabilities,
+    handed.clipped, handed.drawn, handed.rates, rows.masked, targets.positions, targets.merged,
+    reach.within, reach.constant, networks.left_over, networks.opposed, parts.weighed,
+    apart.trained, apart.priced, curve.straight, policy.baseline, hidden.guessed,
+    passes.another_order, evaluated.told_loss, asleep.nothing_dropped, epochs.most_drawn,
+    epochs.same_names, weights.silent, weights.cleared, weights.moves, kept.by_reference,
+    kept.undone, resumed.best, averages.average, averages.whole, averages.statistics,
+    scoring.accuracy, scoring.ignored, direction.follows, rows.order, targets.own_label,
+    plateau.told, evaluated.left, rebatched.in_one_batch,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]

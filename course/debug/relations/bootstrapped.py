@@ -14,8 +14,8 @@ from torch import Tensor
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.joining import read_by_the_model
-from course.debug.relations.program import SAME, close, program_of
-from course.state.nested import mapped, tensors_in
+from course.debug.relations.program import SAME, close, exchanged, program_of
+from course.state.nested import tensors_in
 
 DISTANCES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss"}
 LEAST_ROWS = 8
@@ -25,21 +25,24 @@ LEAST_ROWS = 8
 def ends(session: Session) -> Iterator[Finding]:
     """Where flags say that an episode ends, the next state's value is left out of the target."""
     program = program_of(session)
-    batch = program.batches[0]
-    leaves = list(tensors_in(batch))
+    batch = max(program.batches, key=lambda one: len(_flags(one)))  # ends may be rare
+    leaves, flags = list(tensors_in(batch)), _flags(batch)
+    if not flags:
+        raise NotChecked("no batch has flags")
     met = _targets(session, batch)
     rows = len(met)
-    flags = [n for n, t in enumerate(leaves) if t.dim() and t.numel() == len(t) == rows
-             and set(t.unique().tolist()) == {0, 1}]  # fmt: skip
+    flags = [n for n in flags if len(leaves[n]) == rows]
     if rows < LEAST_ROWS or not flags:
         raise NotChecked("a batch has no flags, one for each target")
 
     def after(place: int, change: Callable[[Tensor], Tensor]) -> Tensor:
         return _targets(session, _with(batch, place, change))
 
-    numbers = [n for n, t in enumerate(leaves) if t.is_floating_point() and n not in flags]
+    numbers = [n for n, t in enumerate(leaves) if t.is_floating_point()]
     rewards = [n for n in numbers if leaves[n].dim() and leaves[n].numel() == rows
                and _is(after(n, lambda t: t + 1), met + 1)]  # fmt: skip
+    flags = [n for n in flags if n not in rewards]  # a reward of 0 or 1 is none
+    numbers = [n for n in numbers if n not in flags]
     read = read_by_the_model(session)
     states = [n for n in numbers if n not in rewards and leaves[n].dim() > 1
               and any(leaves[n].shape == leaves[m].shape and n != m for m in read)
@@ -94,9 +97,15 @@ def _targets(session: Session, batch: Any) -> Tensor:
     return losses[0].targets.flatten().cpu()
 
 
+def _flags(batch: Any) -> list[int]:
+    """Places of the parts that hold a 0 or a 1 for each row, and both."""
+    return [n for n, t in enumerate(tensors_in(batch)) if t.dim() and t.numel() == len(t)
+            and set(t.unique().tolist()) == {0, 1}]  # fmt: skip
+
+
 def _with(batch: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
     chosen = list(tensors_in(batch))[place]
-    return mapped(lambda leaf: change(leaf) if leaf is chosen else leaf, batch)
+    return exchanged(batch, chosen, change(chosen))
 
 
 def _is(one: Tensor, other: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.utils.data import RandomSampler
 from course.debug.probes.report import Finding
 from course.debug.probes.session import STEPS, NotChecked, Session
 from course.debug.probes.tape import Tape
+from course.state.generators import own_generators, rewinder
 from course.state.nested import tensors_in
 
 LEAVES = (Tensor, np.ndarray, np.number, bool, int, float)
@@ -32,18 +34,27 @@ MOST_PARTS = 64
 
 
 def stored(session: Session) -> Iterator[Finding]:
-    """Reading an item leaves the stored data as they are."""
+    """Reading an item leaves the stored data as they are.
+
+    Memory that is only written to, or filled once, is not meant: read a second time with the same
+    random numbers, it comes out the same, and so do the items.
+    """
     for side, loader in _loaders(session):
         data = getattr(loader, "dataset", None)
         held = dict(_storage(data)) if data is not None else {}
         if not held or not hasattr(data, "__getitem__"):
             continue
         with session.observe():
+            rewind = [rewinder(generator) for generator in own_generators(data)]
             before = {name: _copy(values) for name, values in held.items()}
-            for index in _indices(data):
-                _ask(data, index)
-            now = dict(_storage(data))
-            moved = [n for n, was in before.items() if n in now and not _equal(now[n], was)]
+            items, once = _read(data)
+            moved = [n for n, was in before.items() if n in once and not _equal(once[n], was)]
+            if moved:
+                for back in rewind:
+                    back()
+                again, twice = _read(data)
+                alike = all(map(_same_item, items, again))
+                moved = [n for n in moved if not _equal(once[n], twice.get(n)) and not alike]
         if moved:
             yield Finding(
                 "dataset-changes-itself", "error",
@@ -203,6 +214,18 @@ def _ask(data: Any, index: int) -> Any:
         raise NotChecked(f"dataset[{index}] raises {type(error).__name__}") from error
 
 
+def _read(data: Any) -> tuple[list[list[Tensor]], dict[str, Any]]:
+    """Copies of the first items, with the same random numbers each time, and of what is stored
+    after that."""
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    items = [[leaf.clone() for leaf in _leaves(_ask(data, index))] for index in _indices(data)]
+    return items, {name: _copy(values) for name, values in _storage(data)}
+
+
+def _same_item(one: list[Tensor], other: list[Tensor]) -> bool:
+    return len(one) == len(other) and all(map(_equal, one, other))
+
+
 def _leaves(item: Any) -> list[Tensor]:
     """Tensors, arrays and numbers of an item, as tensors."""
     leaves = [leaf for leaf in tree_leaves(item) if isinstance(leaf, LEAVES)]
@@ -230,6 +253,8 @@ def _copy(values: Any) -> Any:
 
 
 def _equal(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
     if isinstance(a, Tensor):
         return a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
     return a.shape == b.shape and bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))

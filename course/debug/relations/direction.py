@@ -20,6 +20,7 @@ from course.debug.probes.session import (
     as_metrics,
     clone,
 )
+from course.debug.probes.splits import label_shift
 from course.debug.probes.thresholds import TINY
 
 LONG = 48
@@ -50,6 +51,8 @@ def follows(session: Session) -> Iterator[Finding]:
         raise NotChecked("no metric in evaluate() that is known to be better the higher it is")
     if any("maximize" not in g for o in session.optimizers for g in o.param_groups):
         raise NotChecked("the optimizer cannot go uphill")
+    if _other_classes(session):
+        raise NotChecked("validation holds other classes, so that its metric may fall")
     if session.is_spent(BUSY):
         raise NotChecked(SPENT)
     name, start = names[0], seen.first[names[0]]
@@ -73,6 +76,14 @@ def follows(session: Session) -> Iterator[Finding]:
          "steps": LONG},
         "loss = -(log_prob * advantage).mean()  # minus; in a pair loss, 1 is what is alike",
     )  # fmt: skip
+
+
+def _other_classes(session: Session) -> bool:
+    """What is scored holds other classes than what is trained on, or some far more often."""
+    try:
+        return any(finding.is_alarm for finding in label_shift(session))
+    except NotChecked:
+        return False
 
 
 def _among(words: tuple[str, ...], name: str) -> bool:

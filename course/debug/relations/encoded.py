@@ -27,6 +27,12 @@ ERRORS = 5.0
 much by chance once in 17,000 data sets."""
 LEFT = 0.5
 """Share of the correlation that is left in validation, below which it was the row's own answer."""
+LEAST_GROUPS = 4
+"""Values of a column with rows of several targets, from which their means lie on a line with the
+values by no chance: through two there is always one."""
+SAME_VALUE, EXACT = 1e-5, 1e-4
+"""Parts of the largest value by which values are the same, and of the means' spread by which they
+lie on a line: float32 rounds by 1e-7."""
 HOLDS = 3.0
 """Standard errors within which the other columns tell validation rows what they do training rows:
 else it is the targets, or all of the data, that differ."""
@@ -61,6 +67,55 @@ def own_answer(session: Session) -> Iterator[Finding]:
         "for fit, rest in folds:  # of each row's group, without the row\n"
         "    x[rest, column] = mean_by_group(group[fit], y[fit])[group[rest]]",
     )  # fmt: skip
+
+
+def group_means(session: Session) -> Iterator[Finding]:
+    """No column is the mean target of all rows that share its value.
+
+    A mean that was taken without the row, of other rows or with a prior is not that exact.
+    """
+    train = _table(session.epoch.batches)
+    parts = [train]
+    if session.setup.val_loader is not None:
+        val = _table(session.val_epoch.batches)
+        if val[0].shape[1:] == train[0].shape[1:]:
+            parts.append(tuple(torch.cat(two) for two in zip(train, val, strict=True)))
+    for x, y in parts:
+        if len(x) < LEAST_ROWS or x.shape[1] < 2:
+            raise NotChecked(f"no rows of columns, {LEAST_ROWS} of them")
+        for column in range(x.shape[1]):
+            groups = _told_exactly(x[:, column], y)
+            if groups:
+                yield Finding(
+                    "target-in-inputs", "warning",
+                    f"Column {column} of the inputs has {groups} values that several rows share, "
+                    "and each value is exactly the mean target of its rows, up to scale: the "
+                    "column was made with each row's own answer.",
+                    {"column": column, "groups": groups, "rows": len(x)},
+                    "for fit, rest in folds:  # of each row's group, without the row\n"
+                    "    x[rest, column] = mean_by_group(group[fit], y[fit])[group[rest]]",
+                )  # fmt: skip
+                return
+
+
+def _told_exactly(column: Tensor, y: Tensor) -> int:
+    """How many values of a column are the mean target of the rows that have it, up to scale; 0
+    where one is not, where rows that share a value have one target, or the means are all alike."""
+    rounded = (column / column.abs().max().clamp_min(ZERO) / SAME_VALUE).round()
+    values, place, count = rounded.unique(return_inverse=True, return_counts=True)
+    if len(values) > len(y) / 2 or int((count > 1).sum()) < LEAST_GROUPS:
+        return 0
+    mean = torch.zeros(len(values)).double().index_add(0, place, y) / count
+    value = torch.zeros(len(values)).double().index_add(0, place, column) / count
+    inside = torch.zeros(len(values)).double().index_add(0, place, (y - mean[place]).square())
+    mixed = inside > ZERO * y.var()
+    if int(mixed.sum()) < LEAST_GROUPS:
+        return 0
+    line = torch.stack([value, torch.ones_like(value)], 1)
+    off = mean - line @ torch.linalg.lstsq(line, mean[:, None]).solution[:, 0]
+    spread = float(mean.std())
+    exact = float(off.abs().max()) < EXACT * spread and spread > EXACT
+    return int(mixed.sum()) if exact else 0
 
 
 def _table(batches: list) -> tuple[Tensor, Tensor]:

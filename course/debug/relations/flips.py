@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import LEAST_STEPS, NEARLY_ALL, TINY
+from course.debug.relations.program import exchanged, program_of
 from course.state.nested import tensors_in
 
 DRAWN = 8
@@ -56,6 +59,74 @@ def moved_alike(session: Session) -> Iterator[Finding]:
             {"flips": moved, "targets_left": left},
             "if flip:\n    image, mask = image.flip(-1), mask.flip(-1)  # one draw for both",
         )  # fmt: skip
+
+
+def drawn_apart(session: Session) -> Iterator[Finding]:
+    """A picture and a target that is a picture are not flipped by two draws.
+
+    A second view that some network reads may be flipped by itself.
+    """
+    data = getattr(session.setup.train_loader, "dataset", None)
+    if data is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+        raise NotChecked("the loader has no data set that can be asked for an item")
+    for move in MOVES:
+        with session.observe():
+            torch.manual_seed(0)
+            seen = [[_pair(data, i) for _ in range(DRAWN)] for i in range(min(ASKED, len(data)))]
+        ways = Counter(way for item in seen for way in _ways(item, move))
+        if min(ways[True, False], ways[False, True]) < LEAST_STEPS or ways[None]:
+            continue
+        if _is_read(session, seen[0][0][1].shape[-2:]):
+            raise NotChecked("a network reads both pictures of an item")
+        yield Finding(
+            "augmentation-mismatch", "error",
+            f"Of {sum(ways.values())} pairs of readings of one item, the picture was flipped and "
+            f"its target was not in {ways[True, False]}, and the target alone in "
+            f"{ways[False, True]}: two draws decide, where one should.",
+            {"picture_alone": ways[True, False], "target_alone": ways[False, True],
+             "both": ways[True, True]},
+            "if flip:\n    image, mask = image.flip(-1), mask.flip(-1)  # one draw for both",
+        )  # fmt: skip
+        return
+
+
+def _ways(item: list[tuple[Tensor, Tensor]], move: Callable[[Tensor], Tensor]) -> list[Any]:
+    """Whether picture and target are flipped in each reading against the first; None where either
+    is otherwise changed."""
+    found: list[Any] = []
+    for other in item[1:]:
+        turned = []
+        for one, now in zip(item[0], other, strict=True):
+            if not torch.equal(one, now) and not _fits(move, one, now):
+                return [None]
+            turned.append(not torch.equal(one, now))
+        if any(_fits(move, one, one) for one in item[0]):
+            continue  # a picture that is the same turned over
+        found.append(tuple(turned))
+    return found
+
+
+def _is_read(session: Session, size: torch.Size) -> bool:
+    """Some layer gets something else where the second picture of a batch is turned over."""
+    program = program_of(session)
+    batch = program.batches[0]
+    pictures = [t for t in tensors_in(batch) if t.dim() > 2 and t.shape[-2:] == size]
+    if len(pictures) != 2:
+        raise NotChecked("a batch does not hold the two pictures of its items")
+    heard: list[list[Tensor]] = []
+
+    def listen(module: nn.Module, args: tuple) -> None:
+        if any(True for _ in module.parameters(recurse=False)):
+            heard[-1] += [a.detach().clone() for a in args if isinstance(a, Tensor)]
+
+    for other in (pictures[1], pictures[1].flip(-1).flip(-2)):
+        heard.append([])
+        handle = register_module_forward_pre_hook(listen)
+        try:
+            program.step(exchanged(batch, pictures[1], other))
+        finally:
+            handle.remove()
+    return len(heard[0]) != len(heard[1]) or not all(map(torch.equal, *heard))
 
 
 def _pair(data: Any, index: int) -> tuple[Tensor, Tensor]:

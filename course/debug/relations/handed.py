@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from course.debug.probes.loop import norm, own_loop
@@ -39,6 +40,23 @@ def log_probabilities(session: Session) -> Iterator[Finding]:
             "a row do not add up to 1, so that the loss falls as the scores grow.",
             {"largest": float(x.max()), "sum_of_exp_off_1": _sum_off(x, -1), "calls": len(off)},
             "log_probs = logits.log_softmax(-1)",
+        )  # fmt: skip
+
+
+def blank(session: Session) -> Iterator[Finding]:
+    """The blank of ctc_loss is no sign that is to be read."""
+    seen = session.loop.tape.of("ctc")
+    if not seen:
+        raise NotChecked("no ctc_loss was seen")
+    signs = torch.cat([e.targets for e in seen])
+    share = float((signs == seen[0].blank).double().mean())
+    if share > 0:
+        yield Finding(
+            "wrong-targets", "error",
+            f"{share:.0%} of the signs that ctc_loss is to read are {seen[0].blank}, its blank, "
+            "which stands for no sign: they can never be read.",
+            {"share_of_blanks": share, "signs": len(signs), "blank": seen[0].blank},
+            "targets = letters + 1  # 0 stays the blank; or nn.CTCLoss(blank=num_letters)",
         )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from course.debug.probes.functions import LOSSES, SUMS
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.model import EQUAL_SHARE
-from course.debug.relations.program import Step, program_of
+from course.debug.relations.program import Call, Step, exchanged, program_of
 
 LEAST_GUESSED = 24
 """Numbers or tokens at the places drawn, below which their likeness to the inputs is chance."""
@@ -37,7 +37,7 @@ def guessed(session: Session) -> Iterator[Finding]:
         for target in places.targets:
             for given in step.calls[0].tensors:
                 share = _shown(given, target, mask)
-                if share >= EQUAL_SHARE:
+                if share >= EQUAL_SHARE and _is_read(session, step.calls[0], given, mask):
                     yield Finding(
                         "target-in-inputs", "error",
                         f"The loss is over {int(mask.sum())} of {mask.numel()} places drawn at "
@@ -61,6 +61,18 @@ def _shown(given: Tensor, target: Tensor, mask: Tensor) -> float:
         return 0.0
     parts = (given[..., : target.shape[-1]], given[..., wide:])
     return max(float((part[mask] == target[mask]).double().mean()) for part in parts)
+
+
+def _is_read(session: Session, call: Call, given: Tensor, mask: Tensor) -> bool:
+    """Whether what stands at the places changes the model's outputs: it may hide them itself."""
+    program, other = program_of(session), given.clone()
+    width = mask.shape[-1] if mask.dim() == given.dim() else given.shape[-1]
+    for start in {0, given.shape[-1] - width}:  # where `_shown` looks
+        part = other[..., start : start + width]
+        part[mask] = part[mask].flip(0)
+    args, kwargs = exchanged([call.args, call.kwargs], given, other)
+    before, after = program.replay(call), program.replay(Call(tuple(args), kwargs))
+    return any(not torch.allclose(a, b) for a, b in zip(before, after, strict=True))
 
 
 def _watched(session: Session, seed: int) -> tuple[Step, _Places]:

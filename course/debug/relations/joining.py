@@ -129,14 +129,20 @@ def _is_padded(row: Tensor, one: Tensor) -> bool:
 
 
 def read_by_the_model(session: Session) -> set[int]:
-    """Which tensors of a batch, by their place, the model gets in a step."""
+    """Which tensors of a batch, by their place, the model gets in a step.
+
+    Not the labels that it gets to work out its own loss.
+    """
     program = program_of(session)
-    got = [t for call in program.first().calls for t in call.tensors]
-    leaves = list(tensors_in(program.batches[0]))
-    return {
-        n for n, leaf in enumerate(leaves)
-        if any(leaf.shape == t.shape and torch.equal(leaf.to(t.device, t.dtype), t) for t in got)
-    }  # fmt: skip
+    step = program.first()
+    got = [t for call in step.calls for t in call.tensors]
+    met = [e.targets for e in step.losses]
+    return {n for n, leaf in enumerate(tensors_in(program.batches[0]))
+            if _is_among(leaf, got) and not _is_among(leaf, met)}  # fmt: skip
+
+
+def _is_among(leaf: Tensor, others: list[Tensor]) -> bool:
+    return any(leaf.shape == t.shape and torch.equal(leaf.to(t.device, t.dtype), t) for t in others)
 
 
 def _call(program: Program, batch: Any) -> Call:

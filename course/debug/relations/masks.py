@@ -12,8 +12,8 @@ from torch import Tensor
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.joining import read_by_the_model
-from course.debug.relations.program import close, program_of
-from course.state.nested import mapped, tensors_in
+from course.debug.relations.program import close, exchanged, program_of
+from course.state.nested import tensors_in
 
 FIX = "loss = F.cross_entropy(out[train_mask], y[train_mask])"
 
@@ -79,7 +79,7 @@ def _apart(session: Session, batch: Any, masks: list[Tensor], base: float) -> li
         return []
     program = program_of(session)
     for mask in masks:
-        turned = mapped(lambda leaf, m=mask: ~leaf if leaf is m else leaf, batch)
+        turned = exchanged(batch, mask, ~mask)
         if not close(base, program.step(turned).loss):
             return []
     return masks
@@ -92,4 +92,4 @@ def _cost(session: Session, batch: Any, labels: Tensor, rows: Tensor) -> float:
     other[order] = labels[order.roll(len(order) // 2)]
     new = torch.where(rows.to(labels.device), other, labels)
     program = program_of(session)
-    return program.step(mapped(lambda leaf: new if leaf is labels else leaf, batch)).loss
+    return program.step(exchanged(batch, labels, new)).loss

@@ -185,6 +185,11 @@ def changed(value: Any, change: Any) -> Any:
     return mapped(lambda leaf: change(leaf) if isinstance(leaf, Tensor) else leaf, value)
 
 
+def exchanged(value: Any, part: Tensor, new: Any) -> Any:
+    """A nested value with one of its tensors, that very object, replaced."""
+    return mapped(lambda leaf: new if leaf is part else leaf, value)
+
+
 def far(one: list[Tensor], other: list[Tensor]) -> float:
     """Largest distance between two lists of outputs, in standard deviations of the first."""
     if [t.shape for t in one] != [t.shape for t in other]:

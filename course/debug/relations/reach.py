@@ -182,7 +182,7 @@ def _sums(outputs: Tensor, targets: Tensor, drawn: list[Tensor]) -> Iterator[Fin
     share = float(((targets.sum(1) - 1).abs() > OFF_ONE).float().mean())
     if off < ROUNDED and answers and share > OUT_OF_REACH:
         yield Finding(
-            "targets-out-of-reach", "warning",
+            "classes-compete", "warning",
             f"Each row of outputs adds up to 1, as of a softmax, and {share:.0%} of the rows of "
             "targets hold no label or several: a row can never give two labels a probability of 1.",
             {"rows_of_targets_not_1": share, "sum_of_outputs_off_1": off},

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import BatchSampler, default_collate
 
 from course.data.loading import length_of
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, as_metrics, pair
+from course.debug.probes.session import Evaluation, NotChecked, Session, as_metrics, pair
+from course.debug.probes.tape import Tape
+from course.debug.probes.thresholds import ROUNDED, YES
 from course.debug.relations.direction import WORDS
+from course.state.nested import mapped, tensors_in
 
 MOST_ROWS = 4096
 """Validation examples up to which they are scored in one batch."""
@@ -32,22 +37,97 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
     seen, sampler = evaluation_of(session), _batches_of(session)
     if any(any(e.submodes.values()) for e in seen.tape.of("forward")):
         raise NotChecked("evaluate() is not in plain eval mode")
+    names = [n for n in seen.first if _is_a_score(n) and not _is_recomputed(session, n)]
+    if not names:
+        raise NotChecked("no score that is not recomputed from outputs and targets")
     kept, size = sampler.batch_size, len(sampler.sampler)
-    with session.observe(), _Tables(size) as tables:
+    found = [seen.first, seen.second, _scored(session, sampler, size)]
+    told = list(_apart(names, found, kept, size))
+    middle = _middle(seen)  # a model that gives one answer to all scores alike in any batches
+    if middle is not None and not told:
+        found = [_scored(session, sampler, s, middle) for s in (kept, kept, size)]
+        told = list(_apart(names, found, kept, size))
+    yield from told[:1]
+
+
+def _scored(
+    session: Session, sampler: BatchSampler, size: int, middle: Tensor | None = None
+) -> dict[str, float]:
+    """What `evaluate()` says in batches of another size, and with outputs moved to either side of
+    what is in their middle.
+
+    Raises:
+        NotChecked: It raises, or compares the examples of a batch.
+    """
+    kept = sampler.batch_size
+
+    def move(_: nn.Module, args: tuple, output: Any) -> Any:
+        first = next(tensors_in(output), None)
+        return mapped(lambda t: t - middle.to(t.device) if t is first else t, output)
+
+    with (
+        session.observe(),
+        _Tables(len(sampler.sampler)) as tables,
+        contextlib.ExitStack() as stack,
+    ):
         session.model.train()
+        stack.callback(setattr, sampler, "batch_size", kept)
         sampler.batch_size = size
+        if middle is not None:
+            stack.callback(session.model.register_forward_hook(move).remove)
+        tape = Tape(session.model, session.optimizers, session.setup.scheduler)
         try:
-            other = as_metrics(session.setup.evaluate())
+            with tape.running():
+                found = as_metrics(session.setup.evaluate())
         except Exception as error:
             raise NotChecked(f"evaluate() raises {type(error).__name__} then") from error
-        finally:
-            sampler.batch_size = kept
     if tables.seen:
         raise NotChecked("examples of a batch are compared with each other")
-    for name, value in seen.first.items():
-        after, again = other.get(name, math.nan), seen.second.get(name, math.nan)
-        if _is_recomputed(session, name) or not _is_a_score(name):
-            continue
+    own = session.setup.val_loader.collate_fn is not default_collate
+    if own and not _same_outputs(session.evaluation.tape, tape):
+        raise NotChecked("batches of another size are padded otherwise, and outputs show it")
+    return found
+
+
+def _same_outputs(one: Tape, other: Tape) -> bool:
+    """Outputs of one row per example are the same in batches of another size."""
+    both = [[e.output for e in tape.of("output") if e.call == 0] for tape in (one, other)]
+    if any(o is None or not o.dim() for outputs in both for o in outputs) or not all(both):
+        return False
+    if len({o.shape[1:] for outputs in both for o in outputs}) > 1:
+        return False
+    a, b = map(torch.cat, both)
+    return a.shape == b.shape and torch.allclose(a, b, rtol=ROUNDED, atol=ROUNDED)
+
+
+def _middle(seen: Evaluation) -> Tensor | None:
+    """For each column of outputs the middle of the widest gap in their middle third, so that no
+    answer hangs on rounding; less one half where they are shares. None of what is not rows of
+    numbers, or of shares that add up to 1."""
+    outputs = [e.output for e in seen.tape.of("output") if e.call == 0]
+    if not outputs or any(o is None or not 0 < o.dim() < 3 or not o.is_floating_point()
+                          or o.shape[1:] != outputs[0].shape[1:] for o in outputs):  # fmt: skip
+        return None
+    rows = torch.cat(outputs)
+    shares = bool(((rows >= 0) & (rows <= 1)).all())
+    if rows.dim() == 2 and rows.shape[1] > 1 and torch.allclose(
+            rows.sum(1), torch.ones(()).to(rows), atol=ROUNDED):  # fmt: skip
+        return None
+    third = rows.sort(0).values[len(rows) // 3 : -(len(rows) // 3) or None]
+    if len(third) < 2:
+        return None
+    widest = third.diff(dim=0).argmax(0, keepdim=True)
+    gap = torch.cat([third.gather(0, widest), third.gather(0, widest + 1)])
+    return gap.mean(0) - YES * shares
+
+
+def _apart(
+    names: list[str], found: list[dict[str, float]], kept: int, size: int
+) -> Iterator[Finding]:
+    """Scores that two evaluations agree on, and one of all examples in one batch does not."""
+    first, second, other = found
+    for name in names:
+        value, again, after = (f.get(name, math.nan) for f in (first, second, other))
         if close(value, again) and not close(value, after, BY_SIZE):
             yield Finding(
                 "metric-batch-mean", "warning",
@@ -56,7 +136,6 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
                 {name: value, "in_one_batch": after, "batch_size": kept},
                 "outputs, targets = torch.cat(all_outputs), torch.cat(all_targets)  # then score",
             )  # fmt: skip
-            return
 
 
 def whole(session: Session) -> Iterator[Finding]:
@@ -101,8 +180,6 @@ def _batches_of(session: Session) -> BatchSampler:
     sampler, size = getattr(loader, "batch_sampler", None), length_of(loader)
     if type(sampler) is not BatchSampler or sampler.drop_last or not size:
         raise NotChecked("the val_loader's batches cannot be made of another size")
-    if loader.collate_fn is not default_collate:
-        raise NotChecked("batches of another size may be padded otherwise")
     if all(e.loader is not loader for e in session.evaluation.tape.of("epoch")):
         raise NotChecked("evaluate() does not read the val_loader")
     if size < 2 or size * sampler.batch_size > MOST_ROWS:

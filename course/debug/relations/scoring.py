@@ -10,6 +10,7 @@ from torch import Tensor
 from course.debug.probes.metric import PERCENT
 from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
+from course.debug.probes.rescored import redrawn
 from course.debug.probes.session import Evaluation, NotChecked, Session, pair
 from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import YES
@@ -33,6 +34,17 @@ def accuracy(session: Session) -> Iterator[Finding]:
     if in_pairs and targets.dim() == 1 and not targets.is_floating_point():
         raise NotChecked("asked of (inputs, targets) already")  # metric.accuracy evaluates these
     seen = evaluation_of(session)
+    yield from _off(session, seen, in_pairs=in_pairs)
+    if any(e.name == "bce_with_logits" for e in session.loop.tape.of("loss")):
+        yield from _off(session, redrawn(session, 0), in_pairs=in_pairs)  # some between 0 and 0.5
+
+
+def _off(session: Session, seen: Evaluation, *, in_pairs: bool) -> Iterator[Finding]:
+    """Accuracies of an evaluation that its outputs and targets do not give.
+
+    Raises:
+        NotChecked: There is none, or no loss to tell what was met.
+    """
     named = {k: v for k, v in seen.first.items()
              if "acc" in k.lower() and not any(w in k.lower() for w in OTHER_WORDS)}  # fmt: skip
     losses = [e for e in seen.tape.of("loss") if e.call == 0 and e.name in RIGHT]
@@ -127,9 +139,9 @@ def _as_met(session: Session, seen: Evaluation) -> list[Event]:
     if name != "bce_with_logits" or len(outputs) != len(session.val_epoch.batches):
         return []
     targets = [session.place(pair(batch)[1]) for batch in session.val_epoch.batches]
-    if any(a is None or a.shape != b.shape for a, b in zip(outputs, targets, strict=True)):
+    if any(a is None or a.numel() != b.numel() for a, b in zip(outputs, targets, strict=True)):
         return []
-    return [Event("loss", 0, {"name": name, "inputs": a, "targets": b})
+    return [Event("loss", 0, {"name": name, "inputs": a.reshape(b.shape), "targets": b})
             for a, b in zip(outputs, targets, strict=True)]  # fmt: skip
 
 

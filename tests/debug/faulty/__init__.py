@@ -11,6 +11,7 @@ from tests.debug.faulty import (  # noqa: F401
     loops,
     losses,
     modes,
+    ninth,
     reported,
     seventh,
     sixth,

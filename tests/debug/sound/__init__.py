@@ -10,6 +10,8 @@ from tests.debug.sound import (  # noqa: F401
     fourth_loops,
     fresh,
     kinds,
+    ninth,
+    ninth_loops,
     scripts,
     seventh,
     seventh_loops,

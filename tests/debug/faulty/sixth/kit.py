@@ -123,6 +123,23 @@ def setup(model, optimizer, loader, held=None, *, step=None, **more):
     return found | more
 
 
+def trained(model, optimizer, loaders, loss_of, **more):
+    """A set-up of `stepper`'s steps on what a batch costs. Scored, unless told otherwise, by its
+    accuracy where it has a loss_fn and classes, else by the mean of what batches cost."""
+    train, held = loaders
+    known = {} if "loss_fn" in more else {"loss_of": loss_of}
+    if "evaluate" not in more:
+        classes = "loss_fn" in more and "num_classes" in more
+        known["evaluate"] = accuracy(model, held) if classes else mean_loss(model, held, loss_of)
+    step = stepper(model, optimizer, loss_of)
+    return setup(model, optimizer, train, held, step=step, **known, **more)
+
+
+def trained_pairs(model, optimizer, loaders, loss_fn, **more):
+    """The same for batches of inputs and targets."""
+    return trained(model, optimizer, loaders, of_pairs(loss_fn), loss_fn=loss_fn, **more)
+
+
 def accuracy(model, loader):
     def evaluate():
         model.eval()
