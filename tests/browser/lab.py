@@ -17,14 +17,12 @@ def jupyter_lab(folder: Path, home: Path, *options: str) -> Iterator[str]:
     """Address of a JupyterLab that serves `folder`; its settings live in `home`."""
     # Every cell stays in the page, so that cells can be counted while it is scrolled.
     _set(home, "notebook-extension", "tracker", '{"windowingMode": "none"}')
-    _set(home, "apputils-extension", "notification", '{"fetchNews": "false"}')
-    quiet = "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
     environment = {
         "PYTHONPATH": str(ROOT),
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
     }
-    words = [*LAB, "--LabApp.news_url=", quiet, *options]
+    words = [*LAB, *options]
     with started(folder, home, words, environment, "/api/status") as address:
         yield address
 

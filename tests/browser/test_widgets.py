@@ -182,7 +182,7 @@ def test_what_does_not_move_has_no_buttons(lab, id):
     assert lab.widget(id).locator(".cw-buttons").count() == 0
 
 
-@pytest.mark.parametrize("id", sample(PLAYED, 3))
+@pytest.mark.parametrize("id", sample(PLAYED, 4))
 def test_play_pause_step_and_reset(lab, id):
     widget = lab.widget(id)
     play, step, reset = (widget.locator(f"[data-do={name}]") for name in ("play", "step", "reset"))
@@ -260,7 +260,7 @@ def _screen(lab: Lab, id: str, theme: str) -> list[list[int]]:
 # --- without a kernel ----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=sample(IDS, 3))
+@pytest.fixture(scope="module", params=sample(IDS, 4))
 def exported(request, browser, tmp_path_factory) -> Iterator[tuple[str, Any, list[str]]]:
     """An exported page, opened from its file at 400 px, and all that went wrong or out."""
     path = tmp_path_factory.mktemp("page") / f"{request.param}.html"
