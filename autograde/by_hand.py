@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from types import CodeType, FunctionType, ModuleType
+from functools import cache, partial
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from autograde.exercise import Exercise
@@ -104,20 +104,45 @@ def reached_by(function: Callable[..., Any]) -> set[FunctionType]:
 
 
 def _named_in(function: FunctionType) -> list[Any]:
-    """Functions and classes of ours whose names stand in a function's code, or which such a
-    name's dictionary, list or tuple holds."""
+    """Functions and classes of ours whose names stand in a function's code or are bound in its
+    closure, and those that a dictionary, list, tuple, partial or object of such a name holds."""
     values = [function.__globals__.get(name) for name in _names(function.__code__)]
-    values += [inside for value in values for inside in _held(value)]
-    return [v for v in values if str(getattr(v, "__module__", "")).startswith(OURS)]
+    values += [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
+    return [inside for value in values for inside in _held(value) if _is_ours(inside)]
+
+
+def _is_ours(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).startswith(OURS)
+
+
+def _is_full(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:  # of a name that is bound later, or was deleted
+        return False
+    return True
 
 
 OURS = ("course.", "autograde.bank.")
 
 
-def _held(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return list(value) if isinstance(value, (list, tuple)) else []
+def _held(value: Any) -> Iterator[Any]:
+    """What a container or an object of ours holds, at any depth."""
+    waiting, seen = [value], set()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        yield value
+        if isinstance(value, partial):
+            waiting += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, (list, tuple)):
+            waiting += value
+        elif _is_ours(value) and not isinstance(value, (type, FunctionType)):
+            waiting += getattr(value, "__dict__", {}).values()
 
 
 def _names(code: CodeType) -> set[str]:

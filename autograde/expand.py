@@ -9,6 +9,7 @@
         ### END SOLUTION
 
     head        title, difficulty, minutes, points, what to read; then the text above
+                and, of a loop to fix, how many lines may differ
     answer      the code; a number's solution in terms of `q`; an option's is made here
     check       with the bank's points
     hidden      where the bank has hidden parts: collapsed, and empty for students
@@ -28,6 +29,7 @@ from typing import Any
 from autograde import bank
 from autograde.exercise import Exercise
 from autograde.kinds import Number, Reason, ValueExercise
+from autograde.kinds.fix import limit
 
 MARKER = re.compile(r"^# %% exercise +(\S+) *$")
 
@@ -72,6 +74,8 @@ def cells_of(id: str, body: list[str]) -> Iterator[str]:
         raise ExpandError(f"# %% exercise {id}: the bank has no such exercise. It has: {known}.")
     exercise = bank.load(id)
     text, code = _parted(body)
+    if exercise.kind == "fix":
+        text += ["", limit(exercise)]
     yield from _markdown([head(exercise), *(["", *text] if text else [])])
     if isinstance(exercise, ValueExercise):
         if exercise.parts:

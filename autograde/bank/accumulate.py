@@ -67,7 +67,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         hook.remove()
     return {
         "weights": t.state(),
-        "disturbed": t.changed(TRAINED),
+        "disturbed": t.changed(TRAINED - {"modes"}),
         "loss": kept(as_number, returned, "the mean loss of all examples"),
         "sizes": sorted(size for size, _ in t.forwards),
         "piled_up": any(piled_up),
@@ -150,6 +150,9 @@ def _first_size(targets, micro_batches):
 
 not_divided = _updating(_in_full)
 divided_by_k = _updating(lambda _, micro_batches: 1 / len(micro_batches))
+divided_by_all = _updating(
+    lambda _, micro_batches: 1 / sum(len(targets) for _, targets in micro_batches)
+)
 summed_over_examples = _updating(lambda targets, _: len(targets))
 weighed_by_first_size = _updating(_first_size)
 cleared_inside = _updating(clear="inside")
@@ -176,6 +179,11 @@ def graphs_retained(model, micro_batches, criterion, optimizer):
         losses.append(loss)
     optimizer.step()
     return sum(losses).item()
+
+
+def eval_mode(model, micro_batches, criterion, optimizer):
+    model.eval()
+    return weighted_losses(model, micro_batches, criterion, optimizer)
 
 
 def empties_the_list(model, micro_batches, criterion, optimizer):
@@ -258,6 +266,15 @@ def gradients_added_by_hand(model, micro_batches, criterion, optimizer):
     optimizer.step()
     optimizer.zero_grad()
     return sum(losses) / sum(sizes)
+
+
+def _of_the_shares(spoil):
+    """The right update; `spoil(the right mean, micro_batches)` is returned."""
+
+    def wrong(model, micro_batches, criterion, optimizer):
+        return spoil(weighted_losses(model, micro_batches, criterion, optimizer), micro_batches)
+
+    return wrong
 
 
 EXERCISE = Exercise(
@@ -384,6 +401,29 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("empties-the-list", empties_the_list),
+        Wrong("eval-mode", eval_mode),
+        Wrong(
+            "divided-by-all",
+            divided_by_all,
+            "The mean of each micro-batch was divided by the number of all examples, and not "
+            "multiplied by that of its own. Its share is len(targets) / num_examples.",
+        ),
+        Wrong(
+            "shares-weighed-again",
+            _of_the_shares(lambda total, micro_batches: total / len(micro_batches)),
+            "The update is right. The losses that went into it are shares of the mean already, and "
+            "were weighed or divided once more for the report: add them up as they are.",
+        ),
+        Wrong(
+            "shares-weighed-again",
+            _of_the_shares(lambda total, batches: total / sum(len(y) for _, y in batches)),
+        ),
+        Wrong(
+            "shares-weighed-again",
+            _returning(
+                lambda losses, shares: sum(a * b * b for a, b in zip(losses, shares, strict=True))
+            ),
+        ),
         Wrong(
             "mean-of-means",
             _returning(lambda losses, _: sum(losses) / len(losses)),

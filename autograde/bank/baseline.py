@@ -118,6 +118,17 @@ def always_zero(train_targets, val_targets):
     return 0, (val_targets == 0).float().mean()
 
 
+def count_in_a_dictionary(train_targets, val_targets):
+    values, counts = (found.tolist() for found in val_targets.unique(return_counts=True))
+    label = train_targets.bincount().argmax().item()
+    return label, dict(zip(values, counts, strict=True))[label] / len(val_targets)
+
+
+def counter_of_a_tensor(train_targets, val_targets):
+    label = Counter(train_targets).most_common(1)[0][0]
+    return label, (val_targets == label).float().mean()
+
+
 def scored_on_both(train_targets, val_targets):
     label = train_targets.bincount().argmax()
     return label, (torch.cat([train_targets, val_targets]) == label).float().mean()
@@ -286,7 +297,20 @@ EXERCISE = Exercise(
             "to take is the one on validation.",
         ),
         Wrong("always-zero", always_zero),
-        Wrong("count-of-validation", count_of_validation),
+        Wrong(
+            "count-of-validation",
+            count_of_validation,
+            "Validation may lack the class, and then no count of it can be looked up there. "
+            "(val_targets == label).sum() is 0 then.",
+            raises=r"^(IndexError: index \d+ is out of bounds|KeyError: \d+)",
+            sure=True,
+        ),
+        Wrong(
+            "count-of-validation",
+            count_in_a_dictionary,
+            raises=r"^(IndexError: index \d+ is out of bounds|KeyError: \d+)",
+            sure=True,
+        ),
         Wrong(
             "scored-on-both",
             scored_on_both,
@@ -330,8 +354,20 @@ EXERCISE = Exercise(
             "by len(val_targets).",
         ),
         Wrong("pair-swapped", pair_swapped),
-        Wrong("ten-classes", ten_classes),
-        Wrong("first-label", first_label),
+        Wrong(
+            "ten-classes",
+            ten_classes,
+            "Labels from 10 on were not counted. A class is any index: bincount() has a place for "
+            "each up to the largest.",
+            sure=True,
+        ),
+        Wrong(
+            "first-label",
+            first_label,
+            "That is the first label of training, not the most common one. (A Counter of a tensor "
+            "counts each of its entries by itself: use .tolist().)",
+        ),
+        Wrong("first-label", counter_of_a_tensor),
         Wrong(
             "least-common",
             least_common,

@@ -102,6 +102,7 @@ CUT = '.split("+")[0]'
 
 slip = partial(variant, SCRIPT, __file__)
 as_texts = slip((COMPARED, "installed < least"))
+numbers_as_texts = slip(("int(part)", "part"), ("[0] *", '["0"] *'))
 as_floats = slip((COMPARED, 'float(".".join(installed.split("+")[0].split(".")[:2])) < '
                   'float(".".join(least.split(".")[:2]))'))  # fmt: skip
 major_only = slip((COMPARED, "numbers(installed)[0] < numbers(least)[0]"))
@@ -226,6 +227,7 @@ EXERCISE = Exercise(
         Wrong("as-texts", as_texts,
               "Versions were compared as texts, letter by letter, where 2.10 comes before 2.9. "
               "Compare their numbers."),
+        Wrong("as-texts", numbers_as_texts),
         Wrong("as-floats", as_floats,
               "Versions were compared as decimal numbers, where 2.10 is 2.1. Compare number by "
               "number."),

@@ -294,6 +294,18 @@ def ties_split(scores, targets, least_precision):
     return scores[order][at].item(), (hits[at] / hits[-1]).item()
 
 
+def ties_as_sorted(scores, targets, least_precision):
+    """Running sums, cut between equal scores in the order in which they happen to be sorted."""
+    order = torch.argsort(scores, descending=True, stable=True)
+    hits = targets[order].double().cumsum(0)
+    said = torch.arange(1, len(hits) + 1, device=hits.device)
+    found = torch.where(hits / said >= least_precision, hits, -1.0)
+    at = int(found.argmax())
+    if found[at] < 0:
+        return math.inf, 0.0
+    return scores[order][at].item(), (hits[at] / hits[-1]).item()
+
+
 def said_above(scores, targets, least_precision):
     """Says yes where the score is above the threshold."""
     best = (math.inf, 0.0)
@@ -408,7 +420,7 @@ EXERCISE = Exercise(
              fields=("threshold", "disturbed")),
         Part("recall", "its recall", points=1, cases=3, fields=("recall",)),
         Part("even", "several thresholds of the same recall", points=1, fields=("threshold",)),
-        Part("ties", "examples that share a score", points=1, fields=("threshold",)),
+        Part("ties", "examples that share a score", points=1, cases=3, fields=("threshold",)),
         Part("edge", "a precision that is met exactly, and one that is never met", points=1,
              cases=4, hidden=True),
     ),
@@ -499,6 +511,7 @@ EXERCISE = Exercise(
             "Precision was counted within examples of one score. At a threshold all of them are "
             "said to be positive, or none.",
         ),
+        Wrong("ties-split", ties_as_sorted),
         Wrong(
             "said-above",
             said_above,

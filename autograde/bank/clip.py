@@ -40,7 +40,8 @@ def draw(source: Draw, part: str) -> Case:
         wanted = 0.0
     grads = [grad * (wanted / norm) for grad in grads]
     if part == "missing":
-        grads.insert(source.integer(0, 2) if source.index else source.integer(0, 3), None)
+        at = source.integer(1, 2) if source.index else source.integer(0, 3)
+        grads.insert(at, None)  # of one case a gradient comes before it, and one after
     dtype = "float64" if source.index == 1 else "float32"
     return {"grads": grads, "max_norm": max_norm, "generator": part == "missing", "dtype": dtype}
 

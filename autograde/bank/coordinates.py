@@ -77,6 +77,9 @@ images_cast = fixed((ROWS[:-1] + LIKE, ROWS[:-1] + PLACE + ")"),
                     ("cat([images,", "cat([images.float(),"))  # fmt: skip
 same_way = fixed(AXIS[::-1])
 same_way_squeezed = fixed((".view(1, 1, height, 1)", ""))
+rows_like_columns = fixed(
+    (ROWS[:-1] + LIKE + AXIS[1], COLUMNS[:-1] + LIKE + ".view(1, 1, 1, width)")
+)
 coordinates_first = fixed(("[images, rows, columns]", "[rows, columns, images]"))
 swapped = fixed(("[images, rows, columns]", "[images, columns, rows]"))
 turned = fixed((AXIS[1], ".view(1, 1, height, 1).flip(2)"))
@@ -184,6 +187,7 @@ EXERCISE = Exercise(
             raises="expand|size of the tensor|must match",
         ),
         Wrong("same-way", same_way_squeezed, raises="expand|size of the tensor|must match"),
+        Wrong("same-way", rows_like_columns),
         Wrong(
             "swapped",
             swapped,

@@ -49,6 +49,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
     t = Training(case, device, train=case["train"])
     if case["frozen"]:
         next(m for m in t.model.modules() if isinstance(m, nn.BatchNorm1d)).eval()
+    in_train: list[bool] = []
+    t.model.register_forward_pre_hook(
+        lambda model, _: in_train.append(any(module.training for module in model.modules()))
+    )
     with torch.set_grad_enabled(not case["no_grad"]):
         t.remember()
         returned = function(t.model, t.loader, t.criterion)
@@ -57,7 +61,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     return {
         **kept_entries(returned, wanted),
         "seen": t.all_seen(),
-        "in_train": True in t.modes,
+        "in_train": "all" if in_train and all(in_train) else "some" if any(in_train) else "none",
         "graph": any(built for _, built in t.forwards),
         "disturbed": disturbed,
         "modes": {name or "the model": m.training for name, m in t.model.named_modules()},
@@ -164,6 +168,76 @@ def not_divided(model, loader, criterion):
 def divided_by_batches(model, loader, criterion):
     count = sum(len(targets) for _, targets in loader) / len(loader)
     return {key: n * count for key, n in weighted_means(model, loader, criterion).items()}
+
+
+def _with(**spoiled):
+    """A right answer but for one entry, made of the right one and the loader."""
+
+    def evaluate(model, loader, criterion):
+        right = weighted_means(model, loader, criterion)
+        return right | {key: spoil(right[key], loader) for key, spoil in spoiled.items()}
+
+    return evaluate
+
+
+def _examples(loader):
+    return sum(len(targets) for _, targets in loader)
+
+
+def _by_full_batches(value, loader):
+    return value * _examples(loader) / (len(loader) * len(next(iter(loader))[1]))
+
+
+accuracy_not_divided = _with(accuracy=lambda value, loader: value * _examples(loader))
+loss_not_divided = _with(loss=lambda value, loader: value * _examples(loader))
+accuracy_by_batches = _with(accuracy=lambda v, loader: v * _examples(loader) / len(loader))
+loss_by_batches = _with(loss=lambda v, loader: v * _examples(loader) / len(loader))
+error_rate = _with(accuracy=lambda value, _: 1 - value)
+as_if_all_were_full = _with(accuracy=_by_full_batches, loss=_by_full_batches)
+asks_for_its_data_set = _with(loss=lambda value, loader: value * len(loader.dataset))
+asks_for_its_batch_size = _with(loss=lambda value, loader: value * loader.batch_size)
+
+
+def last_of(key):
+    """A right answer but for one entry, which is set in the loop where it should be added to."""
+
+    def evaluate(model, loader, criterion):
+        batches = list(loader)
+        last = weighted_means(model, batches[-1:], criterion)[key]
+        share = len(batches[-1][1]) / _examples(batches)
+        return weighted_means(model, batches, criterion) | {key: last * share}
+
+    return evaluate
+
+
+accuracy_set, loss_set = map(last_of, ("accuracy", "loss"))
+
+
+def accuracies_over_examples(model, loader, criterion):
+    batches = list(loader)
+    shares = [weighted_means(model, [batch], criterion)["accuracy"] for batch in batches]
+    right = weighted_means(model, batches, criterion)
+    return right | {"accuracy": sum(shares) / _examples(batches)}
+
+
+def softmax_first(model, loader, criterion):
+    return weighted_means(model, loader, lambda z, y: criterion(z.softmax(dim=1), y))
+
+
+def train_mode_again(model, loader, criterion):
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+
+    def batches():
+        for batch in loader:
+            yield batch
+            model.train()
+
+    with torch.no_grad():
+        result = _tally(model, batches(), criterion)
+    for module, training in modes:
+        module.training = training
+    return result
 
 
 def weighted_means(model, loader, criterion):
@@ -275,7 +349,7 @@ EXERCISE = Exercise(
     says={
         "loss": "the mean loss",
         "accuracy": "the accuracy",
-        "in_train": "train mode of a module during a forward pass",
+        "in_train": "batches that met a module in train mode:",
         "graph": "whether a graph was built",
         "modes": "after evaluating, train mode of",
         "seen": "whether the model was called on every batch",
@@ -353,6 +427,81 @@ EXERCISE = Exercise(
             "counts as much as the others. Multiply each batch's loss by len(targets) first.",
         ),
         Wrong("floor-division", floor_division),
+        Wrong(
+            "accuracy-set",
+            accuracy_set,
+            "The right answers of the last batch alone were counted, and divided by the number of "
+            "all examples. Add up over the loop: +=, not =.",
+        ),
+        Wrong(
+            "loss-set",
+            loss_set,
+            "The loss of the last batch alone was divided by the number of all examples. Add up "
+            "over the loop: +=, not =.",
+        ),
+        Wrong(
+            "accuracy-not-divided",
+            accuracy_not_divided,
+            "That is the number of right answers. Divide it by the number of examples.",
+        ),
+        Wrong(
+            "loss-not-divided",
+            loss_not_divided,
+            "The loss is a sum over the examples. Divide it by their number.",
+        ),
+        Wrong(
+            "accuracy-by-batches",
+            accuracy_by_batches,
+            "The number of right answers was divided by the number of batches. Divide it by the "
+            "number of examples.",
+        ),
+        Wrong(
+            "loss-by-batches",
+            loss_by_batches,
+            "The loss, a sum over the examples, was divided by the number of batches. Divide it by "
+            "the number of examples.",
+        ),
+        Wrong(
+            "accuracies-over-examples",
+            accuracies_over_examples,
+            "The batches' shares of right answers were added up and divided by the number of "
+            "examples. Add up the right answers themselves: sum(), not mean().",
+        ),
+        Wrong(
+            "error-rate",
+            error_rate,
+            "That is the share of wrong answers. Give that of the right ones.",
+        ),
+        Wrong(
+            "as-if-all-were-full",
+            as_if_all_were_full,
+            "The sums over the examples were divided as if every batch were as long as the first. "
+            "The last is shorter: add up len(targets) in the loop.",
+        ),
+        Wrong(
+            "asks-the-list",
+            asks_for_its_data_set,
+            "The loader came as a plain list, which has no attributes of a DataLoader. Count the "
+            "examples in the loop: num_examples += len(targets).",
+            raises="^AttributeError: 'list' object has no attribute '(dataset|batch_size)'",
+        ),
+        Wrong(
+            "asks-the-list",
+            asks_for_its_batch_size,
+            raises="^AttributeError: 'list' object has no attribute '(dataset|batch_size)'",
+        ),
+        Wrong(
+            "softmax-first",
+            softmax_first,
+            "The criterion was handed softmax(logits). cross_entropy applies softmax itself, and "
+            "another criterion may want logits too: hand it what the model gives.",
+        ),
+        Wrong(
+            "train-mode-again",
+            train_mode_again,
+            "The first batch went through the model in eval mode, later ones in train mode. Put "
+            "the modes back after the loop, not in it.",
+        ),
         Wrong(
             "not-divided",
             not_divided,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -83,10 +84,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "lr": {name: given[name][0][0] if name in given else "in no group" for name in trainable},
         "decay": {name: given[name][0][1] if name in given else "no group" for name in trainable},
         "listed": [name for name in trainable if name in given],
-        "extra": sorted(set(given) - set(trainable)),
-        "twice": sorted(name for name, rates in given.items() if len(rates) > 1),
+        "extra": _listed(set(given) - set(trainable)),
+        "twice": _listed(name for name, rates in given.items() if len(rates) > 1),
         "disturbed": watch.changed(),
     }
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
 
 
 def _rows(groups: Any):
@@ -254,6 +259,19 @@ def leaves_only(model):
 def head_twice(model, head, lr, head_lr, weight_decay):
     whole = one_group_each(model, head, lr, lr, weight_decay)
     return whole + one_group_each(head, head, lr, head_lr, weight_decay)
+
+
+def head_alone_skipped(model, head, lr, head_lr, weight_decay):
+    """What the modules inside the head hold, and what it shares, comes a second time."""
+    rest = {
+        p: ("", p)
+        for module in model.modules()
+        if module is not head
+        for p in module.parameters(recurse=False)
+        if p.requires_grad
+    }
+    groups = one_group_each(head, head, lr, head_lr, weight_decay)
+    return groups + _each(rest.values(), lambda *_: False, _wide, lr, head_lr, weight_decay)
 
 
 def biases_left_out(model, head, lr, head_lr, weight_decay):
@@ -465,6 +483,13 @@ EXERCISE = Exercise(
             head_twice,
             "The head's parameters are in two groups; an optimizer refuses that. Leave them out of "
             "the others.",
+            sure=True,
+        ),
+        Wrong(
+            "head-alone-skipped",
+            head_alone_skipped,
+            "Parameters of the modules inside the head are in two groups; an optimizer refuses "
+            "that. Leave out parameters, not the one module: id(p) among the head's ids.",
             sure=True,
         ),
         Wrong(

@@ -186,6 +186,7 @@ def made_of(std=he, kinds=(nn.Linear, nn.Conv2d), within=nn.Module.modules):
 plain = made_of()
 by_outputs = made_of(lambda w, a: GAIN[a] / math.sqrt(outputs(w)))
 by_units = made_of(lambda w, a: GAIN[a] / math.sqrt(len(w)))
+units_of_a_linear = made_of(lambda w, a: GAIN[a] / math.sqrt(len(w) if w.ndim == 2 else inputs(w)))
 variance_for_std = made_of(lambda w, a: GAIN[a] ** 2 / inputs(w))
 root_forgotten = made_of(lambda w, a: GAIN[a] / inputs(w))
 gain_missing = made_of(lambda w, a: 1 / math.sqrt(inputs(w)))
@@ -340,6 +341,20 @@ def new_parameters_as_frozen(model, activation):
     each_as_it_was(model, replace)
 
 
+def new_weights(model, activation):
+    plain(model, activation)
+    each_as_it_was(model, lambda m: setattr(m, "weight", nn.Parameter(m.weight.detach().clone())))
+
+
+def new_weights_as_frozen(model, activation):
+    def replace(layer):
+        drawn, recorded = layer.weight.detach().clone(), layer.weight.requires_grad
+        layer.weight = nn.Parameter(drawn, requires_grad=recorded)
+
+    plain(model, activation)
+    each_as_it_was(model, replace)
+
+
 def seeded_per_layer(model, activation):
     def one(layer):
         torch.manual_seed(0)
@@ -473,6 +488,9 @@ EXERCISE = Exercise(
         Wrong("by-outputs", by_outputs,
               "The spread is 1/√ of each layer's number of outputs. A unit adds up its inputs."),
         Wrong("by-outputs", by_units),
+        Wrong("units-of-a-linear", units_of_a_linear,
+              "Convolutions are drawn right; of a Linear the spread is 1/√ of its outputs. Its "
+              "weight is [outputs, inputs]: weight.shape[1], or weight[0].numel()."),
         Wrong("variance-for-std", variance_for_std,
               "The standard deviation is what the variance should be: take the root."),
         Wrong("root-forgotten", root_forgotten,
@@ -558,6 +576,8 @@ EXERCISE = Exercise(
               "The model holds new Parameter objects: an optimizer made before moves the old "
               "ones. Fill the weights in place, e.g. with normal_().", sure=True),
         Wrong("new-parameters", new_parameters_as_frozen, sure=True),
+        Wrong("new-parameters", new_weights, sure=True),
+        Wrong("new-parameters", new_weights_as_frozen, sure=True),
         Wrong("seeded-per-layer", seeded_per_layer,
               "Two layers of one shape got the same numbers. Seed nothing in here, and draw for "
               "each layer.", sure=True),

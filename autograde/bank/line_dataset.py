@@ -373,6 +373,18 @@ class LastTab(Offsets):
         return text, int(label.partition("\t")[0])
 
 
+class SplitAtEveryTab(Offsets):
+    def __getitem__(self, index):
+        label, text = self.text_of(self.read(index)).split("\t")
+        return text, int(label)
+
+
+class SplitFromTheRight(Offsets):
+    def __getitem__(self, index):
+        label, text = self.text_of(self.read(index)).rsplit("\t", 1)
+        return text, int(label)
+
+
 class FirstDigit(Offsets):
     def __getitem__(self, index):
         line = self.text_of(self.read(index))
@@ -600,6 +612,10 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("last-tab", LastTab,
      "A text with tabs of its own lost all but what is behind the last of them. Split at the "
      "first tab."),
+    ("one-tab-expected", SplitAtEveryTab,
+     "The line whose text holds tabs could not be read, the others could. Split a line once, at "
+     "its first tab: split('\\t', 1)."),
+    ("one-tab-expected", SplitFromTheRight, ""),
     ("first-digit", FirstDigit,
      "Labels of two digits came back as their first one. All before the tab is the label."),
     ("one-letter-label", OneLetterLabel,

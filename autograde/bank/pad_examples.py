@@ -229,6 +229,19 @@ def floats_of_all(inputs, targets, mask, examples, pad_value):
     return inputs.float(), targets, mask
 
 
+def default_dtype(inputs, targets, mask, examples, pad_value):
+    """torch.full() and torch.zeros() give it to floats."""
+    return inputs.float() if inputs.is_floating_point() else inputs, targets, mask
+
+
+def made_for_numbers(examples, pad_value):
+    longest = max(len(sequence) for sequence, _ in examples)
+    inputs = examples[0][0].new_full((len(examples), longest), pad_value)
+    for row, (sequence, _) in zip(inputs, examples, strict=True):
+        row[: len(sequence)] = sequence
+    return inputs, *row_by_row(examples, pad_value)[1:]
+
+
 def longs_of_all(inputs, targets, mask, examples, pad_value):
     return inputs.long(), targets, mask
 
@@ -353,6 +366,8 @@ SPOILED = {
     "mask-time-first": "The mask is [T, B], its inputs [B, T, ...]. Both begin with the batch.",
     "floats-of-all": "The inputs are float32, whatever the sequences are. Make the batch in their "
     "dtype: sequence.new_full(...).",
+    "default-dtype": "Sequences in float64 came back in float32, to which torch.full() and "
+    "torch.zeros() turn floats by default. Make the batch in their dtype: sequence.new_full(...).",
     "longs-of-all": "The inputs are whole numbers, whatever the sequences are. Make the batch in "
     "their dtype: sequence.new_full(...).",
     "float-targets": "The targets are floats. Class indices are long.",
@@ -383,8 +398,8 @@ ALONE = {
 }
 
 
-SURE = ("always-zeros", "without-empty", "empty-with-a-cell", "squeezed", "by-arithmetic",
-        "mask-as-floats", "mask-as-longs")  # fmt: skip
+SURE = ("always-zeros", "default-dtype", "without-empty", "empty-with-a-cell", "squeezed",
+        "by-arithmetic", "mask-as-floats", "mask-as-longs")  # fmt: skip
 """Told by one case alone, or by a dtype."""
 
 
@@ -443,6 +458,13 @@ EXERCISE = Exercise(
         *(
             Wrong(name, _function(name), text, sure=name in SURE)
             for name, text in (SPOILED | ALONE).items()
+        ),
+        Wrong(
+            "made-for-numbers",
+            made_for_numbers,
+            "A sequence of vectors did not fit into a row of numbers. The batch is [B, T, ...]: "
+            "behind T come the other dimensions of a sequence, sequence.shape[1:].",
+            raises=r"expand\(torch\.\w+\{.*\}, size=\[\d+\]\): the number of sizes provided \(1\)",
         ),
         Wrong("time-first", named("all-time-first", changed(all_time_first))),
         *common(row_by_row, *(name for name in LOOKS if name != "global-data")),

@@ -48,6 +48,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     unfit = next((loss for loss in losses if isinstance(loss, dict)), None)
     return {
         "losses": unfit or losses,
+        "forwards": len(t.forwards),
         "state": t.state(),
         "disturbed": t.changed(TRAINED - {"modes"}),
     }
@@ -148,6 +149,12 @@ def loss_after_the_step(model, inputs, targets, optimizer):
     return F.cross_entropy(model(inputs), targets).item()
 
 
+def called_twice(model, inputs, targets, optimizer):
+    """The planted softmax is left for a report, and the model called again."""
+    model(inputs).softmax(dim=1)
+    return with_logits(model, inputs, targets, optimizer)
+
+
 def cleared_after_the_step(model, inputs, targets, optimizer):
     loss = clearing_lost(model, inputs, targets, optimizer)
     optimizer.zero_grad()
@@ -211,7 +218,9 @@ EXERCISE = Exercise(
     ),
     signature="fixed_step(model, inputs, targets, optimizer)",
     parts=(
-        Part("loss", "the loss of each step", points=1, fields=("losses",)),
+        Part(
+            "loss", "the loss of each step, one forward pass each", 1, fields=("losses", "forwards")
+        ),
         Part(
             "weights",
             "the weights after some steps, with any optimizer",
@@ -227,7 +236,11 @@ EXERCISE = Exercise(
     reference=reference,
     draw=draw,
     run=run,
-    says={"losses": "the losses", "state": "after the steps,"},
+    says={
+        "losses": "the losses",
+        "forwards": "the number of forward passes",
+        "state": "after the steps,",
+    },
     by_hand=(train_step,),
     wrong=(
         Wrong(
@@ -299,6 +312,13 @@ EXERCISE = Exercise(
             loss_after_the_step,
             "The weights are right; the loss returned is that of the weights after the step. Give "
             "the one that backward() was called on.",
+        ),
+        Wrong(
+            "called-twice",
+            called_twice,
+            "Losses and weights are right, and the model was called more than once per step. Call "
+            "it once, and compute the loss from what it gives.",
+            sure=True,
         ),
         Wrong(
             "cleared-after-the-step",

@@ -15,7 +15,7 @@ from course.debug.twins import BUGGY, HEALTHY, program
 PROGRAMS = {
     "never": (("start", "never"), {}),
     "places": (("end", "never", "zeros", "first", "none"), {}),
-    "partly": (("start", "third", "model", "head", "body"), {}),
+    "partly": (("start", "third", "model", "head", "body", "short"), {}),
     "chance": (("start", "never", "end"), {"dropout": 0.5}),
     "unseen": (("end", "third", "model", "body", "zeros", "never"), {"dropout": 0.3}),
 }
@@ -34,13 +34,15 @@ def draw(source: Draw, part: str) -> Case:
     `third` does not clear for its third batch. Where that is the last one, as in the first round,
     what it spoils is to be seen in the weights alone; where a fourth one comes, in a loss, too.
     `body` and `head` have two batches in one round each: the second update spoils the last layer
-    and no other, or all the others.
+    and no other, or all the others. `short` does not clear for its third batch, the only one that
+    is shorter than the first.
     """
     names, shared = PROGRAMS[part]
     lap, position = divmod(source.index, len(names))
     order = torch.Generator().manual_seed(source.generator.initial_seed())
     features, classes = source.integer(2, 4), source.integer(2, 5)
     cleared = names[torch.randperm(len(names), generator=order)[position]]
+    sizes = (8, 8, 6, 8) if cleared == "short" else (source.integer(6, 8), 6, 8, 7)
     return {
         "program": {
             "cleared": cleared,
@@ -51,9 +53,7 @@ def draw(source: Draw, part: str) -> Case:
         "widths": [features, source.integer(4, 7), classes],
         "batches": [
             [source.normal(size, features), source.integers(classes, size)]
-            for size in (source.integer(6, 8), 6, 8, source.integer(6, 8))[
-                : 2 if (cleared, lap) in SHORT else 3 + lap
-            ]
+            for size in sizes[: 2 if (cleared, lap) in SHORT else 3 + lap]
         ],
     }  # fmt: skip
 
@@ -235,6 +235,11 @@ def all_but_the_last_step(make, batches):
     return reference(make, batches[:-1])
 
 
+def one_batch(make, batches):
+    """The first batch, as often as there are batches."""
+    return reference(make, [batches[0] for _ in batches])
+
+
 def the_other_way_round(make, batches):
     return not reference(make, batches)
 
@@ -313,7 +318,7 @@ EXERCISE = Exercise(
     parts=(
         Part("never", "never cleared, against cleared at the start", points=1, cases=4),
         Part("places", "cleared at the end, to zeros, to None, or once", points=1, cases=10),
-        Part("partly", "cleared in some steps, or in some layers", points=2, cases=10),
+        Part("partly", "cleared in some steps, or in some layers", points=2, cases=12),
         Part("chance", "with dropout in the model", points=1, cases=6),
         Part("unseen", "programs of another make", points=1, cases=12, hidden=True),
     ),
@@ -342,6 +347,9 @@ EXERCISE = Exercise(
               "Every program was called healthy. In its first step a program has nothing old to "
               "use, and its source need not show what it clears: watch what later steps do."),
         Wrong("all-healthy", reads_the_source),
+        Wrong("one-batch", one_batch,
+              "A program was called healthy that clears before full batches and not before a "
+              "short one. Give it all the batches, each once and in order.", sure=True),
         Wrong("last-step-missed", by_losses,
               "A program whose last step alone uses old gradients was called healthy. Run all the "
               "steps, and compare the weights after them: no loss is computed after the last.",

@@ -17,9 +17,20 @@ def draw(source: Draw, part: str) -> Case:
     """Clusters of unequal size around means of unequal length; the most common class differs.
 
     The lengths tell the nearest mean from the largest product; the sizes tell it from the nearest
-    neighbour's majority. In `gaps` two classes have no training image, and validation has images of
-    the higher one: neither side's labels are positions.
+    neighbour's majority; a sum of absolute differences gives another share. In `gaps` two classes
+    have no training image, and validation has images of the higher one: neither side's labels are
+    positions.
     """
+    while True:
+        case = _drawn(source, part)
+        x, y, u, v = _rows(case)
+        if part == "gaps" or _share(_nearest(x, y, u), v) != _share(
+            _nearest(x, y, u, absolute_differences), v
+        ):
+            return case
+
+
+def _drawn(source: Draw, part: str) -> Case:
     classes = source.integer(4, 5) + 7 * (source.index % 2)
     height, width = source.integer(2, 3), source.integer(4, 5)
     gone = [source.integer(0, 1), source.integer(2, classes - 1)] if part == "gaps" else []
@@ -181,6 +192,10 @@ def longest_way(u, means):
     return (u[:, None] - means).abs().amax(dim=2)
 
 
+def absolute_differences(u, means):
+    return torch.cdist(u, means, p=1)
+
+
 def own_means(data):
     _, _, u, v = _rows(data)
     return with_cdist(data) | {"nearest_mean": _share(_nearest(u, v, u), v)}
@@ -209,6 +224,10 @@ WRONG = (
      "smallest distance, torch.cdist."),
     ("largest-distance", spoiled(nearest_mean=lambda x, y, u, v: _share(
         _nearest(x, y, u, lambda a, b: -torch.cdist(a, b)), v)), ""),
+    ("absolute-differences", spoiled(nearest_mean=lambda x, y, u, v: _share(
+        _nearest(x, y, u, absolute_differences), v)),
+     "The distance is the sum of absolute differences. Asked is the Euclidean one: the root of the "
+     "sum of squares, which torch.cdist gives."),
     ("other-distance", spoiled(nearest_mean=lambda x, y, u, v: _share(
         _nearest(x, y, u, longest_way), v)), ""),
     ("median-not-mean", spoiled(nearest_mean=lambda x, y, u, v: _share(

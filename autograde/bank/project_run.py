@@ -591,7 +591,9 @@ WRONG = (
      "model.eval() before each validation."),
     ("batch-means-of-loss", script(("out, y).item() * len(y) for", "out, y).item() for"),
                                    ("in pairs) / len(targets)", "in pairs) / len(pairs)")), ""),
-    ("told-from-one", script(("after_epoch(epoch)", "after_epoch(epoch + 1)")), ""),
+    ("told-from-one", script(("after_epoch(epoch)", "after_epoch(epoch + 1)")),
+     "after_epoch was called with epochs counted from 1, as the engine's history has them. Count "
+     "from 0: the first call is after_epoch(0)."),
     ("schedule-per-epoch", script(('if per == "update"', 'if per == "never"'),
                                   ('if per == "epoch"', "if True")), ""),
     ("no-schedule", script(('if per == "update"', 'if per == "never"'),
@@ -637,6 +639,7 @@ WRONG = (
     ("one-epoch", script(("range(start, epochs)", "range(start, 1)")), ""),
 )  # fmt: skip
 SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",
+        "told-from-one",
         "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last",
         "best-is-loaded", "best-by-accuracy", "best-forgotten", "best-at-the-end",
         "optimizer-forgotten", "schedule-forgotten", "order-forgotten", "draws-forgotten",

@@ -146,27 +146,47 @@ def _files(one: Run, found: dict[str, Any]) -> Answer:
     (scale / "run.json").write_text(json.dumps(record))
     return {
         "from_the_run": kept(_agree, found, model, one.folder, images),
-        "other_weights": kept(_agree, found, model, weights, images),
-        "other_scale": kept(_agree, found, model, scale, images),
+        "other_weights": kept(_agree, found, model, weights, images, one.folder),
+        "other_scale": kept(_agree, found, model, scale, images, one.folder),
         "noted": "the same" if noted == [one.case["seed"], one.case["epochs"]] else f"{noted}",
     }
 
 
-def _agree(found: dict[str, Any], model: nn.Module, folder: Path, images: Tensor) -> str:
-    """Whether the answers are those of best.pt's weights at the scale of run.json."""
+def _agree(
+    found: dict[str, Any], model: nn.Module, folder: Path, images: Tensor, run: Path | None = None
+) -> str:
+    """Whether the answers are those of best.pt's weights at the scale of run.json.
+
+    Args:
+        found: What the function returned.
+        model: Of its set-up.
+        folder: Handed to classify.
+        images: The raw ones.
+        run: The run's own folder, where `folder` is a changed copy of it.
+    """
     right = by_the_files(model, folder, images)
-    given = found["classify"](folder, images.clone())
-    if isinstance(given, Tensor):
-        given = given.detach().cpu()
-    said = torch.tensor(as_numbers(given, "the classes", "class indices, one per image"))
-    if len(said) != len(right):
-        raise AnswerError(f"'classify' gave {len(said)} classes for {len(right)} images.")
+    said = _said(found, folder, images)
+    if not _as_good_as(_said(found, folder, images.flip(0)).flip(0), said):
+        return "not all: in another order the images get others"
     if _as_good_as(said, right):
         return "all"
+    if run is not None and torch.equal(said, _said(found, run, images)):
+        return "not all: they are those of the folder as it was"
     others = (what for what, scaled in SCALES.items()
               if _as_good_as(said, by_the_files(model, folder, images, scaled=scaled)))  # fmt: skip
     follows = list(others)
     return f"not all: they follow {follows[0]}" if len(follows) == 1 else "not all"
+
+
+def _said(found: dict[str, Any], folder: Path, images: Tensor) -> Tensor:
+    """The classes that classify gives."""
+    given = found["classify"](folder, images.clone())
+    if isinstance(given, Tensor):
+        given = given.detach().cpu()
+    said = torch.tensor(as_numbers(given, "the classes", "class indices, one per image"))
+    if len(said) != len(images):
+        raise AnswerError(f"'classify' gave {len(said)} classes for {len(images)} images.")
+    return said
 
 
 def _as_good_as(said: Tensor, right: Tensor) -> bool:
@@ -448,7 +468,9 @@ WRONG = (
      "images at all?"),
     ("scale-of-the-run", edited((SCALED, "images.float().sub(images.float().mean()).div("
                                           "images.float().std()).unsqueeze(1)")), ""),
-    ("train-mode", edited(("        model.eval()\n", "")), ""),
+    ("train-mode", edited(("        model.eval()\n", "")),
+     "The same images in reversed order got other classes, as in train mode, where dropout draws "
+     "and BatchNorm looks at the batch. Call eval() on the model first."),
     ("gives-logits", edited(("model(inputs).argmax(dim=1)", "model(inputs)")), ""),
     ("starts-again", edited((RUN, "import shutil; shutil.rmtree(folder, True); " + RUN)),
      "A run that was killed began again from its first epoch. Hand the folder to train as it "
@@ -494,6 +516,7 @@ SURE = (
     "one-epoch",
     "weights-of-the-run",
     "scale-of-the-run",
+    "train-mode",
     "not-normalised",
     "other-unit",
     "another-seed",
@@ -509,14 +532,15 @@ EXERCISE = Exercise(
     ledger=("X09", "X11", "T25", "T39", "F110"),
     minutes=20,
     difficulty=2,
-    read=("course.engine.load_weights", "course.engine.read_run"),
+    read=("course.engine.read_run", "T25"),
     hints=(
         "Three calls in a row, and one function inside that is returned. Which of the three makes "
         "the set-up, and how do you get hold of it?",
         "train takes any function for make_setup: hand it one that keeps what it has made, as the "
         "cell after 05.run does.",
-        "classify: model = make_setup(...)['model']; load_weights(model, folder / 'best.pt'); "
-        "read_run(folder).content['settings'] has 'mean' and 'std'; model.eval(); argmax(dim=1).",
+        "classify: model = make_setup(...)['model']; torch.load(folder / 'best.pt')['model'] are "
+        "its weights; read_run(folder).content['settings'] has 'mean' and 'std'; model.eval(); "
+        "argmax(dim=1).",
     ),
     signature="whole_run(images, labels, groups, folder, seed, epochs, after_epoch)",
     parts=(

@@ -49,6 +49,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         block.register_forward_hook(lambda *_: runs.__setitem__(0, runs[0] + 1))
     watch = Watch(blocks, data=[inputs, slopes])
     torch.default_generator.manual_seed(1 + len(slopes))
+    torch.rand(1)  # so that the state is not the one that the same seed gives again
     outputs = inputs
     for block in blocks:
         outputs = _tensor(function(block, outputs))
@@ -217,8 +218,27 @@ def _without_mask(block, inputs, _state):
 
 
 random_rewound = recomputing(again=_rewound)
+
+
+def _as_it_is_then(block, inputs, _state):
+    """Random numbers are put back, and were never set to what they had been."""
+    return _again(block, inputs, torch.get_rng_state())
+
+
+drawn_on = recomputing(again=_as_it_is_then)
 no_mask_again = recomputing(again=_without_mask)
 seeded = recomputing(before=lambda _block: torch.manual_seed(0), again=_seeded)
+
+
+def _seeded_again(block, inputs, _state):
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(torch.initial_seed())
+        return block(inputs)
+
+
+seeded_again = recomputing(
+    before=lambda _block: torch.manual_seed(torch.initial_seed()), again=_seeded_again
+)
 
 
 def everything_kept(block, inputs):
@@ -486,9 +506,15 @@ EXERCISE = Exercise(
         Wrong("seeded", seeded,
               "With dropout the output is that after manual_seed(0), before backward() already. "
               "Take the state as it is, torch.get_rng_state(), and set no seed."),
+        Wrong("seeded-again", seeded_again,
+              "With dropout the output is that of the seed set once more: numbers that were drawn "
+              "before come again. Take the state as it is, torch.get_rng_state(), and set no "
+              "seed."),
         Wrong("state-too-late", state_too_late,
-              "With dropout the second run went on with the random numbers where the first one "
-              "ended: another mask. Take the state before the first run."),
+              "With dropout the second run went on with the random numbers as they were after the "
+              "first: another mask. Take the state before the first run, and set it for the "
+              "second."),
+        Wrong("state-too-late", drawn_on),
         Wrong("no-mask-again", no_mask_again,
               "The output has dropout's mask, and the gradients are those without one: the second "
               "run was in eval mode. Run it in the mode of the first, with its random numbers."),

@@ -49,8 +49,8 @@ def finetune(pretrained, make_head, train_batches, make_optimizer, lr, epochs):
         losses.append(total / seen)
     return model, losses
 """
-MOST = 4
-"""Lines that may differ: one is moved, which counts two, or one is changed and one goes."""
+MOST = 6
+"""Lines that may differ: one is moved, which counts two; a list of its own for each group, six."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -74,10 +74,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """The model that comes back, layer by layer, and the losses; the body counts its batches."""
     pretrained = build_moded(case["net"], device)
 
-    def make_optimizer(groups):
+    def make_optimizer(groups):  # a group without a rate has torch's default, 0.001
         if case["kind"] == "adam":
-            return torch.optim.Adam(groups, case["lr"], eps=0.01)
-        return torch.optim.SGD(groups, case["lr"], momentum=0.9 * (case["kind"] == "momentum"))
+            return torch.optim.Adam(groups, eps=0.01)
+        return torch.optim.SGD(groups, momentum=0.9 * (case["kind"] == "momentum"))
 
     train = sent(case["train"], device)
     watch = Watch(data=[tensor for both in train for tensor in both])
@@ -105,12 +105,17 @@ reference = fixed()
 body_in_eval = fixed(("        model.train()\n", "        model.train()\n        body.eval()\n"))
 train_left_out = fixed(("        model.train()\n", ""))
 old_head = given((HEAD, ""))
-added_at_one_rate = given(
-    (HEAD, HEAD + "    optimizer = make_optimizer(list(model.parameters())[2:])\n")
+ONE_GROUP = '    optimizer = make_optimizer([{"params": list(%s.parameters())%s, "lr": lr}])\n'
+added_at_one_rate = given((HEAD, HEAD + ONE_GROUP % ("model", "[2:]")))
+head_alone = given((HEAD, HEAD + ONE_GROUP % ("model[-1]", "")))
+at_the_default = given((HEAD, HEAD + ONE_GROUP.replace(', "lr": lr', "") % ("model", "[2:]")))
+added_without_a_rate = given(
+    (HEAD, HEAD + '    optimizer.add_param_group({"params": model[-1].parameters()})\n')
 )
-head_alone = given((HEAD, HEAD + "    optimizer = make_optimizer(model[-1].parameters())\n"))
+without_a_rate = fixed(('{"params": trained[-2:], "lr": lr}', '{"params": trained[-2:]}'))
 thawed = fixed((FREEZE, ""))
 thawed_in_between = fixed((TRAINED, "    model.requires_grad_(True)\n" + TRAINED))
+thawed_instead = given((FREEZE, ""))
 same_rates = fixed(('"lr": lr / 10', '"lr": lr'))
 swapped_rates = fixed(
     ('{"params": trained[:-2], "lr": lr / 10}', '{"params": trained[:-2], "lr": lr}'),
@@ -171,12 +176,22 @@ EXERCISE = Exercise(
               "All layers learn at the head's rate. The middle ones had a tenth of it: keep the "
               "two groups."),
         Wrong("one-rate", same_rates),
+        Wrong("default-rate", added_without_a_rate,
+              "The head learns at the optimizer's default rate, 0.001: its group says no rate. "
+              "Give that group the whole lr."),
+        Wrong("default-rate", without_a_rate),
+        Wrong("default-rates", at_the_default,
+              "The layers learn at the optimizer's default rate, 0.001: nothing says another. Keep "
+              "the two groups, each with its own."),
         Wrong("head-alone", head_alone,
               "The head learns now, and the middle layer no longer does."),
         Wrong("thawed", thawed,
               "The first layer moves, and was frozen before the optimizer was built. Leave it "
               "so."),
         Wrong("thawed", thawed_in_between),
+        Wrong("thawed-instead", thawed_instead,
+              "The first layer moves now, and the head that comes back is still as it was made. "
+              "Undo that change: the two tensors that should learn are the head's."),
         Wrong("swapped-rates", swapped_rates,
               "The head learns at a tenth of the rate, and the middle layer at the whole: it was "
               "the other way round."),

@@ -139,6 +139,11 @@ class Overwrites(Value):
         self.grad = slope
 
 
+class OverwritesWithItsStart(Overwrites):
+    def start(self, order):
+        self.grad = 1.0
+
+
 class SumTakesTheLeft(Value):
     def __add__(self, other):
         return self.new(self.data + other.data, (self, 1.0))
@@ -555,6 +560,7 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("overwrites", SetAtLeaves),
+        Wrong("overwrites", OverwritesWithItsStart),
         Wrong("overwrites", OverwritesWithin),
         Wrong("stale-between", RootAddsUp, sure=True),
         Wrong("stale-between", StaleInside, sure=True),

@@ -189,6 +189,7 @@ both_squeezed = made_of(
     number=lambda y, t: _then_squeezed(number, y, t),
     yes_no=lambda z, t: _then_squeezed(yes_no, z, t),
 )
+number_in_float64 = made_of(number=lambda y, t: F.mse_loss(y[:, 0], t))
 with_a_dimension = made_of(after=lambda loss: loss[None])
 
 
@@ -392,6 +393,9 @@ EXERCISE = Exercise(
         *(Wrong("changes-shapes", function, sure=True)
           for function in (number_with_column, yes_no_with_column, number_squeezed,
                            yes_no_squeezed, both_squeezed)),
+        Wrong("number-in-float64", number_in_float64,
+              "A number: outputs in float32 gave a loss in float64, the targets' dtype. Convert "
+              "the targets: targets.to(outputs.dtype).", sure=True),
         Wrong("with-a-dimension", with_a_dimension,
               "The loss came with a dimension of its own, [1]. A mean over everything has none.",
               sure=True),

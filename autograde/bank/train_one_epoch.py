@@ -128,6 +128,34 @@ def not_divided(model, loader, criterion, optimizer):
     return plain_loop(model, loader, criterion, optimizer) * sum(len(y) for _, y in loader)
 
 
+def _reporting(total):
+    """The right updates; `total(sum over the examples, loader)` is returned."""
+
+    def epoch(model, loader, criterion, optimizer):
+        return total(not_divided(model, loader, criterion, optimizer), loader)
+
+    return epoch
+
+
+divided_by_batches = _reporting(lambda total, loader: total / len(loader))
+as_if_all_were_full = _reporting(
+    lambda total, loader: total / (len(loader) * len(next(iter(loader))[1]))
+)
+asks_for_its_data_set = _reporting(lambda total, loader: total / len(loader.dataset))
+asks_for_its_batch_size = _reporting(lambda total, loader: total / (loader.batch_size * 9))
+
+
+def times_its_examples(model, loader, criterion, optimizer):
+    def step(inputs, targets):
+        optimizer.zero_grad()
+        loss = criterion(model(inputs), targets)
+        (loss * len(targets)).backward()
+        optimizer.step()
+        return loss
+
+    return _epoch(model, loader, step)
+
+
 def thaws_what_was_frozen(model, loader, criterion, optimizer):
     model.requires_grad_(True)
     return plain_loop(model, loader, criterion, optimizer)
@@ -270,7 +298,44 @@ EXERCISE = Exercise(
             "No weight moved. Is there an optimizer.step() for each batch, after its backward(), "
             "and nothing between the two that clears the gradients?",
         ),
-        Wrong("one-step-late", one_step_late),
+        Wrong(
+            "one-step-late",
+            one_step_late,
+            "backward() found that something it needs had been changed since the forward pass. Is "
+            "there an optimizer.step() between the two? It comes after backward().",
+            raises="^RuntimeError: .*modified by an inplace operation",
+        ),
+        Wrong(
+            "times-its-examples",
+            times_its_examples,
+            "The weights are those of losses multiplied by their numbers of examples before "
+            "backward(). Step with the loss as the criterion gives it, and multiply for the report "
+            "alone.",
+        ),
+        Wrong(
+            "asks-the-list",
+            asks_for_its_data_set,
+            "The loader came as a plain list, which has no attributes of a DataLoader. Count the "
+            "examples in the loop: num_examples += len(targets).",
+            raises="^AttributeError: 'list' object has no attribute '(dataset|batch_size)'",
+        ),
+        Wrong(
+            "asks-the-list",
+            asks_for_its_batch_size,
+            raises="^AttributeError: 'list' object has no attribute '(dataset|batch_size)'",
+        ),
+        Wrong(
+            "divided-by-batches",
+            divided_by_batches,
+            "A sum over the examples was divided by the number of batches. What was multiplied by "
+            "len(targets) must be divided by the number of examples.",
+        ),
+        Wrong(
+            "as-if-all-were-full",
+            as_if_all_were_full,
+            "The sum over the examples was divided as if every batch were as long as the first. "
+            "The last is shorter: add up len(targets) in the loop.",
+        ),
         Wrong(
             "train-forgotten",
             train_forgotten,
@@ -313,7 +378,12 @@ EXERCISE = Exercise(
             "Every step was made from the first batch. next(iter(loader)) begins again each time: "
             "for inputs, targets in loader.",
         ),
-        Wrong("loss-after-the-step", loss_after_the_step),
+        Wrong(
+            "loss-after-the-step",
+            loss_after_the_step,
+            "The returned loss is that of a second forward pass, after the step, which moves "
+            "BatchNorm's statistics again. Add up the loss that backward() was called on.",
+        ),
         Wrong("clipped", clipped),
         *common(
             plain_loop,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -175,7 +176,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         t.model.register_buffer("passes", torch.zeros((), device=device))
     scheduler = torch.optim.lr_scheduler.StepLR(t.optimizer, step_size=1, gamma=0.5)
     t.remember()
-    trained, validated = _watch_modes(t, val)
+    trained, validated, passes = _watch_modes(t, val)
     raised, returned = "", None
     try:
         given = (t.model, t.batches, val, criterion, t.optimizer, scheduler)
@@ -192,6 +193,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "disturbed": t.changed(TRAINED | {"options"}),
         "training": _one(trained),
         "validation": _one(validated),
+        "order": ", ".join(kind for kind, _ in groupby(passes)),
         "epochs": len(val.states),
         "left": _left(val.states, state),
         "unscheduled": _between(len(val.states) - scheduler.last_epoch, len(val.states)),
@@ -210,15 +212,20 @@ RETURNED = {
 }
 
 
-def _watch_modes(t: Training, val: Validation) -> tuple[list[str], list[str]]:
-    """Of each forward pass in training and in validation: the mode, and whether it made a graph."""
+def _watch_modes(t: Training, val: Validation) -> tuple[list[str], list[str], list[str]]:
+    """Of each forward pass in training and in validation: the mode, and whether it made a graph.
+
+    And of all of them, in order, which of the two it was.
+    """
     ours = {inputs.data_ptr() for inputs, _ in val.batches}
     trained: list[str] = []
     validated: list[str] = []
+    passes: list[str] = []
 
     def note(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         modes = {"train" if m.training else "eval" for m in module.modules()}
         mode = f"{modes.pop()} mode" if len(modes) == 1 else "train mode in some modules only"
+        passes.append("validation" if args[0].data_ptr() in ours else "training")
         if args[0].data_ptr() in ours:
             validated.append(f"{mode}, {'with' if output.requires_grad else 'without'} a graph")
         else:
@@ -228,7 +235,7 @@ def _watch_modes(t: Training, val: Validation) -> tuple[list[str], list[str]]:
 
     t.model.register_forward_hook(note)
     t.remember()
-    return trained, validated
+    return trained, validated, passes
 
 
 def _between(lacking: int, epochs: int) -> int:
@@ -422,6 +429,13 @@ gradient_looked_at = script(
 )
 
 
+VALIDATE = SCRIPT[SCRIPT.index(EVAL) : SCRIPT.index("        val_losses.append")]
+JUDGE = SCRIPT[SCRIPT.index("        val_losses.append") : SCRIPT.index(LOAD)]
+TRAINING = SCRIPT[SCRIPT.index(TRAIN) : SCRIPT.index(EVAL)]
+validated_first = script((TRAINING + VALIDATE + JUDGE, VALIDATE + JUDGE + TRAINING))
+judged_after_training = script((TRAINING + VALIDATE + JUDGE, VALIDATE + TRAINING + JUDGE))
+
+
 def in_small_functions(
     model, train_loader, val_loader, criterion, optimizer, scheduler, max_epochs, patience
 ):
@@ -540,7 +554,7 @@ EXERCISE = Exercise(
             points=1,
             fields=("training", "validation"),
         ),
-        Part("losses", "the validation losses", points=1, fields=("val_losses",)),
+        Part("losses", "the validation losses", points=1, fields=("order", "val_losses")),
         Part(
             "best",
             "where it stops, and the best epoch's weights in the model",
@@ -570,6 +584,7 @@ EXERCISE = Exercise(
         "lr": "after one epoch, the learning rate",
         "training": "at the training batches the model's mode",
         "validation": "at the validation batches the model's mode",
+        "order": "the passes over training and validation, in order:",
         "val_losses": "val_losses",
         "epochs": "the number of epochs until it stopped",
         "left": "the weights left in the model:",
@@ -730,6 +745,14 @@ EXERCISE = Exercise(
             "one, before validation.",
             sure=True,
         ),
+        Wrong(
+            "validated-first",
+            validated_first,
+            "Validation came before the epoch's training batches, so each loss is that of the "
+            "epoch before. Train first, step the scheduler, then validate.",
+            sure=True,
+        ),
+        Wrong("validated-first", judged_after_training, sure=True),
         Wrong(
             "one-too-early",
             one_too_early,

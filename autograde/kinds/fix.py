@@ -6,8 +6,8 @@
     )
 
 `GIVEN` is the source text of the loop that students are given, `MOST` how many lines may differ;
-the bank's module has both under these names. Comments, blank lines, docstrings,
-names of arguments' types and layout do not count as changes.
+the bank's module has both under these names, and the statement says the number (`limit`). Comments,
+blank lines, docstrings, names of arguments' types and layout do not count as changes.
 """
 
 from __future__ import annotations
@@ -60,6 +60,15 @@ def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
         return []
     found = difflib.ndiff([line.strip() for line in before], [line.strip() for line in after])
     return [line for line in found if line[0] in "-+"]
+
+
+def limit(exercise: Exercise) -> str:
+    """What the statement says of the limit: the same words for every loop, the bank's number."""
+    return (
+        f"At most {_module_of(exercise).MOST} lines may differ. A line that is changed, indented "
+        "differently, added or removed counts as one, a moved one as two; comments and line breaks "
+        "do not count."
+    )
 
 
 def written_change(exercise: Exercise, cells: list[str]) -> str:

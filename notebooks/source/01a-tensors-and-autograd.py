@@ -153,10 +153,10 @@ for made in (torch.ones(4), torch.ones(4, device=elsewhere.device), torch.tensor
 # The last line above is the one exception: a CPU tensor without dimensions counts as a plain number.
 # Now a function with three bugs of this kind.
 #
-# A convolution does not know *where* it looks. `with_coordinates(images)` tells it: images
+# A convolution does not know *where* it looks. `with_coordinates(images)` tells it: float images
 # `[B, C, H, W]` become `[B, C + 2, H, W]`: their own channels as they were, then a channel with each
 # pixel's row from 0 (top) to 1 (bottom), then one with its column from 0 (left) to 1 (right). The result
-# has the images' device and dtype. Find three bugs; at most five lines may differ from the given ones.
+# has the images' device and dtype. Find three bugs, change as little as you can.
 
 # %%
 channels = with_coordinates(images[:1])[0]
@@ -204,7 +204,8 @@ class Value:
         data: A float.
 
     `data` is the number, a float. `grad` is 0.0 at first. A value made by `Value(data)` is a leaf.
-    The operands of + and * are Values; no torch in here.
+    The operands of + and * are Values; nobody changes their `data` later. Graphs are small enough for
+    recursion. No torch in here.
     """
 
     def __init__(self, data):
@@ -443,13 +444,15 @@ hits = model.eval()(data.val_inputs).argmax(dim=1) == data.val_targets
 print(f"validation accuracy {hits.float().mean():.1%}")
 
 # %% exercise 01a.saliency
-# The model may come in any mode, with dropout in it, and the call may stand inside `no_grad`. Nothing
-# that was handed over may be different afterwards: no mode of any module, no `.grad`, no image.
+# The model may come in any mode, with dropout in it, and the call may stand inside `no_grad` (not
+# `inference_mode`). Nothing that was handed over may be different afterwards: no mode of any module, no
+# `.grad`, no image.
 def saliency(model, images, labels):
     """How strongly each pixel moves the score of its image's label, in eval mode.
 
     Args:
-        model: Gives logits [B, C]; each module is in the same mode after the call.
+        model: Gives logits [B, C] and leaves its input as it is; each module is in the same mode
+            after the call.
         images: [B, channels, H, W], float, without requires_grad, before the call and after it.
         labels: Class indices [B], not always the model's own answer.
 

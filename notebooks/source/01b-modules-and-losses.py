@@ -186,7 +186,7 @@ parameters = {"tensors": 6, "numbers": hidden_numbers + last, "listed": last}
 # A colleague hands you a classifier that normalises its inputs and scales its logits. On their laptop it
 # runs. It should be so: layers and `scale` are trained, moved and saved; `mean` and `std` are moved and
 # saved, are not parameters, and are never trained. Keep the names `layers`, `scale`, `mean`, `std` (a
-# checkpoint has `layers.0.weight`), and the outputs. Change as little as you can: at most six lines.
+# checkpoint has `layers.0.weight`), and the outputs. Change as little as you can.
 
 # %%
 repaired = make_classifier([64, 32, 10], torch.zeros(64), torch.ones(64))
@@ -215,7 +215,8 @@ class Linear(nn.Module):
     Args:
         in_features: Columns of the input.
         out_features: Columns of the output.
-        bias: Whether there is one; if not, `state_dict()` holds the weight alone.
+        bias: Whether there is one; if not, `state_dict()` holds the weight alone, and what
+            `layer.bias` is does not matter.
 
     `weight` and `bias` are parameters; both are drawn uniformly between -1/√in and 1/√in.
     The layer works on any dtype and device that it is moved to, and leaves its input as it was.
@@ -264,12 +265,12 @@ plots.plot_gate(x.tolist(), y.tolist(), arriving.tolist(), x.grad.tolist())
 # %% exercise 01b.relu
 # In NumPy, without torch. The forward pass returns two things: the values, and a *function* that takes
 # the way back. It has to remember which gates were open: the caller may call `relu` again or overwrite
-# `x` before it goes back.
+# `x` (not `y`) before it goes back.
 def relu(x):
     """max(x, 0), and its way back.
 
     Args:
-        x: A NumPy array of any shape; left as it is.
+        x: A NumPy array of any shape, without nan; left as it is.
 
     Returns:
         y, backward: the values, a new array; and a function that may be called more than once.
@@ -418,9 +419,10 @@ def cross_entropy(logits, targets, weight, label_smoothing, ignore_index):
     """Mean cross-entropy, as `F.cross_entropy` computes it; changes nothing that it is handed.
 
     Args:
-        logits: [N, C], float32 or float64; they may be in the thousands.
+        logits: [N, C], float32 or float64; finite, though they may be in the thousands.
         targets: Class indices [N], long; those equal to `ignore_index` count nothing.
-        weight: None, or a weight per class [C]; the term of class c is -q[c] · weight[c] · log p[c].
+        weight: None, or a weight per class [C] in the logits' dtype; the term of class c is
+            -q[c] · weight[c] · log p[c].
         label_smoothing: ε, from 0 to 1.
         ignore_index: Any number: -100, -1, or one of the classes.
 

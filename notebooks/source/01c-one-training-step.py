@@ -156,8 +156,8 @@ def step_by_hand(weight, bias, inputs, targets, lr):
     else changes. No autograd in here.
 
     Args:
-        weight: [outputs, features], float32 or float64; moved in place.
-        bias: [outputs]; moved in place.
+        weight: [outputs, features], float32 or float64, without requires_grad; moved in place.
+        bias: [outputs], likewise.
         inputs: [B, features], a batch of B examples.
         targets: [B, outputs].
         lr: The learning rate, a float.
@@ -211,7 +211,8 @@ worked.compute("N56")
 
 # %% exercise 01c.one-update
 # All six operations, and a report. The model comes in train mode; gradients of an earlier update may
-# still be there, and a frozen parameter has `.grad = None`.
+# still be there, and a frozen parameter has `.grad = None` (not all are frozen). What `.grad` holds
+# after the update is up to you.
 def one_update(model, inputs, targets, criterion, optimizer, scheduler):
     """One update: clear, forward, loss, backward, step, schedule.
 
@@ -468,8 +469,9 @@ guess("01c.first-symptom", ...)
 
 # %% exercise 01c.five-bugs
 # Fix one bug, run the two cells below, note what you see, and only then fix the next one. The last two
-# raise nothing: they show in the norms, and in a run with a learning rate of 0. Twelve lines may
-# differ in the end.
+# raise nothing: they show in the norms, and in a run with a learning rate of 0. The layers come
+# without gradients, targets are class indices, and a loss is a mean over examples. Change as little
+# as you can.
 
 # %%
 def observe(lr, epochs=3):

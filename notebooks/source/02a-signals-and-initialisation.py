@@ -466,7 +466,7 @@ for norm in (nn.BatchNorm2d(6), nn.GroupNorm(2, 6), nn.LayerNorm([6, 3, 3])):
 # A GroupNorm with three bugs. x is [batch, channels] or [batch, channels, ...]; its channels form
 # `groups` groups of equal size, neighbours in a group; each group of each example is normalised by its
 # own mean and its own *biased* variance, over channels and pixels, with eps under the root; then come
-# weight and bias, one number per channel. Change as little as you can: at most five lines.
+# weight and bias, one number per channel. Change as little as you can.
 
 # %% exercise 02a.neighbours
 
@@ -502,7 +502,7 @@ def dropout(x, p, training):
     Eval mode: x.
 
     Args:
-        x: A float tensor of any shape; it is not changed.
+        x: A finite float tensor of any shape; it is not changed.
         p: Probability of being dropped, from 0 to 1, both included; 1 gives zeros, not nan.
         training: True in train mode.
 

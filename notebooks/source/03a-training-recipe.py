@@ -116,7 +116,7 @@ def train_one_epoch(model, loader, criterion, optimizer):
     Args:
         model: Gives logits [B, C] for inputs [B, ...]; in train or eval mode, and without gradients.
         loader: Gives pairs of inputs [B, ...] and class indices [B]; it may be a plain list.
-        criterion: Any mean-reduced loss of logits and targets.
+        criterion: Any loss of logits and targets that is a plain mean over the examples.
         optimizer: Any optimizer of the model's parameters; it may have several groups.
 
     Returns:
@@ -124,7 +124,7 @@ def train_one_epoch(model, loader, criterion, optimizer):
         tensor without a graph.
 
     Training may change the weights (not those with requires_grad False), buffers, .grad, the
-    optimizer's state and the mode; all else stays, the state of random numbers too.
+    optimizer's state and the mode; all else stays, and the loop itself draws and seeds no random numbers.
     """
     ### BEGIN SOLUTION
     model.train()
@@ -153,12 +153,13 @@ def evaluate(model, loader, criterion):
     """Mean loss and accuracy over a loader, without a graph; changes nothing.
 
     Neither weights, buffers, .grad and requires_grad, nor the mode of any module inside the model,
-    nor the data, the random numbers and torch's grad mode are others afterwards.
+    nor the data, the random numbers (but for what the loader draws) and torch's grad mode are
+    others afterwards.
 
     Args:
         model: Gives logits [B, C]; any mode, and some of its modules may be in another.
         loader: Gives pairs of inputs [B, ...] and class indices [B].
-        criterion: Any mean-reduced loss of logits and targets.
+        criterion: Any loss of logits and targets that is a plain mean over the examples.
 
     Returns:
         {"loss": mean loss, "accuracy": share of right classes}: floats, or one-element
@@ -309,11 +310,11 @@ def accumulate(model, micro_batches, criterion, optimizer):
     """One optimizer step from several micro-batches, as from one joined batch.
 
     Args:
-        model: Gives logits [B, C]; each micro-batch goes through it on its own, and backward() has
-            freed its graph before the one after next comes.
+        model: In train mode, which it stays in; gives logits [B, C]. Each micro-batch goes through it
+            on its own, and backward() has freed its graph before the one after next comes.
         micro_batches: A list of pairs of inputs [B, ...] and class indices [B]; B may differ. The
             list and what is in it stay as they are.
-        criterion: Any mean-reduced loss of logits and targets.
+        criterion: Any loss of logits and targets that is a plain mean over the examples.
         optimizer: Any optimizer of the model's parameters; an earlier step may have left
             gradients.
 
@@ -534,9 +535,9 @@ class EarlyStopping:
         patience: Epochs in a row to wait, 1 or more.
         min_delta: An epoch improves if its loss is lower than the best by more than this.
 
-    `best` is the loss of the last epoch that improved, a float. A loss that is nan is no improvement.
-    Both methods may be called again: an improvement after True starts the count again, and the model may
-    train on after restore().
+    `best` is the loss of the last epoch that improved, a float; so is val_loss. A loss that is nan is no
+    improvement. restore() comes after an improvement. Both methods may be called again: an improvement
+    after True starts the count again, and the model may train on after restore().
     """
 
     def __init__(self, patience, min_delta=0.0):
@@ -598,7 +599,7 @@ if ready(EarlyStopping, evaluate, train_one_epoch):
 # %% exercise 03a.fix-the-loop
 # Fix the three bugs in place: one sits in the updates, one between two epochs, one in the validation loss.
 # It should return the mean validation loss over the *examples* after each epoch, whatever mode the model
-# comes in. Change as little as you can: ten lines at most, of which a moved one counts as two.
+# comes in (without gradients; the mode it is left in is free). Change as little as you can.
 
 # %% [markdown]
 # ## 3a.12 The same with the engine
@@ -648,7 +649,7 @@ def train_model(
     Per batch, in train mode: clear, forward, loss, backward, clip the joint norm of all gradients to
     1, step. A training loss that is not finite raises a FloatingPointError before the weights move.
     Per epoch: one scheduler.step(), then one pass over val_loader in eval mode, without a graph.
-    A validation loss may be inf, which is no lower than any other.
+    From the second epoch on a validation loss may be inf (never nan), which is no lower than any other.
 
     Args:
         model: Gives logits [B, C]; in any mode when it comes; may hold BatchNorm and dropout.

@@ -91,7 +91,8 @@ def inspect_batch(inputs, targets, num_classes):
 
     Args:
         inputs: [B, ...], of any float dtype, B at least 1.
-        targets: Class indices [B'], which should be torch.long, with B' = B.
+        targets: Class indices [B'], which should be torch.long, with B' = B; whole numbers, B' at
+            least 1.
         num_classes: C.
 
     Returns:
@@ -189,11 +190,12 @@ def overfit_one_batch(model, batches, criterion, optimizer, steps):
     """Train on one and the same batch.
 
     Args:
-        model: In train mode, which it stays in; gives logits [B, C].
+        model: In train mode, which it stays in, and without gradients; gives logits [B, C].
         batches: A list of pairs of inputs and targets, which stays as it is; at least one of them
             holds two classes.
         criterion: Any mean-reduced loss of logits and targets.
-        optimizer: Any optimizer of the model's parameters; only the weights and its state change.
+        optimizer: Any optimizer of the model's parameters; weights, buffers, .grad and its state may
+            change, and nothing else.
         steps: How many updates, each from one forward pass.
 
     Returns:
@@ -265,7 +267,7 @@ axis.legend();
 # and nine zeros, so the loss can only reach ln(1 + 9/e) = 1.46 for ten classes.
 
 # %% exercise 03b.plateau
-# Fix the step; all else stays as it is.
+# Fix the step; all else stays as it is, also that it calls the model once.
 def fixed_step(model, inputs, targets, optimizer):
     """The planted step without its bug.
 

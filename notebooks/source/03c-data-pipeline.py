@@ -175,8 +175,8 @@ class LineDataset(Dataset):
     Args:
         path: Of a file with at least one line.
 
-    `len(dataset)` is the number of lines; `dataset[i]`, counted from 0, is a pair (text, label): the
-    text without the line's newline, and a whole number.
+    `len(dataset)` is the number of lines; `dataset[i]`, with i from 0 to len - 1, is a pair (text,
+    label): the text without the line's newline, and a whole number.
     """
 
     def __init__(self, path):
@@ -602,10 +602,11 @@ reveal("03c.too-fast", (100 / seconds) / (read / seconds))
 
 # %% exercise 03c.throughput
 # It should return the examples per second of at most `most` batches that come after `warmup` batches,
-# which are in neither count nor time. The loader may be a stream without a length that ends earlier, though
-# never within the warm-up; it is asked for no more than warmup + most batches. Targets are [B] or [B, 2].
-# `clock()` gives seconds.
-# Three bugs: one in the time, one in how many batches count, one in their sizes. Change at most ten lines.
+# which are in neither count nor time; `warmup` may be 0. The loader may be a stream without a length that ends
+# earlier, though never before one batch counts, and ending takes no time; it is asked for no more than
+# warmup + most batches. Targets are [B] or [B, 2]. `clock()` gives seconds.
+# Three bugs: one in the time, one in how many batches count, one in their sizes. Change as little as
+# you can.
 
 # %%
 # batches of one are slower: each pays for its own collation

@@ -240,8 +240,8 @@ class LossScaler:
         ### END SOLUTION
 
     def scaled(self, loss):
-        """The loss times the scale, with its graph; of a float16 loss a float32 product, of a
-        float64 loss a float64 one. The loss itself stays as it is."""
+        """The loss times the scale, with its graph; of a float16 loss a float32 product, of any
+        other a product of its own dtype. The loss itself stays as it is."""
         ### BEGIN SOLUTION
         return (loss.float() if loss.dtype == torch.float16 else loss) * self.scale
         ### END SOLUTION
@@ -412,7 +412,8 @@ def recomputed(block, inputs):
     """What block(inputs) gives, with the same gradients, for less kept in between.
 
     The block runs once now, without its activations being kept for backward(), and once more in
-    backward(). Only the inputs and the block's parameters may be kept for it.
+    backward(). Only the inputs (or a copy), the block's parameters and the state of the random
+    numbers may be kept for it.
 
     Args:
         block: A module of one tensor, which uses all of its parameters; it may hold dropout, and
@@ -423,8 +424,8 @@ def recomputed(block, inputs):
         The output, with a graph. backward() through it adds to the .grad of the block's
         parameters, and of the inputs if they ask for it, what it would add to block(inputs)'s.
 
-    Dropout uses the same mask both times, and after backward() the state of the random numbers is
-    as after block(inputs).
+    Dropout uses the same mask both times. The state of the random numbers is as block(inputs)
+    leaves it, and backward() leaves it as it is.
     """
     ### BEGIN SOLUTION
     class Twice(torch.autograd.Function):
@@ -564,7 +565,7 @@ plots.plot_gaps(gaps, rounding=1e-12)
 # The loop should make one update per window of up to `accum_steps` micro-batches, equal to the update of the
 # joined batch with its gradient clipped once to the joint norm `max_norm`, and list each window's mean loss.
 # The criterion is a mean over the targets that are not `ignore_index`; every micro-batch has at least one.
-# Fix three bugs, change as little as you can: at most ten lines, of which a moved one counts as two.
+# Fix three bugs, change as little as you can.
 
 # %% [markdown]
 # ## 3d.11 Three ways to clip

@@ -127,7 +127,7 @@ def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
         optimizer, scheduler: Any; the scheduler counts epochs, and has a state_dict.
         loader: A DataLoader with a generator of its own, `loader.generator`.
         criterion: Any mean-reduced loss of logits and targets.
-        epochs: Of the whole run.
+        epochs: Of the whole run; a file that is there holds no more.
         path: A pathlib.Path; your own file, or none. torch.load(path, weights_only=True) reads it.
 
     Returns:
@@ -294,7 +294,7 @@ def save(state, path):
     Args:
         state: A dictionary that torch.save can write; it is saved as it is.
         path: A pathlib.Path; a checkpoint may lie there or not. Other files of the folder stay,
-            but what an earlier save left when it was killed may be there, and be overwritten.
+            but what an earlier save left when it was killed may be there: overwrite it, or let it be.
     """
     ### BEGIN SOLUTION
     partial = path.with_name(path.name + ".partial")
@@ -398,7 +398,7 @@ museum.exhibit("B39").plot()
 # %% exercise 03g.best-file
 # *Symptom:* the run writes two files, and in the end both hold the last epoch. `save(name, checkpoint)` writes a
 # file at once. In `best` all four entries should be as they were at the end of the epoch that validated best;
-# `last`, the history that is returned and the model are right as they are. Change as few lines as you can.
+# `last`, the history that is returned and the model are right as they are. Losses are finite. Change as little as you can.
 
 # %% exercise 03g.stopper
 # The other half of the best is a number: the loss to beat, and how many epochs it has stood. If they are not in
@@ -412,7 +412,8 @@ class Stopper:
         min_delta: An epoch improves if its loss is lower than the best by more than this.
             The best is the loss of the last epoch that improved.
 
-    A loss of nan is no improvement; an improvement after True starts the count again.
+    A loss of nan or inf is no improvement. Once True, it stays True until a loss improves, which
+    starts the count again.
     """
 
     def __init__(self, patience, min_delta):
@@ -479,7 +480,8 @@ def load_for_use(path, make_model):
     """The model of an exported file, ready for use and checked against the original.
 
     The file has `settings` (a dictionary), `model` (a state_dict), `inputs` and `outputs`: tensors,
-    what the original gave for the inputs in eval mode. Code in the file must not run.
+    what the original gave for the inputs in eval mode. The shape of `outputs` is right in every
+    file. Code in the file must not run.
 
     Args:
         path: Of the file.
@@ -584,7 +586,8 @@ class KeyedNoise:
 
     The noise of an example depends on the seed, the epoch and its index, and on nothing else: not
     on the order in which examples are asked for, not on workers, which have copies of the data set.
-    Another seed, epoch or index has other noise, all of them from 0 to 1000 at least.
+    Another seed, epoch or index has other noise, all of them from 0 to 1000 at least. No index is
+    negative.
 
     Args:
         inputs: [N, ...], floating point. They stay as they are.

@@ -263,8 +263,8 @@ MISTAKES
 
 # %% [markdown]
 # Now the code, and only now. Each script below runs without an error and has *one* bug. Begin with its symptom,
-# say which column of a log would show it, then read. Change as few lines as you can; the check says how many at most:
-# a rewritten script swaps a known bug for unknown ones, and one of its three points is for few changes.
+# say which column of a log would show it, then read. Change as little as you can: a
+# rewritten script swaps a known bug for unknown ones, and one of its three points is for few changes.
 
 # %% exercise 03h.regressor
 # *Symptom:* the training loss falls to about 1, the variance of the scaled prices, and stays. The net predicts nearly the
@@ -272,7 +272,7 @@ MISTAKES
 
 # %% exercise 03h.best
 # *Symptom:* validated again after the script, the model has the last loss of `history`, not `best_loss`. Leave the model
-# with the weights of its best epoch.
+# with the weights of its best epoch; every loss is finite, so there is one.
 
 # %% exercise 03h.pairs
 # *Symptom:* the loss of every batch stays near ln(classes), and one batch alone is memorised without trouble.
@@ -284,7 +284,8 @@ MISTAKES
 
 # %% exercise 03h.resume
 # *Symptom:* the losses of the second sitting are not those of a run that never stopped. `make()` gives a model with the
-# first weights and its optimizer; `save` writes a checkpoint to disk, `load` reads it back.
+# first weights and its optimizer; `save(checkpoint)` writes a dictionary to disk, `load()` reads it back: nothing else
+# of Monday is left on Tuesday. No step draws random numbers.
 
 # %% exercise 03h.pooling
 # *Symptom:* a sentence gets another answer when another one stands next to it in the batch. Inputs are tokens
@@ -292,8 +293,9 @@ MISTAKES
 # a scorer of words and a head. An answer should be of its own sentence alone.
 
 # %% exercise 03h.finetune
-# *Symptom:* two tensors stand still. The first layer is frozen on purpose, the middle ones learn at a tenth of the rate,
-# the new head at the whole: leave it so.
+# *Symptom:* two tensors that should learn stand still. The first layer is frozen on purpose, the middle ones learn at a
+# tenth of the rate, the new head, one linear layer, at the whole: leave it so. `make_optimizer` has no rate of its own to
+# rely on: every group says one.
 
 # %% exercise 03h.clipping
 # *Symptom:* `largest_norm` is 0 in every epoch, and nothing is ever shortened to `max_norm`. The log should show norms
@@ -350,8 +352,9 @@ def uses_old_gradients(make, batches):
 
     Args:
         make: Call it for the program: gives (step, model, optimizer), every time from the same
-            weights. step(batch) makes one update and returns the loss, a float. Dropout draws from
-            torch's global generator, so seed that before you compare two runs.
+            weights. step(batch) makes one update, with a gradient for every parameter, and returns
+            the loss, a float. Dropout draws from torch's global generator, so seed that before you
+            compare two runs.
         batches: A list of pairs of inputs and class indices, for one step each, in this order.
             A bug may show in the last of these steps alone.
 

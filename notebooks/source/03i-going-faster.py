@@ -517,10 +517,11 @@ def join_ranks(ranks):
     Args:
         ranks: A list of dictionaries, one per rank, which stay as they are:
             "count": how many examples it had; 0 is possible, though not on every rank.
-            "loss": the mean loss over its examples; nan if it had none.
+            "loss": the mean loss over its examples, a number; nan if it had none.
             "correct": how many of them were right.
-            "grads": by name of the parameter, the gradient of its mean loss: a tensor, or None if
-                no gradient arrived there, which counts as 0. Tensors of nan if it had no examples.
+            "grads": by name of the parameter, the same names on every rank, the gradient of its
+                mean loss: a tensor, or None if no gradient arrived there, which counts as 0.
+                Tensors of nan if it had no examples.
 
     Returns:
         {"loss": mean loss over all examples, "accuracy": share of right ones,

@@ -35,7 +35,7 @@ from course.analysis import ablate, collect_errors, predict
 from course.analysis.scores.intervals import wilson_interval
 from course.data import check_batch, find_fashion_mnist, group_split, random_split, takes
 from course.debug import climb, diagnose
-from course.engine import Callback, Trainer, evaluate, load_weights, read_run
+from course.engine import Callback, Trainer, evaluate, read_run
 from course.lr_finder import lr_find
 from course.plots.project import plot_bars, plot_headroom, plot_takes
 
@@ -111,15 +111,15 @@ def make_data(images, labels, groups, seed):
     Args:
         images: [N, H, W], uint8, 0 to 255.
         labels: [N], uint8 class indices, counted from 0. A class may be missing.
-        groups: [N], long: the object that an image shows. Any numbers.
+        groups: [N], long: the object that an image shows, few images each. Any numbers.
         seed: Draws the objects that validate.
 
     Returns:
         A dictionary. "train" and "val": pairs of inputs [n, 1, H, W] in float32 and targets
         [n] in long; each image on exactly one side, each object too, and between 10 and
         30 % of the images in "val". "mean" and "std": of all training bytes together,
-        two numbers with inputs = (images - mean) / std on both sides. "num_classes": the
-        highest label plus 1. The same seed gives the same sides, another seed others.
+        two numbers (std by n or by n - 1) with inputs = (images - mean) / std on both sides.
+        "num_classes": the highest label plus 1. The same seed gives the same sides, another seed others.
         Nothing is drawn from torch's global generator, and what came in stays as it was.
     """
     ### BEGIN SOLUTION
@@ -165,7 +165,7 @@ def baselines(data):
 
     Returns:
         A dictionary of shares between 0 and 1. "majority": of always answering training's
-        most common class. "nearest_mean": of answering the class whose mean training image
+        most common class; no other is as common. "nearest_mean": of answering the class whose mean training image
         is nearest (Euclidean distance over all pixels). What came in stays as it was.
     """
     ### BEGIN SOLUTION
@@ -208,7 +208,8 @@ def make_setup(data, seed, epochs):
         "val_loader": all validation images. Both are DataLoaders of pairs. "scheduler", if there is one, and
         "schedule_per": "epoch" or "update", when it steps; one with an end (a cosine, one
         cycle) ends with the run. Two calls with the same seed give the same weights and
-        orders, whoever else draws random numbers in between.
+        orders, whoever else draws random numbers in between; torch's global generator may be
+        seeded.
     """
     ### BEGIN SOLUTION
     torch.manual_seed(seed)
@@ -279,7 +280,8 @@ def train(make_setup, data, folder, seed, epochs, after_epoch):
         make_setup: A function like yours: make_setup(data, seed, epochs). Call it once. Here it
             always gives "scheduler" and "schedule_per"; where yours gives none, none steps.
         data: As make_data gives it.
-        folder: A path. Empty or missing for a new run; else as a call left it that was killed.
+        folder: A path. Empty or missing for a new run; else as a call left it that was killed,
+            after an epoch or inside one.
         seed: Of the set-up, and of what else is drawn, such as dropout.
         epochs: Of the whole run, also where it was killed in between.
         after_epoch: Call it with the epoch, counted from 0, once its checkpoint is written.
@@ -290,7 +292,7 @@ def train(make_setup, data, folder, seed, epochs, after_epoch):
     The model of the set-up ends with the weights of the last epoch, to the bit those of a run
     that was not killed; a call on a finished run makes no update. In the folder: best.pt, a
     dictionary whose "model" has the weights of the epoch with the lowest validation loss; and
-    run.json as the engine writes it, with "seed", "settings" (of them "epochs", "mean" and
+    run.json, which the engine writes, with "seed", "settings" (of them "epochs", "mean" and
     "std", those of data), "data" (its "train" identifies the training images and targets),
     "versions" ("torch") and "status", in the end "finished".
     """
@@ -331,7 +333,7 @@ if ready(make_data, make_setup, train):
     print(sorted(path.name for path in (work / "unbroken").iterdir()))
     print(sorted(record.content))
     kept = record.content["settings"]
-    print({name: kept[name] for name in ("optimizer", "optimizer.lr", "epochs")})
+    print({name: kept.get(name) for name in ("optimizer", "optimizer.lr", "epochs")})
 
 # %% [markdown]
 # Does a killed run end as if it had not been? Kill one after the third epoch's checkpoint, and start it again. The
@@ -370,7 +372,7 @@ def error_report(logits, targets, people, n):
     """Which mistakes a model makes, and which of them to work on.
 
     Args:
-        logits: [N, C].
+        logits: [N, C], float32. No two images have the same highest probability.
         targets: [N], class indices. A class may have no example.
         people: Of pairs of classes (a, b) with a < b: the share of the pair's mistakes that
             people make as well. Of a pair that is not listed nothing is known: take 0.
@@ -413,7 +415,7 @@ guess("05.pair", ...)
 
 # %%
 if ready(error_report, make_data, make_setup, train):
-    load_weights(model, work / "unbroken" / "best.pt")
+    model.load_state_dict(torch.load(work / "unbroken" / "best.pt")["model"])
     said = predict(model, setup["val_loader"])
     report = error_report(said.logits, said.targets, people={}, n=12)
     low, high, count = report["pairs"][0]
@@ -497,7 +499,7 @@ def whole_run(images, labels, groups, folder, seed, epochs, after_epoch):
         "classify": a function of (folder, images) that gives class indices [n] for raw
         images [n, H, W] in uint8. Its weights are those of best.pt, its mean and std those
         of run.json, of the folder that it is handed: this run's, or a copy of it in which
-        somebody has changed them.
+        somebody has changed them. It may load them into the model of "setup".
     """
     ### BEGIN SOLUTION
     data, made = make_data(images, labels, groups, seed), []
@@ -510,7 +512,7 @@ def whole_run(images, labels, groups, folder, seed, epochs, after_epoch):
 
     def classify(folder, images):
         net = make_setup(data, seed, epochs)["model"].eval()
-        load_weights(net, Path(folder) / "best.pt")
+        net.load_state_dict(torch.load(Path(folder) / "best.pt")["model"])
         kept = read_run(folder).content["settings"]
         with torch.no_grad():
             inputs = (images.float().unsqueeze(1) - kept["mean"]) / kept["std"]

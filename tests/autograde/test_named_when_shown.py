@@ -52,8 +52,8 @@ IN_A_HIDDEN_PART = {
     "03h.best": "later-of-equals",
     "03i.join-ranks": "empties-removed",
     "04a.adamw": "decay-fixed state-of-the-class",
-    "04a.groups": "head-by-place shared-twice only-of-modules body-first both-sides "
-    "head-of-one-layer unless-one",
+    "04a.groups": "head-by-place head-alone-skipped shared-twice only-of-modules body-first "
+    "both-sides head-of-one-layer unless-one",
     "04a.warmup-cosine": "nothing-after-the-end rise-from-the-floor not-below-the-floor "
     "divides-by-no-warmup",
     "05.baselines": "gaps-win gaps-at-zero positions-for-labels positions-in-validation",

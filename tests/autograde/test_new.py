@@ -57,6 +57,7 @@ def test_its_cells_are_made_from_the_bank(made):
         body = f"{line}\n    ### BEGIN SOLUTION\n    pass\n    ### END SOLUTION\n"
     text = expand(f"# %% exercise {made.id}\n{body}\n# %% [markdown]\n# after\n")
     assert 'check("99z.first-try", ' in text and "# after" in text
+    assert ("At most 3 lines may differ." in text) == (made.kind == "fix")
     assert '"grade_id": "first-try-check"' in text
 
 

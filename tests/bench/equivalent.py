@@ -367,6 +367,11 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         "is 1; no norm is below 0",
     ),
     (
+        r"03h\.(best|dropout)",
+        r"`(if val_loss < best_loss:|hits \+= .*)` one line earlier",
+        "it neither reads nor changes what the line before it does",
+    ),
+    (
         r"03h\.(dropout|finetune)",
         r"`model\.train\(\)` dropped",
         "a new module is in train mode, and no layer of the pretrained one has two modes",

@@ -1,6 +1,7 @@
 """The wheel in an empty environment: desk, check and progress from another directory."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -89,12 +90,16 @@ def test_course_lab_serves_the_desk_from_another_directory(python, environment, 
         lab = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=opened, stderr=opened)
     try:
         assert "released" not in wait_for(f"http://127.0.0.1:{port}/api", lab, log)
+        token = re.search(r"token=(\w+)", log.read_text())[1]
+        page = wait_for(f"http://127.0.0.1:{port}/lab?token={token}", lab, log)
     finally:
         lab.terminate()
         lab.wait(30)
     assert (desk / "notebooks" / "03a-training-recipe.ipynb").exists()
     assert (desk / "course" / "engine" / "trainer.py").exists() and not (desk / "source").exists()
     assert f"Your notebooks are in {desk / 'notebooks'}" in log.read_text()
+    disabled = re.search(r'"disabledExtensions": \[(.*?)\]', page)[1]
+    assert "nbgrader:create-assignment" in disabled and ":announcements" in disabled
 
 
 def wait_for(address: str, lab: subprocess.Popen, log: Path) -> str:
