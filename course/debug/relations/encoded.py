@@ -33,6 +33,15 @@ values by no chance: through two there is always one."""
 SAME_VALUE, EXACT = 1e-5, 1e-4
 """Parts of the largest value by which values are the same, and of the means' spread by which they
 lie on a line: float32 rounds by 1e-7."""
+LEAST_VALUES = 24
+"""Different values of a column and of the target, from which the one rises with the other in every
+row by no chance."""
+TURNS_BACK = 1e-4
+"""Part of the targets' spread by which they may fall where they should rise: rounding."""
+SMOOTH = 0.1
+"""Mean squared step of a column between neighbours in another one, over its variance, below which
+it is a function of that one: 2 where they have nothing to do with each other.
+"""
 HOLDS = 3.0
 """Standard errors within which the other columns tell validation rows what they do training rows:
 else it is the targets, or all of the data, that differ."""
@@ -96,6 +105,45 @@ def group_means(session: Session) -> Iterator[Finding]:
                     "    x[rest, column] = mean_by_group(group[fit], y[fit])[group[rest]]",
                 )  # fmt: skip
                 return
+
+
+def monotone(session: Session) -> Iterator[Finding]:
+    """No column rises or falls with the target in every row, e.g. a price and its logarithm.
+
+    Columns that are all made of one, as its powers are, are the curve that is to be learned.
+    """
+    x, y = _table(session.epoch.batches)
+    if len(x) < LEAST_ROWS or x.shape[1] < 2 or len(y.unique()) < LEAST_VALUES:
+        raise NotChecked(f"no rows of columns, {LEAST_ROWS} of them, with numbers as targets")
+    told = [n for n in range(x.shape[1]) if _rises(x[:, n], y)]
+    others = [n for n in range(x.shape[1]) if n not in told and len(x[:, n].unique()) > 1]
+    if len(told) == 1 and others and not any(_follows(x[:, told[0]], x[:, n]) for n in others):
+        yield Finding(
+            "target-in-inputs", "warning",
+            f"Column {told[0]} of the inputs puts all {len(x)} rows into the very order of their "
+            "targets: the target was made of that column alone, e.g. as its logarithm or rank.",
+            {"column": told[0], "rows": len(x), "columns_in_all": x.shape[1]},
+            f"inputs = np.delete(inputs, {told[0]}, axis=1)  # in training and in validation",
+        )  # fmt: skip
+
+
+def _rises(column: Tensor, y: Tensor) -> bool:
+    """Targets never fall, or never rise, where a column of many values rises."""
+    if len(column.unique()) < max(LEAST_VALUES, len(column) / 2):
+        return False
+    slack = TURNS_BACK * float(y.std())
+    for values in (column, -column):
+        by_target = y.argsort(stable=True)
+        order = by_target[values[by_target].argsort(stable=True)]
+        if bool((y[order].diff() >= -slack).all()):
+            return True
+    return False
+
+
+def _follows(column: Tensor, other: Tensor) -> bool:
+    """The other column is a smooth function of this one: neighbours have nearly the same value."""
+    step = other[column.argsort()].diff()
+    return float(step.square().mean()) < SMOOTH * float(other.var())
 
 
 def _told_exactly(column: Tensor, y: Tensor) -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, islice
+from typing import Any
 
 import torch
+from torch.utils.data import default_collate
 
 from course.data.loading import length_of
 from course.debug.probes.answers import _sample
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import ZERO
+from course.state.nested import tensors_in
 
 DRAWN = 2048
 """Draws of a sampler that are looked at."""
@@ -21,6 +24,8 @@ FEW = 0.25
 """Share of the draws that are different, below which a small part of the data comes again and
 again: drawing with replacement leaves 63 % different, rare classes drawn as often as others less.
 """
+LEAST_SIZE = 4
+"""Rows of a batch from which a length that counts batches is told from one that counts rows."""
 MOST_CLASSES = 1000
 """Classes up to which a table of their names is made; larger numbers are counts or dates."""
 LEAST_VAL = 24
@@ -54,6 +59,69 @@ def most_drawn(session: Session) -> Iterator[Finding]:
             "weights = class_weights[labels]  # one weight for each example\n"
             "sampler = WeightedRandomSampler(weights, len(weights))",
         )  # fmt: skip
+
+
+def counted_in_rows(session: Session) -> Iterator[Finding]:
+    """The length of a data set or a sampler counts rows, not the batches that they make.
+
+    What lies behind the end is asked for: a row like the others, that is never drawn.
+    """
+    loader = session.setup.train_loader
+    data, size = getattr(loader, "dataset", None), _rows_of_a_batch(loader)
+    length = length_of(data)
+    if not length or not hasattr(data, "__getitem__") or size < LEAST_SIZE:
+        raise NotChecked("no DataLoader of batches from a data set of known length")
+    own = getattr(loader.batch_sampler, "sampler", None)
+    behind = [n for n in _sizes(data) if length in (n // size, -(-n // size))]
+    if behind and _goes_on(session, data, length, max(behind)):
+        number, what = max(behind), "The data set's __len__()"
+    elif length_of(own) in (length // size, -(-length // size)) and _always_first(session, own):
+        number, what = length, "The sampler's length"
+    else:
+        return
+    drawn = number // size
+    yield Finding(
+        "few-examples-drawn", "error",
+        f"{what} is {drawn}, the number of batches that {number} rows make and not of rows: the "
+        f"rows from {drawn} on are never drawn.",
+        {"drawn": drawn, "rows": number, "batch_size": size},
+        "def __len__(self):\n    return len(self.rows)  # the DataLoader counts the batches",
+    )  # fmt: skip
+
+
+def _rows_of_a_batch(loader: Any) -> int:
+    size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size if type(size) is int else 0
+
+
+def _sizes(data: Any) -> set[int]:
+    """Lengths of what a data set holds."""
+    held = vars(data).values() if hasattr(data, "__dict__") else ()
+    return {n for value in held for n in [length_of(value)] if n}
+
+
+def _goes_on(session: Session, data: Any, length: int, number: int) -> bool:
+    """Behind its length a data set has rows of the same shapes, which are not the first again."""
+    with session.observe():
+        try:
+            first, *others = (list(tensors_in(default_collate([data[i]])))
+                              for i in (0, length, (length + number) // 2, number - 1))  # fmt: skip
+        except Exception:
+            return False
+    return bool(first) and all(
+        [t.shape for t in other] == [t.shape for t in first]
+        and not all(map(torch.equal, other, first)) for other in others
+    )  # fmt: skip
+
+
+def _always_first(session: Session, sampler: Any) -> bool:
+    """A sampler gives the first numbers and no other, in any order, each time."""
+    with session.observe():
+        try:
+            twice = [sorted(islice(iter(sampler), DRAWN)) for _ in range(2)]
+        except Exception:
+            return False
+    return len(twice[0]) >= 2 and all(drawn == [*range(len(drawn))] for drawn in twice)
 
 
 def same_names(session: Session) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import PADDED_ROWS
-from course.debug.relations.program import Call, Program, changed, far, program_of
+from course.debug.relations.program import SAME, Call, Program, changed, far, program_of
 from course.state.nested import tensors_in
 
 PADDING_SHOWS = 0.1
@@ -50,12 +50,14 @@ def behind(session: Session) -> Iterator[Finding]:
         whole = less = math.nan
     change = 0.0 if math.isnan(whole) else abs(less - whole) / max(abs(whole), 1e-6)
     if change > PADDING_COSTS or moved > PADDING_SHOWS:
+        in_the_loss = moved <= PADDING_SHOWS and _positions_stay(program, long, short)
         yield Finding(
-            "padding-not-masked", "warning",
+            "padding-in-the-loss" if in_the_loss else "padding-not-masked", "warning",
             f"The same rows without {cut} positions of padding behind them "
             + (f"cost {less:.4g} instead of {whole:.4g}" if change > PADDING_COSTS else
                f"have outputs that differ by {moved:.2g} standard deviations")
-            + ": padding is read by the model or counted by the loss.",
+            + (", and the outputs of the other positions are the same: the loss counts padding."
+               if in_the_loss else ": padding is read by the model or counted by the loss."),
             {"loss_with_padding": whole, "loss_without": less, "outputs_over_std": moved,
              "positions": cut},
             "F.cross_entropy(logits, targets.masked_fill(~mask, -100))  # in the loss\n"
@@ -101,6 +103,19 @@ def _pooled_change(program: Program, whole: Change, short: Change) -> float:
         return 0.0
     pooled = [(a, b) for a, b in zip(before, after, strict=False) if a.shape == b.shape]
     return far([a for a, _ in pooled], [b for _, b in pooled])
+
+
+def _positions_stay(program: Program, whole: Change, short: Change) -> bool:
+    """There are outputs for each position, and those of positions that are kept do not change."""
+    try:
+        call = program.call()
+        before = program.replay(Call(*changed((call.args, call.kwargs), whole)))
+        after = program.replay(Call(*changed((call.args, call.kwargs), short)))
+    except NotChecked:
+        return False
+    both = [(a[:, : b.shape[1]], b) for a, b in zip(before, after, strict=False)
+            if a.dim() > 1 and b.dim() > 1 and a.shape[1] > b.shape[1]]  # fmt: skip
+    return bool(both) and far([a for a, _ in both], [b for _, b in both]) < SAME
 
 
 def _may_end(program: Program) -> bool:

@@ -13,6 +13,9 @@ from course.debug.relations.direction import NOT, WORDS
 
 MOST_TOLD = 3
 """Numbers that a scheduler is handed around one epoch: one told in every step is of the batch."""
+TRAINED = "the mean training loss"
+ROUNDED = 1e-5
+"""Relative difference of two means of the same losses."""
 LOWER = ("loss", "err", "perplexity", "nll", "mse", "mae")
 """Words of metrics that are better the lower they are."""
 
@@ -20,14 +23,17 @@ LOWER = ("loss", "err", "perplexity", "nll", "mse", "mae")
 def told(session: Session) -> Iterator[Finding]:
     """ReduceLROnPlateau waits for a fall of what is better low, for a rise of what is better high.
 
-    The last number that it was handed is looked for among those of evaluate() at that moment.
+    The last number that it was handed is looked for among those of evaluate() at that moment, else
+    among the losses that went backward since it was handed one.
     """
     scheduler = session.setup.scheduler
     if type(scheduler).__name__ != "ReduceLROnPlateau":
         raise NotChecked("the scheduler is no ReduceLROnPlateau")
     evaluation_of(session)
-    told, metrics = _told_to(session)
+    told, metrics, losses = _told_to(session)
     names = [k for k, v in metrics.items() if close(v, told)]
+    if not names and any(close(loss, told, ROUNDED) for loss in losses):
+        names = [TRAINED]
     high = [k for k in names if _has(k, WORDS) and not _has(k, NOT)]
     low = [k for k in names if _has(k, LOWER)]
     wrong = (scheduler.mode == "min" and high) or (scheduler.mode == "max" and low)
@@ -42,8 +48,9 @@ def told(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _told_to(session: Session) -> tuple[float, dict[str, float]]:
-    """The number that the scheduler was handed last, and the metrics of that moment.
+def _told_to(session: Session) -> tuple[float, dict[str, float], list[float]]:
+    """The number that the scheduler was handed last, the metrics of that moment, and means of the
+    losses that it may be.
 
     One step more than an epoch: many loops tell it where the next epoch begins.
     """
@@ -74,16 +81,24 @@ class _Told(Tape):
     def __init__(self, session: Session) -> None:
         super().__init__(session.model, session.optimizers, session.setup.scheduler)
         self.session = session
-        self.told: list[tuple[float, dict[str, float]]] = []
+        self.told: list[tuple[float, dict[str, float], list[float]]] = []
+        self._heard = 0
 
     def _scheduler_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         value = args[0] if args else kwargs.get("metrics")
         if value is not None and len(self.told) <= MOST_TOLD:
             modes = [(part, part.training) for part in self.session.model.modules()]
-            self.told.append((float(value), as_metrics(self.session.setup.evaluate())))
+            losses = self._losses()  # before evaluate() adds its own
+            self.told.append((float(value), as_metrics(self.session.setup.evaluate()), losses))
             for part, training in modes:
                 part.training = training
+            self._heard = len(self.events)
         return super()._scheduler_step(original, *args, **kwargs)
+
+    def _losses(self) -> list[float]:
+        """The mean, the sum and the last of the losses that went backward since the last time."""
+        found = [e.loss for e in self.events[self._heard :] if e.kind == "backward"]
+        return [sum(found) / len(found), sum(found), found[-1]] if found else []
 
 
 def _has(name: str, words: tuple[str, ...]) -> bool:

@@ -19,8 +19,9 @@ SAME_LABELS = 0.5
 """Share of the counted labels that are the inputs at their positions, from which the next input is
 what is forecast, and moving the labels by one is right: by chance few are, else all."""
 MOVES = (1, 2)
-PULLED = 4
-"""Batches in which it is seen where the loss pulls the outputs."""
+PULLED, MOST_PULLED = 4, 12
+"""Batches in which it is seen where the loss pulls the outputs, and at most so many where few
+inputs of these are clearly one example's."""
 LEAST_ROWS = 4
 """Examples of a batch among which the nearest two say something."""
 LEAST_PULLED = 48
@@ -121,8 +122,10 @@ def own_label(session: Session) -> Iterator[Finding]:
     first = program_of(session).first()
     if len(first.calls) != 1 or not all(e.name in OF_CLASSES for e in first.losses):
         raise NotChecked("a step does not call the model once for a cross-entropy")
-    right = away = seen = 0
-    for batch in session.epoch.batches[:PULLED]:
+    right = away = seen = mixtures = 0
+    for number, batch in enumerate(session.epoch.batches[:MOST_PULLED]):
+        if number >= PULLED and seen >= LEAST_PULLED:
+            break
         x, y = pair(batch)
         inputs, pull, targets = _pulled(session, batch)
         if (
@@ -141,15 +144,18 @@ def own_label(session: Session) -> Iterator[Finding]:
         right += int((pull.argmin(1) == own)[clear].sum())
         away += int((pull.argmax(1) == own)[clear].sum())
         seen += int(clear.sum())
+        mixtures += int(_between_two(inputs, x, nearest)[clear].sum())
     if seen < LEAST_PULLED:
         raise NotChecked(f"fewer than {LEAST_PULLED} inputs are clearly one example's")
     if right < OFTEN * seen and away < OFTEN * seen:  # else a loss with the other sign
+        mixed = mixtures > OFTEN * seen
         yield Finding(
-            "labels-shuffled", "error",
+            "wrong-targets" if mixed else "labels-shuffled", "error",
             f"Of {seen} inputs only {right} are pulled to the label of the example that they are, "
-            "or are mostly made of: in a mixture the weights of the two labels are exchanged, or "
-            "inputs and labels are in another order.",
-            {"inputs": seen, "pulled_to_their_label": right},
+            "or are mostly made of: "
+            + ("they are mixtures of two examples, and the shares of the two labels are exchanged."
+               if mixed else "inputs and labels are in another order."),
+            {"inputs": seen, "pulled_to_their_label": right, "mixtures": mixtures},
             "loss = lam * F.cross_entropy(out, y) + (1 - lam) * F.cross_entropy(out, y[p])",
         )  # fmt: skip
 
@@ -188,6 +194,19 @@ def _shares_of(shares: Tensor, labels: Tensor) -> bool:
         return False
     own = torch.bincount(labels, minlength=shares.shape[1]) / len(labels)
     return bool((shares.mean(0) - own).abs().max() < MIXED_OFF)
+
+
+def _between_two(inputs: Tensor, examples: Tensor, nearest: Tensor) -> Tensor:
+    """Which inputs are made of their nearest example and one other, number by number: mixed in
+    shares, or cut out of the one and pasted into the other. The example itself is no mixture."""
+    a, b = (t.flatten(1).double() for t in (inputs, examples.to(inputs.device)))
+    own = b[nearest]
+    slack = MIXED_OFF * float(b.std())
+    found = torch.zeros(len(a), dtype=torch.bool, device=a.device)
+    for other in b:
+        low, high = torch.minimum(own, other) - slack, torch.maximum(own, other) + slack
+        found |= ((a >= low) & (a <= high)).all(1)
+    return found & ((a - own).abs().amax(1) > slack)
 
 
 def _origin(inputs: Tensor, examples: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ from tests.debug.faulty import (  # noqa: F401
     sources,
     structures,
     subtle,
+    tenth,
     unseen,
 )
 from tests.debug.faulty.kit import PAIRS, Pair

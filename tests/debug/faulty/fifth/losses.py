@@ -108,7 +108,7 @@ def vae_kl_sign(bug):
     return dict(model=model, optimizer=opt, train_loader=tl, val_loader=vl, loss_of=loss_of)
 
 
-@pair("padding-not-masked")
+@pair("padding-in-the-loss", "padding-not-masked")
 def loss_over_pads(bug):
     """Padding is tagged 0 and counted in the loss: no ignore_index."""
     x, _ = words()

@@ -205,7 +205,7 @@ def mask_not_flipped(bug):
     )
 
 
-@pair("labels-shuffled")
+@pair("wrong-targets", "labels-shuffled")
 def mixup_swapped(bug):
     """Mixup: lam goes to the permuted label and 1 - lam to the example's own."""
     x, y = blobs(384, c=4)

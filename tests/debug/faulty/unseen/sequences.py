@@ -153,7 +153,7 @@ def gru_batch_second(bug):
     )
 
 
-@pair("padding-not-masked")
+@pair("padding-in-the-loss", "padding-not-masked")
 def pad_targets_count(bug):
     """Padded targets count in the loss: no ignore_index."""
     ids, _, _ = tokens(seed=3)
