@@ -141,8 +141,9 @@ def _without(found: list[Finding], allowed: Any) -> list[Finding]:
 
 
 def _ordered(found: list[Finding]) -> list[Finding]:
-    """Each class once, causes before symptoms, errors before warnings before notes."""
-    unique = {f.id: f for f in reversed(found)}
+    """Each class once, as an alarm if there is one; causes before symptoms, errors before warnings
+    before notes."""
+    unique = {f.id: f for f in reversed(sorted(found, key=lambda f: not f.is_alarm))}
     first = [f for f in found if unique[f.id] is f]
     rank = {"error": 0, "warning": 1, "note": 2}
     causes = [f for f in first if f.is_alarm and f.id not in SYMPTOMS]

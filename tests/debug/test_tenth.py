@@ -10,8 +10,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from course.debug.relations import (
     blended,
+    codes,
     encoded,
     epochs,
+    listed,
     padding,
     pieces,
     plateau,
@@ -38,7 +40,7 @@ HERE = {p.name: p for p in PAIRS if any(hasattr(part, p.name) for part in tenth.
 
 
 def test_all_programs_of_the_tenth_set_are_tried():
-    assert len(HERE) == 16
+    assert len(HERE) == 20
 
 
 @pytest.mark.parametrize("name", sample([*HERE], 6))
@@ -245,3 +247,75 @@ def test_exchanged_shares_of_a_mixture_are_told_from_another_order(way):
     told = {"swapped": ["wrong-targets"], "right": [], "labels apart": ["labels-shuffled"]}
     made = trained(model, opt, (train, held), loss_of)
     assert said(targets.own_label, made) == told[way]
+
+
+class Listed(Dataset):
+    """Rows and labels, each in an order of its own."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, i):
+        return self.x[i], self.y[i]
+
+
+def as_text(number):
+    return torch.tensor(sorted(range(number), key=str))
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [("right", False), ("inputs as text", True), ("labels as text", True), ("off by one", True),
+     ("any order", False), ("windows", False)],
+)  # fmt: skip
+def test_labels_that_fit_in_the_order_of_text_are_told_but_no_series(way, told):
+    """A series of noise whose next value is asked for: the label before is in the window."""
+    x, y = numbers(n=200)
+    order = {"inputs as text": as_text(200), "off by one": torch.arange(200).roll(1)}
+    x = x[order.get(way, torch.arange(200))]
+    if way == "labels as text":
+        y = y[as_text(200)]
+    elif way == "any order":
+        y = y[torch.randperm(200, generator=torch.Generator().manual_seed(0))]
+    elif way == "windows":
+        series = torch.randn(209, generator=torch.Generator().manual_seed(0))
+        x, y = series.unfold(0, 8, 1)[:200], series[8:208, None]
+    model = mlp(8, 1)
+    loader = DataLoader(Listed(x, y), 20, shuffle=True)
+    opt = torch.optim.SGD(model.parameters(), 0.01)
+    made = trained(model, opt, (loader, loader), of_pairs(F.mse_loss))
+    assert said(listed.another_order, made) == ["labels-shuffled"] * told
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(40, 8), nn.Linear(8, 1)
+
+    def forward(self, ids):
+        return self.out(self.table(ids).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [("once", False), ("on each side", True), ("other ones", False), ("noise", False)],
+)
+def test_words_that_are_numbered_on_each_side_are_told_but_not_words_of_one_side(way, told):
+    g = torch.Generator().manual_seed(0)
+    worth = torch.randn(20, generator=g)
+    ids, new = (torch.randint(0, 20, (n, 6), generator=g) for n in (240, 120))
+    y, w = (worth[t].sum(1, keepdim=True) for t in (ids, new))
+    if way == "on each side":
+        new = torch.randperm(20, generator=g)[new]
+    elif way == "other ones":  # e.g. users that are met in validation alone
+        new, w = new + 20, worth[torch.randperm(20, generator=g)][new].sum(1, keepdim=True)
+    elif way == "noise":
+        w = w[torch.randperm(120, generator=g)]
+    model = Reader()
+    train, held = (DataLoader(TensorDataset(*t), 24) for t in ((ids, y), (new, w)))
+    opt = torch.optim.SGD(model.parameters(), 0.01)
+    made = trained(model, opt, (train, held), of_pairs(F.mse_loss))
+    assert said(codes.same_meaning, made) == ["covariate-shift"] * told

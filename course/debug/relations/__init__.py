@@ -8,6 +8,7 @@ from course.debug.relations import (
     averages,
     blended,
     bootstrapped,
+    codes,
     curve,
     data,
     direction,
@@ -20,6 +21,7 @@ from course.debug.relations import (
     items,
     joining,
     kept,
+    listed,
     lookups,
     loss,
     masks,
@@ -64,11 +66,11 @@ RELATIONS = (
     targets.positions, targets.merged, reach.within, reach.constant, networks.left_over,
     networks.opposed, parts.weighed, apart.trained, apart.priced, curve.straight, policy.baseline,
     hidden.guessed, passes.another_order, evaluated.told_loss, asleep.nothing_dropped,
-    epochs.most_drawn, epochs.counted_in_rows, epochs.same_names, weights.silent, weights.cleared,
-    weights.moves, kept.by_reference, kept.undone, resumed.best, averages.average, blended.back,
-    averages.whole, averages.statistics, scoring.accuracy, scoring.ignored, direction.follows,
-    rows.order, targets.own_label, plateau.told, evaluated.left, rebatched.in_one_batch,
-    preferred.by_score, pieces.weighed,
+    epochs.most_drawn, epochs.counted_in_rows, epochs.same_names, codes.same_meaning,
+    listed.another_order, weights.silent, weights.cleared, weights.moves, kept.by_reference,
+    kept.undone, resumed.best, averages.average, blended.back, averages.whole, averages.statistics,
+    scoring.accuracy, scoring.ignored, direction.follows, rows.order, targets.own_label,
+    plateau.told, evaluated.left, rebatched.in_one_batch, preferred.by_score, pieces.weighed,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
