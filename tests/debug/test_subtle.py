@@ -4,6 +4,9 @@ import pytest
 import torch
 
 from course.debug import diagnose
+from course.debug.probes import axes
+from course.debug.probes.session import Session
+from course.debug.probes.setup import as_setup
 from tests.debug.faulty import PAIRS, fresh, reported, subtle
 from tests.debug.faulty.kit import nn, parts, whole
 from tests.debug.sound import SOUND
@@ -41,10 +44,12 @@ def test_targets_that_are_nan_and_left_out_by_the_loss_are_worth_a_note():
     assert "the loss leaves them out" in found.message
 
 
-def test_padding_that_nobody_declared_is_worth_a_note():
+def test_padding_that_nobody_declared_is_a_note_of_one_probe_and_an_alarm_of_the_doctor():
     pair = next(p for p in PAIRS if p.name == "attention_over_padding")
-    assert "padding-not-masked" in notes(pair.make(True) | {"declared": {}})
-    assert "padding-not-masked" not in notes(pair.make(False) | {"declared": {}})
+    bad, good = (pair.make(bug) | {"declared": {}} for bug in (True, False))
+    assert [f.severity for f in axes.padding(Session(as_setup(bad)))] == ["note"]
+    assert "padding-not-masked" in {f.id for f in diagnose(bad).findings if f.is_alarm}
+    assert "padding-not-masked" not in {f.id for f in diagnose(good).findings}
 
 
 @pytest.mark.parametrize("cell", [nn.GRU, nn.LSTM, nn.RNN])

@@ -449,12 +449,12 @@ def mixed(bug, images):
     return trained_by(cost, model, batches(x, y))
 
 
-@dress(targets.own_label, "labels-shuffled")
+@dress(targets.own_label, "wrong-targets")
 def pasted_with_the_other_share(bug):
     return mixed(bug, images=True)
 
 
-@dress(targets.own_label, "labels-shuffled")
+@dress(targets.own_label, "wrong-targets")
 def soft_labels_with_the_other_share(bug):
     return mixed(bug, images=False)
 
