@@ -45,6 +45,9 @@ COMPILER: dict[str, Any] = {"backend": "inductor", "options": {"fallback_random"
 MOST_SHAPES = 4
 """Shapes of batches that get a graph, which takes seconds to minutes each: the full and the short
 last batch, and two more. Sequences padded to the longest of their batch would have dozens."""
+MOST_REMADE = 2
+"""Times that graphs are made anew because other tensors stand in the optimizer's state, as after
+`load_state_dict`: one in a run is worth the seconds, one an epoch is not."""
 CLOSE = {"fp32": 1e-3, "bf16": 5e-2}
 """How far, as a share of its norm, the trial's gradient may be from the plain one; the order of
 summation alone moves it by 1e-6 under fp32, and by up to 2e-2 under bf16."""
@@ -52,6 +55,7 @@ Parts = tuple[Tensor, Weight | None, bool]
 """Value, weight and `sums` of a `Loss`; a plain tuple has fewer guards than a class of ours."""
 Graph = Callable[[Any], tuple[Any, ...]]
 """Gives what an `Outcome` holds."""
+NOTHING: dict[str, Any] = {}
 _numbers = itertools.count()
 
 
@@ -81,6 +85,9 @@ class OneGraph:
         self._graphs: dict[Any, Graph | None] = {}
         self._used: list[Tensor] = []
         self._options: list[dict[str, Any]] = []
+        self._state: list[tuple[Tensor, str, Tensor | None]] = []
+        """What stands in the optimizer's state: the graphs move these tensors, and no others."""
+        self._remade = 0
         self._twin = self.optimizer
         """The optimizer as the graphs see it."""
         if reason := why_not(trainer):
@@ -93,13 +100,14 @@ class OneGraph:
 
     def state_dict(self) -> dict[str, Any]:
         """What decides which steps are taken in a graph."""
-        return {"refused": self.refused, "admitted": self.admitted}
+        return {"refused": self.refused, "admitted": self.admitted, "remade": self._remade}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Decide as the run did that is resumed."""
         if state["refused"] and not self.refused:
             self.refuse(state["refused"])
         self.admitted = list(state["admitted"])
+        self._remade = state.get("remade", 0)  # not yet in older checkpoints
 
     def take(self, micro_batches: Sequence[Batch], *, measure_norm: bool) -> StepReport | None:
         """One step over a window of one batch; None where the plain step is to be taken.
@@ -111,8 +119,8 @@ class OneGraph:
             return None
         if self._graphs and self._options_moved():
             return None
-        if self._twin.state is not self.optimizer.state:
-            self._graphs.clear()  # somebody has loaded another state: they would move the old one
+        if self._graphs and self._state_replaced() and self.refused:
+            return None
         batch = moved(micro_batches[0], self.device)
         key = _shapes_in(batch)
         graph = self._graphs[key] if key in self._graphs else self._admit(key, batch)
@@ -188,6 +196,7 @@ class OneGraph:
                 "the plain one."
             )
             return None
+        self._state = _entries_of(self.optimizer)
         return graph
 
     def _plain_backward(self, batch: Any) -> tuple[Tensor, list[tuple[Tensor, Tensor | None]]]:
@@ -224,6 +233,24 @@ class OneGraph:
             f"compile='step': {', '.join(sorted(names))} of the optimizer changes during the run. "
             "OneCycleLR leaves the momentum alone with cycle_momentum=False."
         )
+        return True
+
+    def _state_replaced(self) -> bool:
+        """Whether the optimizer remembers in other tensors than those that the graphs move; they
+        are then made anew."""
+        states = self.optimizer.state
+        if self._twin.state is states and all(
+            states.get(parameter, NOTHING).get(name) is value
+            for parameter, name, value in self._state
+        ):
+            return False
+        self._graphs.clear()
+        self._remade += 1
+        if self._remade > MOST_REMADE:
+            self.refuse(
+                f"compile='step': tensors of the optimizer's state have been replaced "
+                f"{self._remade} times. To start momentum afresh, fill them with zeros in place."
+            )
         return True
 
     def _compiled(self) -> Graph:
@@ -388,6 +415,16 @@ def _tensors_of(optimizer: Optimizer) -> list[Tensor]:
     """What the optimizer remembers, as far as it is tensors."""
     states = optimizer.state.values()
     return [value for state in states for value in state.values() if isinstance(value, Tensor)]
+
+
+def _entries_of(optimizer: Optimizer) -> list[tuple[Tensor, str, Tensor | None]]:
+    """(parameter, name, value) of what the optimizer remembers, numbers left out."""
+    return [
+        (parameter, name, value)
+        for parameter, state in optimizer.state.items()
+        for name, value in state.items()
+        if value is None or isinstance(value, Tensor)
+    ]
 
 
 def _other_options(group: dict[str, Any]) -> dict[str, Any]:

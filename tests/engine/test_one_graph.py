@@ -204,15 +204,38 @@ def forget(optimizer):
     optimizer.load_state_dict(state)
 
 
-def test_a_state_that_is_loaded_on_the_way_is_the_one_that_moves(traced):
+def zeroed(optimizer):
+    """Other tensors in the same state."""
+    for state in optimizer.state.values():
+        state["momentum_buffer"] = torch.zeros_like(state["momentum_buffer"])
+
+
+def dropped(optimizer):
+    for state in optimizer.state.values():
+        state["momentum_buffer"] = None
+
+
+@pytest.mark.parametrize("change", [forget, zeroed, dropped])
+def test_a_state_that_is_replaced_on_the_way_is_the_one_that_moves(traced, change):
     plain, graph = (
-        train(make(compile, with_momentum, callbacks=[At(forget)]), batch_size=10)
+        train(make(compile, with_momentum, callbacks=[At(change)]), batch_size=10)
         for compile in (False, "step")
     )
     assert (graph.one_graph.refused, len(graph.one_graph.admitted)) == ("", 1)
     torch.testing.assert_close(weights_of(graph.model), weights_of(plain.model))
     ours, theirs = (trainer.optimizer.state_dict()["state"] for trainer in (graph, plain))
     torch.testing.assert_close(ours, theirs)
+
+
+def test_a_state_that_is_replaced_again_and_again_ends_the_graph(traced):
+    class Each(Callback):
+        def on_update_end(self, trainer):
+            zeroed(trainer.optimizer)
+
+    with pytest.warns(UserWarning, match="have been replaced 3 times"):
+        graph = train(make("step", with_momentum, callbacks=[Each()]), batch_size=10)
+    plain = train(make(False, with_momentum, callbacks=[Each()]), batch_size=10)
+    torch.testing.assert_close(weights_of(graph.model), weights_of(plain.model))
 
 
 CHANGES = {
