@@ -68,7 +68,7 @@ def _why(trial: dict) -> str:
 
 
 def _tally(verdicts: list[str]) -> str:
-    return ", ".join(f"{count} {verdict}" for verdict, count in Counter(verdicts).most_common())
+    return ", ".join(f'{count} "{verdict}"' for verdict, count in Counter(verdicts).most_common())
 
 
 def _numbers(evidence: Evidence) -> str:

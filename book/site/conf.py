@@ -59,7 +59,9 @@ html_js_files = [("book.js", {"defer": "defer"})]
 html_show_sourcelink = False
 html_copy_source = False
 html_show_search_summary = False
-html_sidebars = {"id/*": [], "api/*": [], "index": []}
+ALONE = ("index", "about", "bugs", "claims", "numbers", "verdicts", "id/*", "api/*")
+"""Pages without others beside them in a section: a sidebar would be empty."""
+html_sidebars = {page: [] for page in ALONE}
 html_context = {"default_mode": "auto", "made_on": ABOUT}
 html_theme_options = {
     "navbar_center": ["navbar-nav"],

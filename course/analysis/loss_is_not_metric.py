@@ -208,7 +208,7 @@ def imbalanced(*, seed: int = 0, digit: int = 8) -> Case:
             "AUPRC": float(metrics.average_precision_score(truth, scores)),
         }
     return Case(
-        "A rare class: accuracy looks well where nothing is found",
+        "A rare class: accuracy looks good where nothing is found",
         f"digits, {digit} against the rest: {truth.mean():.0%} positive",
         {
             "cross-entropy": "min", "accuracy": "max", "F1": "max", "recall": "max",
