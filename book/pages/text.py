@@ -111,9 +111,9 @@ def paragraph(text: str, up: str = "../", itself: str = "") -> str:
     return f"<p>{prose(text, up, itself)}</p>"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: float, one: str, many: str = "") -> str:
     """A number with its noun: `1 claim`, `2 claims`."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count:g} {one if count == 1 else many or one + 's'}"
 
 
 def headless(html: str) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LEVELS = "▁▂▃▄▅▆▇█"
 WIDTH = 50
 """Letters of a curve in text."""
+CODE = ("broken", "fixed", "fix")
+"""Names of what is said in lines of code."""
 
 
 def rows(exhibit: Exhibit) -> list[tuple[str, str]]:
@@ -112,9 +114,9 @@ def as_html(exhibit: Exhibit) -> str:
     from course.plots.embedded import embedded
 
     said = rows(exhibit)
-    fix = "\n".join(text for name, text in said if name == "fix")
-    shown = [(name, breakable(text)) for name, text in said if name != "fix"]
-    shown.append(("fix", listing(breakable(fix))))
+    code = {name: "\n".join(text for kind, text in said if kind == name) for name in CODE}
+    shown = [(name, breakable(text)) for name, text in said if name not in CODE]
+    shown += [(name, listing(breakable(lines))) for name, lines in code.items() if lines]
     return (
         f"<h4>{exhibit.id} &nbsp; {escape(exhibit.title)}</h4>{html_table((), shown)}"
         f"{embedded(as_figure(exhibit), symptom(exhibit))}"
