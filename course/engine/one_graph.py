@@ -46,8 +46,8 @@ MOST_SHAPES = 4
 """Shapes of batches that get a graph, which takes seconds to minutes each: the full and the short
 last batch, and two more. Sequences padded to the longest of their batch would have dozens."""
 MOST_REMADE = 2
-"""Times that graphs are made anew because other tensors stand in the optimizer's state, as after
-`load_state_dict`: one in a run is worth the seconds, one an epoch is not."""
+"""Times that graphs are made again because other tensors stand in the optimizer's state, as after
+`load_state_dict`: once in a run is worth the seconds, once per epoch is not."""
 CLOSE = {"fp32": 1e-3, "bf16": 5e-2}
 """How far, as a share of its norm, the trial's gradient may be from the plain one; the order of
 summation alone moves it by 1e-6 under fp32, and by up to 2e-2 under bf16."""
@@ -236,8 +236,8 @@ class OneGraph:
         return True
 
     def _state_replaced(self) -> bool:
-        """Whether the optimizer remembers in other tensors than those that the graphs move; they
-        are then made anew."""
+        """Whether the optimizer remembers in other tensors than those that the graphs move;
+        graphs are then made again."""
         states = self.optimizer.state
         if self._twin.state is states and all(
             states.get(parameter, NOTHING).get(name) is value
