@@ -32,6 +32,7 @@ from autograde.exercise import (
 from autograde.kinds.fix import variant
 from course.data import InMemoryLoader, load
 from course.engine import EarlyStopping, evaluate, train_step
+from course.engine.loss_of import as_loss_of
 
 STEP = 100.0
 """Between two laid-down validation losses."""
@@ -281,12 +282,13 @@ def reference(
 ) -> dict[str, Any]:
     """The engine's step, evaluation and stopping rule."""
     rule, losses, weights = EarlyStopping(patience), [], {}
+    loss_of = as_loss_of(criterion, None)  # measures how the criterion weighs once, not per step
     for epoch in range(max_epochs):
         model.train()
         for batch in train_loader:
-            train_step(model, [batch], criterion, optimizer, max_norm=1.0)
+            train_step(model, [batch], loss_of=loss_of, optimizer=optimizer, max_norm=1.0)
         scheduler.step()
-        losses.append(evaluate(model, val_loader, criterion)["loss"])
+        losses.append(evaluate(model, val_loader, loss_of=loss_of)["loss"])
         over = rule.update(losses[-1], epoch=epoch)
         if rule.best_epoch == epoch:
             weights = copy.deepcopy(model.state_dict())

@@ -20,19 +20,23 @@ from torch.utils.data import Subset, TensorDataset
 
 from course.engine.distributed import num_ranks
 
+OID = "# branch.oid "
+"""What git writes before the commit."""
+
 
 def code_identity() -> dict[str, Any]:
     """The commit of the working directory, and whether anything differs from it."""
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    status = git("status", "--porcelain", "--untracked-files=no")
-    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+    words = ["git", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return {"commit": None, "dirty": None}
+    if done.returncode:
+        return {"commit": None, "dirty": None}
+    lines = done.stdout.splitlines()  # headers begin with #; branch.oid (initial): no commit yet
+    named = [line.removeprefix(OID) for line in lines if line.startswith(OID)]
+    commit = next((name for name in named if name != "(initial)"), None)
+    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

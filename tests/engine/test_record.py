@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from course.data.loading import InMemoryLoader, make_loader
 from course.engine import EngineError, NonFiniteError, Trainer, compare, read_run, read_runs
-from course.engine.record import data_identity
+from course.engine.record import code_identity, data_identity
 from course.engine.runs_cli import app
 
 INPUTS = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
@@ -52,6 +53,27 @@ def test_a_record_says_what_the_run_was(tmp_path):
     assert {"last.pt", "best.pt", "metrics.jsonl", "run.json"} <= {
         file.name for file in (tmp_path / "run").iterdir()
     }
+
+
+def test_a_record_names_the_commit_and_says_whether_a_file_differs_from_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert code_identity() == {"commit": None, "dirty": None}
+
+    def git(*words):
+        as_one = ("git", "-c", "user.name=one", "-c", "user.email=one@example.org", *words)
+        return subprocess.run(as_one, capture_output=True, text=True, check=True).stdout.strip()
+
+    git("init")
+    assert code_identity() == {"commit": None, "dirty": False}
+    file = tmp_path / "train.py"
+    file.write_text("lr = 0.1")
+    assert code_identity()["dirty"] is False  # git does not know the file
+    git("add", "train.py")
+    git("commit", "-m", "Begin")
+    assert code_identity() == {"commit": git("rev-parse", "HEAD"), "dirty": False}
+    file.write_text("lr = 0.2")
+    assert code_identity() == {"commit": git("rev-parse", "HEAD"), "dirty": True}
 
 
 def test_a_failed_run_says_why(tmp_path):
