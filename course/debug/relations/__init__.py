@@ -55,7 +55,8 @@ from course.debug.relations import (
 RELATIONS = (
     data.stored, items.stays, items.rows_apart, items.seeded_alike, data.wrapped, data.same_item,
     data.one_pass, data.same_batch, loss.broadcast, loss.own_target, loss.shares, weighing.classes,
-    weighing.positives, loss.itself, loss.terms, model.state, model.rows, model.future,
+    weighing.positives, weighing.each_its_own, loss.itself, loss.terms, model.state, model.rows,
+    model.future,
     padding.behind, absent.marked, joining.together, joining.alone, sides.windows,
     sides.target_seen, flips.moved_alike, flips.drawn_apart, flips.left_behind, lookups.reachable,
     encoded.own_answer, encoded.group_means, encoded.monotone, views.drawn_apart, noise.anew,
@@ -67,8 +68,9 @@ RELATIONS = (
     networks.opposed, parts.weighed, apart.trained, apart.priced, curve.straight, policy.baseline,
     hidden.guessed, passes.another_order, evaluated.told_loss, asleep.nothing_dropped,
     epochs.most_drawn, epochs.counted_in_rows, epochs.same_names, codes.same_meaning,
-    listed.another_order, weights.silent, weights.cleared, weights.moves, kept.by_reference,
-    kept.undone, resumed.best, averages.average, blended.back, averages.whole, averages.statistics,
+    listed.another_order, weights.silent, weights.flat, weights.cleared, weights.moves,
+    kept.by_reference, kept.undone, resumed.best, averages.average, averages.from_zero,
+    blended.back, averages.whole, averages.statistics,
     scoring.accuracy, scoring.ignored, direction.follows, rows.order, targets.own_label,
     plateau.told, evaluated.left, rebatched.in_one_batch, preferred.by_score, pieces.weighed,
 )  # fmt: skip

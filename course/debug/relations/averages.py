@@ -49,6 +49,45 @@ def average(session: Session) -> Iterator[Finding]:
             return
 
 
+def from_zero(session: Session) -> Iterator[Finding]:
+    """A running mean of the weights that is scored does not begin at nothing.
+
+    One that begins at zero is the weights' share of 1 - decay ** steps. Divided by that share it is
+    right, and scored are then other numbers than its own.
+    """
+    step = session.setup.train_step
+    if step is None:
+        raise NotChecked("needs train_step")
+    evaluation_of(session)
+    means = [mean for mean in _averages(session) if not _flat(mean).any()]
+    if not means or not _flat(session.model).any():
+        raise NotChecked("no second copy of the model whose weights are all 0")
+    batches = program_of(session).batches
+    scored: list[Tensor] = []
+    with session.observe():
+        for number in range(STEPS):
+            step(clone(batches[number % len(batches)]))
+        handles = [m.register_forward_pre_hook(lambda one, _: scored.append(_flat(one)))
+                   for m in (session.model, *means)]  # fmt: skip
+        try:
+            session.setup.evaluate()
+        finally:
+            for handle in handles:
+                handle.remove()
+        now, model = [_flat(mean) for mean in means], _flat(session.model)
+    for mean in now:
+        share = float(mean.norm() / model.norm())
+        if 0 < share < SLOW and any(map(mean.equal, scored)):
+            yield Finding(
+                "ema-decay", "error",
+                f"The average of the weights that evaluate() scores begins at 0: after {STEPS} "
+                f"steps it has {share:.0%} of their size, and what it scores is mostly the zero.",
+                {"share_of_the_size": share, "steps": STEPS},
+                "average = copy.deepcopy(model)  # or divide by 1 - decay ** steps",
+            )  # fmt: skip
+            return
+
+
 def whole(session: Session) -> Iterator[Finding]:
     """A second copy that follows the weights and is scored has statistics that follow, too.
 

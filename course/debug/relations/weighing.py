@@ -1,4 +1,4 @@
-"""Relations on the weights that a loss gives to classes: rare ones weigh more, not less."""
+"""Relations on the weights that a loss gives: rare classes weigh more, and each row has its own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import OFTEN
-from course.debug.relations.program import program_of
+from course.debug.relations.joining import read_by_the_model
+from course.debug.relations.program import Program, changed, close, program_of
 from course.state.nested import tensors_in
 
 TURNED = 1.4
@@ -18,6 +20,52 @@ TURNED = 1.4
 RARER, HEAVIER = 1.5, 1.2
 """Ratios of two classes' frequencies, and of their weights, from which their order means something:
 rounding and smoothed counts stay below."""
+
+LEAST_ROWS = 8
+"""Rows of a batch among which weights are dealt out in another order."""
+EXACT = 1e-5
+"""Relative change of a loss whose terms are only added in another order."""
+TWICE = 2.0
+
+
+def each_its_own(session: Session) -> Iterator[Finding]:
+    """Weights of rows that scale the loss count with their own row: dealt out otherwise, they
+    change it.
+
+    Multiplied with a mean loss only their own mean counts. Lengths that the loss is divided by do
+    not scale it.
+    """
+    program = program_of(session)
+    batch, read = program.batches[0], read_by_the_model(session)
+    rows = {len(t) for call in program.first().calls for t in call.tensors if t.dim()}
+    met = [e.targets for e in program.first().losses]
+    columns = [
+        t for n, t in enumerate(tensors_in(batch))
+        if n not in read and t.is_floating_point() and t.dim() and len(t) == t.numel() in rows
+        and len(t) >= LEAST_ROWS and float(t.std()) > 0
+        and not any(t.shape == m.shape and torch.equal(t, m.to(t.device)) for m in met)
+    ]  # fmt: skip
+    if not columns:
+        raise NotChecked("no column of a batch that could weigh its rows")
+    base = program.steady_loss(batch)
+    for column in columns:
+        if not close(_cost(program, batch, column, TWICE * column), TWICE * base, EXACT):
+            continue
+        if all(close(_cost(program, batch, column, column.roll(by, 0)), base, EXACT)
+               for by in (1, len(column) // 2)):  # fmt: skip
+            yield Finding(
+                "weighed-after-the-mean", "warning",
+                f"Twice the weights of {len(column)} rows double the loss, and it is the same "
+                "whichever row has which weight: the losses were averaged before that.",
+                {"rows": len(column), "loss": base, "mean_weight": float(column.mean())},
+                'each = F.cross_entropy(logits, y, reduction="none")\n'
+                "loss = (weight * each).mean()",
+            )  # fmt: skip
+            return
+
+
+def _cost(program: Program, batch: object, column: Tensor, new: Tensor) -> float:
+    return program.step(changed(batch, lambda t: new if t is column else t)).loss
 
 
 def classes(session: Session) -> Iterator[Finding]:

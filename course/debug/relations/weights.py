@@ -26,6 +26,9 @@ from course.debug.relations.program import Program, close, program_of
 NUDGE = 0.3
 """Of a weight's own size: by so much it is moved to see whether the loss depends on it."""
 MOST_NUDGED = 4
+SLIGHT = 0.05
+"""The same for weights whose gradient is 0: of a batch some numbers are then rounded to another
+side, and units that ReLU has shut stay shut."""
 HALF = (torch.bfloat16, torch.float16)
 
 
@@ -79,14 +82,53 @@ def silent(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _loss_without(program: Program, name: str) -> float:
-    """The first batch's loss with one weight nudged."""
+def flat(session: Session) -> Iterator[Finding]:
+    """A weight whose gradient is 0 in every backward is one on which the loss does not depend.
+
+    Rounding, comparing and argmax() have a slope of 0 nearly everywhere: what comes before gets a
+    gradient, of zeros, and never learns.
+    """
+    tape, met, nonzero = session.loop.tape, set(), gets_gradient(session)
+    backwards = tape.of("backward")
+    if len(backwards) < LEAST_STEPS:
+        raise NotChecked(f"fewer than {LEAST_STEPS} backwards were seen")
+    for event in backwards:
+        made = zip(tape.watched, event.info.get("after", ()), strict=False)
+        met |= {id(p) for p, gradient in made if gradient is not None}
+    zero = [
+        f"{path}.{name}".lstrip(".") for path, layer in session.model.named_modules()
+        for own in [dict(layer.named_parameters(recurse=False))]
+        for name, p in own.items()  # a bias alone may cancel, as that of a critic of two sides
+        if p.dim() > 1 and all(id(q) in met - nonzero for q in own.values())
+        and not is_declared_frozen(session, f"{path}.{name}")
+    ]  # fmt: skip
+    if not zero:
+        return
+    program = program_of(session)
+    base, again = (program.step(program.batches[0]).loss for _ in range(2))
+    if base != again:
+        raise NotChecked("one seed gives two losses")
+    for name in zero[:MOST_NUDGED]:
+        if not close(base, _loss_without(program, name, SLIGHT)):
+            yield Finding(
+                "wrong-gradient", "error",
+                f"In {len(backwards)} backwards the gradient of {name} is 0 everywhere "
+                f"({len(zero)} such weights), and the loss depends on it: a rounding, a comparison "
+                "or argmax() stands in between, whose slope is 0.",
+                {"weights": len(zero), "first": name, "backwards": len(backwards)},
+                "hard = soft.round()\nsoft + (hard - soft).detach()  # straight through",
+            )  # fmt: skip
+            return
+
+
+def _loss_without(program: Program, name: str, part: float = NUDGE) -> float:
+    """The first batch's loss with one weight nudged by a part of its size."""
     parameter = program.model.get_parameter(name)
 
     def nudge() -> None:
         own = torch.Generator().manual_seed(0)
         noise = torch.randn(parameter.shape, generator=own).to(parameter)
-        parameter.add_(NUDGE * (parameter.abs().mean() + 0.1) * noise)
+        parameter.add_(part * (parameter.abs().mean() + 0.1) * noise)
 
     return program.step(program.batches[0], prepare=nudge).loss
 
