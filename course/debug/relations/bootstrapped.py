@@ -18,6 +18,9 @@ from course.debug.relations.program import SAME, close, exchanged, program_of
 from course.state.nested import tensors_in
 
 DISTANCES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss"}
+FEW = 0.4
+"""Share of rows with a flag below which it is taken for the end of an episode, not for its going
+on: episodes are longer than two steps."""
 LEAST_ROWS = 8
 """Rows of a batch from which both answers of a flag are no chance."""
 
@@ -51,7 +54,9 @@ def ends(session: Session) -> Iterator[Finding]:
         raise NotChecked("no target is a reward and the value of a next state")
     turned = {n: _with(batch, n, lambda t: (1 - t.int()).to(t)) for n in flags}
     base = program.step(batch).loss
-    if any(not _is(_targets(session, other), met) for other in turned.values()):
+    read_flags = [n for n, other in turned.items() if not _is(_targets(session, other), met)]
+    if read_flags:
+        yield from _only_at_ends(met, leaves[rewards[0]], [leaves[n] for n in read_flags])
         return
     flags = [n for n, other in turned.items() if close(base, program.step(other).loss)]
     if flags:  # and no action, of which there may be two
@@ -63,6 +68,59 @@ def ends(session: Session) -> Iterator[Finding]:
             "behind the end of an episode.",
             {"flags": len(flags), "ends": number, "rows": rows},
             "target = reward + gamma * (1 - done) * next_value",
+        )  # fmt: skip
+
+
+def _only_at_ends(met: Tensor, reward: Tensor, flags: list[Tensor]) -> Iterator[Finding]:
+    """The next state's value counts in the few rows in which a flag is up, and in no other."""
+    alone = (met - reward.flatten().to(met)).abs() < SAME
+    for flag in flags:
+        up = flag.flatten().bool()
+        number = float(up.double().mean())
+        if number < FEW and bool(alone[~up].all()) and not bool(alone[up].any()):
+            yield Finding(
+                "terminal-bootstrapped", "error",
+                f"Targets hold the value of a next state where a flag is up, in {number:.0%} of "
+                "the rows, and are the reward alone in all others: it goes on behind the end of an "
+                "episode, and nowhere else.",
+                {"flag_is_up": number, "rows": len(met)},
+                "target = reward + gamma * (1 - done) * next_value  # not gamma * done",
+            )  # fmt: skip
+            return
+
+
+def chosen(session: Session) -> Iterator[Finding]:
+    """Of the values of all actions, the one that a target is for is that of the action taken."""
+    program = program_of(session)
+    batch = program.batches[0]
+    leaves, met = list(tensors_in(batch)), _targets(session, batch)
+    rewards = [t for n, t in enumerate(leaves) if t.is_floating_point() and t.dim()
+               and t.numel() == len(t) == len(met)
+               and _is(_targets(session, _with(batch, n, lambda t: t + 1)), met + 1)]  # fmt: skip
+    outputs = [e.output for e in program.first().tape.of("output") if e.graph]
+    if len(rewards) != 1 or _is(met, rewards[0].flatten().to(met)) or len(outputs) != 1:
+        raise NotChecked("no target is a reward and the value of a next state")
+    values = outputs[0]
+    if values is None or values.dim() != 2 or values.shape[1] < 2:
+        raise NotChecked("the model does not give one value for each action")
+    base = program.steady_loss(batch)
+    actions = [
+        n for n, t in enumerate(leaves)
+        if not t.is_floating_point() and t.dtype != torch.bool and t.numel() == len(t) == len(met)
+        and 0 <= int(t.min()) < int(t.max()) < values.shape[1]
+    ]  # fmt: skip
+    unread = [
+        n for n in actions
+        if close(base, program.step(_with(batch, n, lambda t: values.shape[1] - 1 - t)).loss)
+    ]  # fmt: skip
+    if actions and unread == actions:
+        yield Finding(
+            "wrong-formula", "error",
+            "Targets are a reward and the value of a next state, the model gives "
+            f"{values.shape[1]} values for each state, and the batch's actions do not enter the "
+            "loss: another value than that of the action taken is moved.",
+            {"values": values.shape[1], "rows": len(met)},
+            "value = model(states).gather(1, actions[:, None])[:, 0]  # not .max(1).values",
         )  # fmt: skip
 
 

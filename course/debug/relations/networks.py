@@ -14,6 +14,8 @@ from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Event, Tape
 from course.debug.probes.thresholds import LEAST_STEPS, MOST, TINY
 
+NEAR = 1e-4
+"""Difference of two gradients of one bias that are the same but for rounding."""
 AGAINST = -0.3
 """Cosine of two gradients from which one undoes the other: of unrelated ones of 100 weights it is
 below in 1 of 700."""
@@ -85,6 +87,52 @@ def opposed(session: Session) -> Iterator[Finding]:
                 "optimizer_d = torch.optim.Adam(discriminator.parameters())  # not of both",
             )  # fmt: skip
             return
+
+
+def both_answers(session: Session) -> Iterator[Finding]:
+    """A network that is to tell two kinds apart is not told one answer for all that it sees."""
+    tape, seen, alike = own_loop(session).tape, 0, []
+    if len(steppers_of(tape)) < 2:
+        raise NotChecked("fewer than two optimizers step")
+    for step in tape.of("step"):
+        before = tape.events[: tape.events.index(step)]
+        ends = [n for n, e in enumerate(before) if e.kind == "backward" and e.call == step.call]
+        if not ends:
+            continue
+        start = ends[-2] if len(ends) > 1 else 0
+        met = [e for e in before[start : ends[-1]]
+               if e.kind == "loss" and e.name == "bce_with_logits" and e.graph
+               and e.call == step.call]  # fmt: skip
+        if len(met) < 2 or not _trains_the_last_layer(tape, step, before[ends[-1]], met):
+            continue
+        seen += 1
+        answers = {float(t) for e in met for t in (e.targets.min(), e.targets.max())}
+        alike += answers if len(answers) == 1 else []
+    if not seen:
+        raise NotChecked("no network meets several answers in one backward")
+    if len(alike) >= max(LEAST_STEPS, MOST * seen):
+        yield Finding(
+            "wrong-targets", "error",
+            f"In {len(alike)} of {seen} updates a network meets several batches with one answer "
+            f"for all of them ({alike[0]:g}): it learns to give that answer, and to tell nothing "
+            "apart.",
+            {"updates": seen, "with_one_answer": len(alike), "answer": alike[0]},
+            "loss_d = bce(d(real), ones) + bce(d(fake.detach()), zeros)",
+        )  # fmt: skip
+
+
+def _trains_the_last_layer(tape: Tape, step: Event, backward: Event, met: list[Event]) -> bool:
+    """The optimizer holds the bias behind the outputs that the losses met: its gradient is what
+    the losses have there, or half of that."""
+    known = sum(float((e.inputs.double().sigmoid() - e.targets.double()).mean()) for e in met)
+    for place in of_optimizer(tape, step.optimizer):
+        old, new = backward.before[place], backward.after[place]
+        if new is None or new.numel() != 1:
+            continue
+        added = float(new) - (0.0 if old is None else float(old))
+        if any(abs(added - part * known) < NEAR for part in (1.0, 0.5)):
+            return True
+    return False
 
 
 def _between(one: Tensor, other: Tensor) -> float:

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from course.debug.probes.draws import DRAWS
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
+from course.debug.probes.thresholds import OFTEN, ROUNDED
 from course.debug.relations.program import program_of
 from course.state.nested import tensors_in
 
@@ -20,6 +21,10 @@ STEPS = 3
 """Steps in a row whose draws are compared: with a generator that goes on, two are never alike."""
 COMPARED = {F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, torch.sub, Tensor.sub,
             Tensor.__sub__, Tensor.__rsub__}  # fmt: skip
+APART = 1e-3
+"""Difference of two rows' shares of noise that rounding does not make."""
+LEAST_TWINS = 4
+"""Pairs of rows that are told the same number, from which their shares of noise can be compared."""
 LEAST_NUMBERS = 8
 """Numbers drawn below which two steps may draw the same by chance."""
 
@@ -82,6 +87,52 @@ def seen(session: Session) -> Iterator[Finding]:
                 "loss = F.mse_loss(model(a * x + b * noise, t), noise)",
             )  # fmt: skip
             return
+
+
+def level_told(session: Session) -> Iterator[Finding]:
+    """A model that gets rows mixed with noise is told how much of it is in each, and no other."""
+    program = program_of(session)
+    batch = program.batches[0]
+    rows = {len(t) for t in tensors_in(batch) if t.dim()}
+    mode = _Drawn(rows)
+    step = program.step(batch, within=mode)
+    if len(step.calls) != 1:
+        raise NotChecked("a step does not call the model once")
+    given = [t for t in step.calls[0].tensors if t.dim() and len(t) in rows]
+    told = [t.flatten().double() for t in given if t.numel() == len(t)]
+    levels = next((
+        level for x in given for clean in tensors_in(batch) for drawn in mode.values
+        if x.shape == clean.shape == drawn.shape and x.dim() > 1
+        and (level := _levels(x, clean, drawn)) is not None
+    ), None)  # fmt: skip
+    if levels is None or len(told) != 1 or float(levels.std()) < APART:
+        raise NotChecked("no rows are mixed with noise of several levels, and told one number each")
+    same = (told[0][:, None] == told[0][None]).triu(1)
+    others = ((levels[:, None] - levels[None]).abs() > APART)[same]
+    if len(others) >= LEAST_TWINS and float(others.double().mean()) > OFTEN:
+        yield Finding(
+            "targets-unrelated", "error",
+            f"Of {len(others)} pairs of rows for which the model is told the same number, "
+            f"{int(others.sum())} hold different shares of noise: the step that it is told is not "
+            "the one with which the rows were mixed.",
+            {"pairs": len(others), "with_other_noise": int(others.sum()), "rows": len(levels)},
+            "t = torch.randint(0, steps, (len(x),))  # drawn once: for the noise and for the model",
+        )  # fmt: skip
+
+
+def _levels(mixed: Tensor, clean: Tensor, drawn: Tensor) -> Tensor | None:
+    """How much of the noise is in each row [B], where rows are sums of data and noise."""
+    target = mixed.flatten(1).double()
+    parts = torch.stack([clean.flatten(1).double(), drawn.flatten(1).double()], 2)
+    if parts.shape[1] < 2:
+        return None
+    fit = torch.linalg.lstsq(parts, target[..., None]).solution
+    rest = (parts @ fit)[..., 0] - target
+    if parts.shape[1] == 2:  # two numbers fit always: the shares have to be those of a mixture
+        exact = bool(((fit > -APART) & (fit < 1 + APART)).all())
+    else:
+        exact = float(rest.abs().max()) < ROUNDED * float(target.abs().max())
+    return fit[:, 1, 0] if exact else None
 
 
 class _Drawn(TorchFunctionMode):

@@ -1,4 +1,4 @@
-"""Relation on a policy with a critic: the policy's loss does not train the critic's value."""
+"""Relations on a policy: its loss does not train the critic's value, nor its certainty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
 from course.debug.probes.tape import Tape
 from course.debug.probes.thresholds import CHANGED, ROUNDED, TINY
-from course.debug.relations.program import program_of, without_dropout
+from course.debug.relations.joining import read_by_the_model
+from course.debug.relations.program import Program, changed, close, program_of, without_dropout
+from course.state.nested import tensors_in
 
 DISTANCES = {F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss}
 NAMES = {LOSSES[function] for function in DISTANCES}
@@ -23,6 +25,10 @@ PICKED = {torch.gather, Tensor.gather, Tensor.__getitem__, torch.take_along_dim}
 """Functions that pick an action's log-probability out of those of all."""
 COSTS = {F.cross_entropy, F.nll_loss}
 """The same with the other sign, one for each row."""
+CERTAIN = 30.0
+"""Distance of an output from the others from which its share is 1 but for rounding."""
+LEAST_COST = 1e-5
+"""Difference of two losses that is more than rounding."""
 LEAST_ROWS = 8
 """Rows of a batch from which two columns are proportional by no chance."""
 
@@ -56,6 +62,63 @@ def baseline(session: Session) -> Iterator[Finding]:
                     "advantage = returns - value.detach()",
                 )  # fmt: skip
                 return
+
+
+def explores(session: Session) -> Iterator[Finding]:
+    """Where nothing is won or lost, a policy that is sure costs no less than one that is not."""
+    program = program_of(session)
+    batch, first = program.batches[0], program.first()
+    outputs = [e.output for e in first.tape.of("output") if e.graph]
+    if len(first.calls) != 1 or not outputs or outputs[0] is None or outputs[0].dim() != 2:
+        raise NotChecked("the model does not give one row of numbers for each state")
+    rows, number = outputs[0].shape
+    leaves, read = list(tensors_in(batch)), read_by_the_model(session)
+    own = [t for n, t in enumerate(leaves) if n not in read and t.dim() and t.numel() == rows]
+    actions = [t for t in own if not t.is_floating_point() and int(t.max()) < number]
+    rewards = [t for t in own if t.is_floating_point()]
+    if not rewards or len(actions) != 1 or number < 2 or first.losses:
+        raise NotChecked("a batch does not hold actions, and what they won")
+
+    def given(*, won: bool, move: int = 0) -> Any:
+        def change(t: Tensor) -> Tensor:
+            if any(t is r for r in rewards):
+                return t if won else 0 * t
+            return (t + move) % number if t is actions[0] else t
+
+        return changed(batch, change)
+
+    def hangs_on_actions(*, won: bool) -> bool:
+        costs = (program.step(given(won=won, move=move)).loss for move in (0, 1))
+        return not close(*costs)
+
+    if not hangs_on_actions(won=True) or hangs_on_actions(won=False):
+        raise NotChecked("the loss does not hang on actions by what they won, and no other way")
+    nothing = given(won=False)
+    unsure, sure = (_with_certainty(program, nothing, scale) for scale in (0.0, CERTAIN))
+    if unsure - sure > LEAST_COST:
+        yield Finding(
+            "loss-negated", "warning",
+            f"With all rewards 0 an unsure policy costs {unsure:.3g} and a sure one {sure:.3g}: "
+            "the entropy is added to the loss, which punishes exploring; a bonus is subtracted.",
+            {"cost_of_unsure": unsure, "cost_of_sure": sure, "actions": number},
+            "loss = policy_loss - 0.01 * entropy",
+        )  # fmt: skip
+
+
+def _with_certainty(program: Program, batch: Any, scale: float) -> float:
+    """What a batch costs where the model's outputs are for one answer, by so much, in each row."""
+
+    def certain(_: object, args: object, output: Any) -> Any:
+        def chosen(t: Tensor) -> Tensor:
+            one = torch.arange(t.shape[-1], device=t.device) == 0
+            return 0 * t + scale * one.to(t)
+
+        return changed(output, lambda t: chosen(t) if t.dim() == 2 and t.shape[1] > 1 else t)
+
+    def listen() -> None:  # before the step: what is hooked earlier, the snapshot takes away
+        program.model.register_forward_hook(certain)
+
+    return program.step(batch, prepare=listen).loss
 
 
 def _of_the_policy(gradient: Tensor, own: Tensor, log: Tensor) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -15,11 +16,11 @@ from torch.utils.data import BatchSampler, default_collate
 from course.data.loading import length_of
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.report import Finding
-from course.debug.probes.session import Evaluation, NotChecked, Session, as_metrics, pair
+from course.debug.probes.session import STEPS, Evaluation, NotChecked, Session, as_metrics, pair
 from course.debug.probes.tape import Tape
 from course.debug.probes.thresholds import ROUNDED, YES
 from course.debug.relations.direction import WORDS
-from course.state.nested import mapped, tensors_in
+from course.state.nested import cloned, mapped, tensors_in
 
 MOST_ROWS = 4096
 """Validation examples up to which they are scored in one batch."""
@@ -47,14 +48,19 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
     if middle is not None and not told:
         found = [_scored(session, sampler, s, middle) for s in (kept, kept, size)]
         told = list(_apart(names, found, kept, size))
+    if not told:  # to a fresh model all batches may cost the same
+        weights = _trained(session)
+        found = [_scored(session, sampler, s, weights=weights) for s in (kept, kept, size)]
+        told = list(_apart(names, found, kept, size))
     yield from told[:1]
 
 
 def _scored(
-    session: Session, sampler: BatchSampler, size: int, middle: Tensor | None = None
-) -> dict[str, float]:
+    session: Session, sampler: BatchSampler, size: int, middle: Tensor | None = None,
+    *, weights: list[Tensor] | None = None,
+) -> dict[str, float]:  # fmt: skip
     """What `evaluate()` says in batches of another size, and with outputs moved to either side of
-    what is in their middle.
+    what is in their middle, or with other weights.
 
     Raises:
         NotChecked: It raises, or compares the examples of a batch.
@@ -73,6 +79,9 @@ def _scored(
         session.model.train()
         stack.callback(setattr, sampler, "batch_size", kept)
         sampler.batch_size = size
+        with torch.no_grad():
+            for parameter, value in zip(session.model.parameters(), weights or (), strict=False):
+                parameter.copy_(value)
         if middle is not None:
             stack.callback(session.model.register_forward_hook(move).remove)
         tape = Tape(session.model, session.optimizers, session.setup.scheduler)
@@ -87,6 +96,23 @@ def _scored(
     if own and not _same_outputs(session.evaluation.tape, tape):
         raise NotChecked("batches of another size are padded otherwise, and outputs show it")
     return found
+
+
+def _trained(session: Session) -> list[Tensor]:
+    """The model's weights after some of the author's steps.
+
+    Raises:
+        NotChecked: A step raises.
+    """
+    step = session.setup.train_step or session.plain_step
+    with session.observe():
+        session.model.train()
+        try:
+            for batch in islice(cycle(session.epoch.batches), STEPS):
+                step(cloned(batch))
+        except Exception as error:
+            raise NotChecked(f"the step raises {type(error).__name__} here") from error
+        return [p.detach().clone() for p in session.model.parameters()]
 
 
 def _same_outputs(one: Tape, other: Tape) -> bool:

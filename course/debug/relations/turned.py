@@ -20,7 +20,8 @@ from course.state.nested import tensors_in
 
 RESHAPES = {Tensor.view, Tensor.reshape, torch.reshape}
 LEAST_AXES = 3
-"""Axes longer than one of a tensor from which their order has names; a table may be cut anew."""
+"""Axes longer than one of a tensor from which their order has names; rows of a table may
+be cut elsewhere."""
 COLOURS = (3, 4)
 """Channels that a picture file has, besides one."""
 LEAST_SIDE = 8

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
@@ -26,6 +27,10 @@ LEAST_ROWS = 8
 EXACT = 1e-5
 """Relative change of a loss whose terms are only added in another order."""
 TWICE = 2.0
+MOST_ITEMS, MOST_CLASSES = 4096, 50
+"""Examples that are read one by one to count their classes, and classes there may be."""
+RARE_YES = 0.35
+"""Share of the rarer answer below which it should not weigh less."""
 
 
 def each_its_own(session: Session) -> Iterator[Finding]:
@@ -128,3 +133,114 @@ def positives(session: Session) -> Iterator[Finding]:
             {"share_of_yes": float(yes[known][place]), "pos_weight": float(weight[known][place])},
             "pos_weight = (y == 0).sum() / (y == 1).sum()",
         )  # fmt: skip
+
+
+def drawn(session: Session) -> Iterator[Finding]:
+    """A sampler with weights draws an example of a rare class no less often than another."""
+    loader = session.setup.train_loader
+    sampler, data = getattr(loader, "sampler", None), getattr(loader, "dataset", None)
+    weights = getattr(sampler, "weights", None)
+    if weights is None or not hasattr(data, "__len__") or len(weights) != len(data):
+        raise NotChecked("no sampler with a weight for each example")
+    if len(data) > MOST_ITEMS:
+        raise NotChecked("too many examples to read one by one")
+    with session.observe():
+        classes = [_class_of(data[index]) for index in range(len(data))]
+    names, numbers = torch.tensor(classes).unique(return_inverse=True)
+    if not 2 <= len(names) <= MOST_CLASSES:
+        raise NotChecked("examples have no classes to be counted")
+    weight = torch.as_tensor(weights).double().cpu()
+    counts = torch.bincount(numbers).double()
+    each = torch.zeros(len(names)).double().index_add(0, numbers, weight) / counts
+    often, rare = int(counts.argmax()), int(counts.argmin())
+    if counts[often] > RARER * counts[rare] and each[often] > HEAVIER * each[rare]:
+        yield Finding(
+            "class-weights-inverted", "warning",
+            "The sampler draws an example of the most frequent class "
+            f"{each[often] / each[rare]:.3g} times as often as one of the rarest, of which there "
+            f"are {int(counts[rare])} beside {int(counts[often])}: rare classes get rarer.",
+            {"examples": [int(counts[often]), int(counts[rare])],
+             "weights": [float(each[often]), float(each[rare])]},
+            "weights = (1 / class_counts)[labels]  # not class_counts[labels]",
+        )  # fmt: skip
+
+
+def _class_of(item: object) -> int:
+    """The one whole number of an item.
+
+    Raises:
+        NotChecked: There is none, or several.
+    """
+    found = [
+        leaf for leaf in tree_leaves(item)
+        if type(leaf) is int
+        or (isinstance(leaf, Tensor) and leaf.numel() == 1 and not leaf.is_floating_point())
+    ]  # fmt: skip
+    if len(found) != 1:
+        raise NotChecked("items do not hold one class each")
+    return int(found[0])
+
+
+def answers(session: Session) -> Iterator[Finding]:
+    """Where yes is rare, a loss by hand counts it no less than no.
+
+    Asked of outputs that say neither: the same loss for all answers yes, no, or half of them. A
+    loss of which half is not the mean of the other two, as Dice's, is not asked.
+    """
+    program = program_of(session)
+    if program.first().losses and any(e.graph and e.reduction != "none"
+                                      for e in program.first().losses):  # fmt: skip
+        raise NotChecked("a loss of torch's is asked by its own weights")
+    batch, shares = program.batches[0], []
+    columns = [t for t in tensors_in(batch) if _is_yes_or_no(t)]
+    if len(columns) != 1 or any(len([t for t in tensors_in(b) if _is_yes_or_no(t)]) != 1
+                                for b in program.batches):  # fmt: skip
+        raise NotChecked("batches do not hold one column of yes and no")
+    for b in program.batches:
+        shares += [float(t.double().mean()) for t in tensors_in(b) if _is_yes_or_no(t)]
+    yes = sum(shares) / len(shares)
+    if not RARE_YES > min(yes, 1 - yes) > 0:
+        raise NotChecked("neither answer is rare")
+    (column,) = columns
+    half = (torch.arange(column.numel()) % 2).to(column).reshape(column.shape)
+    costs = [
+        _undecided(program, changed(batch, lambda t, new=new: new if t is column else t))
+        for new in (torch.ones_like(column), torch.zeros_like(column), half)
+    ]
+    share = float(half.double().mean())
+    mean = costs[0] * share + costs[1] * (1 - share)
+    if not all(math.isfinite(c) and c > 0 for c in costs) or not close(costs[2], mean, EXACT):
+        raise NotChecked("the loss is no mean over answers")
+    rare, often = (costs[0], costs[1]) if yes < 1 / 2 else (costs[1], costs[0])
+    if often > HEAVIER * rare:
+        yield Finding(
+            "class-weights-inverted", "warning",
+            f"{yes:.0%} of the answers are yes; where the model says neither, a yes costs "
+            f"{costs[0]:.3g} and a no {costs[1]:.3g}: the rare answer weighs less, not more.",
+            {"share_of_yes": yes, "cost_of_yes": costs[0], "cost_of_no": costs[1]},
+            "alpha = torch.where(y > 0, 1 - share_of_yes, share_of_yes)",
+        )  # fmt: skip
+
+
+def _is_yes_or_no(tensor: Tensor) -> bool:
+    return tensor.numel() >= LEAST_ROWS and bool(((tensor == 0) | (tensor == 1)).all())
+
+
+def _undecided(program: Program, batch: object) -> float:
+    """What a batch costs where the model's outputs are all 0, or one half where they are shares.
+
+    Raises:
+        NotChecked: The model gives more than one output.
+    """
+
+    def neither(_: object, args: object, output: object) -> object:
+        (first, *more) = tensors_in(output)
+        if more or not first.is_floating_point():
+            raise NotChecked("the model gives more than one output")
+        shares = bool(((first >= 0) & (first <= 1)).all())
+        return changed(output, lambda t: 0 * t + (1 / 2 if shares else 0))
+
+    def listen() -> None:  # before the step: what is hooked earlier, the snapshot takes away
+        program.model.register_forward_hook(neither)
+
+    return program.step(batch, prepare=listen).loss

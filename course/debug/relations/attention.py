@@ -1,0 +1,121 @@
+"""Relations on shares: over the axis that they are summed over, and of a row, not of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+from course.debug.relations.program import program_of
+
+SOFTMAXES = {F.softmax, torch.softmax, Tensor.softmax}
+LOG_SOFTMAXES = {F.log_softmax, torch.log_softmax, Tensor.log_softmax}
+PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
+
+
+def summed(session: Session) -> Iterator[Finding]:
+    """What a softmax makes is summed over the axis along which it adds up to 1."""
+    program, mode = program_of(session), _Shares()
+    program.step(program.batches[0], within=mode)
+    if not mode.met:
+        raise NotChecked("no softmax goes into a product")
+    if mode.found is not None:
+        shape, axis = mode.found
+        yield Finding(
+            "rows-mixed", "warning",
+            f"Weights of {list(shape)} add up to 1 along axis {axis} and are summed over axis "
+            f"{len(shape) - 1}: what each position gets is no mean of the others.",
+            {"shape": list(shape), "softmax_axis": axis, "summed_axis": len(shape) - 1},
+            "weights = scores.softmax(dim=-1)  # over the keys; then weights @ values",
+        )  # fmt: skip
+
+
+def of_a_row(session: Session) -> Iterator[Finding]:
+    """A softmax in the loss adds up to 1 for each row of the batch, and not down the batch.
+
+    A square table of each row with each may be read both ways.
+    """
+    program = program_of(session)
+    rows = {len(t) for call in program.first().calls for t in call.tensors if t.dim()}
+    mode = _DownTheBatch(rows)
+    program.step(program.batches[0], within=mode)
+    if mode.found is not None:
+        name, shape = mode.found
+        yield Finding(
+            "rows-mixed", "warning",
+            f"{name} of {list(shape)} runs down the {shape[0]} rows of the batch: each row's "
+            "numbers depend on the other rows.",
+            {"function": name, "shape": list(shape), "axis": 0},
+            "log_shares = logits.log_softmax(dim=1)  # over the classes; F.normalize(z, dim=1)",
+        )  # fmt: skip
+
+
+class _DownTheBatch(TorchFunctionMode):
+    """Keeps the first softmax, or the first rows of a table of similarities, made along axis 0."""
+
+    def __init__(self, rows: set[int]) -> None:
+        super().__init__()
+        self.rows = rows
+        self.found: tuple[str, torch.Size] | None = None
+        self.scaled: list[Tensor] = []
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        if self.found is not None or not isinstance(result, Tensor) or not result.requires_grad:
+            return result
+        if function in SOFTMAXES | LOG_SOFTMAXES and self._is_a_table(result):
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            if axis is not None and axis % 2 == 0:
+                self.found = function.__name__, result.shape
+        elif function is F.normalize and self._is_a_table(result):
+            if kwargs.get("dim", args[2] if len(args) > 2 else 1) % 2 == 0:
+                self.scaled.append(result)
+        elif (
+            function in PRODUCTS
+            and any(args[0] is t for t in self.scaled)
+            and result.shape[-2:] == (len(args[0]), len(args[0]))
+        ):
+            self.found = "normalize", args[0].shape
+        return result
+
+    def _is_a_table(self, tensor: Tensor) -> bool:
+        several = tensor.dim() == 2 and tensor.shape[0] != tensor.shape[1] > 1
+        return several and len(tensor) in self.rows
+
+
+class _Shares(TorchFunctionMode):
+    """Keeps the first tensor of shares that a product sums over another axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.axes: dict[int, int] = {}
+        self.alive: list[Tensor] = []
+        self.met = False
+        self.found: tuple[torch.Size, int] | None = None
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        first = args[0] if args else None
+        if function in SOFTMAXES and isinstance(result, Tensor) and result.dim() > 2:
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            if axis is not None:
+                self._keep(result, axis % result.dim())
+        elif function is F.dropout and id(first) in self.axes:
+            self._keep(result, self.axes[id(first)])
+        elif function in PRODUCTS and id(first) in self.axes:
+            self.met = True
+            if self.found is None and self.axes[id(first)] != first.dim() - 1:
+                self.found = first.shape, self.axes[id(first)]
+        return result
+
+    def _keep(self, shares: Tensor, axis: int) -> None:
+        self.axes[id(shares)] = axis
+        self.alive.append(shares)  # an id is its own as long as the tensor lives
