@@ -1,4 +1,4 @@
-"""Relation on padding: what stands behind the rows neither is read nor costs."""
+"""Relations on padding: what stands behind the rows neither is read nor costs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.probes.thresholds import PADDED_ROWS
+from course.debug.probes.thresholds import PADDED_ROWS, TINY
 from course.debug.relations.program import SAME, Call, Program, changed, far, program_of
 from course.state.nested import tensors_in
 
@@ -24,6 +26,7 @@ same, so that also the padding costs what the rest costs."""
 PADDING_COSTS = 0.01
 """Relative change of the loss from which padding matters; convolutions over embedded padding,
 which many text models accept, move it by less."""
+MASKING = {Tensor.masked_fill, torch.masked_fill, Tensor.masked_fill_}
 Change = Callable[[Tensor], Tensor]
 
 
@@ -50,7 +53,7 @@ def behind(session: Session) -> Iterator[Finding]:
         whole = less = math.nan
     change = 0.0 if math.isnan(whole) else abs(less - whole) / max(abs(whole), 1e-6)
     if change > PADDING_COSTS or moved > PADDING_SHOWS:
-        in_the_loss = moved <= PADDING_SHOWS and _positions_stay(program, long, short)
+        in_the_loss = moved <= PADDING_SHOWS and _positions_stay(program, batch, long, short)
         yield Finding(
             "padding-in-the-loss" if in_the_loss else "padding-not-masked", "warning",
             f"The same rows without {cut} positions of padding behind them "
@@ -63,6 +66,67 @@ def behind(session: Session) -> Iterator[Finding]:
             "F.cross_entropy(logits, targets.masked_fill(~mask, -100))  # in the loss\n"
             "h = (h * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)  # in a mean",
         )  # fmt: skip
+
+
+def embedded(session: Session) -> Iterator[Finding]:
+    """Where a program masks, and rows cannot be cut, what padding is embedded as changes nothing.
+
+    Convolutions read what stands beside a row's end also where the padding is masked behind them.
+    """
+    program = program_of(session)
+    if any(isinstance(m, nn.modules.conv._ConvNd) for m in program.model.modules()):
+        raise NotChecked("convolutions read the padding beside a row's end")
+    batch = program.batches[0]
+    pads = _padding_of(batch, _may_end(program))
+    long, short, _ = _with_and_without(pads)
+    with contextlib.suppress(NotChecked):
+        program.step(changed(batch, short))
+        raise NotChecked("asked of shorter rows")
+    ids = [t for t in tensors_in(batch) if t.shape == pads.shape and not t.is_floating_point()]
+    signs = {int(v) for t in ids for v in t[pads].unique()}
+    tables = [m for m in program.model.modules() if isinstance(m, nn.Embedding)]
+    if len(ids) != 1 or len(signs) != 1 or (ids[0] == min(signs))[~pads].any() or not tables:
+        raise NotChecked("padding is not one token that is embedded")
+    mode = _Masked()
+    program.step(batch, within=mode)
+    if not mode.seen:
+        raise NotChecked("nothing is masked")
+
+    def move(by: float) -> Callable[[], None]:
+        def moved() -> None:
+            own = torch.Generator().manual_seed(0)
+            for table in (m for m in tables if m.num_embeddings > int(ids[0].max())):
+                noise = torch.randn(table.embedding_dim, generator=own).to(table.weight)
+                table.weight[min(signs)] += by * noise
+
+        return moved
+
+    whole, other = (program.steady_loss(changed(batch, long), move(by)) for by in (0.0, SHARPER))
+    change = abs(other - whole) / max(abs(whole), TINY)
+    if change > PADDING_SHOWS:
+        yield Finding(
+            "padding-not-masked", "warning",
+            f"Rows cost {other:.4g} instead of {whole:.4g} where the token of padding "
+            f"({min(signs)}) is embedded otherwise: a mask is made, and the padding is read. It "
+            "may be the wrong way round.",
+            {"loss": whole, "loss_with_other_padding": other, "token": min(signs)},
+            "scores = scores.masked_fill(~keep[:, None, :], -torch.inf)  # keep = tokens != pad",
+        )  # fmt: skip
+
+
+class _Masked(TorchFunctionMode):
+    """Whether something is masked in a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        kwargs = kwargs or {}
+        attends = function in (F.scaled_dot_product_attention, F.multi_head_attention_forward)
+        given = any(kwargs.get(name) is not None for name in ("attn_mask", "key_padding_mask"))
+        self.seen = self.seen or function in MASKING or (attends and given)
+        return function(*args, **kwargs)
 
 
 def _with_and_without(pads: Tensor | None) -> tuple[Change, Change, int]:
@@ -105,12 +169,13 @@ def _pooled_change(program: Program, whole: Change, short: Change) -> float:
     return far([a for a, _ in pooled], [b for _, b in pooled])
 
 
-def _positions_stay(program: Program, whole: Change, short: Change) -> bool:
+def _positions_stay(program: Program, batch: Any, whole: Change, short: Change) -> bool:
     """There are outputs for each position, and those of positions that are kept do not change."""
     try:
-        call = program.call()
-        before = program.replay(Call(*changed((call.args, call.kwargs), whole)))
-        after = program.replay(Call(*changed((call.args, call.kwargs), short)))
+        calls = [program.step(changed(batch, change)).calls for change in (whole, short)]
+        if [len(made) for made in calls] != [1, 1]:
+            return False
+        before, after = (program.replay(made[0]) for made in calls)
     except NotChecked:
         return False
     both = [(a[:, : b.shape[1]], b) for a, b in zip(before, after, strict=False)

@@ -13,7 +13,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import ROUNDED, TINY
-from course.debug.relations.program import Program, program_of
+from course.debug.relations.program import Program, Step, program_of
+from course.state.nested import tensors_in
 
 DISTANCES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"}
 LARGE, LARGER = 10.0, 100.0
@@ -35,6 +36,12 @@ MISSES = 0.02
 FURTHEST, HALF, HALVINGS = 20.0, 20, 8
 """Constants are tried up to 20 times the size of targets and outputs, 20 on either side, closer
 together near 0, and then between the two beside the best one."""
+STILL_SPREAD = 1.5
+"""Range of logits with larger weights, as a multiple of their own, that is no growth."""
+LOW_ENOUGH = 0.4
+"""Share of the loss of a guess that may be left where all logits are at the ends of their range."""
+HEARD, LEAST_HEARD = 3, 8
+"""Batches that are listened to, and rows with each answer among them."""
 OFF_ONE = 0.5
 """Distance from 1 of a sum of targets of 0 and 1 that is not 1."""
 
@@ -96,6 +103,104 @@ def constant(session: Session) -> Iterator[Finding]:
              "loss_there": at_end},
             "return self.head(x)  # no activation where the loss takes logits or log-rates",
         )  # fmt: skip
+
+
+def scaled(session: Session) -> Iterator[Finding]:
+    """Logits of a cross-entropy can come far enough apart for it to fall.
+
+    Cosines lie between -1 and 1 whatever the weights; a factor makes shares of them that are near
+    0 and 1. A factor that is learned counts as one.
+    """
+    program = program_of(session)
+    losses = [e for e in program.first().losses if e.name == "cross_entropy"]
+    if len(losses) != 1 or losses[0].inputs.dim() < 2 or losses[0].inputs.shape[1] < 2:
+        raise NotChecked("the step has no single cross-entropy")
+    own = _spread(losses[0].inputs)
+
+    def enlarge() -> None:
+        for p in program.model.parameters():
+            p.mul_(LARGE)
+
+    after = program.step(program.batches[0], prepare=enlarge).losses
+    larger = max((_spread(e.inputs) for e in after if e.name == "cross_entropy"), default=math.inf)
+    if not own > 0 or larger > STILL_SPREAD * own:
+        raise NotChecked("logits grow with the weights")
+    number = losses[0].inputs.shape[1]
+    least = math.log1p((number - 1) * math.exp(-max(own, larger)))
+    share = least / math.log(number)
+    if share > LOW_ENOUGH:
+        yield Finding(
+            "targets-out-of-reach", "warning",
+            f"The logits of {number} classes lie within {own:.3g} of each other, also where all "
+            f"weights are {LARGE:g} times as large: the loss cannot fall below {least:.3g}, with "
+            f"{math.log(number):.3g} for a guess. They are cosines without a factor.",
+            {"range_of_logits": own, "least_loss": least, "loss_of_a_guess": math.log(number)},
+            "logits = cosines / 0.07  # divided by the temperature, which is below 1",
+        )  # fmt: skip
+
+
+def _spread(logits: Tensor) -> float:
+    rows = logits.movedim(1, -1)
+    return float((rows.amax(-1) - rows.amin(-1)).max())
+
+
+def shares(session: Session) -> Iterator[Finding]:
+    """Targets of a binary cross-entropy are shares."""
+    losses = [e for e in program_of(session).first().losses if e.name == "bce_with_logits"]
+    if not losses:
+        raise NotChecked("the step has no binary cross-entropy")
+    for event in losses:
+        low, high = float(event.targets.min()), float(event.targets.max())
+        if low < 0 or high > 1:
+            yield Finding(
+                "targets-out-of-reach", "error",
+                f"Targets of a binary cross-entropy lie between {low:.3g} and {high:.3g}: it takes "
+                "shares between 0 and 1, and has no least value for others.",
+                {"least_target": low, "most_target": high},
+                "targets = (signs + 1) / 2  # -1 and 1 to 0 and 1",
+            )  # fmt: skip
+            return
+
+
+def heard(session: Session) -> Iterator[Finding]:
+    """Of two answers each moves the outputs: a loss is not silent about all that are no."""
+    program, rows = program_of(session), {0: [], 1: []}
+    for batch in program.batches[:HEARD]:
+        step, gradients = _gradients(program, batch)
+        columns = [t for t in tensors_in(batch)
+                   if t.numel() == len(t) > 1 and bool(((t == 0) | (t == 1)).all())]  # fmt: skip
+        if len(columns) != 1 or len(gradients) != 1 or len(step.calls) != 1:
+            raise NotChecked("batches do not hold one column of two answers for one output")
+        answers, gradient = columns[0].flatten().cpu(), gradients[0]
+        if len(gradient) != len(answers) or gradient.numel() != len(answers):
+            raise NotChecked("the model does not give one number for each row")
+        for answer, found in rows.items():
+            found += gradient.flatten()[answers == answer].tolist()
+    for answer, found in rows.items():
+        others = rows[1 - answer]
+        if min(len(found), len(others)) >= LEAST_HEARD and not any(found) and all(others):
+            yield Finding(
+                "wrong-targets", "warning",
+                f"{len(found)} rows with the answer {answer} have no gradient at all, and those "
+                f"with {1 - answer} have: the loss says nothing about half of the answers, as a "
+                "hinge does that takes -1 and 1, or a cross-entropy without (1 - y).",
+                {"silent": answer, "rows": len(found)},
+                "loss = F.relu(1 - (2 * y - 1) * score).mean()  # signs, not 0 and 1",
+            )  # fmt: skip
+            return
+
+
+def _gradients(program: Program, batch: object) -> tuple[Step, list[Tensor]]:
+    """A step, and the gradients at the model's outputs."""
+    found: list[Tensor] = []
+
+    def listen(_: object, args: object, output: object) -> None:
+        for t in tensors_in(output):
+            if t.requires_grad:
+                t.register_hook(lambda g: found.append(g.detach().cpu()))
+
+    step = program.step(batch, prepare=lambda: program.model.register_forward_hook(listen))
+    return step, found
 
 
 def _least(cost: Callable[[float], float], size: float) -> float:

@@ -27,6 +27,7 @@ COLOURS = (3, 4)
 LEAST_SIDE = 8
 """Rows and columns of a picture from which its neighbours can be told from others."""
 LEAST_PICTURES = 8
+"""Pictures from which neighbouring pixels are compared; with fewer, one odd picture decides."""
 SMOOTHER = 0.75
 """Difference of a pixel from the one below, as a share of what it is in the order given, below
 which another order is the pictures' own: photographs in their right order are at 1.5 to 2.8, noise

@@ -1,0 +1,58 @@
+"""Relations on the members of a list of modules: each is one of its own, and learns its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from course.debug.probes.report import Finding
+from course.debug.probes.session import NotChecked, Session
+
+
+def apart(session: Session) -> Iterator[Finding]:
+    """Members of a list that training moves do not stay the same."""
+    lists = [(name, list(m)) for name, m in session.model.named_modules()
+             if isinstance(m, nn.ModuleList) and len(m) > 1]  # fmt: skip
+    if not lists:
+        raise NotChecked("the model has no list of modules")
+    tape = session.loop.tape
+    place = {id(p): i for i, p in enumerate(tape.watched)}
+    for name, members in lists:
+        held = [[place.get(id(p)) for p in member.parameters()] for member in members]
+        if any(not own or None in own or len(own) != len(held[0]) for own in held):
+            continue
+        if len({id(m) for m in members}) < len(members):
+            if len({id(m) for m in members}) == 1:
+                yield Finding(
+                    "bad-start", "warning",
+                    f"The {len(members)} entries of {name} are one and the same module, as [layer] "
+                    f"* {len(members)} makes them: they share all their weights.",
+                    {"entries": len(members), "modules": 1},
+                    "nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])  # not [layer] * 4",
+                )  # fmt: skip
+                return
+            continue
+        start, end = session.loop.start, session.loop.end
+        if _alike(start, held) and _alike(end, held) and _moved(start, end, held[0]):
+            yield Finding(
+                "bad-start", "warning",
+                f"The {len(members)} members of {name} start with the same weights and are the "
+                f"same after {tape.call or len(session.loop.losses)} steps that moved them: they "
+                "are one member, so many times.",
+                {"members": len(members)},
+                "torch.manual_seed(member)  # another for each, or no seed between them",
+            )  # fmt: skip
+            return
+
+
+def _alike(values: list[Tensor], held: list[list[int]]) -> bool:
+    return all(
+        values[a].shape == values[b].shape and torch.equal(values[a], values[b])
+        for own in held[1:] for a, b in zip(held[0], own, strict=True)
+    )  # fmt: skip
+
+
+def _moved(start: list[Tensor], end: list[Tensor], places: list[int]) -> bool:
+    return any(not torch.equal(start[place], end[place]) for place in places)
