@@ -214,7 +214,13 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
     x, y = x - x.mean(0), y - y.mean()
     told = (x.T @ y).abs() > COPIED * x.norm(dim=0) * y.norm()
     told = (told & (x.norm(dim=0) > ZERO)).nonzero()[:, 0].tolist()
-    if told and len(told) < x.shape[1]:
+    if told and _are_tokens(inputs):
+        yield Finding(
+            "target-in-inputs", "note",
+            f"The target is the token at position {told[0]}: taken as a task of copying it.",
+            {"positions": told[:5], "examples": len(y)},
+        )  # fmt: skip
+    elif told and len(told) < x.shape[1]:
         yield Finding(
             "target-in-inputs", "warning",
             f"Column {told[0]} of the inputs is the target, up to scale: the model reads the "
@@ -222,3 +228,12 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
             {"columns": told[:5], "examples": len(y), "columns_in_all": x.shape[1]},
             f"inputs = np.delete(inputs, {told[0]}, axis=1)  # in training and in validation",
         )  # fmt: skip
+
+
+def _are_tokens(inputs: Tensor) -> bool:
+    """Whole numbers of one vocabulary in all columns, as positions of a sequence have, and not
+    codes of several columns."""
+    if inputs.is_floating_point():
+        return False
+    ends = inputs.amax(0), inputs.amin(0)
+    return all(bool((end == end[0]).all()) for end in ends)

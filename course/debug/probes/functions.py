@@ -47,6 +47,11 @@ UINT8_MATH = {
 }  # fmt: skip
 
 
+SIGNED = {
+    F.cosine_embedding_loss: 2, F.margin_ranking_loss: 2, F.hinge_embedding_loss: 1,
+    F.soft_margin_loss: 1,
+}  # fmt: skip
+"""Losses of two answers, 1 and -1, and the place of these among the arguments."""
 RATES = {F.poisson_nll_loss, torch.poisson_nll_loss}
 SUMS = {
     torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__,
@@ -117,6 +122,11 @@ class Functions(TorchFunctionMode):
             self.tape.note("rates", logarithms=bool(log), made_positive=_made_positive(args[0]))
         elif function in SUMS:
             self._see_term(args, result)
+        elif function in SIGNED:
+            place = SIGNED[function]
+            answers = kwargs.get("target", args[place] if len(args) > place else None)
+            if isinstance(answers, Tensor):
+                self.tape.note("signs", name=function.__name__, answers=answers.detach())
         elif function is F.ctc_loss and isinstance(args[0] if args else None, Tensor):
             self.tape.note("log_probs", name="ctc_loss", inputs=args[0].detach())
             self.tape.note("ctc", **_ctc_targets(*args, **kwargs))

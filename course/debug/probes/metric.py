@@ -111,7 +111,8 @@ class Observed:
     examples: int
     last_batch: int
     is_plain: bool
-    """The task is classification, and no metric of another kind is declared."""
+    """The task is classification, no metric of another kind is declared, and no other network was
+    scored."""
     usual: list[float]
     """Other numbers that are called an accuracy."""
 
@@ -242,7 +243,11 @@ def _hits(outputs: Tensor, targets: Tensor) -> Tensor | None:
 def _observed(
     session: Session, plain: Plain, values: list[float], name: str, value: float
 ) -> Observed:
-    is_plain = session.task == "classification" and not session.declared.get("metric")
+    is_plain = (
+        session.task == "classification"
+        and not session.declared.get("metric")
+        and not session.evaluation.tape.other_networks
+    )
     return Observed(
         name, value, plain.by_example(values), plain.by_batch(values), sum(plain.counts),
         plain.counts[-1], is_plain,

@@ -18,6 +18,9 @@ from course.state import Snapshot
 ASLEEP = 0.7
 """Share of the forwards with a graph that are in eval mode, from which training is: the others may
 come before the first `evaluate()`."""
+LONGEST_EPOCH = 64
+"""Batches of an epoch up to which `train()` is followed beyond its end: about what the other
+probes on the loop take together."""
 
 
 def eval_in_training(session: Session) -> Iterator[Finding]:
@@ -27,7 +30,10 @@ def eval_in_training(session: Session) -> Iterator[Finding]:
     events = [e for e in session.loop.tape.of("forward") if e.grad]
     yield from _judge(session, events, "the training step")
     if session.setup.evaluate is not None and not _asleep(events):
-        yield from _judge(session, _after_evaluate(session), "a training step after evaluate()")
+        after = _after_evaluate(session)
+        yield from _judge(session, after, "a training step after evaluate()")
+        if not _asleep(after):
+            yield from _judge(session, _in_the_second_epoch(session), "the second epoch of train()")
 
 
 def _asleep(events: list[Event]) -> bool:
@@ -69,6 +75,24 @@ def _after_evaluate(session: Session) -> list[Event]:
         except Exception as error:
             raise NotChecked(f"training after evaluate() raised {type(error).__name__}") from error
     return [e for e in tape.of("forward") if e.grad]
+
+
+def _in_the_second_epoch(session: Session) -> list[Event]:
+    """Forward passes of `train()` after the first epoch, if something was evaluated between."""
+    length = len(session.epoch.batches)
+    if session.setup.train is None or not session.epoch.whole or length > LONGEST_EPOCH:
+        return []
+    tape = Tape(session.model, session.optimizers, session.setup.scheduler)
+    with session.observe():
+        session.model.train()
+        try:
+            with tape.running():
+                session.setup.train(length + 2)
+        except Exception as error:
+            raise NotChecked(f"train({length + 2}) raised {type(error).__name__}") from error
+    events = tape.of("forward")
+    scored = [place for place, event in enumerate(events) if not event.grad]
+    return [e for e in events[scored[-1] :] if e.grad] if scored else []
 
 
 def evaluation_of(session: Session) -> Evaluation:

@@ -77,6 +77,8 @@ class Tape:
         self._terms = False
         self._strides = _strides(self.watched)
         self._drawn: list[Tensor] = []
+        self.other_networks: set[int] = set()
+        """Modules with weights that were called and are no part of the model."""
         self.before_load: dict[str, Tensor] = {}
         """State of the model when weights were last loaded into it."""
         self._epoch = 0
@@ -122,7 +124,7 @@ class Tape:
             ):
                 stack.callback(handle.remove)
             for owner, name, wrapper in self._patches():
-                stack.enter_context(_patched(owner, name, wrapper))
+                stack.enter_context(patched(owner, name, wrapper))
             stack.enter_context(self.functions)
             yield self
 
@@ -292,6 +294,8 @@ class Tape:
     def _before_forward(self, module: nn.Module, args: Any) -> None:
         if is_transformed():
             return
+        if id(module) not in self.parts and any(True for _ in module.parameters()):
+            self.other_networks.add(id(module))
         if module is self.model:
             first = next((a for a in args if isinstance(a, Tensor)), None)
             self._drawn = []
@@ -326,7 +330,7 @@ class Tape:
 
 
 @contextlib.contextmanager
-def _patched(owner: Any, name: str, wrapper: Callable) -> Iterator[None]:
+def patched(owner: Any, name: str, wrapper: Callable) -> Iterator[None]:
     """Replace owner.name by a wrapper of the original; the very same thing is put back."""
     own = vars(owner).get(name, _ABSENT)
     original = getattr(owner, name)

@@ -77,6 +77,23 @@ def rates(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def signs(session: Session) -> Iterator[Finding]:
+    """Losses of two answers, 1 and -1, get no 0."""
+    seen = session.loop.tape.of("signs")
+    if not seen:
+        raise NotChecked("no loss of answers 1 and -1 was seen")
+    answers = torch.cat([e.answers.double().flatten() for e in seen])
+    zeros = float((answers == 0).double().mean())
+    if zeros > 0 and bool(((answers == 0) | (answers == 1)).all()):
+        yield Finding(
+            "wrong-targets", "error",
+            f"{seen[0].name} wants the answers 1 and -1, and {zeros:.0%} of those that it gets are "
+            "0: pairs that do not belong together cost nothing, and nothing keeps them apart.",
+            {"share_of_zeros": zeros, "answers": len(answers)},
+            "answers = 2 * answers - 1  # 0 and 1 become -1 and 1",
+        )  # fmt: skip
+
+
 def _sum_off(scores: Tensor, axis: int) -> float:
     return float((scores.float().exp().sum(axis) - 1).abs().max())
 

@@ -1,4 +1,4 @@
-"""Relation on numbers that name rows of a table: each row of it can be named."""
+"""Relations on numbers that name rows of a table: each row can be named, by one column."""
 
 from __future__ import annotations
 
@@ -52,6 +52,43 @@ def reachable(session: Session) -> Iterator[Finding]:
                     "ids = np.asarray(ids, dtype=np.int64)  # as many values as there are rows",
                 )  # fmt: skip
                 return
+
+
+def shared(session: Session) -> Iterator[Finding]:
+    """Columns of numbers that share one table name rows of their own.
+
+    A table with as many rows as all columns together have values, of which only as many are named
+    as the longest column has, was made for numbers that are moved by the lengths before them.
+    """
+    tables = {m: name for name, m in session.model.named_modules() if isinstance(m, nn.Embedding)}
+    if not tables:
+        raise NotChecked("the model looks up no table")
+    program = program_of(session)
+    named: dict[nn.Embedding, list[Tensor]] = {table: [] for table in tables}
+
+    def listen() -> None:
+        for table in tables:
+            table.register_forward_pre_hook(
+                lambda module, args: named[module].append(args[0].detach().cpu()))  # fmt: skip
+
+    for batch in program.batches:
+        program.step(batch, prepare=listen)
+    for table, name in tables.items():
+        met = [ids for ids in named[table] if ids.dim() == 2 and ids.shape[1] > 1]
+        if not met or len({ids.shape[1] for ids in met}) > 1:
+            continue
+        lengths = torch.cat(met).amax(0) + 1
+        highest = int(lengths.max())
+        if len(set(lengths.tolist())) > 1 and int(lengths.sum()) == table.num_embeddings:
+            yield Finding(
+                "rows-mixed", "warning",
+                f"{name} has {table.num_embeddings} rows, as many as its {len(lengths)} columns "
+                f"of numbers have values together, and only the first {highest} are looked up: "
+                "the columns share rows, e.g. user 3 and item 3 the same one.",
+                {"rows": table.num_embeddings, "looked_up": highest, "values": lengths.tolist()},
+                f"ids = ids + torch.tensor({[0, *lengths.cumsum(0).tolist()[:-1]]})",
+            )  # fmt: skip
+            return
 
 
 def _columns(t: Tensor) -> list[Tensor]:

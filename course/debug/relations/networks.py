@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
 
 import torch
 from torch import Tensor
@@ -85,6 +85,37 @@ def opposed(session: Session) -> Iterator[Finding]:
                 {"parameters": len(shared), "turns": len(cosines), "against": len(against),
                  "cosine": sum(cosines) / len(cosines)},
                 "optimizer_d = torch.optim.Adam(discriminator.parameters())  # not of both",
+            )  # fmt: skip
+            return
+
+
+def holds_another(session: Session) -> Iterator[Finding]:
+    """An optimizer does not also step on all that another one holds, beside parameters of its own.
+
+    Each loss moves its own network: a generator's loss, say, would make its critic worse.
+    """
+    loop = own_loop(session)
+    tape, optimizers = loop.tape, steppers_of(loop.tape)
+    if len(optimizers) < 2 or loop.unit != "step":
+        raise NotChecked("fewer than two optimizers step, or the calls of train() are not seen")
+    for one, other in permutations(optimizers, 2):
+        own, others = {*of_optimizer(tape, one)}, {*of_optimizer(tape, other)}
+        if not others or not others < own:
+            continue
+        steps = [e for e in tape.of("step") if e.optimizer is one]
+        parts = others, own - others
+        both = [e for e in steps
+                if all(any(is_nonzero(e.gradient[i]) for i in part) for part in parts)
+                and any(s.kind == "step" and s.optimizer is other for s in tape.in_call(e.call))
+                ]  # fmt: skip
+        if len(both) >= max(LEAST_STEPS, MOST * len(steps)):
+            yield Finding(
+                "optimizer-holds-another", "warning",
+                f"One optimizer holds all {len(others)} parameters of another and "
+                f"{len(own - others)} more, and both step in each of {len(both)} calls: the other "
+                "network is moved by a loss that is not its own.",
+                {"parameters": len(others), "more": len(own - others), "calls": len(both)},
+                "optimizer_g = torch.optim.Adam(generator.parameters())  # not model.parameters()",
             )  # fmt: skip
             return
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.report import SPENT, Finding
 from course.debug.probes.session import NotChecked, Session, as_metrics, clone
-from course.debug.probes.tape import Tape, _patched
+from course.debug.probes.tape import Tape, patched
 from course.debug.relations.plateau import LOWER
 from course.debug.relations.program import program_of
 
@@ -125,5 +125,5 @@ def _holding(loader: Any, batch: Any) -> Iterator[None]:
     def length(original: Any, one: Any) -> int:
         return 1 if one is loader else original(one)
 
-    with _patched(DataLoader, "__iter__", first), _patched(DataLoader, "__len__", length):
+    with patched(DataLoader, "__iter__", first), patched(DataLoader, "__len__", length):
         yield

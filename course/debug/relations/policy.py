@@ -1,19 +1,23 @@
-"""Relations on a policy: its loss does not train the critic's value, nor its certainty."""
+"""Relations on a policy: its loss trains neither the critic's value nor its certainty, and credits
+the action that was played."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, distributions
 from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.functions import LOSSES
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
-from course.debug.probes.tape import Tape
+from course.debug.probes.tape import Tape, patched
 from course.debug.probes.thresholds import CHANGED, ROUNDED, TINY
 from course.debug.relations.joining import read_by_the_model
 from course.debug.relations.program import Program, changed, close, program_of, without_dropout
@@ -29,6 +33,8 @@ CERTAIN = 30.0
 """Distance of an output from the others from which its share is 1 but for rounding."""
 LEAST_COST = 1e-5
 """Difference of two losses that is more than rounding."""
+PLAYED = 3
+"""Steps in which the same is seen, so that no rare branch is taken for a habit."""
 LEAST_ROWS = 8
 """Rows of a batch from which two columns are proportional by no chance."""
 
@@ -103,6 +109,77 @@ def explores(session: Session) -> Iterator[Finding]:
             {"cost_of_unsure": unsure, "cost_of_sure": sure, "actions": number},
             "loss = policy_loss - 0.01 * entropy",
         )  # fmt: skip
+
+
+def played(session: Session) -> Iterator[Finding]:
+    """The log-probability that is trained is that of the action that was drawn, not of another.
+
+    In each step two actions are drawn from one law, and the loss takes the log-probability of one
+    of them alone: the reward is the other's.
+    """
+    program, twice = program_of(session), 0
+    for batch in program.batches[:PLAYED]:
+        seen = _Played()
+        program.step(batch, within=seen.listening())
+        if len(seen.draws) < 2:
+            raise NotChecked("a step does not draw twice from a law")
+        pairs = [(a, b) for a, b in pairwise(seen.draws) if a.shape == b.shape and a.same_law(b)]
+        scored = [[any(v.data_ptr() == d.value.data_ptr() for v in seen.scored) for d in two]
+                  for two in pairs]  # fmt: skip
+        twice += len(seen.draws) == 2 and scored == [[False, True]]
+    if twice >= PLAYED:
+        yield Finding(
+            "wrong-formula", "warning",
+            "Two actions are drawn from the same probabilities in each step, and the loss takes "
+            "the log-probability of the second alone: the first, which was played and rewarded, "
+            "gets no credit.",
+            {"steps": twice},
+            "log_prob = law.log_prob(action)  # of the action that is played",
+        )  # fmt: skip
+
+
+@dataclass
+class _Draw:
+    """One draw and the numbers of the law that it is from."""
+
+    value: Tensor
+    law: list[Tensor]
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.value.shape
+
+    def same_law(self, other: _Draw) -> bool:
+        pairs = list(zip(self.law, other.law, strict=False))
+        return len(self.law) == len(other.law) and all(
+            a.shape == b.shape and torch.equal(a, b) for a, b in pairs
+        )
+
+
+class _Played:
+    """Draws from laws, and the values whose log-probabilities are taken, while one listens."""
+
+    def __init__(self) -> None:
+        self.draws: list[_Draw] = []
+        self.scored: list[Tensor] = []
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for law in (distributions.Categorical, distributions.Normal, distributions.Bernoulli):
+                stack.enter_context(patched(law, "sample", self._sample))
+                stack.enter_context(patched(law, "log_prob", self._log_prob))
+            yield
+
+    def _sample(self, original: Callable, law: Any, *args: Any, **kwargs: Any) -> Tensor:
+        value = original(law, *args, **kwargs)
+        numbers = (law.__dict__.get(name) for name in law.arg_constraints)
+        self.draws.append(_Draw(value, [n.detach() for n in numbers if isinstance(n, Tensor)]))
+        return value
+
+    def _log_prob(self, original: Callable, law: Any, value: Tensor) -> Tensor:
+        self.scored.append(value)
+        return original(law, value)
 
 
 def _with_certainty(program: Program, batch: Any, scale: float) -> float:

@@ -79,7 +79,15 @@ class Program:
             raise NotChecked(self.session.epoch.error or "the train_loader is empty")
         return self.session.epoch.batches
 
-    def step(self, batch: Any, *, seed: int = 0, prepare: Any = None, within: Any = None) -> Step:
+    def step(
+        self,
+        batch: Any,
+        *,
+        seed: int = 0,
+        prepare: Any = None,
+        within: Any = None,
+        copied: bool = True,
+    ) -> Step:
         """Make one step and watch it; weights and random numbers are put back afterwards.
 
         Args:
@@ -88,6 +96,7 @@ class Program:
             prepare: Called before, to change the weights for this one step.
             within: Entered around the step alone. A mode that listens to torch's functions would
                 hear the snapshot too, which calls thousands.
+            copied: Hand over a copy of the batch, since the step may change it.
 
         Raises:
             NotChecked: The step raises.
@@ -108,7 +117,7 @@ class Program:
             handle = self.model.register_forward_pre_hook(listen, with_kwargs=True)
             try:
                 with tape.running(), within or contextlib.nullcontext():
-                    returned = self.make_step(cloned(batch))
+                    returned = self.make_step(cloned(batch) if copied else batch)
             except NotChecked:
                 raise
             except Exception as error:

@@ -42,25 +42,27 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
     if not names:
         raise NotChecked("no score that is not recomputed from outputs and targets")
     kept, size = sampler.batch_size, len(sampler.sampler)
+    sizes = kept, kept, size
     found = [seen.first, seen.second, _scored(session, sampler, size)]
     told = list(_apart(names, found, kept, size))
     middle = _middle(seen)  # a model that gives one answer to all scores alike in any batches
     if middle is not None and not told:
-        found = [_scored(session, sampler, s, middle) for s in (kept, kept, size)]
+        found = [_scored(session, sampler, s, middle, seed=n) for n, s in enumerate(sizes)]
         told = list(_apart(names, found, kept, size))
     if not told:  # to a fresh model all batches may cost the same
         weights = _trained(session)
-        found = [_scored(session, sampler, s, weights=weights) for s in (kept, kept, size)]
+        found = [_scored(session, sampler, s, weights=weights, seed=n) for n, s in enumerate(sizes)]
         told = list(_apart(names, found, kept, size))
     yield from told[:1]
 
 
 def _scored(
     session: Session, sampler: BatchSampler, size: int, middle: Tensor | None = None,
-    *, weights: list[Tensor] | None = None,
+    *, weights: list[Tensor] | None = None, seed: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """What `evaluate()` says in batches of another size, and with outputs moved to either side of
-    what is in their middle, or with other weights.
+    what is in their middle, or with other weights; by a seed of its own, so that a score that is
+    drawn at random differs.
 
     Raises:
         NotChecked: It raises, or compares the examples of a batch.
@@ -84,6 +86,8 @@ def _scored(
                 parameter.copy_(value)
         if middle is not None:
             stack.callback(session.model.register_forward_hook(move).remove)
+        if seed is not None:
+            torch.manual_seed(seed)
         tape = Tape(session.model, session.optimizers, session.setup.scheduler)
         try:
             with tape.running():

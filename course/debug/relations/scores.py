@@ -1,4 +1,4 @@
-"""Relation on scores by name: each is what its formula gives of the outputs, and no known slip.
+"""Relations on scores by name: each is what its formula gives of the outputs, and no known slip.
 
 Only a value that is the slip's to four digits, and not the formula's, is said to be wrong.
 """
@@ -46,18 +46,73 @@ def named(session: Session) -> Iterator[Finding]:
                     return
 
 
-def _met(session: Session, seen: Evaluation) -> tuple[Tensor, Tensor]:
-    """Outputs and targets [N] of an evaluation that calls the model once for each batch.
+def of_boxes(session: Session) -> Iterator[Finding]:
+    """An overlap of boxes reads centres and sizes as centres and sizes, not as corners."""
+    seen = evaluation_of(session)
+    overlaps = {name: value for name, value in seen.first.items() if "iou" in name.lower()}
+    if not overlaps:
+        raise NotChecked("no score is called iou")
+    outputs, targets = (torch.cat([t.double().cpu() for t in side])
+                        for side in _of_all_batches(session, seen))  # fmt: skip
+    if outputs.shape != targets.shape or targets.shape[1:] != (4,) or len(targets) < LEAST_ANSWERS:
+        raise NotChecked("outputs and targets are not a box for each row")
+    sizes = targets[:, 2:] - targets[:, :2]
+    if bool((sizes > 0).all()) or bool((targets[:, 2:] <= 0).any()):
+        raise NotChecked("the targets may be corners")
+    right = _overlap(_corners(outputs), _corners(targets))
+    for name, value in overlaps.items():
+        wrong = [_overlap(outputs, targets, least) for least in (0.0, None)]
+        if any(_near(value, w, THE_SAME) for w in wrong) and not _near(value, right, APART):
+            share = float((sizes <= 0).any(1).double().mean())
+            yield Finding(
+                "metric-wrong", "warning",
+                f"{name} = {value:.4g} reads the boxes as corners, and {share:.0%} of the targets "
+                f"would end before they begin: as centres and sizes they overlap by {right:.4g}.",
+                {name: value, "of_centres_and_sizes": right, "boxes": len(targets)},
+                "boxes = torch.cat([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2], 1)",
+            )  # fmt: skip
+            return
+
+
+def _corners(boxes: Tensor) -> Tensor:
+    """Boxes [N, 4] of centres and sizes by their corners."""
+    return torch.cat([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], 1)
+
+
+def _overlap(one: Tensor, other: Tensor, least: float | None = 0.0) -> float:
+    """Mean intersection over union of boxes [N, 4] by their corners; a side is at least `least`."""
+    sides = torch.minimum(one[:, 2:], other[:, 2:]) - torch.maximum(one[:, :2], other[:, :2])
+    both = sides.clamp_min(0).prod(1)
+    areas = [(b[:, 2:] - b[:, :2]).clamp(min=least).prod(1) if least is not None
+             else (b[:, 2:] - b[:, :2]).prod(1) for b in (one, other)]  # fmt: skip
+    return float((both / (areas[0] + areas[1] - both + TINY)).mean())
+
+
+def _of_all_batches(session: Session, seen: Evaluation) -> tuple[list[Tensor], list[Tensor]]:
+    """Outputs and targets of each batch, of an evaluation that may go through them several times.
 
     Raises:
-        NotChecked: It does not, or answers are not single numbers.
+        NotChecked: It does not call the model once for each batch in each pass.
     """
     outputs = [e.output for e in seen.tape.of("output") if e.call == 0]
     batches = session.val_epoch.batches
-    if not session.val_epoch.whole or len(outputs) != len(batches) or any(
-            o is None for o in outputs):  # fmt: skip
+    whole = session.val_epoch.whole and bool(batches) and len(outputs) >= len(batches)
+    if not whole or len(outputs) % len(batches) or any(o is None for o in outputs):
         raise NotChecked("evaluate() does not call the model once for each batch")
-    targets = [pair(batch)[1] for batch in batches]
+    first = outputs[: len(batches)]
+    for place, output in enumerate(outputs):
+        if not torch.equal(output, first[place % len(batches)]):
+            raise NotChecked("the model does not give the same for the same batch")
+    return first, [pair(batch)[1] for batch in batches]
+
+
+def _met(session: Session, seen: Evaluation) -> tuple[Tensor, Tensor]:
+    """Outputs and targets [N] of an evaluation, each a single number.
+
+    Raises:
+        NotChecked: They are not.
+    """
+    outputs, targets = _of_all_batches(session, seen)
     if any(o.numel() != len(t) or t.numel() != len(t)
            for o, t in zip(outputs, targets, strict=True)):  # fmt: skip
         raise NotChecked("outputs and targets are not one number for each row")

@@ -12,7 +12,7 @@ from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.thresholds import OFTEN, TINY
 from course.debug.relations.joining import read_by_the_model
 from course.debug.relations.program import program_of
-from course.state.nested import tensors_in
+from course.state.nested import cloned, tensors_in
 
 OF_CLASSES = {"cross_entropy", "nll_loss"}
 SAME_LABELS = 0.5
@@ -82,6 +82,35 @@ def _alike(labels: Tensor, inputs: Tensor) -> bool:
     if labels.shape != inputs.shape or not bool(counted.any()):
         return False
     return float((labels == inputs)[counted].float().mean()) > SAME_LABELS
+
+
+def overwritten(session: Session) -> Iterator[Finding]:
+    """What a step writes into its batch does not become the target.
+
+    labels = tokens is no copy: where tokens are masked afterwards, the labels are the mask.
+    """
+    program = program_of(session)
+    batch = cloned(program.batches[0])
+    before = [t.clone() for t in tensors_in(batch)]
+    step = program.step(batch, copied=False)
+    written = [after[after != old] for old, after in zip(before, tensors_in(batch), strict=False)
+               if old.shape == after.shape and not torch.equal(old, after)]  # fmt: skip
+    if not written:
+        raise NotChecked("the step leaves its batch as it is")
+    for event in step.losses:
+        if event.name not in OF_CLASSES:
+            continue
+        met = event.targets[event.targets >= 0].unique().cpu()
+        if len(met) == 1 and any(len(w) and bool((w.cpu() == met).all()) for w in written):
+            yield Finding(
+                "wrong-targets", "error",
+                f"The step writes {int(met)} into its batch, and the targets of its loss are all "
+                f"{int(met)}: labels and inputs are one tensor, and masking the inputs has masked "
+                "the labels.",
+                {"written": int(met), "targets": event.targets.numel()},
+                "labels = tokens.clone()  # before tokens[mask] = MASK",
+            )  # fmt: skip
+            return
 
 
 def merged(session: Session) -> Iterator[Finding]:
