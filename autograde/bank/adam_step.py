@@ -276,8 +276,9 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.from_scratch.optimizers.adam_step", "N31", "N33"),
     hints=(
-        "Three things live from one step to the next. Which, and what are they before the first?",
-        "Read the state with state.get('m', 0.0), since it may be empty. Count t first.",
+        "Three things are kept from one step to the next. Which are they, and what are their "
+        "initial values?",
+        "Read the state with state.get('m', 0.0), because it may be empty. Count t up first.",
         "m = b1*m + (1 - b1)*g and v = b2*v + (1 - b2)*g*g; divide m by 1 - b1**t and v by "
         "1 - b2**t; theta - lr * m_hat / (np.sqrt(v_hat) + eps); return it with the new state.",
     ),
@@ -298,7 +299,7 @@ EXERCISE = Exercise(
             fields=("path",),
         ),
         Part("own", "two parameters in turn, each with its own state", 1, fields=("again", "path")),
-        Part("kept", "what was handed over is as it was", 0.5, fields=("disturbed", "path")),
+        Part("kept", "the arguments are not changed", 0.5, fields=("disturbed", "path")),
         Part(
             "zeros",
             "entries without a gradient, and float32",
@@ -347,7 +348,7 @@ EXERCISE = Exercise(
         Wrong(
             "eps-left-out",
             _adam("eps_left_out", move=lambda m, v, a, b, eps, g: m / a / np.sqrt(v / b)),
-            "eps is missing below the fraction, where it keeps 0 / 0 from happening.",
+            "eps is missing in the denominator, where it prevents 0 / 0.",
         ),
         Wrong(
             "no-root",
@@ -362,7 +363,7 @@ EXERCISE = Exercise(
         Wrong(
             "betas-swapped",
             _adam("betas_swapped", swap=True),
-            "beta1 and beta2 have changed places: the first belongs to m, the second to v.",
+            "beta1 and beta2 are swapped: the first belongs to m, the second to v.",
         ),
         Wrong(
             "adds-up",
@@ -373,7 +374,7 @@ EXERCISE = Exercise(
         Wrong(
             "one-v-for-all",
             _adam("one_v", square=lambda b, v, g: _mean(b, v, (g * g).mean() + 0 * g)),
-            "All entries were divided by the same number. v has an entry for each of theta's.",
+            "All entries were divided by the same number. v has one entry for each entry of theta.",
         ),
         Wrong(
             "one-v-for-all",
@@ -395,67 +396,68 @@ EXERCISE = Exercise(
         Wrong(
             "eps-after-the-fraction",
             _adam("eps_after", move=lambda m, v, a, b, eps, g: m / a / np.sqrt(v / b) + eps),
-            "eps was added after the division. It is added to the root, below the fraction: "
-            "lr * m_hat / (np.sqrt(v_hat) + eps).",
+            "eps was added after the division. It is added to the root, in the denominator: lr * "
+            "m_hat / (np.sqrt(v_hat) + eps).",
         ),
         Wrong("eps-after-the-fraction", eps_on_theta),
         Wrong(
             "rate-in-m",
             rate_in_m,
-            "m holds the rates of earlier steps. It averages the gradients alone; lr of this step "
-            "multiplies the fraction.",
+            "m contains the rates of earlier steps. It should average only the gradients; this "
+            "step's lr multiplies the fraction.",
         ),
         Wrong(
             "uphill",
             _adam("uphill", move=lambda *all: -_move(*all)),
-            "The step goes up the gradient: theta minus lr times the fraction.",
+            "The step goes up the gradient. It should be theta minus lr times the fraction.",
         ),
         Wrong(
             "state-lost",
             _adam("state_lost", keeps=lambda state: {}),
-            "Every step was a first step: m, v and t have to come back from the state and go into "
+            "Every step was a first step: m, v and t have to be read from the state and go into "
             "the one that is returned.",
         ),
         Wrong(
             "t-stays-1",
             _adam("t_stays", lost=("t",)),
-            "The averages go on but the correction is always that of the first step: keep t in "
-            "the state and count it up.",
+            "The averages continue, but the correction is always that of the first step: keep t "
+            "in the state and count it up.",
         ),
         Wrong(
             "moments-lost",
             _adam("moments_lost", lost=("m", "v")),
-            "t goes on, but m and v start from 0 in every step: keep them in the state.",
+            "t continues, but m and v start from 0 in every step: keep them in the state.",
         ),
         Wrong(
             "zeros-stand-still",
             zeros_stand_still,
             "An entry whose gradient is 0 in this step stayed where it was. m remembers earlier "
-            "gradients, so it moves on.",
+            "gradients, so the entry keeps moving.",
             sure=True,
         ),
         Wrong(
             "zeros-are-no-step",
             zeros_are_no_step,
-            "The averages of an entry whose gradient is 0 stood still. A 0 is a gradient, too: "
+            "The averages of an entry whose gradient is 0 did not change. A 0 is a gradient, too: "
             "both averages shrink.",
             sure=True,
         ),
         Wrong(
             "rate-of-the-first",
             rate_of_the_first,
-            "The rate of the first step was used in all. lr is handed over at every step.",
+            "The rate of the first step was used in all steps. Use the lr that is passed in at "
+            "each step.",
         ),
         Wrong(
             "usual-betas",
             usual_betas,
-            "The averages are those of the betas 0.9 and 0.999, whatever came in. Read the pair "
+            "The averages are those for betas 0.9 and 0.999, whatever was passed in. Use the pair "
             "`betas`.",
         ),
         Wrong(
             "usual-eps",
             usual_eps,
-            "eps was 1e-8, whatever came in. Add the eps that is handed over.",
+            "eps was 1e-8, whatever was passed in. Add the eps that is passed in.",
         ),
         Wrong("one-state-for-all", one_state_for_all),
         Wrong("one-state-for-all", CountedForAll()),
@@ -475,12 +477,12 @@ EXERCISE = Exercise(
         Wrong(
             "squares-of-m",
             _adam("squares_of_m", squares_of_m=True),
-            "v averaged the squares of m. It averages those of the gradient, grad**2.",
+            "v averaged the squares of m. It should average those of the gradient, grad**2.",
         ),
         Wrong(
             "in-place",
             in_place,
-            "theta, as it was handed over, was changed. `theta = theta - ...` makes a new array; "
+            "The theta that was passed in was changed. `theta = theta - ...` makes a new array; "
             "`theta -= ...` does not.",
             sure=True,
         ),
@@ -488,7 +490,7 @@ EXERCISE = Exercise(
             "corrected-kept",
             corrected_kept,
             "The corrected averages went into the state, so they were corrected again in every "
-            "step. Keep m and v as they are; m_hat and v_hat are for this step alone.",
+            "step. Store m and v uncorrected; m_hat and v_hat are for this step alone.",
         ),
         Wrong(
             "starts-at-gradient",
@@ -505,7 +507,8 @@ EXERCISE = Exercise(
         Wrong(
             "a-step-behind",
             a_step_behind,
-            "The correction is that of the step before: t is 1 in the first step, 2 in the second.",
+            "The correction is that of the previous step: t is 1 in the first step, 2 in the "
+            "second.",
         ),
         *common(plain, "returns-none", "returns-text", "changes-seed", "changes-dtype"),
     ),

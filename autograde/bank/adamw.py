@@ -533,12 +533,13 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("course.from_scratch.optimizers.adamw_step", "N32", "04a.adam"),
     hints=(
-        "Your Adam is nearly all of it. New are where the decay acts, and that p itself moves.",
+        "Your Adam is nearly all of it. What is new is where the decay acts, and that p itself "
+        "moves.",
         "Under torch.no_grad(), for every p with a gradient: shrink p, then move it; p.mul_() and "
         "p.sub_() change the model's own tensor.",
-        "state = self.state.setdefault(p, {}); if not state: step 0 and two zeros_like(p). Count, "
-        "p.mul_(1 - self.lr * self.weight_decay), both averages, p.sub_(self.lr * m_hat / "
-        "(v_hat.sqrt() + self.eps)).",
+        "state = self.state.setdefault(p, {}); if it is empty, put in step 0 and two "
+        "zeros_like(p). Then count, p.mul_(1 - self.lr * self.weight_decay), both averages, "
+        "p.sub_(self.lr * m_hat / (v_hat.sqrt() + self.eps)).",
     ),
     signature="AdamW(parameters, lr, betas, eps, weight_decay)",
     parts=(
@@ -551,12 +552,12 @@ EXERCISE = Exercise(
             fields=("weights", "disturbed"),
         ),
         Part("missing", "a parameter without a gradient at first", 1, fields=("idle", "woken")),
-        Part("rate", "a rate that is set between steps", 0.5, fields=("weights",)),
+        Part("rate", "a rate that is changed between steps", 0.5, fields=("weights",)),
         Part("state", "state[p] and its three entries", 0.5, fields=("state",)),
         Part("cleared", "zero_grad()", 0.5, fields=("cleared",)),
         Part(
             "all",
-            "all of it at once, two optimizers side by side",
+            "everything at once, with two optimizers side by side",
             1,
             hidden=True,
             fields=("weights",),
@@ -577,8 +578,8 @@ EXERCISE = Exercise(
         Wrong(
             "decay-in-gradient",
             DecayInGradient,
-            "That is Adam with L2: the decay went into the gradient and was divided by the root of "
-            "v with it. AdamW shrinks the weight itself: p times 1 - lr * weight_decay.",
+            "That is Adam with L2: the decay went into the gradient and, with it, was divided by "
+            "the root of v. AdamW shrinks the weight itself: p times 1 - lr * weight_decay.",
         ),
         Wrong("decay-in-gradient", DecayAddedToGradient),
         Wrong(
@@ -598,13 +599,14 @@ EXERCISE = Exercise(
         Wrong(
             "decay-of-one",
             DecayOfOne,
-            "Every weight lost lr * weight_decay, whatever its size. The decay is a share of it: p "
-            "times 1 - lr * weight_decay.",
+            "Every weight lost lr * weight_decay, whatever its size. It should lose that share of "
+            "its size: p times 1 - lr * weight_decay.",
         ),
         Wrong(
             "decay-last",
             DecayLast,
-            "The weights shrank after they were moved, so the step shrank as well. Shrink first.",
+            "The weights shrank after they were moved, so the step shrank as well. Shrink the "
+            "weights first.",
         ),
         Wrong(
             "idle-decays",
@@ -615,8 +617,8 @@ EXERCISE = Exercise(
         Wrong(
             "none-is-zero",
             NoneIsZero,
-            "A parameter without a gradient was treated as if it had one of zeros: it decayed, and "
-            "its step was counted. Skip it.",
+            "A parameter without a gradient was treated as if its gradient were zero: it decayed, "
+            "and its step was counted. Skip it.",
         ),
         Wrong(
             "none-not-skipped",
@@ -634,8 +636,8 @@ EXERCISE = Exercise(
         Wrong(
             "count-over-parameters",
             CountOverParameters,
-            "The first parameter is right, the next one is corrected as if it were a step further: "
-            "one count serves them all. Keep `step` in the state of each.",
+            "The first parameter is right, but the next one is corrected as if it were a step "
+            "further on: they all share one count. Keep a `step` in the state of each.",
         ),
         Wrong(
             "square-left-out",
@@ -648,13 +650,14 @@ EXERCISE = Exercise(
             "corrected-kept",
             CorrectedKept,
             "The corrected averages went into the state, so they were corrected again in every "
-            "step. Keep exp_avg and exp_avg_sq as they are; the correction is for this step alone.",
+            "step. Store exp_avg and exp_avg_sq uncorrected; the correction is for this step "
+            "alone.",
         ),
         Wrong(
             "rate-fixed",
             RateFixed,
-            "The rate of the first step was used in all. Read self.lr in step(): a schedule sets "
-            "it between two steps.",
+            "The rate of the first step was used in all steps. Read self.lr in step(): a schedule "
+            "sets it between two steps.",
         ),
         Wrong(
             "decay-fixed",
@@ -666,14 +669,14 @@ EXERCISE = Exercise(
             "zeros-skipped",
             ZerosSkipped,
             "A parameter whose gradient is all zeros was skipped. Its averages shrink and its "
-            "momentum goes on: only None means that it took no part.",
+            "momentum keeps moving it: only None means that it took no part.",
             sure=True,
         ),
         Wrong(
             "parameters-only",
             ParametersOnly,
-            "Tensors that are no nn.Parameter stayed where they were. What was handed over is "
-            "moved, whatever its type.",
+            "Tensors that are not an nn.Parameter stayed where they were. Move whatever was "
+            "passed in, whatever its type.",
             sure=True,
         ),
         Wrong(
@@ -691,8 +694,8 @@ EXERCISE = Exercise(
         Wrong(
             "not-in-place",
             NotInPlace,
-            "The step did not arrive in the model's own weights. `p = p - ...` makes another "
-            "tensor; change p itself: p.mul_(), p.sub_().",
+            "The step did not reach the model's own weights. `p = p - ...` makes another tensor; "
+            "change p itself: p.mul_(), p.sub_().",
             sure=True,
         ),
         Wrong(
@@ -705,7 +708,7 @@ EXERCISE = Exercise(
         Wrong(
             "grad-stays-on",
             GradStaysOn,
-            "torch records what is done to a parameter, and refuses to change it in place. Put "
+            "torch records what is done to a parameter, so it refuses to change it in place. Put "
             "the update under torch.no_grad().",
             raises="a leaf Variable that requires grad",
         ),
@@ -723,12 +726,13 @@ EXERCISE = Exercise(
         Wrong(
             "betas-swapped",
             Swapped,
-            "beta1 and beta2 have changed places: the first belongs to exp_avg.",
+            "beta1 and beta2 are swapped: the first belongs to exp_avg.",
         ),
         Wrong(
             "starts-at-gradient",
             StartsAtGradient,
-            "The averages began at the first gradient. They begin at 0, and are corrected for it.",
+            "The averages began at the first gradient. They should begin at 0, and are corrected "
+            "for that.",
         ),
         Wrong("names-of-its-own", NamesOfItsOwn),
         Wrong("state-by-id", StateById),

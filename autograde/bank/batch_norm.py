@@ -763,9 +763,9 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("N39", "F96", "B30"),
     hints=(
-        "What does eval mode need that train mode has to leave behind, and what is learnt?",
-        "Two variances: the batch's own divides by n, what is remembered by n - 1. For images, n "
-        "counts examples and pixels.",
+        "What must train mode leave behind for eval mode, and what is learnt?",
+        "There are two variances: the batch's own divides by n, and the remembered one by n - 1. "
+        "For images, n counts examples and pixels.",
         "dims = all but 1; mean = x.mean(dims), var = x.var(dims, unbiased=False); under no_grad "
         "running += momentum · (new - running); view all of them as (1, channels, 1, ...).",
     ),
@@ -824,32 +824,34 @@ EXERCISE = Exercise(
               "running_var took the variance divided by n. It is an estimate for all data, so it "
               "takes the one divided by n - 1."),
         Wrong("momentum-reversed", MomentumReversed,
-              "The old value counted momentum, the new one the rest. momentum is the share of the "
-              "new batch."),
+              "The old value was weighted by momentum, and the new one by the rest. momentum is "
+              "the share of the new batch."),
         Wrong("only-the-last", OnlyTheLast,
-              "The last batch replaced all that was remembered. It moves it by momentum."),
+              "The last batch replaced everything that was remembered. It should move it by "
+              "momentum."),
         Wrong("never-remembers", NeverRemembers, "Neither running_mean nor running_var moved in "
               "train mode.", sure=True),
         Wrong("adds-up", AddsUp,
-              "The old value was kept whole and the new one added. It shrinks to 1 - momentum."),
+              "The old value was kept whole and the new one added. The old one should shrink by "
+              "the factor 1 - momentum."),
         Wrong("root-remembered", RootRemembered,
-              "running_var took the standard deviation. It remembers the variance."),
+              "running_var holds the standard deviation. It should hold the variance."),
         Wrong("memory-in-training", MemoryInTraining,
-              "Train mode normalised by the running statistics. It takes the batch's own."),
+              "Train mode normalised by the running statistics. It should use the batch's own."),
         Wrong("batch-in-eval", BatchInEval,
-              "Eval mode normalised by the batch. It takes what is remembered, so that an "
-              "example's output does not depend on its neighbours."),
+              "Eval mode normalised by the batch. It should use the running statistics, so that "
+              "an example's output does not depend on its neighbours."),
         Wrong("remembers-in-eval", RemembersInEval,
-              "Eval mode moved the running statistics. Only train mode does."),
+              "Eval mode moved the running statistics. Only train mode should."),
         Wrong("remembers-in-eval", MovedThenUsed),
         Wrong("average-of-all", AverageOfAll,
-              "What is remembered is the plain average of the batches. momentum is the share of "
-              "the new batch, however many came before."),
+              "The running statistics are the plain average over the batches. momentum is the "
+              "share of the new batch, however many came before."),
         Wrong("variance-from-0", VarianceFromZero,
-              "running_var begins at 0. It begins at 1, so that a new model in eval mode leaves x "
-              "as it is.", sure=True),
+              "running_var begins at 0. It should begin at 1, so that a new model in "
+              "eval mode leaves x as it is.", sure=True),
         Wrong("mean-alone", MeanOnly,
-              "running_mean moved, running_var did not. Both are remembered.", sure=True),
+              "running_mean moved, but running_var did not. Both should.", sure=True),
         Wrong("eps-in-training-only", EpsInTrainingOnly,
               "Eval mode divided without eps. It is added to the variance in both modes."),
         Wrong("affine-in-training-only", AffineInTrainingOnly,
@@ -865,45 +867,47 @@ EXERCISE = Exercise(
               sure=True),
         Wrong("x-in-place", XInPlaceInTraining),
         Wrong("refused-in-eval", RefusedInEval,
-              "Eval mode refused a single row. It takes no statistics of the batch: look for one "
-              "number per channel in train mode alone.", sure=True),
+              "Eval mode refused a single row. It uses no statistics of the batch: "
+              "check for one number per channel only in train mode.", sure=True),
         Wrong("counted-by-examples", CountedByExamples,
-              "Rows leave the right memory, images do not: of n / (n - 1) the n counts examples "
-              "and pixels, x.numel() // channels.", sure=True),
+              "The running statistics are right after rows but not after images: in n "
+              "/ (n - 1), n counts examples and pixels, x.numel() // channels.", sure=True),
         Wrong("only-with-gradients", OnlyWithGradients,
-              "Under no_grad() the running statistics stood still. The mode decides whether they "
-              "move: self.training."),
+              "Under no_grad() the running statistics stood still. Only the mode decides whether "
+              "they move: self.training."),
         Wrong("first-replaces", FirstReplaces,
               "The first batch replaced running_mean and running_var. They begin at 0 and 1, and "
               "every batch moves them by momentum."),
         Wrong("momentum-fixed", MomentumFixed,
-              "The batch counted 0.1, whatever momentum was handed over. Keep the argument: "
+              "The batch's share was 0.1, whatever momentum was passed in. Keep the argument: "
               "self.momentum = momentum."),
         Wrong("bias-first", BiasFirst,
               "The bias was added first and multiplied by weight. It comes last: normal · weight + "
               "bias."),
         Wrong("eps-forgotten", EpsForgotten,
-              "The eps that was handed over had no effect. It is added to the variance."),
+              "The eps that was passed in had no effect. It is added to the variance."),
         Wrong("eps-forgotten", EpsFixed),
         Wrong("not-the-root", NotTheRoot,
               "The output was divided by the variance. Divide by its root."),
         Wrong("affine-forgotten", AffineForgotten,
               "weight and bias had no effect. They are the last step."),
         Wrong("detached", Detached,
-              "The gradient treats mean and variance as constants. They depend on x: only the "
-              "running ones are without a graph."),
+              "The gradient treats mean and variance as constants. But they depend on x: only "
+              "the running ones are without a graph."),
         Wrong("variance-detached", VarianceDetached,
-              "The gradient treats the variance as a constant, the mean not. Both depend on x."),
+              "The gradient treats the variance as a constant, but not the mean. Both depend on "
+              "x."),
         Wrong("pixel-by-pixel", PixelByPixel,
-              "Each pixel of an image got statistics of its own. A channel has one pair, over "
-              "examples and pixels."),
+              "Each pixel of an image got its own statistics. A channel has one mean and one "
+              "variance, over examples and pixels."),
         Wrong("pixel-by-pixel", PixelsRemembered),
         Wrong("mean-of-variances", MeanOfVariances,
               "The variance of images is the mean of the examples' own variances, which misses how "
               "their means differ. Take it over dimensions 0, 2 and 3 at once."),
         Wrong("batch-alone", BatchAlone),
         Wrong("image-by-image", ImageByImage,
-              "Each image was normalised by itself. A channel's statistics join the batch."),
+              "Each image was normalised by itself. A channel's statistics go over the whole "
+              "batch."),
         Wrong("row-by-row", RowByRow,
               "Each example was normalised over its own features: a LayerNorm. BatchNorm goes "
               "over the batch."),
@@ -915,8 +919,8 @@ EXERCISE = Exercise(
               "running_mean and running_var are plain attributes: neither saved nor moved with the "
               "model. Use register_buffer().", sure=True),
         Wrong("frozen-parameters", FrozenParameters,
-              "The running statistics are parameters. They are state that nobody optimizes: use "
-              "register_buffer().", sure=True),
+              "The running statistics are parameters. They are state that no "
+              "optimizer should change: use register_buffer().", sure=True),
         Wrong("not-saved", NotSaved,
               "state_dict() lacks running statistics: a model loaded from it would begin at 0 and "
               "1 in eval mode. Register them without persistent=False.", sure=True),
@@ -926,22 +930,23 @@ EXERCISE = Exercise(
               "backward() raises. Update them under torch.no_grad(), or detach() what they take.",
               sure=True),
         Wrong("one-image-refused", OneImageRefused,
-              "A single image was refused in train mode. Each channel of it has many pixels: what "
-              "raises is one number per channel.", sure=True),
+              "A single image was refused in train mode. Each of its channels has "
+              "many pixels: only one number per channel should raise an error.", sure=True),
         Wrong("silent-alone", SilentAlone,
-              "One row in train mode was taken, although its variance is 0. Raise a ValueError.",
+              "One row in train mode was accepted, although its variance is 0. Raise a ValueError.",
               sure=True),
         Wrong("silent-alone", SilentAndStill),
         Wrong("other-error", OtherError,
-              "One number per channel raised another error than ValueError. A caller waits for "
-              "that type: raise ValueError(...).", sure=True),
+              "One number per channel raised another error than ValueError. Callers "
+              "catch that type: raise ValueError(...).", sure=True),
         Wrong("other-error", Asserts),
         Wrong("silent-pixel", SilentPixel,
-              "An image of one pixel was taken in train mode: one number per channel, as in one "
-              "row. Count them: x.numel() // channels.", sure=True),
+              "An image of one pixel was accepted in train mode. It has one number "
+              "per channel, just as one row has. Count them: x.numel() // channels.", sure=True),
         Wrong("moves-then-raises", MovesThenRaises,
-              "The ValueError came after running_mean and running_var had moved. Look for it "
-              "first, so that a caller who catches it keeps the memory.", sure=True),
+              "The ValueError came after running_mean and running_var had moved. "
+              "Check first, so that a caller who catches the error keeps the running "
+              "statistics.", sure=True),
     ),
     right=(Norm, InPlace, ByTransposing),
 )  # fmt: skip

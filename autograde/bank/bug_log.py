@@ -20,15 +20,18 @@ def three_errors(facts):
     """The exceptions, in the order in which they came."""
     names = facts["errors"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return 'A list of three texts is asked for: ["KeyError", "TypeError", ...].'
+        return 'This should be a list of three strings: ["KeyError", "TypeError", ...].'
     names = tuple(name.strip().rpartition(".")[2].rstrip("()") for name in names)
     if names == LOUD:
         return ""
     if len(names) != 3:
         return f"Three of the five bugs raise; {len(names)} came."
     if sorted(names) == sorted(LOUD):
-        return "These three, in another order: note each when it comes, fix it, and run again."
-    return "The first word of each traceback's last line is meant, in the order in which they came."
+        return (
+            "These are the right three, but in another order: note each when it appears, fix "
+            "it, and run again."
+        )
+    return "Give the first word of each traceback's last line, in the order in which they came."
 
 
 def two_norms(facts):
@@ -37,11 +40,11 @@ def two_norms(facts):
         case [int() | float() as first, int() | float() as last] if 0 < first < 1e6 and last < 1e9:
             pass
         case _:
-            return "Two positive numbers in a list are asked for: [first norm, last norm]."
+            return "This should be a list of two positive numbers: [first norm, last norm]."
     if last >= GROWN * first:
         return ""
     return (
-        "Without zero_grad() the last norm is several times the first. Were these read before "
+        "Without zero_grad() the last norm is several times the first. Were these noted before "
         "that bug was fixed, in the order [first, last]?"
     )
 
@@ -52,9 +55,9 @@ def a_shaky_measure(facts):
         case [int() | float() as a, int() | float() as b, *_] if 0 < a < 100 and 0 < b < 100:
             pass
         case _:
-            return "At least two losses of the run with lr = 0 are asked for, in a list."
+            return "This should be a list of at least two losses from the run with lr = 0."
     if a == b:
-        return "Equal losses are what the fixed script gives. Read them before that bug is fixed."
+        return "The fixed script gives equal losses. Note them before you fix that bug."
     if abs(a - CHANCE) < NEAR and abs(b - CHANCE) < NEAR:
         return ""
     return (
@@ -68,33 +71,34 @@ EXERCISE = Write(
     source="Module 2, lab 4", ledger=("X26", "F19"),
     minutes=10, difficulty=1, read=("B12", "B11", "B10", "B01", "B04"),
     hints=(
-        "Run the script as it is given, note what stops it, fix that alone, and run again.",
-        "Three stop the run. The fourth shows in `norms`, the fifth in the run with lr = 0.",
-        "Put each bug back, alone, if you fixed it before you had read its symptom.",
+        "Run the script as given, note what stops it, fix only that, and run again.",
+        "Three stop the run. The fourth shows up in `norms`, the fifth in the run with lr = 0.",
+        "If you fixed a bug before you noted its symptom, put it back, that one alone.",
     ),
     question="Fill in what you observed while you fixed the five bugs, one at a time.",
     facts=(
         Fact("errors", "the three exceptions, by type, in the order in which they came", 1,
              three_errors),
-        Fact("norms", "gradient norm at the first and at the last update, not cleared", 0.5,
+        Fact("norms", "gradient norm at the first and at the last update, before the fix", 0.5,
              two_norms),
-        Fact("losses", "two validation losses or more of the run with lr = 0, unfixed", 0.5,
+        Fact("losses", "two or more validation losses of the run with lr = 0, before the fix", 0.5,
              a_shaky_measure),
     ),
     example={"errors": list(LOUD), "norms": [0.4, 3.1], "losses": [2.33, 2.31, 2.34]},
     text=Reason(
-        points=2, ask="The log, a line for each of the five: the first symptom, what it made you "
-        "suspect, the fix, and what you saw after it.",
+        points=2, ask="Write the log, one line per bug: the first symptom, what it made you "
+                      "suspect, the fix, and what you saw after it.",
         rubric=(
-            (1, "each line has a symptom that was observed, and for the silent two a number"),
+            (1, "each line has a symptom that was observed, with a number for the two silent bugs"),
             (1, "each fix follows from its symptom, and the line says what was seen after it"),
         ),
         solution="1 AttributeError at parameters(): the module was never set up; "
-        "super().__init__(); the optimizer is reached. 2 ValueError, empty parameter list: layers "
-        "in a list are not registered; ModuleList; the first batch is reached. 3 RuntimeError, "
-        "sizes: MSELoss against class indices; CrossEntropyLoss; it runs through. 4 The norm grows "
-        "from 0.4 to 3.1: nothing clears; zero_grad(); it stays below 0.5. 5 With lr = 0 the "
-        "validation loss differs from epoch to epoch: dropout was on; eval() and no_grad(); the "
-        "same number each time.",
+                 "super().__init__(); the optimizer is reached. 2 ValueError, empty parameter "
+                 "list: layers in a list are not registered; ModuleList; the first batch is "
+                 "reached. 3 RuntimeError, sizes: MSELoss against class indices; "
+                 "CrossEntropyLoss; it runs through. 4 The norm grows from 0.4 to 3.1: nothing "
+                 "clears; zero_grad(); the norm stays below 0.5. 5 With lr = 0 the validation "
+                 "loss differs from epoch to epoch: dropout was on; eval() and no_grad(); the "
+                 "same number each time.",
     ),
 )  # fmt: skip

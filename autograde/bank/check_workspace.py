@@ -69,7 +69,7 @@ def as_problems(returned: object) -> dict[str, str]:
         raise AnswerError(f"It returned a {kind}; return a dictionary of the problems by name.")
     for name, problem in returned.items():
         if not isinstance(name, str) or not isinstance(problem, str):
-            raise AnswerError("Names and problems are texts: {'torch': 'too old'}.")
+            raise AnswerError("Names and problems are strings: {'torch': 'too old'}.")
     return dict(sorted(returned.items()))
 
 
@@ -206,17 +206,17 @@ EXERCISE = Exercise(
     difficulty=1,
     read=("course.debug.workspace",),
     hints=(
-        "Ask three questions of each package: is it there, is it new enough, what do I write down?",
-        "Catch the exception around version_of alone. Versions are lists of numbers: [2, 10] is "
-        "more than [2, 9], and as texts it is the other way round.",
-        "Cut at the '+', split at the dots, int() each part, fill up with zeros to four numbers: "
+        "For each package, ask three questions: is it there, is it new enough, what do I report?",
+        "Catch the exception only around version_of. Compare versions as lists of numbers: [2, "
+        "10] is more than [2, 9], but as strings it is the other way round.",
+        "Cut at the '+', split at the dots, int() each part, pad with zeros to four numbers: "
         "lists of equal length compare as versions do.",
     ),
     signature="check_workspace(needs, version_of)",
     parts=(
         Part("missing", "packages that are not there", points=1, cases=3),
         Part("old", "packages that are too old", points=1),
-        Part("digits", "versions with numbers of two digits", points=1),
+        Part("digits", "versions with two-digit numbers", points=1),
         Part("forms", "2.11 and 2.11.0, and what follows a +", points=1, hidden=True),
     ),
     reference=reference,
@@ -225,8 +225,8 @@ EXERCISE = Exercise(
     says={"problems": "the problems found:"},
     wrong=(
         Wrong("as-texts", as_texts,
-              "Versions were compared as texts, letter by letter, where 2.10 comes before 2.9. "
-              "Compare their numbers."),
+              "Versions were compared as strings, character by character, where 2.10 comes before "
+              "2.9. Compare their numbers."),
         Wrong("as-texts", numbers_as_texts),
         Wrong("as-floats", as_floats,
               "Versions were compared as decimal numbers, where 2.10 is 2.1. Compare number by "
@@ -234,50 +234,50 @@ EXERCISE = Exercise(
         Wrong("major-only", major_only,
               "Only the first number was compared: 2.1 passed for 2.11."),
         Wrong("minor-only", minor_only,
-              "Only the second number was compared: the first one decides before it."),
+              "Only the second number was compared, but the first one decides before it."),
         Wrong("two-numbers", two_numbers,
               "Only two numbers were compared: 2.3.2 passed for 2.3.12."),
         Wrong("any-number", any_number,
-              "A version counted as too old when any of its numbers is smaller: 3.0 is newer than "
-              "2.11. The first number that differs decides."),
+              "A version counted as too old if any of its numbers was smaller, but 3.0 is newer "
+              "than 2.11. The first number that differs decides."),
         Wrong("not-padded", not_padded,
-              "2.11 was called older than 2.11.0: a shorter list of numbers is smaller. Fill up "
-              "with zeros."),
+              "2.11 was called older than 2.11.0: a shorter list of numbers counts as smaller. "
+              "Pad with zeros."),
         Wrong("suffix-kept", suffix_kept,
-              "What follows the + is no part of the number: cut 2.11.0+cpu at the +.",
+              "What follows the + is not part of the number: cut 2.11.0+cpu at the +.",
               raises="invalid literal for int|ValueError"),
         Wrong("suffix-counted", suffix_as_number,
-              "What follows the + counted as a part of the version: 2.11+cu128 passed for 2.11.5. "
+              "What follows the + counted as part of the version: 2.11+cu128 passed for 2.11.5. "
               "Cut at the + first.", sure=True),
         Wrong("suffix-counted", suffix_joined, sure=True),
         Wrong("shorter-decides", shorter_decides,
               "2.11 passed for 2.11.3: only as many numbers were compared as the shorter version "
-              "has. A number that is not there is 0.", sure=True),
+              "has. A missing number is 0.", sure=True),
         Wrong("digits-joined", in_hundreds,
-              "2.150 passed for 3.1: the numbers were joined into one, in which a long one reaches "
+              "2.150 passed for 3.1: the numbers were joined into one, in which a long one spills "
               "into the place before it. Compare lists, number by number.", sure=True),
         Wrong("digits-joined", digits_joined, sure=True),
         Wrong("none-if-fine", none_if_fine,
-              "Where nothing was wrong it returned None. Return the dictionary, which is empty "
-              "then.", sure=True),
+              "When nothing was wrong, it returned None. Return the dictionary, which is then "
+              "empty.", sure=True),
         Wrong("equal-is-too-old", equal_is_too_old,
               "A version equal to the lowest one that will do was called too old."),
         Wrong("must-be-equal", must_be_equal,
               "Newer versions were called too old. `needs` gives the lowest one that will do."),
         Wrong("turned-round", turned_round,
-              "Newer versions were called too old, and older ones were not: the comparison is "
-              "turned round."),
+              "Newer versions were called too old, and older ones were not: the comparison is the "
+              "wrong way round."),
         Wrong("never-missing", never_missing,
               "A package that is not there was not reported. A check that cannot fail proves "
               "nothing.", sure=True),
         Wrong("missing-is-old", missing_is_old,
-              "A package that is not there was called too old. Write 'missing' for it."),
+              "A package that is not there was called too old. Report it as 'missing'."),
         Wrong("old-is-missing", old_is_missing,
               "A package that is too old was called missing."),
         Wrong("stops-at-the-first", stops_at_the_first,
-              "What came after the first missing package was not looked at. Go on to the end."),
+              "What came after the first missing package was not checked. Continue to the end."),
         Wrong("first-problem-alone", first_problem_alone,
-              "The first problem alone came back. Is there a return inside the loop?"),
+              "Only the first problem was returned. Is there a return inside the loop?"),
         Wrong("not-caught", not_caught,
               "version_of raised, as it does for a package that is not there, and nothing caught "
               "it. Put try and except around the call.", raises="^PackageNotFoundError"),

@@ -119,9 +119,10 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("F15", "F21", "N35"),
     hints=(
-        "Ask every tensor made inside for its shape, dtype and device, and compare with images.",
-        "Two bugs sit in the same call of linspace, twice; the third shows in an image of which "
-        "only the top half is bright: which coordinate should tell top from bottom?",
+        "Print the shape, dtype and device of every tensor made inside, and compare them with "
+        "images.",
+        "Two bugs are in the call of linspace, which appears twice. The third shows with an image "
+        "that is bright in its top half only: which coordinate should tell top from bottom?",
         "linspace takes dtype=images.dtype and device=images.device; rows vary along dimension 2, "
         "so their view is (1, 1, height, 1).",
     ),
@@ -161,8 +162,8 @@ EXERCISE = Exercise(
         Wrong(
             "left-on-the-cpu",
             unplaced,
-            "A tensor made inside stayed on the CPU while the images were elsewhere. Make it "
-            "where they are: device=images.device.",
+            "A tensor made inside stayed on the CPU while the images were on another device. "
+            "Create it on theirs: device=images.device.",
             raises="(expected|same) device",
         ),
         Wrong("left-on-the-cpu", rows_unplaced, raises="(expected|same) device"),
@@ -176,8 +177,8 @@ EXERCISE = Exercise(
         Wrong(
             "images-cast",
             images_cast,
-            "The images were turned into float32. It is the new channels that should follow the "
-            "images, not the other way round.",
+            "The images were converted to float32. The new channels should take the images' "
+            "dtype, not the other way round.",
         ),
         Wrong(
             "same-way",
@@ -191,7 +192,7 @@ EXERCISE = Exercise(
         Wrong(
             "swapped",
             swapped,
-            "Each coordinate is right, in the other's place: rows come first, then columns.",
+            "The two coordinates are right but swapped: rows come first, then columns.",
             sure=True,
         ),
         Wrong(
@@ -210,13 +211,13 @@ EXERCISE = Exercise(
         Wrong(
             "centred",
             centred,
-            "The coordinates run from -1 to 1. They should run from 0 to 1, as they did.",
+            "The coordinates run from -1 to 1. They should run from 0 to 1, as in the given code.",
             sure=True,
         ),
         Wrong(
             "counted",
             counted,
-            "The coordinates count pixels. They should run from 0 to 1, whatever the size.",
+            "The coordinates count pixels. They should run from 0 to 1, whatever the image size.",
             sure=True,
         ),
         Wrong(
@@ -229,7 +230,7 @@ EXERCISE = Exercise(
         Wrong(
             "stacked-as-images",
             stacked_as_images,
-            "The coordinates came out as more images. Channels are dimension 1.",
+            "The coordinates were added as extra images. Channels are dimension 1.",
         ),
     ),
     right=(moved_where_they_meet, like_the_images, with_reshape),

@@ -339,7 +339,7 @@ def with_multiplied_mask(logits, targets, weight, label_smoothing, ignore_index)
 
 EXERCISE = Exercise(
     id="01b.cross-entropy",
-    title="cross-entropy with all that torch's can do",
+    title="cross-entropy with everything torch's can do",
     source='Annotated-loop essay, "The loss"',
     ledger=("X50", "N36", "N37", "T37", "X59"),
     minutes=20,
@@ -348,10 +348,11 @@ EXERCISE = Exercise(
     hints=(
         "Three steps: log-probabilities, a target distribution per example, a mean. Which of the "
         "arguments belongs to which step?",
-        "log p is the logits minus their log-sum-exp. An ignored index is no column: set it to 0 "
-        "before you look anything up, and give its example the weight 0.",
-        "q = (1 - ε) one_hot + ε/C; each class's term -q log p is multiplied by its weight; "
-        "add up what counts, and divide by the sum of weight[target] over what counts.",
+        "log p is the logits minus their log-sum-exp. An ignored index is not a column: set it to "
+        "0 before you look anything up, and give its example the weight 0.",
+        "q = (1 - ε) one_hot + ε/C; each class's term -q log p is multiplied by its weight; add "
+        "up the terms that count, and divide by the sum of weight[target] over the examples that "
+        "count.",
     ),
     signature="cross_entropy(logits, targets, weight, label_smoothing, ignore_index)",
     parts=(
@@ -382,7 +383,8 @@ EXERCISE = Exercise(
             "logarithm-of-a-probability",
             naive,
             "With large logits the loss is not finite: exp() overflows, or a probability is 0 and "
-            "its logarithm -inf. log p is the logit minus the logsumexp: form no probability.",
+            "its logarithm -inf. log p is the logit minus the logsumexp: do not compute "
+            "probabilities.",
             sure=True,
         ),
         Wrong("logarithm-of-a-probability", softmax_then_log, sure=True),
@@ -396,7 +398,7 @@ EXERCISE = Exercise(
         Wrong(
             "softmax-twice",
             softmax_twice,
-            "The logits went through softmax twice. log_softmax has one inside already.",
+            "The logits went through softmax twice. log_softmax already has one inside.",
         ),
         Wrong(
             "over-the-batch",
@@ -405,12 +407,11 @@ EXERCISE = Exercise(
             "dim=1.",
         ),
         Wrong("base-two", base_two),
-        Wrong("summed", summed, "The losses were added up and not divided.", sure=True),
+        Wrong("summed", summed, "The losses were added up but not divided.", sure=True),
         Wrong(
             "ignored-in-the-divisor",
             over_all,
-            "Ignored examples are in the divisor. Leave them out of the sum and of what it is "
-            "divided by.",
+            "Ignored examples are in the divisor. Leave them out of both the sum and the divisor.",
         ),
         Wrong("ignored-in-the-divisor", class_0_in_the_divisor),
         Wrong("ignored-in-the-divisor", class_0_in_the_divisor_always),
@@ -458,8 +459,8 @@ EXERCISE = Exercise(
         Wrong(
             "over-all-classes",
             over_all_classes,
-            "The sum was divided by the weights of the classes added up, or by how many classes "
-            "there are. Divide by weight[target], added up over the examples that count.",
+            "The sum was divided by the sum of the class weights, or by the number of classes. "
+            "Divide by weight[target], added up over the examples that count.",
         ),
         Wrong(
             "number-added",
@@ -472,14 +473,14 @@ EXERCISE = Exercise(
         Wrong(
             "without-a-graph",
             without_a_graph,
-            "The number is right, and it is a plain one: nothing can flow back from it. Leave "
+            "The number is right, but it is a plain number: nothing can flow back from it. Leave "
             "out item().",
             sure=True,
         ),
         Wrong(
             "detached",
             detached,
-            "The number is right, and its graph is gone: nothing can flow back. Leave out "
+            "The number is right, but its graph is gone: nothing can flow back. Leave out "
             "detach() and no_grad().",
             sure=True,
         ),
@@ -492,13 +493,13 @@ EXERCISE = Exercise(
         Wrong(
             "hundred-only",
             hundred_only,
-            "Only -100 was ignored. The index comes as an argument: it may be a class, too.",
+            "Only -100 was ignored. The index is an argument: it may also be a class.",
         ),
         Wrong("hundred-only", hundred_only_or_raises, raises="index -1 is out of", sure=True),
         Wrong(
             "looked-up-first",
             looked_up_first,
-            "A target of -100 or -1, which is to be ignored, was used as an index. Leave such "
+            "A target of -100 or -1, which should be ignored, was used as an index. Leave such "
             "examples out before you look anything up, or put 0 in their place.",
             raises="index -1(00)? is out of bounds",
             sure=True,
@@ -508,19 +509,19 @@ EXERCISE = Exercise(
         Wrong(
             "shared-by-others",
             shared_by_others,
-            "ε was shared by the other C - 1 classes. All C get ε/C, the right one on top of its "
-            "1 - ε.",
+            "ε was shared by the other C - 1 classes. All C classes get ε/C, the right one on top "
+            "of its 1 - ε.",
         ),
         Wrong(
             "miss-only",
             miss_only,
-            "The right class got 1 - ε, and what was taken away went nowhere. Each of the C "
+            "The right class got 1 - ε, but what was taken away went nowhere. Each of the C "
             "classes gets ε/C.",
         ),
         Wrong(
             "spread-not-divided",
             spread_not_divided,
-            "Every class got ε. They share it: each gets ε/C.",
+            "Every class got ε. The classes share it: each gets ε/C.",
         ),
         Wrong("fixed-smoothing", fixed_smoothing),
         Wrong("smooths-below-one", smooths_below_one),
@@ -528,8 +529,8 @@ EXERCISE = Exercise(
         Wrong(
             "spread-unweighted",
             spread_unweighted,
-            "With smoothing and weights together, what ε spreads over the classes had no weights. "
-            "Each class's term is weighted by its own: -q[c] · weight[c] · log p[c].",
+            "With smoothing and weights together, the share that ε gives each class had no "
+            "weight. Each class's term is weighted by its own: -q[c] · weight[c] · log p[c].",
             sure=True,
         ),
         Wrong("spread-unweighted", spread_unweighted_in_the_sum, sure=True),
@@ -550,8 +551,8 @@ EXERCISE = Exercise(
         Wrong(
             "spoils-what-is-handed-over",
             spoils_targets,
-            "What was handed over was changed in place. Work on a copy: `x = x - m` and where() "
-            "make a new tensor; `x -= m`, `x[...] = 0` and methods that end in _ do not.",
+            "An argument was changed in place. Work on a copy: `x = x - m` and where() make a new "
+            "tensor; `x -= m`, `x[...] = 0` and methods that end in _ do not.",
             sure=True,
         ),
         Wrong("spoils-what-is-handed-over", clamps_targets, sure=True),
@@ -560,8 +561,7 @@ EXERCISE = Exercise(
         Wrong(
             "with-a-dimension",
             with_a_dimension,
-            "The loss came with a dimension of its own, [1]. A sum or a mean over everything has "
-            "none.",
+            "The loss has a dimension, [1]. A sum or a mean over everything has none.",
             sure=True,
         ),
         Wrong(

@@ -480,18 +480,20 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("course.debug.signals.dead_units", "F81", "F22"),
     hints=(
-        "A forward hook sees what a module gives: module.register_forward_hook(hook) calls "
-        "hook(module, args, output), and returns a handle with remove().",
-        "One batch in which a unit fires is enough. What has to be carried from batch to batch?",
-        "Per ReLU keep alive = alive | (output > 0).any over all dimensions but 1; count ~alive at "
-        "the end. Around it: modes remembered, eval(), no_grad(), handles removed, modes back.",
+        "A forward hook sees what a module returns. After module.register_forward_hook(hook), "
+        "each forward pass calls hook(module, args, output). Registering returns a handle with "
+        "remove().",
+        "One batch in which a unit fires is enough. What has to be remembered from batch to batch?",
+        "Per ReLU keep alive = alive | (output > 0).any over all dimensions but 1; count ~alive "
+        "at the end. Around that: remember the modes, eval(), no_grad(), remove the handles, "
+        "restore the modes.",
     ),
     signature="dead_units(model, loader)",
     parts=(
         Part("one", "one batch of rows", points=1, fields=("scaled", "dead")),
         Part("batches", "several batches", points=1, fields=("dead",)),
         Part("images", "images: a unit is a channel", points=1, fields=("dead",)),
-        Part("quiet", "dropout, BatchNorm, modes that differ; all as it was after", points=1,
+        Part("quiet", "dropout, BatchNorm, different modes; everything as it was", points=1,
              fields=("dead", "disturbed")),
         Part("named", "the names; a model without a ReLU", points=1, hidden=True, cases=3,
              fields=("names",)),
@@ -506,8 +508,8 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("in-any-batch", in_any_batch,
-              "A unit counted that gives 0 throughout one batch and fires in another. Dead means "
-              "0 for every example of all batches."),
+              "A unit was counted that gives 0 throughout one batch but fires in another. Dead "
+              "means 0 for every example in all batches."),
         Wrong("in-the-last-batch", in_the_last_batch,
               "Those are the counts of the last batch. Remember over all batches "
               "which units have fired."),
@@ -515,20 +517,19 @@ EXERCISE = Exercise(
               "Those are the counts of the first batch. Remember over all batches "
               "which units have fired."),
         Wrong("fewest-per-batch", fewest_per_batch,
-              "The smallest count of a batch is not the number asked for: two batches may have "
-              "other dead units. Join which units have fired, then count."),
+              "That is the smallest count of any batch, but two batches may have different dead "
+              "units. Combine which units have fired, then count."),
         Wrong("per-batch-added", per_batch_added,
               "The counts of the batches were added up: a dead unit counted once per batch."),
-        Wrong("alive-counted", alive_counted, "Those are the units that fire. The others are "
-              "asked for."),
+        Wrong("alive-counted", alive_counted, "Those are the units that fire. Count the others."),
         Wrong("entries-counted", entries_counted,
               "That counts zeros. A unit counts once, and only if it is 0 for every example."),
         Wrong("ever-zero", ever_zero,
-              "A unit counted that is 0 for one example. Half of them are, most of the time: dead "
-              "means 0 for every example."),
+              "A unit was counted that is 0 for one example. For any one example about half of "
+              "the units are 0: dead means 0 for every example."),
         Wrong("nothing-dead", zero_fires,
-              "Every unit came out alive, also those that give 0 for every example. Ask of each "
-              "unit whether any output of the ReLU is > 0; >= 0 is true of all that it gives.",
+              "Every unit came out alive, even those that give 0 for every example. Ask for each "
+              "unit whether any output of the ReLU is > 0; >= 0 is always true.",
               sure=True),
         Wrong("nothing-dead", dead_examples),
         Wrong("nothing-dead", linear_watched),
@@ -536,18 +537,18 @@ EXERCISE = Exercise(
               "Positions of an image were counted. A unit is a channel, dead if it is 0 at all of "
               "its positions."),
         Wrong("last-batch-by-position", last_batch_by_position,
-              "Those are counts of the last batch alone, and of images each position was counted. "
-              "A unit is a channel, dead if it is 0 everywhere in all batches."),
+              "Those are counts of the last batch alone, and for images each position was "
+              "counted. A unit is a channel, dead if it is 0 everywhere in all batches."),
         Wrong("last-batch-by-position", last_batch_by_position_in_train),
         Wrong("any-position", positions_zero,
-              "A channel counted that fires at some positions and is 0 at others. Dead means 0 at "
-              "every position of every example."),
+              "A channel was counted that fires at some positions and is 0 at others. Dead means "
+              "0 at every position of every example."),
         Wrong("any-position", one_position_zero),
         Wrong("in-one-image", in_one_image),
         Wrong("threshold", small_mean,
-              "The counts change where all activations are made smaller, and the same units fire: "
-              "a size was compared with a threshold. Ask where the output is > 0, example by "
-              "example."),
+              "The counts change when all activations are made smaller, though the same units "
+              "fire: a size was compared with a threshold. Ask where the output is > 0, example "
+              "by example."),
         Wrong("threshold", small_largest),
         Wrong("threshold", tiny_largest, sure=True),
         Wrong("in-train-mode", in_train_mode,
@@ -555,26 +556,27 @@ EXERCISE = Exercise(
               "decide. Call model.eval() first.", sure=True),
         Wrong("in-train-mode", all_in_train_mode),
         Wrong("left-in-eval", left_in_eval,
-              "The model was left in eval mode. Put back what each module had."),
+              "The model was left in eval mode. Restore each module's own mode."),
         Wrong("left-in-train", left_in_train,
-              "A module that was in eval mode is in train mode now. Note each module's mode, and "
-              "put back each.", sure=True),
+              "A module that was in eval mode is now in train mode. Note each "
+              "module's mode, and restore it.", sure=True),
         Wrong("hooks-left", hooks_left,
-              "A hook of yours is still there. Call remove() of every handle.", sure=True),
+              "One of your hooks is still there. Call remove() on every handle.", sure=True),
         Wrong("hooks-left", last_hook_left, sure=True),
         Wrong("hooks-cleared", hooks_cleared,
-              "A hook that was there before is gone. Remove your own alone, by their handles.",
+              "A hook that was there before is gone. Remove only your own, by their handles.",
               sure=True),
         Wrong("in-place-switched-off", in_place_switched_off,
-              "ReLUs that worked in place no longer do. Leave `inplace` as it is: a hook on a ReLU "
-              "sees what it gave either way.", sure=True),
+              "ReLUs that worked in place no longer do. Leave `inplace` as it is: a "
+              "hook on a ReLU sees its output either way.", sure=True),
         Wrong("counted-too-late", counted_too_late,
               "The outputs were looked at after a later layer had changed them in place. Look in "
               "the hook, or keep a clone.", sure=True),
         Wrong("grads-switched-on", with_grads_on),
         Wrong("leaky-too", leaky_too,
-              "A LeakyReLU was counted. It is no nn.ReLU, and passes a gradient where its input is "
-              "negative: isinstance(module, nn.ReLU) tells them apart.", sure=True),
+              "A LeakyReLU was counted. It is not an nn.ReLU, and it passes a "
+              "gradient where its input is negative: isinstance(module, nn.ReLU) "
+              "tells them apart.", sure=True),
         Wrong("a-pass-per-relu", a_pass_per_relu),
         Wrong("top-level-only", top_level_only,
               "A ReLU inside another module is missing. named_modules() visits all depths."),
@@ -587,17 +589,18 @@ EXERCISE = Exercise(
               "The ReLUs were numbered. The key is the name of each in named_modules().",
               sure=True),
         Wrong("last-part-of-the-name", last_part_of_the_name,
-              "A ReLU inside another module came under the last part of its name. Two may share "
-              "that: take the whole name of named_modules().", sure=True),
+              "A ReLU inside another module came under the last part of its name. Two "
+              "may share that: use the whole name from named_modules().", sure=True),
         Wrong("without-the-model-itself", within_alone,
               "A model that is itself a ReLU gave {}. named_modules() begins with the model, under "
               "the name ''.", sure=True),
         Wrong("without-in-place", without_in_place,
-              "ReLUs that work in place are missing. Their hooks see what they give, too.",
+              "ReLUs that work in place are missing. Hooks see their outputs, too.",
               sure=True),
         Wrong("one-name-for-all", late_name(torch.logical_or),
-              "All counts came under the last name: a hook made in a loop reads `name` when it "
-              "runs. Bind it: def hook(module, args, output, name=name).", sure=True),
+              "All counts came under the last name: a hook defined in a loop reads "
+              "`name` only when it runs. Bind it: def hook(module, args, output, "
+              "name=name).", sure=True),
         Wrong("one-name-for-all", late_name(lambda old, new: new)),
         Wrong("zero-left-out", zero_left_out,
               "A ReLU without a dead unit is missing. Its count is 0.", sure=True),

@@ -36,14 +36,16 @@ EXERCISE = Tune(
     source='Lecture 3, "Debug checklist · why won\'t loss go down? · part 2"',
     ledger=("T22",), minutes=10, difficulty=2, read=("F81", "F96"),
     hints=(
-        "Thirty layers in a row first: does any rate move them? Then change the road of the "
-        "signal, not the rate.",
+        "First try thirty plain layers: does any rate make them learn? Then change the path of "
+        "the signal, not the rate.",
         "With shortcuts, what does each block add to the mean square? Make its weights smaller.",
-        "kind residual, a scale of about 0.1; then the largest rate that does not explode.",
+        "The kind residual, with a scale of about 0.1; then the largest rate that does not "
+        "explode.",
     ),
-    question="Digits, 30 layers of 32 units with relu, drawn by He's rule; the weights of the 30 "
-    "are then multiplied by `scale`. SGD with momentum 0.9, batches of 64. `norm` stands before "
-    "each relu, a residual one adds each layer's input to its output.",
+    question="Digits, and 30 layers of 32 units with relu, drawn by He's rule; the weights of "
+             "these 30 layers are then multiplied by `scale`. SGD with momentum 0.9, batches of "
+             "64. `norm` comes before each relu; a residual network adds each layer's input to "
+             "its output.",
     settings={"kind": ["plain", "residual"], "norm": ["none", "batch", "layer"],
               "scale": (0.05, 3.0), "lr": (1e-5, 1.0)},
     train=train, quality=0.9, unit="validation accuracy of 90 %", most=100,

@@ -334,15 +334,15 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("N12", "N40", "F23"),
     hints=(
-        "Which numbers are decided by chance, and how often: per call, per row, per entry?",
-        "torch.rand(x.shape) is below p with probability p, for each entry by itself.",
-        "In train mode x * keep / (1 - p), where keep = torch.rand_like(x) >= p; zeros if p is 1. "
-        "In eval mode x.",
+        "Which numbers are random, and how often are they drawn: per call, per row, per entry?",
+        "torch.rand(x.shape) is below p with probability p, independently for each entry.",
+        "In train mode return x * keep / (1 - p), where keep = torch.rand_like(x) >= p; zeros if "
+        "p is 1. In eval mode return x.",
     ),
     signature="dropout(x, p, training)",
     parts=(
         Part("scale", "what is kept, scaled", points=1, fields=("scale", "even")),
-        Part("share", "which are dropped, and how many", points=1,
+        Part("share", "which entries are dropped, and how many", points=1,
              fields=("share", "rows_alike", "in_a_row", "in_a_column", "again", "counted",
                      "as_many", "by_torch")),
         Part("eval", "eval mode", points=1, fields=("out", "again", "active", "flows")),
@@ -367,10 +367,10 @@ EXERCISE = Exercise(
         "active": "whether train mode changes x:",
         "some": "whether some entries are 0 and some are not:",
         "out": "what it returned:",
-        "dtype": "the dtype for an x of another one:",
+        "dtype": "the dtype of the result, for x of another dtype:",
         "graph": "whether a gradient can flow back from what it returned:",
         "flows": "whether a gradient can flow back from what it returned:",
-        "slopes": "whether the gradient is 0 where dropped and the scale where kept:",
+        "slopes": "whether the gradient is 0 for dropped entries and the scale for kept ones:",
     },
     by_hand=(
         two_modes.dropout, F.dropout, nn.Dropout.forward, F.dropout1d, F.dropout2d,
@@ -378,16 +378,19 @@ EXERCISE = Exercise(
     ),
     wrong=(
         Wrong("not-scaled", not_scaled,
-              "What was kept is as it was, so the mean is too small by 1 - p. Divide by 1 - p.",
+              "What was kept is unchanged, so the mean is too small by a factor of 1 - p. Divide "
+              "by 1 - p.",
               sure=True),
         Wrong("scaled-by-p", scaled_by_p,
               "What was kept was divided by p. A share of 1 - p is kept: divide by that."),
         Wrong("scaled-down", scaled_down,
-              "What was kept became smaller by 1 - p. It makes up for the rest: divide."),
+              "What was kept became smaller by a factor of 1 - p. It should make up for the "
+              "rest: divide."),
         Wrong("scaled-in-eval", scaled_in_eval,
-              "It scales in eval mode instead. torch divides in train mode, so eval mode is x."),
+              "It scales in eval mode instead. torch divides in train mode, so that eval mode "
+              "returns x."),
         Wrong("scaled-twice", scaled_twice,
-              "Eval mode multiplied by 1 - p. Train mode made up for that: return x."),
+              "Eval mode multiplied by 1 - p. Train mode has already made up for that: return x."),
         Wrong("p-kept", p_kept,
               "A share of p was kept. p is the probability of being dropped."),
         Wrong("p-kept-wholly", p_kept_wholly,
@@ -401,8 +404,8 @@ EXERCISE = Exercise(
               "What was kept was divided by √(1 - p), which keeps the mean square. For the mean, "
               "divide by 1 - p."),
         Wrong("whole-channels", whole_channels,
-              "Of [B, C, T] whole channels were dropped together. Each entry has its own draw: "
-              "torch.rand(x.shape).", sure=True),
+              "For x of shape [B, C, T], whole channels were dropped together. Each "
+              "entry has its own draw: torch.rand(x.shape).", sure=True),
         Wrong("whole-rows", whole_rows,
               "Whole rows were dropped together. Each entry has its own draw: "
               "torch.rand(x.shape)."),
@@ -411,8 +414,8 @@ EXERCISE = Exercise(
               "torch.rand(x.shape).", sure=True),
         Wrong("whole-columns", last_dimension_alone, sure=True),
         Wrong("same-each-time", same_each_time,
-              "A second call dropped the same entries. Each call draws a new mask: seed nothing in "
-              "here, and keep none.",
+              "A second call dropped the same entries. Each call draws a new mask: set no seed "
+              "here, and keep no mask.",
               sure=True),
         Wrong("not-by-torch", by_numpy,
               "torch.manual_seed() does not decide which entries are dropped. Draw with torch: "
@@ -422,13 +425,14 @@ EXERCISE = Exercise(
         Wrong("never-on", never_on,
               "Train mode returned x: no entry was dropped.", sure=True),
         Wrong("switched", switched,
-              "Train mode returned x, eval mode dropped. It is the other way round."),
+              "Train mode returned x, and eval mode dropped entries. It should be the other way "
+              "round."),
         Wrong("counted", counted,
-              "Every call dropped equally many entries. Each entry has its own draw, so the number "
-              "varies: torch.rand(x.shape) < p.", sure=True),
+              "Every call dropped the same number of entries. Each entry has its own "
+              "draw, so the number varies: torch.rand(x.shape) < p.", sure=True),
         Wrong("counted-per-row", counted_per_row,
-              "Every row lost equally many entries. Each entry has its own draw, so the number "
-              "varies: torch.rand(x.shape) < p.", sure=True),
+              "Every row lost the same number of entries. Each entry has its own "
+              "draw, so the number varies: torch.rand(x.shape) < p.", sure=True),
         Wrong("nan-at-one", nan_at_one,
               "p = 1 gave nan: 0 / 0. Where everything is dropped, return zeros.", sure=True),
         Wrong("raises-at-one", one_in_the_formula,
@@ -437,12 +441,12 @@ EXERCISE = Exercise(
         Wrong("in-place", in_place),
         Wrong("in-place", scaled_in_place, sure=True),
         Wrong("in-place", zeros_written_into_x,
-              "x itself was changed. Make a new tensor: x * keep does.",
+              "x itself was changed. Make a new tensor, as x * keep does.",
               raises="leaf Variable that requires grad"),
         Wrong("new-zeros", new_zeros),
         Wrong("by-the-share-kept", by_the_share_kept,
-              "What was kept was divided by the share that was kept this time. Divide by 1 - p, "
-              "which is the same for every call.", sure=True),
+              "What was kept was divided by the share that happened to be kept in "
+              "this call. Divide by 1 - p, which is the same for every call.", sure=True),
         Wrong("by-threshold", by_threshold),
         Wrong("detached", detached,
               "What came back in eval mode holds no graph, so nothing flows back to x. Return x "
@@ -458,11 +462,13 @@ EXERCISE = Exercise(
         Wrong("to-float32", to_float32,
               "What came back is float32, whatever x is. Return x's dtype.", sure=True),
         Wrong("mask-in-float32", mask_in_float32,
-              "A float16 x came back as float32: times a float32 mask, float32 wins. Give the mask "
-              "x's dtype: torch.rand_like(x), or .to(x.dtype).", sure=True),
+              "A float16 x came back as float32: multiplied by a float32 mask, it "
+              "becomes float32. Give the mask x's dtype: torch.rand_like(x), or "
+              ".to(x.dtype).", sure=True),
         Wrong("mask-in-float64", mask_in_float64,
-              "Train mode gave float64, whatever x is: times a float64 mask, float64 wins. Give "
-              "the mask x's dtype: torch.rand_like(x), or .to(x.dtype).", sure=True),
+              "Train mode gave float64, whatever x is: multiplied by a float64 mask, "
+              "x becomes float64. Give the mask x's dtype: torch.rand_like(x), or "
+              ".to(x.dtype).", sure=True),
         Wrong("normal-mask", normal_mask),
         Wrong("scale-of-the-draw", scale_of_the_draw),
         *common(plain, "returns-none", "changes-data", "changes-dtype", "changes-grad-mode",

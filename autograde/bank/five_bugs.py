@@ -182,15 +182,16 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("B12", "B11", "B01", "B04", "F19"),
     hints=(
-        "Fix only what the first symptom shows, then run again: the next one comes by itself.",
-        "Three are in how the model and its loss are made; the last two are in the two loops, and "
-        "raise nothing.",
+        "Fix only what the first symptom shows, then run again: the next one will appear by "
+        "itself.",
+        "Three are in how the model and its loss are built; the last two are in the two loops, "
+        "and raise nothing.",
         "super().__init__(); nn.ModuleList(layers); nn.CrossEntropyLoss(); zero_grad() before "
         "backward(); model.eval() before the validation batches.",
     ),
     signature="debug_script(layers, train_batches, val_batches, lr, epochs)",
     parts=(
-        Part("runs", "it runs through: a loss for each epoch", points=1,
+        Part("runs", "it runs to the end, with one loss per epoch", points=1,
              fields=("epochs", "passes")),
         Part("criterion", "a loss for class indices", points=1, fields=("losses",)),
         Part("updates", "the weights after the run", points=1, fields=("weights", "disturbed")),
@@ -204,7 +205,7 @@ EXERCISE = Exercise(
     run=run,
     says={
         "epochs": "the number of validation losses",
-        "passes": "batches through the model, and of them validation's:",
+        "passes": "batches through the model, and how many of them were validation batches:",
         "weights": "after the run, the weights of layer",
         "losses": "the validation losses:",
         "training": "train mode at each training batch:",
@@ -213,29 +214,29 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("no-super", no_super,
-              "The module has no place for its layers: call super().__init__() first of all in "
+              "The module has no place for its layers yet: call super().__init__() first in "
               "__init__.", raises="before Module.__init__|'Classifier' object has no attribute"),
         Wrong("plain-list", plain_list,
-              "The optimizer was handed no parameter: a plain list hides layers from "
+              "The optimizer was given no parameters: a plain list hides layers from "
               "parameters(). Use nn.ModuleList.", raises="empty parameter list"),
         Wrong("mse-for-classes", still_mse,
-              "MSELoss wants numbers of the outputs' shape, and the targets are class indices "
+              "MSELoss expects numbers of the outputs' shape, but the targets are class indices "
               "[B]. nn.CrossEntropyLoss takes them.", raises="size of tensor a|must match"),
         Wrong("one-hot-mse", one_hot_mse,
-              "The loss is the squared distance to one-hot targets. It runs, and is not the loss "
-              "of a classifier: use nn.CrossEntropyLoss."),
+              "The loss is the squared distance to one-hot targets. It runs, but it is not the "
+              "loss for a classifier: use nn.CrossEntropyLoss."),
         Wrong("softmax-twice", softmax_twice,
-              "The model's outputs went through a softmax before the loss, which takes another "
+              "The model's outputs went through a softmax before the loss, which applies another "
               "one: return logits."),
         Wrong("summed", summed,
-              "The criterion adds up the losses of a batch, so loss and gradient are as many times "
-              "too large as it has examples. Use the mean: nn.CrossEntropyLoss()."),
+              "The criterion adds up the losses of a batch, so loss and gradient are too large by "
+              "a factor of the batch size. Use the mean: nn.CrossEntropyLoss()."),
         Wrong("never-cleared", never_cleared,
-              "Gradients of earlier batches were added to each step's. Call "
+              "Gradients from earlier batches were added to each step's. Call "
               "optimizer.zero_grad() before every backward()."),
         Wrong("cleared-per-epoch", cleared_per_epoch,
-              "Gradients were cleared once per epoch, so a step uses those of all its batches so "
-              "far. Clear before every backward()."),
+              "Gradients were cleared only once per epoch, so each step uses the sum over all "
+              "batches so far. Clear before every backward()."),
         Wrong("cleared-too-late", cleared_late,
               "No weight moved. Is something cleared between backward() and step(), or is step() "
               "not called?"),
@@ -251,21 +252,21 @@ EXERCISE = Exercise(
               "Every training batch went through the model in eval mode. model.train() belongs at "
               "the start of every epoch, and model.eval() before validation."),
         Wrong("divided-by-batches", divided_by_batches,
-              "The validation losses were added up over the examples, and divided by the number of "
-              "batches. Divide by the number of examples, as the given lines do."),
+              "The validation losses were added up over the examples, and divided by the number "
+              "of batches. Divide by the number of examples, as in the given lines."),
         Wrong("last-layer-only", last_layer_only),
         Wrong("last-layer-only", half_registered),
         Wrong("nll-of-logits", nll_of_logits,
-              "NLLLoss takes log-probabilities, and it was given logits. nn.CrossEntropyLoss has "
+              "NLLLoss takes log-probabilities, but it was given logits. nn.CrossEntropyLoss has "
               "the log-softmax inside."),
         Wrong("sizes-forgotten", sizes_forgotten,
-              "The batches' mean losses were added up, and divided by the number of examples. "
+              "The batches' mean losses were added up and divided by the number of examples. "
               "Weigh each by len(targets), as in the given lines."),
         Wrong("batch-means", batch_means,
               "The validation loss is the plain mean of the batches' means, so a short batch "
               "counts as much as a full one. Weigh each by len(targets), as in the given lines."),
         Wrong("one-epoch", one_epoch,
-              "It ended after one epoch. Is the return inside the loop over the epochs?"),
+              "It stopped after one epoch. Is the return inside the loop over the epochs?"),
     ),
     right=(with_graph, in_a_sequence, with_inference_mode, cleared_by_the_model, with_the_switch,
            added_one_by_one),

@@ -144,10 +144,10 @@ EXERCISE = Exercise(
     read=("F59", "F60", "N27"),
     hints=(
         "Plot what it returns for 3 epochs of 8 batches: how often does the rate come down?",
-        "Three questions: how often is the schedule made, what does T_max count, and which rate "
-        "does the first update get?",
-        "Make it once before the loop over epochs, with T_max = epochs * len(loader), and step it "
-        "after optimizer.step() and after the note.",
+        "Ask three questions: how often is the schedule created, what does T_max count, and which "
+        "rate does the first update get?",
+        "Create it once, before the loop over epochs, with T_max = epochs * len(loader), and step "
+        "it after optimizer.step() and after lrs.append().",
     ),
     signature="fit(model, loader, criterion, optimizer, epochs)",
     parts=(
@@ -166,8 +166,8 @@ EXERCISE = Exercise(
     run=run,
     says={
         "first": "the rate of the first update",
-        "falls": "the rates after the full one (counted from 0)",
-        "left": "the rate that the run leaves behind",
+        "falls": "the rates after the first, full one (counted from 0)",
+        "left": "the rate after the run",
         "used": "the rate of update (counted from 0)",
         "lrs": "lrs at (counted from 0)",
         "weights": "after the run, the weights at",
@@ -177,8 +177,8 @@ EXERCISE = Exercise(
         Wrong(
             "in-epochs",
             in_epochs,
-            "The schedule is as long as there are epochs and is stepped after every batch, so it "
-            "falls and climbs many times. T_max counts calls of scheduler.step().",
+            "The schedule's length is the number of epochs, but it is stepped after every batch, "
+            "so it falls and climbs many times. T_max counts calls of scheduler.step().",
         ),
         Wrong(
             "one-epoch-long",
@@ -190,21 +190,21 @@ EXERCISE = Exercise(
         Wrong(
             "added-up",
             added_up,
-            "The schedule is as long as epochs and batches added up. Each epoch has len(loader) "
-            "updates: multiply.",
+            "The schedule's length is the number of epochs plus the number of batches. Each epoch "
+            "has len(loader) updates: multiply.",
         ),
         Wrong(
             "made-each-epoch",
             made_each_epoch,
-            "A new schedule is made in every epoch and begins at step 0. Make one, before the loop "
-            "over the epochs.",
+            "A new schedule is created in every epoch and begins at step 0. Create one, before "
+            "the loop over the epochs.",
         ),
         Wrong("made-each-batch", made_each_batch),
         Wrong(
             "order-alone",
             order_alone,
-            "The first update has the full rate now. A new schedule is still made in every epoch, "
-            "and its T_max counts epochs while step() comes after every batch.",
+            "The first update now has the full rate. But a new schedule is still created in every "
+            "epoch, and its T_max counts epochs while step() comes after every batch.",
         ),
         Wrong(
             "turned-first",
@@ -217,38 +217,39 @@ EXERCISE = Exercise(
         Wrong(
             "one-update-short",
             one_update_short,
-            "The rate arrives at 0 one update too early, and the last one moves nothing. It should "
-            "be 0 after the last update: T_max is the number of updates.",
+            "The rate reaches 0 one update too early, so the last one moves nothing. It should be "
+            "0 after the last update: T_max is the number of updates.",
         ),
         Wrong(
             "turned-per-epoch",
             turned_per_epoch,
-            "The schedule is as long as there are updates and is stepped once per epoch: it has "
-            "hardly begun when the run ends.",
+            "The schedule's length is the number of updates, but it is stepped once per epoch: it "
+            "has hardly begun when the run ends.",
         ),
         Wrong(
             "in-stairs",
             turned_per_epoch_in_epochs,
-            "The rate stays the same through an epoch. Here the schedule moves after each update.",
+            "The rate stays the same throughout an epoch. Here the schedule should move after "
+            "each update.",
         ),
         Wrong("never-turned", never_turned, "The rate is the same all along: nothing steps the "
               "schedule."),
         Wrong(
             "noted-after",
             noted_after,
-            "The rates that the updates used are right. What is reported is the next update's: "
-            "append it before scheduler.step().",
+            "The rates that the updates used are right. But the reported rate is the next "
+            "update's: append it before scheduler.step().",
         ),
         Wrong(
             "one-update-long",
             one_update_long,
-            "The rate is not quite 0 after the last update: T_max counts one too many. It is the "
-            "number of updates.",
+            "The rate is not quite 0 after the last update: T_max is one too large. It should be "
+            "the number of updates.",
         ),
         Wrong(
             "of-examples",
             of_examples,
-            "The schedule is as long as there are examples to see. It moves once per update: "
+            "The schedule's length is the number of examples seen. It moves once per update: "
             "epochs * len(loader).",
         ),
         Wrong("back-each-epoch", back_each_epoch),

@@ -9,10 +9,11 @@ EXERCISE = Number(
     minutes=4, difficulty=1, read=("N42", "N35"),
     hints=("Write the four sizes in a row and name each: batch, channels, height, width.",
         "flatten(1) leaves dimension 0 as it is, and joins all the others into one.",
-        "Columns: channels · height · width. Bytes: every number of the batch, times the bytes of "
-        "one number of that dtype."),
-    question="`images` has the shape [{b}, {c}, {h}, {w}]: a batch of images with {c} channels, as "
-    "uint8. It becomes float32, then `flat = images.float().flatten(1)`.",
+        "Columns: channels · height · width. Bytes: how many numbers the batch has, times the "
+        "bytes of one number of that dtype."),
+    question="`images` has the shape [{b}, {c}, {h}, {w}]: a batch of images with {c} channels, "
+             "as uint8. It is converted to float32 and flattened: `flat = "
+             "images.float().flatten(1)`.",
     inputs={"b": [12, 20, 24, 40, 48], "c": (2, 5), "h": (14, 37), "w": (15, 39)},
     answer=lambda b, c, h, w: {"rows": b, "columns": c * h * w, "bytes": 4 * b * c * h * w},
     parts=(Part("rows", "the size of dimension 0 of `flat`", points=1),
@@ -20,20 +21,21 @@ EXERCISE = Number(
         Part("bytes", "how many bytes the numbers of `flat` take", points=1)),
     wrong=(
         Wrong("transposed", lambda b, c, h, w: {"rows": c * h * w, "columns": b},
-              "Rows and columns have changed places: dimension 0 stays the batch."),
+              "Rows and columns are swapped: dimension 0 stays the batch."),
         Wrong("all-flat", lambda b, c, h, w: {"rows": b * c * h * w, "columns": b * c * h * w},
-              "That is flatten() without the 1: all {b} images in one row. A Linear layer needs a "
-              "row for each image."),
+              "That is flatten() without the 1: all {b} images in one row. A Linear layer needs "
+              "one row per image."),
         Wrong("channels-apart", lambda b, c, h, w: {"rows": b * c, "columns": h * w},
-              "The {c} channels of an image belong to the image: they are in its row, too."),
+              "All {c} channels are part of the image, so they belong in its row, too."),
         Wrong("spatial-kept", lambda b, c, h, w: {"columns": c * h},
-              "The last dimension of {w} is joined as well: flatten(1) leaves two dimensions."),
+              "The last dimension, of size {w}, is joined as well: flatten(1) leaves two "
+              "dimensions."),
         Wrong("one-byte", lambda b, c, h, w: {"bytes": b * c * h * w},
-              "A byte for each number: that was uint8. A float32 takes 32 bits."),
+              "That is one byte per number, as in uint8. A float32 takes 32 bits."),
         Wrong("float64", lambda b, c, h, w: {"bytes": 8 * b * c * h * w},
-              "Eight bytes are a float64. torch's usual float is float32."),
+              "Eight bytes per number is float64. torch's default float is float32."),
         Wrong("bits", lambda b, c, h, w: {"bytes": 32 * b * c * h * w},
-              "Those are bits. A byte has eight of them: a float32 takes 4 bytes."),
+              "That is in bits. A byte is eight bits, so a float32 takes 4 bytes."),
         Wrong("sizes-added", lambda b, c, h, w: {"columns": c + h + w},
               "The sizes were added. Every channel has {h} rows of {w} pixels: multiply."),
         Wrong("one-image", lambda b, c, h, w: {"bytes": 4 * c * h * w},

@@ -190,18 +190,20 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("F134", "course.from_scratch.layers.group_norm"),
     hints=(
-        "Normalise one image by hand: which numbers take part in its mean? Whose are they?",
+        "Normalise one image by hand: which numbers go into its mean, and from which image are "
+        "they?",
         "One bug lets examples see one another, one divides by the wrong count, one multiplies "
-        "along the wrong dimension. torch's F.group_norm tells you when you are there.",
+        "along the wrong dimension. Compare with torch's F.group_norm to see when you are done.",
         "mean over dim=2 alone; var(..., unbiased=False); weight and bias belong to dimension 1: "
         "view them as (1, channels, 1, ...), for any rank of x.",
     ),
     signature="group_norm(x, groups, weight, bias, eps)",
     parts=(
-        Part("alone", "an example does not see the others", points=1, fields=("normal", "alone")),
+        Part("alone", "an example does not depend on the "
+                      "others", points=1, fields=("normal", "alone")),
         Part("variance", "the values of one row", points=1, fields=("out",)),
         Part("affine", "weight and bias, one number per channel", points=1, fields=("affine",)),
-        Part("little", f"all of it, x of any rank, at most {MOST} lines changed", points=1,
+        Part("little", f"all of it, for x of any rank, at most {MOST} lines changed", points=1,
              fields=("out", "disturbed", "changed")),
     ),
     reference=reference,
@@ -209,7 +211,7 @@ EXERCISE = Exercise(
     run=run,
     says={
         "normal": "whether the result differs from x:",
-        "alone": "whether example 0 stays the same in another batch:",
+        "alone": "whether example 0 gives the same result in another batch:",
         "out": "the result",
         "affine": "[weight, bias] of each channel, read from the result:",
         "changed": "the number of lines changed",
@@ -225,46 +227,46 @@ EXERCISE = Exercise(
               "The result is too small, by about √((n - 1)/n): var() divides by n - 1 unless you "
               "say unbiased=False."),
         Wrong("along-the-width", along_the_width,
-              "weight and bias went along the last dimension of x. They belong to dimension 1: "
-              "view them as (1, channels, 1, ...).", raises=UNTOUCHED),
+              "weight and bias were applied along the last dimension of x. "
+              "They belong to dimension 1: view them as (1, channels, 1, ...).", raises=UNTOUCHED),
         Wrong("variance-alone-fixed", one_fixed,
-              "The variance is right. The mean still goes over the batch, and weight and bias go "
-              "along the last dimension.", raises=UNTOUCHED),
+              "The variance is right. But the mean still goes over the batch, "
+              "and weight and bias are still applied along the last dimension.", raises=UNTOUCHED),
         Wrong("mean-alone-fixed", unbiased_along_the_width,
-              "The mean is right. var() still divides by n - 1, and weight and bias go along the "
-              "last dimension.", raises=UNTOUCHED),
+              "The mean is right. But var() still divides by n - 1, and weight "
+              "and bias are still applied along the last dimension.", raises=UNTOUCHED),
         Wrong("variance-over-the-batch", variance_over_the_batch,
-              "The mean is taken within the example, the variance still over the batch: var() goes "
-              "over dimension 2 alone, too."),
+              "The mean is taken within the example, but the variance still over the batch: "
+              "var() should go over dimension 2 alone, too."),
         Wrong("mean-of-all-groups", mean_of_all_groups,
-              "The mean is that of all groups of an example, the variance that of one. Both go "
-              "over dimension 2 alone."),
+              "The mean is that of all groups of an example, but the variance that of one. Both "
+              "should go over dimension 2 alone."),
         Wrong("bias-along-the-width", bias_along_the_width,
-              "weight belongs to the channels now, bias still goes along the last dimension. View "
-              "both as (1, channels, 1, ...).",
+              "weight now belongs to the channels, but bias is still applied along the last "
+              "dimension. View both as (1, channels, 1, ...).",
               raises=HALF_SHAPED),
         Wrong("variance-of-all-groups", variance_of_all_groups,
-              "The variance is that of all groups of an example, the mean that of one. Both go "
-              "over dimension 2 alone."),
+              "The variance is that of all groups of an example, but the mean that of one. Both "
+              "should go over dimension 2 alone."),
         Wrong("pixel-by-pixel", pixel_by_pixel,
               "Each pixel of a group was normalised by itself, over its channels alone. A group "
               "has one mean and one variance, over channels and pixels."),
         Wrong("groups-as-size", groups_as_size,
-              "Each group held `groups` channels. groups is their number: each holds "
-              "channels // groups."),
+              "Each group held `groups` channels. groups is the number of groups: each holds "
+              "channels // groups channels."),
         Wrong("corrected-by-channels", corrected_by_channels,
-              "Rows are right, images are not: a group holds channels times pixels, so the "
-              "variance was corrected by the wrong number. unbiased=False needs none."),
+              "Rows are right, but images are not: a group holds channels times pixels, so the "
+              "variance was corrected by the wrong number. unbiased=False needs no correction."),
         Wrong("images-only", images_only),
         Wrong("images-only", behind_two_dimensions),
         Wrong("eps-outside", eps_outside,
               "eps was added to the root. It belongs to the variance, under the root."),
         Wrong("eps-forgotten", eps_forgotten,
-              "The eps that was handed over had no effect. It is added to the variance, under the "
+              "The eps that was passed in had no effect. It is added to the variance, under the "
               "root."),
         Wrong("eps-forgotten", eps_fixed),
         Wrong("around-zero", around_zero,
-              "The mean square was taken for the variance. A variance goes around the mean: "
+              "The mean square was used as the variance. A variance is taken around the mean: "
               "subtract it before squaring."),
         Wrong("variance-for-root", variance_for_root,
               "The result was divided by the variance. Divide by its root."),
@@ -274,7 +276,7 @@ EXERCISE = Exercise(
         Wrong("all-channels", all_channels,
               "All channels were normalised together, as with groups = 1."),
         Wrong("every-other", every_other,
-              "Channels 0, g, 2g, ... made up a group. A group holds channels in a row."),
+              "Channels 0, g, 2g, ... made up a group. A group holds adjacent channels."),
         Wrong("bias-forgotten", bias_forgotten, "The bias is missing: weight times normal, plus "
               "bias."),
         Wrong("weight-forgotten", weight_forgotten,
@@ -282,10 +284,10 @@ EXERCISE = Exercise(
         Wrong("weight-on-both", weight_on_both),
         Wrong("bias-scaled", bias_scaled,
               "The bias was multiplied by the weight. It is added after that."),
-        Wrong("mean-left-in", mean_left_in, "The mean is still in: subtract it first."),
+        Wrong("mean-left-in", mean_left_in, "The mean was not subtracted: subtract it first."),
         Wrong("weight-per-group", weight_per_group,
-              "The channels of a group share a weight and a bias. There is one number per channel: "
-              "multiply once the result has x's shape."),
+              "The channels of a group share a weight and a bias. But each channel has its own: "
+              "apply them once the result has x's shape."),
     ),
     right=(with_correction, by_hand_variance, last_dimension_first),
 )  # fmt: skip

@@ -331,12 +331,13 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.engine.groups.parameter_groups", "N32"),
     hints=(
-        "Four kinds of parameter, so up to four groups. Which two questions tell them apart?",
-        "A parameter's dimensions are p.ndim. Whether it is the head's: compare identities, as in "
-        "{id(p) for p in head.parameters()}; == compares numbers.",
-        "For every p of model.parameters() with p.requires_grad: head_lr if id(p) is among the "
-        "head's, else lr; decay weight_decay if p.ndim >= 2, else 0.0; a dictionary with params, "
-        "lr and weight_decay.",
+        "There are four kinds of parameter, so up to four groups. Which two questions tell them "
+        "apart?",
+        "A parameter's number of dimensions is p.ndim. To see whether it belongs to the head, "
+        "compare identities, as in {id(p) for p in head.parameters()}; == compares numbers.",
+        "For every p of model.parameters() with p.requires_grad: the rate is head_lr if id(p) is "
+        "among the head's, else lr; the decay is weight_decay if p.ndim >= 2, else 0.0. Make a "
+        "dictionary with params, lr and weight_decay.",
     ),
     signature="parameter_groups(model, head, lr, head_lr, weight_decay)",
     parts=(
@@ -344,13 +345,13 @@ EXERCISE = Exercise(
         Part("decay", "the decay of each parameter", points=1.5, fields=("decay",)),
         Part(
             "frozen",
-            "frozen ones left out, the others in one group each",
+            "frozen ones left out, each other one in exactly one group",
             points=1,
             fields=("listed", "extra", "twice", "disturbed"),
         ),
         Part(
             "nested",
-            "a larger model: shared weights, a head of several layers",
+            "a larger model: shared weights, a head with several layers",
             points=1,
             hidden=True,
         ),
@@ -369,21 +370,22 @@ EXERCISE = Exercise(
         Wrong(
             "all-decay",
             all_decay,
-            "Every parameter decays. Biases and the gains of a normalisation, which have one "
-            "dimension, should not.",
+            "Every parameter decays. Biases and normalisation gains, which have one dimension, "
+            "should not.",
         ),
         Wrong("none-decays", none_decays, "No parameter decays; those with two dimensions should.",
               sure=True),
         Wrong(
             "by-the-name-bias",
             by_bias_name,
-            "Whatever is not called bias decays, so the gain of a normalisation does too. Ask for "
+            "Whatever is not called bias decays, so the gain of a normalisation does too. Check "
             "p.ndim instead.",
         ),
         Wrong(
             "the-other-way",
             the_other_way,
-            "Decay is on those of one dimension and off for the others: it is the other way round.",
+            "Parameters with one dimension decay and the others do not: it should be the other "
+            "way round.",
             sure=True,
         ),
         Wrong(
@@ -395,7 +397,8 @@ EXERCISE = Exercise(
         Wrong(
             "rates-swapped", rates_swapped, "The head has lr and all the rest head_lr: swap them."
         ),
-        Wrong("one-rate", one_rate, "The head has the same rate as the rest; it gets head_lr."),
+        Wrong("one-rate", one_rate, "The head has the same rate as the rest, but it should get "
+                                    "head_lr."),
         Wrong(
             "head-by-name",
             head_of_the_name,
@@ -419,8 +422,8 @@ EXERCISE = Exercise(
         Wrong(
             "whole-head-decays",
             whole_head_decays,
-            "All of the head decays, its bias too. Ask the head's parameters for their dimensions "
-            "as well.",
+            "All of the head decays, including its bias. Check the dimensions of the head's "
+            "parameters, too.",
             sure=True,
         ),
         Wrong("head-by-place", last_two_are_the_head),
@@ -428,7 +431,7 @@ EXERCISE = Exercise(
         Wrong(
             "head-by-prefix",
             by_prefix,
-            "A module whose name begins as the head's does got head_lr, too. Compare identities: "
+            "A module whose name begins like the head's got head_lr, too. Compare identities: "
             "id(p) among those of head.parameters().",
         ),
         Wrong("body-first", by_dotted_prefix),
@@ -443,13 +446,13 @@ EXERCISE = Exercise(
         Wrong(
             "last-is-head",
             last_is_head,
-            "The model's last module got head_lr. The head is the module that is handed over.",
+            "The model's last module got head_lr. The head is the module that is passed in.",
         ),
         Wrong(
             "head-biases-at-lr",
             head_biases_at_lr,
-            "The head's weights have head_lr, what has one dimension in it has lr. Rate and decay "
-            "are two questions.",
+            "The head's weights have head_lr, but its parameters with one dimension have lr. Rate "
+            "and decay are two questions.",
             sure=True,
         ),
         Wrong(
@@ -460,14 +463,14 @@ EXERCISE = Exercise(
         Wrong(
             "squeezed",
             squeezed,
-            "A weight of one row, [1, n], does not decay. It has two dimensions: p.ndim counts "
-            "them, whatever their size.",
+            "A weight with one row, [1, n], does not decay. It has two dimensions: p.ndim counts "
+            "dimensions, whatever their size.",
             sure=True,
         ),
         Wrong(
             "unless-one",
             unless_one,
-            "A single number, of no dimension, decays. Only two dimensions or more do: "
+            "A single number, with no dimension, decays. Only parameters with two or more should: "
             "p.ndim >= 2.",
             sure=True,
         ),
@@ -475,28 +478,29 @@ EXERCISE = Exercise(
             "shared-twice",
             _groups(parameters=by_module),
             "A weight that two modules share is in two groups; an optimizer refuses that. "
-            "model.parameters() gives it once.",
+            "model.parameters() yields it only once.",
         ),
         Wrong("only-of-modules", _groups(parameters=leaves_only)),
         Wrong(
             "head-twice",
             head_twice,
-            "The head's parameters are in two groups; an optimizer refuses that. Leave them out of "
-            "the others.",
+            "The head's parameters are in two groups; an optimizer refuses that. Leave them out "
+            "of the other groups.",
             sure=True,
         ),
         Wrong(
             "head-alone-skipped",
             head_alone_skipped,
             "Parameters of the modules inside the head are in two groups; an optimizer refuses "
-            "that. Leave out parameters, not the one module: id(p) among the head's ids.",
+            "that. Leave out parameters, not just that one module: check whether id(p) is among "
+            "the head's ids.",
             sure=True,
         ),
         Wrong(
             "biases-left-out",
             biases_left_out,
-            "Parameters of one dimension are in no group, so they would never move. They get a "
-            "group with decay 0.",
+            "Parameters with one dimension are in no group, so they would never move. Put them in "
+            "a group with decay 0.",
             sure=True,
         ),
         Wrong(

@@ -200,7 +200,7 @@ with_a_loop = fixed(
 
 EXERCISE = Exercise(
     id="01b.hidden-layers",
-    title="a module whose layers nobody sees",
+    title="a module whose layers are hidden",
     source='Engineering module, "Building models", quiz 2',
     kind="fix",
     ledger=("X16", "T07", "F01", "F02", "F03"),
@@ -211,12 +211,12 @@ EXERCISE = Exercise(
         "List what __init__ keeps, and decide for each: is it trained, moved, saved?",
         "Print dict(model.named_parameters()) and model.state_dict(): which names are missing?",
         "nn.ModuleList around the list; nn.Parameter around the scale; register_buffer, with a "
-        "name and a tensor, for the mean and once more for std.",
+        "name and a tensor, for mean and again for std.",
     ),
     signature="make_classifier(sizes, mean, std)",
     parts=(
-        Part("trained", "what an optimizer is handed", points=1, fields=("trained",)),
-        Part("saved", "what a checkpoint holds and brings back", points=1),
+        Part("trained", "what an optimizer is given", points=1, fields=("trained",)),
+        Part("saved", "what a checkpoint holds and restores", points=1),
         Part("moved", "the whole module on another device", points=1, fields=("moved",)),
         Part("little", f"the same outputs, at most {MOST} lines changed", points=1, cases=3),
     ),
@@ -247,12 +247,15 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong(
-            "std-left", std_left, "std is still a plain tensor, and mean is registered.", sure=True
+            "std-left",
+            std_left,
+            "std is still a plain tensor, though mean is registered.",
+            sure=True,
         ),
         Wrong(
             "mean-left",
             mean_left,
-            "mean is still a plain tensor, and std is registered.",
+            "mean is still a plain tensor, though std is registered.",
             sure=True,
         ),
         Wrong(
@@ -266,7 +269,7 @@ EXERCISE = Exercise(
             "two-left",
             list_and_scale_left,
             "Two of the three are still not registered: the list, scale, or mean and std. Compare "
-            "named_parameters() and state_dict() with what the text asks for.",
+            "named_parameters() and state_dict() with what the statement asks for.",
             sure=True,
         ),
         Wrong("two-left", only_the_scale),
@@ -274,29 +277,30 @@ EXERCISE = Exercise(
         Wrong(
             "statistics-trained",
             statistics_trained,
-            "mean and std became parameters: an optimizer would change them. What is moved and "
-            "saved and never trained is a buffer.",
+            "mean and std became parameters, so an optimizer would change them. A tensor that is "
+            "moved and saved but never trained is a buffer.",
             sure=True,
         ),
         Wrong(
             "statistics-frozen",
             statistics_frozen,
             "mean and std became frozen parameters: they are still counted and handed to the "
-            "optimizer. What is never trained is a buffer.",
+            "optimizer. A tensor that is never trained is a buffer.",
             sure=True,
         ),
         Wrong(
             "statistics-not-saved",
             not_persistent,
-            "mean and std follow a move and are not in the checkpoint: after loading they are "
-            "those of __init__. A buffer does both, unless it is made with persistent=False.",
+            "mean and std follow a move but are not in the checkpoint: after loading they are "
+            "those of __init__. A buffer is moved and saved, unless it is made with "
+            "persistent=False.",
             sure=True,
         ),
         Wrong("statistics-not-saved", moved_in_forward),
         Wrong(
             "one-not-saved",
             std_not_persistent,
-            "One of mean and std follows a move and is not in the checkpoint: a buffer made with "
+            "One of mean and std follows a move but is not in the checkpoint: a buffer made with "
             "persistent=False is not saved.",
             sure=True,
         ),
@@ -304,14 +308,14 @@ EXERCISE = Exercise(
         Wrong(
             "scale-cut-off",
             scale_cut_off,
-            "scale is a parameter, and no gradient reaches it: forward() takes it off the graph. "
+            "scale is a parameter, but no gradient reaches it: forward() takes it off the graph. "
             "Leave out detach(), .data and no_grad().",
             sure=True,
         ),
         Wrong(
             "scale-of-one",
             scale_of_one,
-            "scale has a single number. It had one for each logit, and a checkpoint has as many: "
+            "scale has a single number. It had one for each logit, and so does a checkpoint: "
             "torch.ones(sizes[-1]).",
             sure=True,
         ),
@@ -324,15 +328,15 @@ EXERCISE = Exercise(
         Wrong(
             "scale-frozen",
             scale_frozen,
-            "scale is a parameter with requires_grad=False: it gets no gradient, and it should "
-            "be learnt.",
+            "scale is a parameter with requires_grad=False: it gets no gradient, but it should be "
+            "learnt.",
             sure=True,
         ),
         Wrong(
             "scale-drawn",
             scale_drawn,
-            "scale does not begin at 1, so the outputs are others than those of the given code. "
-            "Register it, and leave its numbers: nn.Parameter(torch.ones(...)).",
+            "scale does not begin at 1, so the outputs differ from those of the given code. "
+            "Register it and keep its values: nn.Parameter(torch.ones(...)).",
             sure=True,
         ),
         Wrong("scale-dropped", scale_dropped),
@@ -349,20 +353,20 @@ EXERCISE = Exercise(
         Wrong(
             "relu-everywhere",
             relu_everywhere,
-            "Negative logits came out as 0: a ReLU follows the last layer, too. It stands between "
-            "the layers only.",
+            "Negative logits came out as 0: a ReLU follows the last layer, too. It belongs only "
+            "between the layers.",
             sure=True,
         ),
         Wrong(
             "no-relu",
             no_relu,
-            "The outputs are those of the layers without the ReLU between them. Leave it there.",
+            "The outputs are those of the layers without the ReLU between them. Keep it.",
         ),
         Wrong("scale-unused", scale_unused),
         Wrong(
             "swapped",
             swapped,
-            "The outputs are those of mean and std in each other's place.",
+            "The outputs are those of mean and std swapped.",
         ),
         Wrong("statistics-forgotten", statistics_forgotten),
         Wrong("other-names", other_names),

@@ -451,10 +451,10 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.from_scratch.initialisation", "F81"),
     hints=(
-        "How many numbers does one unit of the layer add up? That number decides; count it for a "
-        "convolution with a field of 3 x 3.",
+        "How many numbers does one unit of the layer add up? That number is what matters; count "
+        "it for a convolution with a 3 x 3 kernel.",
         "model.modules() goes through all depths. weight[0].numel() is the number of inputs of a "
-        "unit, of a Linear and of a Conv2d.",
+        "unit, for a Linear and for a Conv2d.",
         "With torch.no_grad(): for each Linear or Conv2d, weight.normal_(0, gain / "
         "math.sqrt(weight[0].numel())), and bias.zero_() where there is one.",
     ),
@@ -463,7 +463,7 @@ EXERCISE = Exercise(
         Part("linear", "linear layers, no activation", points=1, fields=("drawn", "std")),
         Part("gain", "after relu, and after tanh", points=1, fields=("drawn", "std")),
         Part("conv", "convolutions", points=1, fields=("drawn", "std")),
-        Part("biases", "biases 0, all else as it was", 1,
+        Part("biases", "biases 0, everything else as it was", 1,
              fields=("biases", "others", "dtypes", "disturbed")),
         Part("same", "the same parameters as before", 1, hidden=True,
              fields=("drawn", "replaced", "disturbed")),
@@ -489,20 +489,22 @@ EXERCISE = Exercise(
               "The spread is 1/√ of each layer's number of outputs. A unit adds up its inputs."),
         Wrong("by-outputs", by_units),
         Wrong("units-of-a-linear", units_of_a_linear,
-              "Convolutions are drawn right; of a Linear the spread is 1/√ of its outputs. Its "
-              "weight is [outputs, inputs]: weight.shape[1], or weight[0].numel()."),
+              "Convolutions are drawn correctly, but for a Linear the spread is 1/√ of its "
+              "outputs. Its weight is [outputs, inputs]: weight.shape[1], or weight[0].numel()."),
         Wrong("variance-for-std", variance_for_std,
-              "The standard deviation is what the variance should be: take the root."),
+              "The standard deviation has the value that the variance should have: take the root."),
         Wrong("root-forgotten", root_forgotten,
               "The standard deviation is gain/inputs: divide by the root of the inputs."),
         Wrong("gain-missing", gain_missing,
-              "With relu and tanh the weights are as wide as without: multiply by the gain."),
+              "With relu and tanh the weights are no wider than without them: multiply by the "
+              "gain."),
         Wrong("always-relu", always_relu,
-              "The spread is relu's, whatever the activation: look the gain up by its name."),
+              "The spread is that for relu, whatever the activation: look up the gain by its "
+              "name."),
         Wrong("gain-twice", gain_twice,
-              "The gain entered squared, as it does in the variance. Here it is gain/√inputs."),
+              "The gain was squared, as it is in the variance. Here it is gain/√inputs."),
         Wrong("gain-under-the-root", gain_under_root,
-              "The gain stands under the root. It multiplies the standard deviation."),
+              "The gain is under the root. It should multiply the standard deviation."),
         Wrong("xavier", xavier,
               "That is Xavier's rule, with inputs and outputs. Here the inputs alone count."),
         Wrong("xavier-halved", xavier_halved),
@@ -511,17 +513,17 @@ EXERCISE = Exercise(
               "Divide by √ of all of them."),
         Wrong("field-halved", one_side_of_the_field),
         Wrong("square-kernels", square_kernels,
-              "A kernel counted with its height squared. Its width may differ: inputs are channels "
-              "x height x width.", sure=True),
+              "A kernel counted as its height squared. Its width may differ: inputs "
+              "are channels x height x width.", sure=True),
         Wrong("tanh-without-gain", tanh_without_gain,
-              "relu's weights are right, tanh's are as wide as without an activation. Its gain is "
-              "5/3.", sure=True),
+              "With relu the weights are right, but with tanh they are as wide as "
+              "without an activation. Its gain is 5/3.", sure=True),
         Wrong("last-without-gain", last_without_gain,
               "The last layer of the model was drawn without the gain. The statement asks for one "
               "rule in every layer.", sure=True),
         Wrong("cut-at-two", cut_at_two,
-              "The weights are 12 % too narrow, as normal numbers are that are cut off at two "
-              "standard deviations. Draw them whole: normal_()."),
+              "The weights are 12 % too narrow, as normal numbers are if they are cut off at two "
+              "standard deviations. Do not cut them off: use normal_()."),
         Wrong("first-without-gain", first_without_gain,
               "The first layer of the model was drawn without the gain. The statement asks for one "
               "rule in every layer.", sure=True),
@@ -534,63 +536,66 @@ EXERCISE = Exercise(
               "A model that is itself a layer kept its weights. modules() begins with the model; "
               "children() and a recursion over them leave it out.", sure=True),
         Wrong("frozen-skipped", frozen_skipped,
-              "A frozen layer kept its weights. Every Linear and Conv2d is drawn, whatever "
-              "its requires_grad.", sure=True),
+              "A frozen layer kept its weights. Draw every Linear and Conv2d, "
+              "whatever its requires_grad.", sure=True),
         Wrong("without-bias-skipped", without_bias_skipped,
-              "A layer without a bias kept its weights. Every Linear and Conv2d is drawn.",
+              "A layer without a bias kept its weights. Draw every Linear and Conv2d.",
               sure=True),
         Wrong("bias-must-be-there", bias_must_be_there,
-              "A layer without a bias made it raise: there, layer.bias is None. Ask before filling "
-              "it.", raises=r"^AttributeError: 'NoneType' object has no attribute '\w+_'",
+              "It raised an error at a layer without a bias, where layer.bias is None. Check "
+              "before filling it.",
+              raises=r"^AttributeError: 'NoneType' object has no attribute '\w+_'",
               sure=True),
         Wrong("linear-only", linear_only, "Convolutions kept their weights: draw Conv2d's, too."),
         Wrong("biases-not-0", biases_left,
-              "Biases are not 0 afterwards. Fill them with 0, where there are any.", sure=True),
+              "Biases are not 0 afterwards. Fill them with 0 wherever there is one.", sure=True),
         Wrong("biases-not-0", biases_drawn, sure=True),
         Wrong("others-touched", reset_norms,
-              "Parameters of another kind of module were changed, too. Linear and Conv2d layers "
-              "alone are drawn: ask each module for its type."),
+              "Parameters of another kind of module were changed, too. Draw only Linear and "
+              "Conv2d layers: check each module's type."),
         Wrong("others-touched", by_dimensions),
         Wrong("others-touched", every_bias_in_the_model),
         Wrong("others-touched", embedding_too),
         Wrong("others-touched", every_convolution),
         Wrong("others-touched", whatever_has_a_weight),
         Wrong("thawed", thawed,
-              "What was frozen can be trained now: requires_grad is True. Leave it as it is: under "
-              "torch.no_grad() frozen weights are filled like others.", sure=True),
+              "Frozen parameters can now be trained: requires_grad is True. Leave it "
+              "alone: under torch.no_grad(), frozen weights can be filled like any "
+              "others.", sure=True),
         Wrong("modes-changed", train_mode,
-              "A module is in another mode than before. Weights are drawn the same in both: call "
-              "neither train() nor eval().", sure=True),
+              "A module is in another mode than before. Weights are drawn the same "
+              "way in both: call neither train() nor eval().", sure=True),
         Wrong("modes-changed", eval_mode, sure=True),
         Wrong("gradients-cleared", clears_gradients,
-              "A .grad that was there is gone. Leave it: zero_grad() belongs to training.",
+              "A .grad that was there is gone. Leave it alone: zero_grad() belongs to training.",
               sure=True),
         Wrong("weights-in-float32", in_float32,
-              "A float64 model has float32 weights now. Fill them in place, or draw with "
-              "torch.randn_like(weight).", sure=True),
+              "A float64 model now has float32 weights. Fill them in place, or draw "
+              "with torch.randn_like(weight).", sure=True),
         Wrong("not-independent", one_unit_for_all,
-              "The rows of a weight, or the numbers in a row, are the same or follow from one "
-              "another. Draw each number by itself.", sure=True),
+              "The rows of a weight, or the numbers in a row, are the same or depend "
+              "on one another. Draw each number independently.", sure=True),
         Wrong("not-independent", a_row_at_once, sure=True),
         Wrong("new-parameters", new_parameters,
-              "The model holds new Parameter objects: an optimizer made before moves the old "
-              "ones. Fill the weights in place, e.g. with normal_().", sure=True),
+              "The model holds new Parameter objects, but an optimizer made before "
+              "still moves the old ones. Fill the weights in place, e.g. with "
+              "normal_().", sure=True),
         Wrong("new-parameters", new_parameters_as_frozen, sure=True),
         Wrong("new-parameters", new_weights, sure=True),
         Wrong("new-parameters", new_weights_as_frozen, sure=True),
         Wrong("seeded-per-layer", seeded_per_layer,
-              "Two layers of one shape got the same numbers. Seed nothing in here, and draw for "
-              "each layer.", sure=True),
+              "Two layers of the same shape got the same numbers. Set no seed here, "
+              "and draw new numbers for each layer.", sure=True),
         Wrong("bound-for-std", bound_for_std,
               "The weights are √3 too narrow: a uniform number between -b and b has standard "
               "deviation b/√3."),
         Wrong("from-zero-up", from_zero_up,
-              "No weight is below 0, so their mean is not 0. torch.rand gives numbers from 0 to 1: "
-              "draw between -b and b.", sure=True),
+              "No weight is below 0, so the mean is not 0. torch.rand gives numbers "
+              "from 0 to 1: draw between -b and b.", sure=True),
         Wrong("from-zero-up", share_of_rand, sure=True),
         Wrong("relu-gain-2", relu_gain_2,
-              "relu's weights are drawn with a gain of 2, which is that of the variance. The "
-              "standard deviation's is √2.", sure=True),
+              "With relu the weights are drawn with a gain of 2, which is right for "
+              "the variance. For the standard deviation it is √2.", sure=True),
         Wrong("not-under-no-grad", not_under_no_grad,
               "A parameter was changed in place while torch recorded. Do it under "
               "torch.no_grad().", raises="a leaf Variable that requires grad"),

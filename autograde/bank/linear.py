@@ -454,7 +454,7 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.from_scratch.layers.Linear", "F01"),
     hints=(
-        "What must stand first in __init__ of every module? And what makes a tensor a parameter?",
+        "What must come first in every module's __init__? And what makes a tensor a parameter?",
         "nn.Parameter(torch.empty(out, in).uniform_(-bound, bound)), with bound = 1/√in; the bias "
         "is drawn with the same bound.",
         "forward: x @ self.weight.T, plus self.bias if there is one. With bias=False set "
@@ -465,7 +465,7 @@ EXERCISE = Exercise(
         Part("registered", "names and shapes of the parameters", points=1, fields=("registered",)),
         Part("rows", "x Wᵀ + b, for inputs of one to three dimensions", points=1, cases=4),
         Part("backward", "gradients of weight, bias and inputs", points=1, fields=("grads",)),
-        Part("start", "the first numbers: uniform between ±1/√in", points=1, fields=("start",)),
+        Part("start", "the initial numbers: uniform between ±1/√in", points=1, fields=("start",)),
         Part("moves", "saved, loaded, in other dtypes, without a bias", points=1, hidden=True),
     ),
     reference=reference,
@@ -475,7 +475,7 @@ EXERCISE = Exercise(
         "registered": "what is registered:",
         "outputs": "the output",
         "grads": "the gradient of",
-        "start": "the first numbers:",
+        "start": "the initial numbers:",
         "moved": "saved, loaded and moved:",
     },
     by_hand=(
@@ -488,22 +488,22 @@ EXERCISE = Exercise(
         Wrong(
             "not-registered",
             PlainTensors,
-            "parameters() is empty. A module registers an nn.Parameter assigned to an attribute "
-            "of its own: neither a plain tensor nor what a list holds.",
+            "parameters() is empty. A module registers an nn.Parameter that is assigned to an "
+            "attribute, but not a plain tensor or what is in a list.",
             sure=True,
         ),
         Wrong("not-registered", InAList),
         Wrong(
             "bias-is-plain",
             BiasIsPlain,
-            "The weight is registered, and the bias is not.",
+            "The weight is registered, but the bias is not.",
             sure=True,
         ),
         Wrong("buffers", Buffers),
         Wrong(
             "frozen",
             Frozen,
-            "The weight is a Parameter with requires_grad=False: no gradient will come. Leave "
+            "The weight is a Parameter with requires_grad=False: it will get no gradient. Leave "
             "that argument out.",
             sure=True,
         ),
@@ -523,13 +523,13 @@ EXERCISE = Exercise(
         Wrong(
             "never-bias",
             NeverBias,
-            "There is no bias, also where one is asked for.",
+            "There is no bias, even where one is asked for.",
             sure=True,
         ),
         Wrong(
             "always-bias",
             AlwaysBias,
-            "There is a bias, also where bias is False.",
+            "There is a bias, even where bias is False.",
             sure=True,
         ),
         Wrong(
@@ -562,31 +562,31 @@ EXERCISE = Exercise(
         Wrong(
             "one-sided",
             OneSided,
-            "All the first numbers are positive. Draw from -1/√in to 1/√in.",
+            "All the initial numbers are positive. Draw from -1/√in to 1/√in.",
             sure=True,
         ),
         Wrong(
             "zeros",
             Zeros,
-            "All the first numbers are 0: then all outputs get the same gradient, for ever.",
+            "All the initial numbers are 0: then all outputs get the same gradient, for ever.",
             sure=True,
         ),
         Wrong(
             "bias-zero",
             BiasZero,
-            "The bias starts at 0. It is drawn within ±1/√in, like the weight.",
+            "The bias starts at 0. It should be drawn between ±1/√in, like the weight.",
             sure=True,
         ),
         Wrong(
             "no-root",
             NoRoot,
-            "The first numbers stay within ±1/in. The bound is one over the root of it.",
+            "The initial numbers stay within ±1/in. The bound is one over the root of `in`.",
             sure=True,
         ),
         Wrong(
             "fan-out",
             FanOut,
-            "The bound was made from out_features. It comes from what flows into one output: "
+            "The bound was computed from out_features. It depends on what flows into one output: "
             "in_features.",
             sure=True,
         ),
@@ -595,16 +595,16 @@ EXERCISE = Exercise(
         Wrong(
             "kaiming",
             Kaiming,
-            "The weight reaches farther than ±1/√in: kaiming_uniform_ multiplies the bound by a "
-            "gain. Use uniform_(-bound, bound); torch's own layer gets there with a=√5.",
+            "The weight reaches beyond ±1/√in: kaiming_uniform_ multiplies the bound by a gain. "
+            "Use uniform_(-bound, bound); torch's own layer gets there with a=√5.",
             sure=True,
         ),
         Wrong("kaiming", KaimingAsItComes, sure=True),
         Wrong(
             "seeded",
             Seeded,
-            "Two layers have the same numbers: __init__ sets a seed. Set none: whoever uses the "
-            "layer decides.",
+            "Two layers have the same numbers: __init__ sets a seed. Set none: that is for the "
+            "caller to decide.",
             sure=True,
         ),
         Wrong(
@@ -618,21 +618,21 @@ EXERCISE = Exercise(
         Wrong(
             "bias-row",
             BiasRow,
-            "The bias has the shape [1, out]. torch's is [out], and a checkpoint has to fit.",
+            "The bias has the shape [1, out]. torch's is [out], and a checkpoint has to fit both.",
             sure=True,
         ),
         Wrong(
             "bias-of-zeros",
             BiasOfZeros,
-            "Without a bias there is one all the same, of zeros, and the state_dict holds it. Set "
+            "With bias=False there is still one, of zeros, and the state_dict holds it. Set "
             "self.bias = None, and add it only where there is one.",
             sure=True,
         ),
         Wrong(
             "bias-of-zeros-saved",
             BufferOfZeros,
-            "Without a bias there is a buffer of zeros in its place, and the state_dict holds it. "
-            "Set self.bias = None, and add it only where there is one.",
+            "With bias=False there is a buffer of zeros in its place, and the state_dict holds "
+            "it. Set self.bias = None, and add it only where there is one.",
             sure=True,
         ),
         Wrong(
@@ -651,20 +651,21 @@ EXERCISE = Exercise(
         Wrong(
             "casts-to-float32",
             CastsToFloat32,
-            "Moved to another dtype, the layer still put out float32. Leave out float(): inputs "
+            "Moved to another dtype, the layer still returned float32. Leave out float(): inputs "
             "and weight have the same dtype.",
             sure=True,
         ),
         Wrong(
             "unit-bound",
             UnitBound,
-            "The first numbers lie between -1 and 1. Divide by √in, or a wide layer explodes.",
+            "The initial numbers lie between -1 and 1. Divide by √in, or the outputs of a wide "
+            "layer explode.",
             sure=True,
         ),
         Wrong(
             "matrices",
             Matrices,
-            "mm() takes two matrices, and inputs may have any number of dimensions: `@` does, or "
+            "mm() takes only matrices, but inputs may have any number of dimensions: use `@` or "
             "matmul().",
             raises="must be a matrix|mat1 must be a matrix",
             sure=True,
@@ -672,7 +673,7 @@ EXERCISE = Exercise(
         Wrong(
             "zero-for-no-bias",
             ZeroForNoBias,
-            "Without a bias, plain zeros in float32 are added, which no move of the layer reaches. "
+            "With bias=False, plain zeros in float32 are added, which do not move with the layer. "
             "Set self.bias = None, and add it only where there is one.",
             sure=True,
         ),

@@ -128,14 +128,15 @@ def with_torch(step, warmup, total, floor):
 
 EXERCISE = Exercise(
     id="04a.warmup-cosine",
-    title="warm up, then fall along a cosine",
+    title="warm-up, then a fall along a cosine",
     source='Annotated-loop essay, "Learning rate schedules"',
     ledger=("X55", "N26", "N28", "T18"),
     minutes=10,
     difficulty=2,
     read=("course.engine.schedules", "N28", "N26"),
     hints=(
-        "Two formulas, and an `if` between them. Sketch the factor over the step first.",
+        "There are two formulas, with an `if` between them. First sketch the factor against the "
+        "step.",
         "For the fall, let `done` run from 0 at step = warmup to 1 at step = total, and stay 1.",
         "(step + 1) / warmup below warmup; else floor + (1 - floor) * (1 + cos(pi * done)) / 2.",
     ),
@@ -145,7 +146,7 @@ EXERCISE = Exercise(
         Part("fall", "the fall to 0", points=1, fields=("factors",)),
         Part("floor", "the fall to a floor", points=0.5, fields=("factors",)),
         Part("after", "steps after the end", points=0.5, fields=("factors",)),
-        Part("none", "no warm-up, one of a single step, one with a floor", 1, hidden=True, cases=3,
+        Part("none", "no warm-up, or one of a single step or with a floor", 1, hidden=True, cases=3,
              fields=("factors",)),
     ),
     reference=reference,
@@ -156,28 +157,27 @@ EXERCISE = Exercise(
         Wrong(
             "begins-at-0",
             _factor("begins_at_0", rise=lambda step, warmup: step / warmup),
-            "The first step has the factor 0 and would move nothing. The rise begins at "
-            "1 / warmup: (step + 1) / warmup.",
+            "The first step has the factor 0 and would move nothing. The rise should begin at 1 / "
+            "warmup: (step + 1) / warmup.",
             sure=True,
         ),
         Wrong(
             "no-rise",
             no_rise_at_all,
-            "The factor is 1 all through the warm-up. It rises from 1 / warmup to 1 there.",
+            "The factor is 1 all through the warm-up. It should rise there from 1 / warmup to 1.",
             sure=True,
         ),
         Wrong(
             "rise-too-long",
             rise_too_long,
-            "At step = warmup the factor is above 1: the rise still counts. It is for "
-            "step < warmup.",
+            "At step = warmup the factor is above 1: the rise was still used. It is only for step "
+            "< warmup.",
             sure=True,
         ),
         Wrong(
             "rise-a-step-flat",
             _factor("flat", rise=lambda step, warmup: (step + 1) / (warmup + 1)),
-            "The rise does not arrive at 1. In the last step of the warm-up (step + 1) / warmup "
-            "is 1.",
+            "The rise does not reach 1. In the last step of the warm-up, (step + 1) / warmup is 1.",
         ),
         Wrong(
             "rounded-down",
@@ -195,14 +195,14 @@ EXERCISE = Exercise(
             "cosine-a-step-early",
             _factor("a_step_early", done=lambda step, warmup, total: min(
                 (step + 1 - warmup) / (total - warmup), 1.0)),
-            "At step = warmup the cosine had already begun; the factor is 1 there. It is the rise "
-            "that has + 1: the fall is (step - warmup) / (total - warmup).",
+            "At step = warmup the cosine had already begun; the factor should be 1 there. Only "
+            "the rise has + 1; the fall is (step - warmup) / (total - warmup).",
         ),
         Wrong(
             "ends-too-late",
             _factor("late", done=lambda step, warmup, total: min((step - warmup) / total, 1.0)),
-            "The cosine is as long as the whole run, and it starts after the warm-up. It has "
-            "total - warmup steps.",
+            "The cosine is as long as the whole run, but it starts after the warm-up. It should "
+            "have total - warmup steps.",
         ),
         Wrong("ends-too-late", _cut("late_and_cut", lambda step, warmup, total: (
             step - warmup) / total)),
@@ -210,8 +210,8 @@ EXERCISE = Exercise(
             "ends-too-early",
             _factor("early", done=lambda step, warmup, total: min(
                 (step - warmup) / (total - warmup - 1), 1.0)),
-            "The cosine is down one step too early. It has total - warmup steps, and done is 1 at "
-            "step = total.",
+            "The cosine reaches its end one step too early. It has total - warmup steps, and done "
+            "is 1 at step = total.",
         ),
         Wrong(
             "climbs-again",
@@ -222,19 +222,19 @@ EXERCISE = Exercise(
         Wrong(
             "whole-wave",
             _factor("wave", fall=lambda done, floor: _cosine(2 * done, floor)),
-            "That is a whole wave, down and up again. Half of one is asked for: cos(pi * done).",
+            "That is a whole wave, down and up again. Use half a wave: cos(pi * done).",
         ),
         Wrong("whole-wave", _cut("wave_and_cut", fall=lambda done, at: _cosine(2 * done, at))),
         Wrong(
             "quarter-wave",
             _factor("quarter", fall=lambda done, floor: floor
                     + (1 - floor) * math.cos(math.pi / 2 * done)),
-            "That is a quarter of a wave. Half of one, (1 + cos(pi * done)) / 2, is asked for.",
+            "That is a quarter of a wave. Use half a wave: (1 + cos(pi * done)) / 2.",
         ),
         Wrong(
             "straight-down",
             _factor("straight", fall=lambda done, floor: floor + (1 - floor) * (1 - done)),
-            "The factor falls along a straight line. Put done into (1 + cos(pi * done)) / 2.",
+            "The factor falls along a straight line. Put `done` into (1 + cos(pi * done)) / 2.",
         ),
         Wrong(
             "not-halved",
@@ -245,20 +245,20 @@ EXERCISE = Exercise(
         Wrong(
             "upside-down",
             _factor("upside_down", fall=lambda done, floor: _cosine(1 - done, floor)),
-            "It rises where it should fall: 1 plus the cosine, not 1 minus.",
+            "It rises where it should fall: use 1 plus the cosine, not 1 minus.",
         ),
         Wrong("upside-down", _cut("rising", fall=lambda done, floor: _cosine(1 - done, floor))),
         Wrong(
             "floor-on-top",
             _factor("on_top", fall=lambda done, floor: floor + _cosine(done, 0.0)),
-            "The floor was added on top, so the fall begins above 1. The cosine has 1 - floor to "
-            "fall.",
+            "The floor was added on top, so the fall begins above 1. The cosine has only 1 - "
+            "floor to fall.",
         ),
         Wrong(
             "cut-off-at-the-floor",
             _factor("cut_off", fall=lambda done, floor: max(floor, _cosine(done, 0.0))),
-            "The cosine falls to 0 and is cut off at the floor. It should arrive at the floor at "
-            "the end: floor + (1 - floor) times it.",
+            "The cosine falls to 0 and is cut off at the floor. It should reach the floor only at "
+            "the end: floor + (1 - floor) times the cosine's factor.",
         ),
         Wrong(
             "floor-ignored",
@@ -287,14 +287,14 @@ EXERCISE = Exercise(
         Wrong(
             "not-below-the-floor",
             not_below_the_floor,
-            "The warm-up stayed at the floor until it was above it. The floor concerns the fall "
-            "alone: below warmup the factor is (step + 1) / warmup.",
+            "The warm-up stayed at the floor until it rose above it. The floor applies to the "
+            "fall alone: below warmup the factor is (step + 1) / warmup.",
             sure=True,
         ),
         Wrong(
             "divides-by-no-warmup",
             always_a_rise,
-            "Without a warm-up it divided by 0. Ask first whether step < warmup.",
+            "Without a warm-up it divided by 0. First check whether step < warmup.",
             raises="ZeroDivisionError",
             sure=True,
         ),

@@ -207,19 +207,20 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("F28", "N56", "F42"),
     hints=(
-        "Write the six operations as six comments, then note at which line each number exists.",
-        "The norm is known after backward() and before anything clears; the rate that this update "
-        "uses is known until the schedule moves.",
+        "Write the six operations as six comments, then note at which line each number is "
+        "available.",
+        "The norm can be computed after backward() and before anything clears the gradients; the "
+        "rate that this update uses can be read until the schedule moves.",
         "Square every entry of every .grad that is not None, add all of them up, take one root. "
         "lr is optimizer.param_groups[0]['lr'] before scheduler.step().",
     ),
     signature="one_update(model, inputs, targets, criterion, optimizer, scheduler)",
     parts=(
-        Part("weights", "the weights, with old gradients and any optimizer", points=2, cases=3,
+        Part("weights", "the weights, with any optimizer and old gradients", points=2, cases=3,
              fields=("state", "modes", "disturbed")),
         Part("loss", "the returned loss, also for one example", points=1, cases=3,
              fields=("loss",)),
-        Part("norm", "the returned norm, one tensor frozen", points=1, fields=("grad_norm",)),
+        Part("norm", "the returned norm, with one frozen tensor", points=1, fields=("grad_norm",)),
         Part("rate", "the rate of this update and the next", points=1, cases=3,
              fields=("lr", "next_lr")),
     ),
@@ -236,17 +237,17 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("not-cleared", not_cleared,
-              "The gradients that an earlier update had left were added to this one's. Call "
+              "The gradients left by an earlier update were added to this one's. Call "
               "optimizer.zero_grad() before backward()."),
         Wrong("never-moves", cleared_too_late,
-              "No weight moved. Were the gradients cleared between backward() and step(), is there "
-              "no step(), or is it that of another optimizer?", sure=True),
+              "No weight moved. Were the gradients cleared between backward() and step(), is "
+              "step() missing, or does it belong to another optimizer?", sure=True),
         Wrong("never-moves", never_moved),
         Wrong("never-moves", cleared_before_the_norm),
         Wrong("moved-twice", moved_twice,
-              "The weights moved twice. One backward(), one step()."),
+              "The weights moved twice. Call backward() once and step() once."),
         Wrong("backward-twice", backward_twice,
-              "The gradient is twice as long as it should be: backward() ran twice, and adds."),
+              "The gradient is twice as long as it should be: backward() ran twice, and it adds."),
         Wrong("no-schedule", no_schedule,
               "The learning rate is the same after the update. Call scheduler.step() last."),
         Wrong("schedule-twice", schedule_twice,
@@ -258,8 +259,7 @@ EXERCISE = Exercise(
               "The schedule moved before this update, which used and returned the next one's "
               "rate. Call scheduler.step() last."),
         Wrong("next-rate", next_rate,
-              "The rate that was returned is the next update's. Note it before the schedule "
-              "moves."),
+              "The returned rate is the next update's. Read it before the schedule moves."),
         Wrong("sum-of-norms", sum_of_norms,
               "The norms of the tensors were added up, which is more than the norm of the whole "
               "gradient. Add up the squares, and take one root."),
@@ -271,19 +271,19 @@ EXERCISE = Exercise(
               "That is the largest entry of the gradient. The norm is the root of the sum of all "
               "squares."),
         Wrong("last-tensor", last_tensor,
-              "That is the norm of the last tensor's gradient alone. Put in all of them."),
+              "That is the norm of the last tensor's gradient alone. Include all of them."),
         Wrong("norm-of-the-first-group", first_group,
-              "That is the norm of the gradients in the optimizer's first group. Go through "
+              "That is the norm of the gradients in the optimizer's first group. Use all of "
               "model.parameters()."),
         Wrong("norm-of-matrices", norm_of_matrices,
               "That is the norm without the biases' gradients. Every parameter that has one "
               "counts."),
         Wrong("largest-norm", largest_norm,
-              "That is the norm of the tensor with the longest gradient. Put in all of them: the "
-              "root of the sum of all squares."),
+              "That is the largest of the tensors' norms. Include all tensors: the root of the "
+              "sum of all squares."),
         Wrong("in-eval-mode", in_eval_mode,
-              "The model was called in eval mode, in which dropout is off. It comes in train mode: "
-              "leave it there.", sure=True),
+              "The model was called in eval mode, in which dropout is off. It comes in train "
+              "mode: leave it so.", sure=True),
         Wrong("in-eval-mode", eval_for_a_while),
         Wrong("norm-of-weights", norm_of_weights,
               "That is the norm of the weights. The gradients are in .grad."),
@@ -298,17 +298,17 @@ EXERCISE = Exercise(
               "non-empty list", sure=True),
         Wrong("norm-after-step", norm_after_step_joined, raises="non-empty", sure=True),
         Wrong("rate-of-the-start", rate_of_the_start,
-              "That is the rate that the optimizer was made with. The schedule has changed it "
+              "That is the rate that the optimizer was created with. The schedule has changed it "
               "since: read optimizer.param_groups[0]['lr'].", sure=True),
         Wrong("schedule-per-group", schedule_per_group,
-              "scheduler.step() ran once for each of the optimizer's groups. One call moves the "
-              "rates of all of them.", sure=True),
+              "scheduler.step() ran once for each of the optimizer's groups. One call changes the "
+              "rates of all groups.", sure=True),
         Wrong("first-group-cleared", first_group_cleared,
-              "Gradients of an earlier update were cleared in the optimizer's first group only. "
+              "Gradients from an earlier update were cleared only in the optimizer's first group. "
               "optimizer.zero_grad() clears all of them.", sure=True),
         Wrong("forward-twice", first_of_two_forwards,
               "The model was called twice, and the loss that was returned is not the one that "
-              "backward() started from: dropout draws again in each call. Call it once.",
+              "backward() started from: dropout draws again in each call. Call the model once.",
               sure=True),
         Wrong("forward-twice", second_of_two_forwards, sure=True),
         Wrong("squeezed", squeezed),
@@ -318,16 +318,17 @@ EXERCISE = Exercise(
         Wrong("loss-after", loss_after,
               "That is the loss after the update. Return the one that backward() started from."),
         Wrong("loss-of-the-batch", loss_of_the_batch,
-              "That is the loss times the examples. The criterion gives a mean: return it."),
+              "That is the loss times the number of examples. The criterion returns a mean: "
+              "return that."),
         Wrong("loss-divided-again", loss_divided_again,
-              "That is the loss divided by the number of examples. The criterion has averaged "
-              "already: return what it gave."),
+              "That is the loss divided by the number of examples. The criterion has already "
+              "averaged: return its value."),
         Wrong("rate-of-the-last-group", last_group,
-              "That is the rate of the last group. The first one's is asked for: "
+              "That is the rate of the last group. Return that of the first: "
               "optimizer.param_groups[0].", sure=True),
         Wrong("clipped", clipped,
               "The weights are those of gradients clipped to 1. With a max_norm of inf, "
-              "clip_grad_norm_ measures and leaves them as they are.", sure=True),
+              "clip_grad_norm_ measures the norm and leaves the gradients as they are.", sure=True),
         Wrong("with-softmax", with_softmax,
               "The criterion was given the softmax of the outputs. Give it the outputs."),
         *common(textbook, *TRAINS, "returns-graph", alike={"global-optimizer": "never-moves"}),

@@ -267,7 +267,7 @@ EXERCISE = Exercise(
     difficulty=1,
     read=("N16", "course.from_scratch.activations"),
     hints=(
-        "Per unit of x, by how much does y grow where x is 2? Where it is -2?",
+        "What is the slope of y with respect to x where x is 2? And where it is -2?",
         "backward multiplies what arrives by 1 or 0. What decides is the x of the forward pass.",
         "Keep is_open = x > 0 (an array of its own); return np.maximum(x, 0) and a function that "
         "returns np.where(is_open, grad_output, 0).",
@@ -285,7 +285,7 @@ EXERCISE = Exercise(
             fields=("grads", "disturbed", "memory"),
         ),
         Part("zero", "x is exactly 0 in places", points=1, fields=("grads",)),
-        Part("later", "another call, and x overwritten, before backward", points=1, hidden=True),
+        Part("later", "another call, or x overwritten, before backward", points=1, hidden=True),
     ),
     reference=reference,
     draw=draw,
@@ -300,28 +300,28 @@ EXERCISE = Exercise(
         Wrong(
             "open-at-zero",
             open_at_zero,
-            "A gradient came through where x is exactly 0. There the slope is 0 by agreement, as "
-            "in torch: x > 0, not x >= 0.",
+            "A gradient passed where x is exactly 0. There the slope is 0 by agreement, as in "
+            "torch: x > 0, not x >= 0.",
             sure=True,
         ),
         Wrong(
             "half-at-zero",
             half_at_zero,
-            "Half of the gradient came through where x is exactly 0. There the slope is 0 by "
-            "agreement, as in torch.",
+            "Half of the gradient passed where x is exactly 0. There the slope is 0 by agreement, "
+            "as in torch.",
             sure=True,
         ),
         Wrong(
             "no-gate",
             no_gate,
-            "The gradient came back as it was, also where x is negative. There y does not move "
+            "The gradient came back unchanged, even where x is negative. There y does not change "
             "with x: the slope is 0.",
         ),
         Wrong(
             "by-the-gradient",
             by_the_gradient,
-            "The gradient was cut at 0 itself. What opens or closes the gate is the x of the "
-            "forward pass; a negative gradient passes an open one.",
+            "The gradient itself was cut off at 0. What opens or closes the gate is the x of the "
+            "forward pass; an open gate lets a negative gradient pass.",
             sure=True,
         ),
         Wrong(
@@ -338,18 +338,18 @@ EXERCISE = Exercise(
         Wrong(
             "slope-only",
             slope_only,
-            "Only 0 and 1 came back: those are the slopes. Multiply what arrives by them.",
+            "Only 0 and 1 came back: those are the slopes. Multiply the arriving gradient by them.",
             sure=True,
         ),
         Wrong(
             "wrong-side",
             wrong_side,
-            "The gradient came back where x is negative, and not where it is positive.",
+            "The gradient came back where x is negative, but not where it is positive.",
         ),
         Wrong(
             "sign-as-slope",
             sign_as_slope,
-            "Where x is negative the gradient came back with its sign turned. The slope is 0 "
+            "Where x is negative the gradient came back with its sign flipped. The slope is 0 "
             "there, not -1.",
         ),
         Wrong(
@@ -386,28 +386,29 @@ EXERCISE = Exercise(
         Wrong(
             "looks-later",
             looks_later,
-            "backward looked at x as it is now, and the caller had overwritten it. Decide in the "
+            "backward looked at x as it is now, but the caller had overwritten it. Decide in the "
             "forward pass which gates are open, and keep that array.",
             sure=True,
         ),
         Wrong(
             "of-the-last-call",
             of_the_last_call,
-            "The first call's backward used the gates of a later call. Keep them in a variable of "
-            "the call itself: a global one, or one of the function, is the same for all calls.",
+            "The first call's backward used the gates of a later call. Keep them in a local "
+            "variable of the call: a global variable, or an attribute of the function, is shared "
+            "by all calls.",
         ),
         Wrong(
             "adds-up",
             adds_up,
-            "The second backward brought the first one's gradient once more. Each call answers for "
-            "its own grad_output: keep nothing of earlier ones.",
+            "The second backward also returned the first one's gradient. Each call uses only its "
+            "own grad_output: keep nothing from earlier calls.",
         ),
         Wrong("adds-up", adds_up_in_place),
         Wrong(
             "not-new",
             itself_if_open,
-            "With all gates open, what came back was the very array that was handed over: whoever "
-            "changes one of the two then changes the other. Make a new array in every case.",
+            "With all gates open, the very array that was passed in came back, so changing one of "
+            "the two changes the other. Make a new array in every case.",
             sure=True,
         ),
         Wrong("not-new", gradient_itself_if_open, sure=True),
@@ -423,8 +424,8 @@ EXERCISE = Exercise(
         Wrong(
             "returns-the-slope",
             returns_the_slope,
-            "An array came second, made before any gradient had arrived. Define a function inside "
-            "relu, which takes grad_output, and return it without calling it.",
+            "The second result is an array, made before any gradient had arrived. Define a "
+            "function inside relu that takes grad_output, and return it without calling it.",
             raises="AnswerError: The second thing returned is a ndarray",
             sure=True,
         ),

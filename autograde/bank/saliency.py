@@ -234,24 +234,25 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("course.analysis.saliency", "F36", "F24"),
     hints=(
-        "Which number do you differentiate, and with respect to what? Neither is a loss or weight.",
+        "Which number do you differentiate, and with respect to what? It is not a loss, and not a "
+        "weight.",
         "torch.autograd.grad(score, pixels) returns the slopes and fills no .grad. In eval mode "
         "images do not mix, so the batch's scores may be summed.",
         "Remember every module's mode; model.eval(); with torch.enable_grad(): pixels = "
         "images.detach().clone().requires_grad_(), logits.gather(1, labels[:, None]).sum(), grad; "
-        "then the modes back, and slopes.abs().amax(dim=1).",
+        "then restore the modes, and return slopes.abs().amax(dim=1).",
     ),
     signature="saliency(model, images, labels)",
     parts=(
         Part("score", "the label's logit, one channel", points=1, cases=3, fields=("map",)),
         Part("channels", "three channels", points=1, fields=("map",)),
-        Part("modes", "a model in train mode, and all as it was after", points=1),
-        Part("quiet", "called under no_grad, the parameters frozen", points=1, hidden=True),
+        Part("modes", "a model in train mode, and everything as it was", points=1),
+        Part("quiet", "called under no_grad, with frozen parameters", points=1, hidden=True),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"map": "the map", "mode": "the mode of the dropout or BatchNorm in the call"},
+    says={"map": "the map", "mode": "the mode of the dropout or BatchNorm during the call"},
     by_hand=(course_saliency.saliency,),
     wrong=(
         Wrong(
@@ -264,19 +265,19 @@ EXERCISE = Exercise(
         Wrong(
             "all-labels-for-each",
             all_labels_for_each,
-            "Every image was asked for the labels of all images: logits[:, labels] is [B, B]. One "
-            "for each is gather(), or an index [arange, labels].",
+            "Every image was asked for the labels of all images: logits[:, labels] is [B, B]. For "
+            "one logit per image use gather(), or index with [arange, labels].",
         ),
         Wrong(
             "of-the-probability",
             of_the_probability,
-            "Those are slopes of the probability, in which the other logits have a say. Take the "
-            "label's logit as the model gives it.",
+            "Those are slopes of the probability, which depends on the other logits too. Take the "
+            "label's logit as the model returns it.",
         ),
         Wrong(
             "of-the-winner",
             of_the_winner,
-            "Those are slopes of the largest logit. Take the label's, also where the model is "
+            "Those are slopes of the largest logit. Take the label's, even where the model is "
             "wrong.",
         ),
         Wrong(
@@ -288,13 +289,14 @@ EXERCISE = Exercise(
         Wrong(
             "averaged",
             averaged,
-            "Everything is too small by the size of the batch: sum the scores, as a mean divides "
-            "every image's slopes.",
+            "Everything is too small by a factor of the batch size: sum the scores, because a "
+            "mean divides every image's slopes.",
         ),
         Wrong(
             "with-its-sign",
             with_its_sign,
-            "The sign is still there. A pixel that lowers the score matters as much: abs() first.",
+            "The sign is still there. A pixel that lowers the score matters just as much: abs() "
+            "first.",
         ),
         Wrong(
             "mean-of-channels",
@@ -320,7 +322,7 @@ EXERCISE = Exercise(
         Wrong(
             "times-the-pixel",
             times_the_pixel,
-            "The slopes were multiplied by the pixels. The slope alone is asked for.",
+            "The slopes were multiplied by the pixels. Only the slope is asked for.",
         ),
         Wrong(
             "abs-after-the-maximum",
@@ -338,7 +340,7 @@ EXERCISE = Exercise(
         Wrong(
             "scaled-to-one",
             scaled_to_one,
-            "Each map was divided by its largest slope. The slope itself is asked for.",
+            "Each map was divided by its largest slope. Return the slopes themselves.",
         ),
         Wrong(
             "first-channel",
@@ -348,42 +350,42 @@ EXERCISE = Exercise(
         Wrong(
             "dimension-kept",
             dimension_kept,
-            "The map has a dimension for the channels still, [B, 1, H, W]. Leave out keepdim.",
+            "The map still has a dimension for the channels, [B, 1, H, W]. Leave out keepdim.",
             sure=True,
         ),
         Wrong(
             "squeezed",
             squeezed,
-            "A batch of one lost its first dimension: squeeze() takes out every dimension of size "
-            "1. amax(dim=1) takes out the channels alone.",
+            "A batch of one lost its first dimension: squeeze() removes every dimension of size "
+            "1. amax(dim=1) removes only the channels.",
             sure=True,
         ),
         Wrong("channels-kept", channels_kept),
         Wrong(
             "in-train-mode",
             in_train_mode,
-            "The model was called in train mode, in which dropout leaves out units by chance and "
+            "The model was called in train mode, in which dropout drops random units and "
             "BatchNorm mixes the images of a batch. Call model.eval() before it.",
             sure=True,
         ),
         Wrong(
             "only-the-dropout",
             only_the_dropout,
-            "The dropout was in eval mode, and a BatchNorm was left in train mode. model.eval() "
+            "The dropout was in eval mode, but a BatchNorm was left in train mode. model.eval() "
             "reaches every module.",
             sure=True,
         ),
         Wrong(
             "left-in-eval",
             left_in_eval,
-            "The model came in train mode and was left in eval mode. Put back what each module "
-            "had.",
+            "The model came in train mode and was left in eval mode. Restore the mode that each "
+            "module had.",
         ),
         Wrong(
             "all-in-train",
             all_in_train,
-            "train() put every module into train mode, and one had come in eval mode. Remember "
-            "each module's own.",
+            "train() put every module into train mode, but one had come in eval mode. Remember "
+            "each module's own mode.",
         ),
         Wrong(
             "fills-the-parameters",
@@ -394,30 +396,30 @@ EXERCISE = Exercise(
         Wrong(
             "clears-the-parameters",
             clears_the_parameters,
-            "The gradients that the parameters had are gone: zero_grad() wipes out more than what "
-            "your backward() brought. torch.autograd.grad(score, pixels) touches none.",
+            "The gradients that the parameters had are gone: zero_grad() clears more than what "
+            "your backward() added. torch.autograd.grad(score, pixels) touches none of them.",
             sure=True,
         ),
         Wrong(
             "marks-the-images",
             marks_the_images,
-            "The images that were handed over require a gradient now, or have one. Mark a copy of "
-            "them: images.detach().clone().requires_grad_().",
+            "The images that were passed in now require a gradient, or have one. Set "
+            "requires_grad on a copy of them: images.detach().clone().requires_grad_().",
             sure=True,
         ),
         Wrong("marks-the-images", marks_and_fills_the_images, sure=True),
         Wrong(
             "thaws-the-parameters",
             thaws_the_parameters,
-            "Parameters that came frozen require a gradient now. torch.autograd.grad(score, "
-            "pixels) needs no parameter to be frozen or thawed: leave them alone.",
+            "Parameters that came frozen now require a gradient. torch.autograd.grad(score, "
+            "pixels) does not need any parameter to be frozen or unfrozen: leave them alone.",
             sure=True,
         ),
         Wrong(
             "needs-recording",
             needs_recording,
-            "Under no_grad nothing was recorded, so there was nothing to differentiate. Say "
-            "with torch.enable_grad(): inside.",
+            "Under no_grad nothing was recorded, so there was nothing to differentiate. Use `with "
+            "torch.enable_grad():` inside.",
             raises="does not require grad",
         ),
     ),

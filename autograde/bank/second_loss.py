@@ -14,12 +14,13 @@ EXERCISE = Number(
     id="01c.second-loss", title="one step on paper, and the loss after it",
     source='Chapter 3, "One complete step"', ledger=("X37", "N09", "N10", "N11"),
     minutes=10, difficulty=2, read=("N09", "N10", "N11"), within=0.005, answer=on_paper, hints=(
-        "Write the two residuals y − t down first: every other number is made of them.",
+        "First write down the two residuals y − t: every other number is made from them.",
         "Row i, column j of the gradient is residual i times input j; the bias gets residual i.",
         "Both residuals are multiplied by 1 − lr · (x₀² + x₁² + 1); the 1 is the bias's share."),
     question="A linear layer has W = [[{a}, {b}], [{c}, {d}]], a row for each output, and a bias "
-    "[0, 0]. It sees x = [{x}, {z}] with the target [{t}, {u}]. The loss is the mean of the two "
-    "squared errors, as MSELoss has it. Plain SGD with lr = {lr} makes one step, of W and bias.",
+             "[0, 0]. It sees x = [{x}, {z}] with the target [{t}, {u}]. The loss is the mean of "
+             "the two squared errors, as in MSELoss. Plain SGD with lr = {lr} takes one step, "
+             "which moves W and the bias.",
     inputs={"a": [-0.6, -0.4, 0.4, 0.7], "b": [-0.5, 0.3, 0.8], "c": [-0.9, 0.2, 0.6],
             "d": [-0.3, 0.4, 0.5], "x": (1, 3), "z": (2, 3), "t": (1, 3), "u": (-2, 2),
             "lr": [0.01, 0.02, 0.03]},
@@ -30,13 +31,13 @@ EXERCISE = Number(
         Wrong("of-the-sum", slip("loss", "grad", "weight", "second", of=2.0),
               "That belongs to the sum of the squared errors. The mean of two is half of it."),
         Wrong("half-of-the-mean", slip("loss", "grad", "second", of=0.5),
-              "That belongs to half of the mean. For two outputs, ½ Σ is the mean already."),
+              "That belongs to half of the mean. For two outputs, ½ Σ is already the mean."),
         Wrong("uphill", slip("weight", "second", sign=1.0), "That went uphill: w − lr · grad."),
         Wrong("sign", lambda **q: {"grad": -on_paper(**q)["grad"]},
               "The size is right, the sign is not: an error is an output minus its target."),
-        Wrong("bias-left", slip("second", bias=0), "There the bias stayed 0; it moves, too."),
+        Wrong("bias-left", slip("second", bias=0), "There the bias stayed 0, but it moves, too."),
         Wrong("shrunk-once", slip("second", power=1), "The loss falls by the factor's square."),
-        Wrong("transposed", slip("grad", turned=True), "Column 1 takes input 1, not 0."),
+        Wrong("transposed", slip("grad", turned=True), "Column 1 uses input 1, not input 0."),
         Wrong("whole-step", slip("weight", rate=1.0), "That is without lr: w − lr · gradient."),
         Wrong("target-forgotten", slip("loss", "grad", "weight", "second", goal=0),
               "That is without the target. An error is an output minus its target."),

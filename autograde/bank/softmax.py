@@ -281,9 +281,9 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("N36", "course.from_scratch.activations.softmax"),
     hints=(
-        "What happens to a softmax if 5 is added to all logits of an example?",
-        "Take something out of the exponents so that the largest of each slice is 0. Each slice "
-        "along the axis has its own.",
+        "What happens to the softmax if 5 is added to all logits of an example?",
+        "Subtract something from the exponents so that the largest of each slice is 0. Each slice "
+        "along the axis needs its own number.",
         "e = np.exp(x - x.max(axis=axis, keepdims=True)), divided by its sum over the same axis "
         "with keepdims=True.",
     ),
@@ -321,8 +321,8 @@ EXERCISE = Exercise(
         Wrong(
             "naive",
             naive,
-            "exp() overflowed: beyond about 709 it is inf, and inf / inf is nan; far below 0 all "
-            "of a slice becomes 0. Subtract the largest logit of each slice first.",
+            "exp() overflowed: beyond about 709 it is inf, and inf / inf is nan; far below 0 a "
+            "whole slice becomes 0. Subtract the largest logit of each slice first.",
             sure=True,
         ),
         Wrong(
@@ -335,7 +335,7 @@ EXERCISE = Exercise(
         Wrong(
             "not-the-largest",
             by_the_mean,
-            "exp() still overflows where the largest logit lies far above the others: something "
+            "exp() still overflows where the largest logit is far above the others: something "
             "smaller than the largest was subtracted. Take x.max(axis=axis, keepdims=True).",
             sure=True,
         ),
@@ -350,8 +350,8 @@ EXERCISE = Exercise(
         Wrong(
             "clipped",
             clipped,
-            "Large logits were clipped to one value and so became equally likely. Subtract instead "
-            "of clipping: differences decide.",
+            "Large logits were clipped to one value and so became equally likely. Subtract "
+            "instead of clipping: only differences matter.",
             sure=True,
         ),
         Wrong("clipped", clipped_far_out, sure=True),
@@ -359,7 +359,7 @@ EXERCISE = Exercise(
         Wrong(
             "base-two",
             base_two,
-            "The probabilities are in the ratio of powers of 2. exp() takes powers of e.",
+            "The probabilities are in proportion to powers of 2. exp() gives powers of e.",
         ),
         Wrong(
             "last-axis",
@@ -374,8 +374,8 @@ EXERCISE = Exercise(
         Wrong(
             "over-everything",
             over_everything,
-            "All numbers of the array add up to 1 together. Each slice along the axis is a "
-            "distribution of its own.",
+            "All numbers in the array add up to 1 together. Each slice along the axis is a "
+            "separate distribution.",
         ),
         Wrong("over-everything", divided_by_everything),
         Wrong("over-everything", naive_over_everything),
@@ -389,8 +389,8 @@ EXERCISE = Exercise(
         Wrong(
             "largest-without-keepdims",
             largest_without_keepdims,
-            "The maximum lost its axis, so from each number the largest of another slice was "
-            "subtracted, and other arrays raise. Keep it: max(axis=axis, keepdims=True).",
+            "The maximum lost its axis, so the largest of another slice was subtracted from each "
+            "number, and other arrays raise. Keep it: max(axis=axis, keepdims=True).",
             raises="operands could not be broadcast together",
         ),
         Wrong(
@@ -425,8 +425,9 @@ EXERCISE = Exercise(
         Wrong(
             "number-added",
             hundredth_added,
-            "The probabilities of a slice add up to less than 1: a number was added to the sum "
-            "below. With the largest subtracted that sum is at least 1, and needs none.",
+            "The probabilities of a slice add up to less than 1: a number was added to the sum in "
+            "the denominator. With the largest subtracted, that sum is at least 1 and needs no "
+            "such number.",
         ),
         Wrong("number-added", thousandth_added),
         Wrong("number-added", hundred_thousandth_added),
@@ -434,8 +435,8 @@ EXERCISE = Exercise(
         Wrong(
             "ruled-out-left-in",
             masked_as_zero,
-            "A class ruled out by -inf got a share all the same: -inf was replaced by a finite "
-            "number, or clipped. exp(-inf) is 0, so nothing needs to be done about it.",
+            "A class ruled out by -inf still got a share: -inf was replaced by a finite number, "
+            "or clipped. exp(-inf) is 0, so nothing needs to be done about it.",
             sure=True,
         ),
         Wrong("ruled-out-left-in", masked_as(-10.0), sure=True),
@@ -445,7 +446,7 @@ EXERCISE = Exercise(
         Wrong(
             "squeezed",
             squeezed,
-            "Dimensions of length 1 are gone. The result has the shape of x, whatever it is: "
+            "Dimensions of length 1 are gone. The result has the shape of x, whatever that is: "
             "leave out squeeze().",
             sure=True,
         ),

@@ -43,13 +43,15 @@ EXERCISE = Tune(
     ledger=("X56", "X39", "X40", "X43", "T17"),
     minutes=12, difficulty=2, read=("F72", "F73", "F76", "course.lr_finder.lr_find"),
     hints=(
-        "One optimizer at a time, and its rate first: a constant schedule, no warm-up.",
-        "Adam's usual 1e-3 is far too small here. Try ten times, then three times more or less.",
+        "Try one optimizer at a time, and first tune its rate, with a constant schedule and no "
+        "warm-up.",
+        "Adam's usual 1e-3 is far too small here. Try ten times that, then three times more or "
+        "less.",
         "Adam between 0.02 and 0.04, with a short warm-up; a cosine must not end before the goal.",
     ),
-    question="A network of 2-64-64-3 on three spirals, batches of 64. `momentum` is SGD's, with "
-    "Nesterov; `warmup` counts updates, and so does `length`, at which a cosine is at 0. A loss of "
-    "0.1 over all training points is wanted.",
+    question="A network of 2-64-64-3 on three spirals, batches of 64. `momentum` is for SGD, with "
+             "Nesterov; `warmup` counts updates, and so does `length`, where a cosine reaches 0. "
+             "The goal is a loss of 0.1 over all training points.",
     settings={"optimizer": [*OPTIMIZERS], "lr": (1e-5, 10.0), "momentum": (0.0, 0.99),
               "schedule": ["constant", "cosine"], "warmup": (0, 50), "length": (20, 400)},
     train=train, quality=-0.1, unit="training loss of 0.1", most=400,

@@ -190,7 +190,7 @@ EXERCISE = Exercise(
     read=("N09", "N11", "course.from_scratch.layers"),
     hints=(
         "Write the shapes next to each other: error [B, out], inputs [B, in], weight [out, in].",
-        "How many squared errors does the mean divide by? The same number divides every slope.",
+        "By how many squared errors does the mean divide? The same number divides every slope.",
         "slope = 2 · error / (B · outputs); the weight's gradient is slope transposed times "
         "inputs, the bias's is the sum of slope over the batch. Compute both, then move both.",
     ),
@@ -218,11 +218,11 @@ EXERCISE = Exercise(
               "The gradient is that of half the sum of the squares. MSELoss is a mean: its slope "
               "is 2 · error / (B · outputs), which is the same only for two squared errors."),
         Wrong("mean-over-examples", mean_over_examples,
-              "The slope was divided by the examples alone. The mean is over all squared errors, "
-              "B · outputs of them."),
+              "The slope was divided only by the number of examples. The mean is over all B · "
+              "outputs squared errors."),
         Wrong("mean-over-outputs", mean_over_outputs,
-              "The slope was divided by the outputs alone. The mean is over all squared errors, "
-              "B · outputs of them."),
+              "The slope was divided only by the number of outputs. The mean is over all B · "
+              "outputs squared errors."),
         Wrong("half-a-gradient", half_a_gradient,
               "Weight and bias moved half as far as they should: the slope of a square is 2 · "
               "error."),
@@ -231,14 +231,14 @@ EXERCISE = Exercise(
         Wrong("whole-gradient", whole_gradient,
               "The whole gradient was subtracted. Multiply it by lr first."),
         Wrong("bias-left", bias_left,
-              "The bias is what it was. It has a gradient, too: the sum of the slopes over the "
+              "The bias has not changed. It has a gradient, too: the sum of the slopes over the "
               "batch."),
         Wrong("bias-summed-over-all", bias_summed_over_all,
-              "Every output's bias moved by the same: the slopes were summed over the outputs, "
-              "too. Sum over the batch alone, dim=0."),
+              "Every output's bias moved by the same amount: the slopes were summed over the "
+              "outputs, too. Sum only over the batch, dim=0."),
         Wrong("bias-mean", bias_mean,
               "The bias got the mean of the slopes over the batch, where it should get their sum: "
-              "the division by B · outputs is in the slope already."),
+              "the slope already contains the division by B · outputs."),
         Wrong("first-example", first_example,
               "Weight and bias moved as for the first example alone. Sum over the batch."),
         Wrong("first-example", mean_of_the_first),
@@ -246,19 +246,19 @@ EXERCISE = Exercise(
               "The weight moved by the mean error times the mean input. Multiply within each "
               "example, and add up over the batch: slope.T @ inputs.", sure=True),
         Wrong("step-per-example", a_step_per_example,
-              "There was a step for each example: the later ones met a weight that had moved. Make "
-              "one step for the whole batch.", sure=True),
+              "There was one step per example, so later examples met a weight that had already "
+              "moved. Make one step for the whole batch.", sure=True),
         Wrong("step-per-example", a_share_per_example, sure=True),
         Wrong("in-float32", in_float32),
         Wrong("spoils-what-is-handed-over", spoils_targets,
-              "Inputs or targets were changed in place. Only weight and bias are: `x = x - …` "
-              "makes a new tensor, `x -= …` and methods that end in _ do not.", sure=True),
+              "Inputs or targets were changed in place. Only weight and bias should be: `x = x - "
+              "…` makes a new tensor, `x -= …` and methods that end in _ do not.", sure=True),
         Wrong("spoils-what-is-handed-over", spoils_inputs, sure=True),
         Wrong("weight-not-in-place", weight_not_in_place,
-              "The weight that was handed over is what it was: `weight = weight - …` makes a new "
-              "tensor. Use `weight -= …`, which moves the old one."),
+              "The weight that was passed in has not changed: `weight = weight - …` makes a new "
+              "tensor. Use `weight -= …`, which changes the old one."),
         Wrong("neither-in-place", neither_in_place,
-              "Weight and bias that were handed over are what they were. Move them in place, with "
+              "The weight and bias that were passed in have not changed. Move them in place, with "
               "`-=`, sub_() or copy_()."),
         Wrong("bias-from-moved-weight", bias_from_moved_weight,
               "The bias's gradient was computed with the weight after its move. Compute both "
@@ -269,17 +269,18 @@ EXERCISE = Exercise(
         Wrong("bias-not-in-forward", bias_not_in_forward,
               "The outputs were computed without the bias: they are inputs · weightᵀ + bias."),
         Wrong("loss-after", loss_after,
-              "That is the loss after the step. Return the one that the gradient is of, before "
-              "it."),
+              "That is the loss after the step. Return the one from before it, whose gradient was "
+              "used."),
         Wrong("loss-summed", loss_summed,
-              "That is the sum of the squared errors. Their mean is asked for."),
+              "That is the sum of the squared errors. Return their mean."),
         Wrong("loss-halved", loss_halved,
-              "That is half the sum of the squared errors, which is the mean for two only."),
+              "That is half the sum of the squared errors, which is the mean only if there are "
+              "two."),
         Wrong("loss-per-example", loss_per_example,
-              "That is the squared errors' sum per example. Divide by B · outputs, not by B."),
+              "That is the sum of squared errors per example. Divide by B · outputs, not by B."),
         Wrong("loss-half-per-example", loss_half_per_example,
-              "That is half the sum of the squared errors per example, which is the mean for two "
-              "outputs only. Divide by B · outputs."),
+              "That is half the sum of the squared errors per example, which is the mean only for "
+              "two outputs. Divide by B · outputs."),
         Wrong("root", root, "That is the root of the mean squared error. Leave out the root."),
         *common(in_matrices, "returns-none", "returns-text", "returns-graph", "changes-data",
                 "changes-dtype", "changes-grad-mode", "changes-seed", "global-data",

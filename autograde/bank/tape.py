@@ -55,14 +55,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
     for value in leaves:
         for name in ("data", "grad", "backward", "relu"):
             if not hasattr(value, name):
-                raise AnswerError(f"Value(data) has no `{name}`; it gave a {_kind(value)}.")
+                raise AnswerError(f"Value(data) returned a {_kind(value)} that has no `{name}`.")
     for name, *at in case["ops"]:
         a, b = values[at[0]], values[at[-1]]
         values.append(a.relu() if name == "relu" else a * b if name == "*" else a + b)
         if values[-1] is a or values[-1] is b:
-            raise AnswerError(f"`{name}` gave one of its operands; it should give a new Value.")
+            raise AnswerError(f"`{name}` returned one of its operands; return a new Value.")
         if not hasattr(values[-1], "backward"):
-            raise AnswerError(f"`{name}` gave a {_kind(values[-1])}; it should give a new Value.")
+            raise AnswerError(f"`{name}` returned a {_kind(values[-1])}; return a new Value.")
     for end in case["ends"]:
         values[end].backward()
     return {
@@ -483,21 +483,21 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("N14", "N15", "N17"),
     hints=(
-        "A value needs to know two things about each value it was made from: which one, and by how "
-        "much it itself grows per unit of that one.",
-        "A value used twice gets slopes from two sides. When may it hand its own on?",
-        "backward(): order all values so that each comes before those it was made from; "
-        "start with slope 1 here, 0 elsewhere, in a dictionary of this pass; go along and add "
-        "slope · local to each source; at a leaf, add the slope to grad.",
+        "A value needs to know two things about each value it was made from: which one it was, "
+        "and its own slope with respect to that one.",
+        "A value used twice gets slopes from two sides. When may it pass its own slope on?",
+        "backward(): order all values so that each comes before those it was made from. In a "
+        "dictionary for this pass alone, start with slope 1 here and 0 elsewhere. Go through the "
+        "order and add slope · local slope to each source; at a leaf, add the slope to grad.",
     ),
     signature="Value(data)",
     parts=(
-        Part("forward", "the numbers of sums and products", points=1, fields=("data",)),
+        Part("forward", "the values of sums and products", points=1, fields=("data",)),
         Part("chain", "gradients where each value is used once", points=1, fields=("grads",)),
         Part("shared", "gradients where a value is used twice", points=1, fields=("grads",)),
-        Part("relu", "relu: a gate open, one closed, one at 0", points=1),
+        Part("relu", "relu: one gate open, one closed, one at 0", points=1),
         Part("again", "two backward passes add up", points=1, fields=("grads",)),
-        Part("large", "a larger graph of all of these", points=1, hidden=True),
+        Part("large", "a larger graph with all of these", points=1, hidden=True),
     ),
     reference=reference,
     draw=draw,
@@ -508,7 +508,7 @@ EXERCISE = Exercise(
         Wrong(
             "overwrites",
             Overwrites,
-            "A value used twice kept only the slope that came last. Slopes from all sides add "
+            "A value used twice kept only the slope that arrived last. Slopes from all sides add "
             "up: +=, not =.",
         ),
         Wrong(
@@ -520,19 +520,20 @@ EXERCISE = Exercise(
         Wrong(
             "own-factor",
             OwnFactor,
-            "In a * b each factor was given itself as slope. The slope of a is b, and of b it "
-            "is a.",
+            "In a * b each factor got itself as its slope. The slope of a is b, and that of b is "
+            "a.",
         ),
         Wrong(
             "gate-missing",
             GateMissing,
-            "A slope came through a relu whose input was negative. Where the input is not above "
+            "A slope passed through a relu whose input was negative. Where the input is not above "
             "0 the slope is 0.",
         ),
         Wrong(
             "open-at-zero",
             OpenAtZero,
-            "A slope came through a relu at exactly 0. There torch's slope is 0, and so is ours.",
+            "A slope passed through a relu whose input was exactly 0. There torch's slope is 0, "
+            "and so is ours.",
         ),
         Wrong(
             "gate-by-data",
@@ -542,21 +543,21 @@ EXERCISE = Exercise(
         Wrong(
             "pushes-while-it-gathers",
             PushesWhileItGathers,
-            "A value used twice handed the first slope on twice. Hand on only when all of them "
-            "have come: go through the values in order, latest first.",
+            "A value used twice passed its first slope on twice. Pass a slope on only when all of "
+            "its parts have arrived: go through the values in order, latest first.",
         ),
         Wrong(
             "stale-between",
             StaleBetween,
-            "The second pass sent down what the first had left in values in between. Begin every "
-            "pass with fresh slopes; only the leaves add up over passes.",
+            "The second pass also passed on what the first had left in intermediate values. Begin "
+            "every pass with fresh slopes; only the leaves add up over passes.",
             sure=True,
         ),
         Wrong(
             "starts-all-over",
             StartsAllOver,
-            "The second backward() wiped out what the first had brought. It should add to .grad "
-            "of the leaves.",
+            "The second backward() erased what the first had added. It should add to .grad of the "
+            "leaves.",
             sure=True,
         ),
         Wrong("overwrites", SetAtLeaves),
@@ -568,34 +569,34 @@ EXERCISE = Exercise(
         Wrong(
             "first-slope-only",
             FirstSlopeOnly,
-            "A value in between that is used twice handed on only one of its slopes. Gather all of "
-            "them first, then hand their sum on.",
+            "An intermediate value that is used twice passed on only one of its slopes. Collect "
+            "all of them first, then pass on their sum.",
         ),
         Wrong(
             "half-at-zero",
             HalfAtZero,
-            "Half of the slope came through a relu at exactly 0. There torch's slope is 0, and so "
-            "is ours.",
+            "Half of the slope passed through a relu whose input was exactly 0. There torch's "
+            "slope is 0, and so is ours.",
         ),
         Wrong(
             "gates-the-slope",
             GatesTheSlope,
-            "An open relu let no negative slope through. What opens or closes it is the number "
-            "that went in: an open one has slope 1, whatever arrives.",
+            "An open relu let no negative slope pass. What opens or closes it is the number that "
+            "went in: an open one has slope 1, whatever arrives.",
             sure=True,
         ),
         Wrong(
             "not-a-new-value",
             ReluOfItself,
-            "An operation gave back the Value that it was called on. Make a new one each time, so "
-            "that the old one stays what it was.",
-            raises="AnswerError: .* gave one of its operands",
+            "An operation returned the Value that it was called on. Make a new one each time, so "
+            "that the old one stays as it was.",
+            raises="AnswerError: .* returned one of its operands",
             sure=True,
         ),
         Wrong(
             "not-a-new-value",
             SumInPlace,
-            raises="AnswerError: .* gave one of its operands",
+            raises="AnswerError: .* returned one of its operands",
             sure=True,
         ),
         Wrong(
@@ -607,39 +608,39 @@ EXERCISE = Exercise(
         Wrong(
             "nearest-first",
             NearestFirst,
-            "A value handed its slope on before all of it had come: the one nearer to the end is "
-            "not always the one made later. Append a value to the list after its sources, and go "
-            "through the list from its end.",
+            "A value passed its slope on before all of it had arrived: the value nearer to the "
+            "end is not always the one made later. Append a value to the list after its sources, "
+            "and go through the list from its end.",
             sure=True,
         ),
         Wrong("nearest-first", LeavesWhenMet, sure=True),
         Wrong(
             "first-visit",
             FirstVisit,
-            "A value handed its slope on before all of it had come: in the order of the first "
-            "visit a value may stand before one that it helped to make. Append it after its "
+            "A value passed its slope on before all of it had arrived: in the order of first "
+            "visits, a value may come before one that was made from it. Append it after its "
             "sources, and go through the list from its end.",
         ),
         Wrong(
             "relu-off-the-tape",
             ReluOffTheTape,
-            "No slope came through an open relu. It has to remember the value it was made from, "
+            "No slope passed through an open relu. It has to remember the value it was made from, "
             "as + and * do.",
             sure=True,
         ),
         Wrong(
             "leaf-left-out",
             LeafLeftOut,
-            "backward() of a leaf did not add 1 to its grad: its slope with respect to itself is "
-            "1, and it adds to what is there.",
+            "backward() on a leaf did not add 1 to its grad. Its slope with respect to itself is "
+            "1, and this is added to what is there.",
             sure=True,
         ),
         Wrong("leaf-left-out", LeafSetToOne, sure=True),
         Wrong(
             "second-call-stops",
             FirstCallOnly,
-            "The second backward() did not add again what the first had. Leave nothing behind in "
-            "the values that stops it: keep what is visited in a local variable.",
+            "The second backward() did not add again what the first one had added. Leave nothing "
+            "behind in the values that would stop it: keep the visited values in a local variable.",
             sure=True,
         ),
         Wrong("second-call-stops", TapeFreed),
@@ -647,8 +648,8 @@ EXERCISE = Exercise(
         Wrong(
             "one-step-only",
             OneStepOnly,
-            "Slopes came to the values that the last one was made from, and no further. Hand each "
-            "value's slope on to its own sources, beginning with the last value.",
+            "Slopes reached the values that the last one was made from, but went no further. Pass "
+            "each value's slope on to its own sources, beginning with the last value.",
             sure=True,
         ),
         Wrong("one-step-only", WrongWayRound, sure=True),
@@ -657,12 +658,12 @@ EXERCISE = Exercise(
             "equal-numbers-are-one",
             EqualNumbersAreOne,
             "Two leaves with the same number shared one slope. A Value is not its number: tell "
-            "them apart by identity, id(value), and write no __eq__.",
+            "them apart by identity, id(value), and do not write an __eq__.",
         ),
         Wrong(
             "relu-in-place",
             ReluInPlace,
-            "relu() changed the number of the value that it was called on. Give the result to a "
+            "relu() changed the number of the value that it was called on. Put the result into a "
             "new Value and leave the old one alone.",
             sure=True,
         ),

@@ -260,10 +260,11 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("F08", "F12", "F13", "F150"),
     hints=(
-        "For each task write down two shapes and two dtypes: the outputs', and the targets'. Which "
-        "loss wants which?",
-        "Cross-entropy for one of many, BCE with logits for yes or no and for many labels, squared "
-        "error for a number. The last three want floats, and equal shapes.",
+        "For each task write down two shapes and two dtypes, the outputs' and the targets'. Which "
+        "loss expects which?",
+        "Cross-entropy for one of many, BCE with logits for yes or no and for many labels, "
+        "squared error for a number. For the last three, targets must be floats, with the same "
+        "shape as the outputs.",
         "One-hot to indices: targets.argmax(dim=1). Otherwise targets.to(outputs.dtype)"
         ".view_as(outputs); then F.cross_entropy, F.binary_cross_entropy_with_logits, F.mse_loss.",
     ),
@@ -291,8 +292,8 @@ EXERCISE = Exercise(
     tolerance={torch.float64: TOLERANCE[torch.float32]},  # nobody asked for the dtype of a loss
     wrong=(
         Wrong("softmax-first", softmax_first,
-              "One of many: the logits went through softmax first, and cross-entropy has a "
-              "softmax inside already."),
+              "One of many: the logits went through softmax first, but cross-entropy already has "
+              "a softmax inside."),
         Wrong("one-hot-as-labels", one_hot_as_labels,
               "One of many: that is a yes-or-no loss for each class. The classes exclude each "
               "other: cross_entropy."),
@@ -300,10 +301,10 @@ EXERCISE = Exercise(
               "One of many: that is the squared error of the probabilities. Use cross_entropy."),
         Wrong("argmax-of-columns", argmax_of_columns),
         Wrong("nll-of-logits", nll_of_logits,
-              "One of many: nll_loss takes log-probabilities, and it was given logits."),
+              "One of many: nll_loss takes log-probabilities, but it was given logits."),
         Wrong("sigmoid-twice", sigmoid_twice,
-              "Yes or no: the logits went through a sigmoid, and the loss with logits has a "
-              "sigmoid inside already."),
+              "Yes or no: the logits went through a sigmoid, but the loss with logits already has "
+              "a sigmoid inside."),
         Wrong("sigmoid-then-bce", sigmoid_then_bce,
               "Yes or no: with large logits the sigmoid is exactly 0 or 1, and torch cuts the "
               "loss off at 100. binary_cross_entropy_with_logits keeps it.", sure=True),
@@ -328,28 +329,28 @@ EXERCISE = Exercise(
               "always 1: use binary cross-entropy with logits.", sure=True),
         Wrong("squeezed", squeezed),
         Wrong("shape-lost", shape_lost,
-              "A batch of one lost its only dimension: squeeze() takes out every dimension of "
-              "size 1. Say which: squeeze(1).",
+              "A batch of one lost its only dimension: squeeze() removes every dimension of size "
+              "1. Say which one: squeeze(1).",
               raises=r"Target size \(torch.Size\(\[1\]\)\) must be the same as input size "
               r"\(torch.Size\(\[\]\)\)", sure=True),
         Wrong("sigmoid-everywhere", sigmoid_everywhere,
-              "Yes or no, and many labels: the logits went through a sigmoid, and the loss with "
-              "logits has a sigmoid inside already."),
+              "Yes or no, and many labels: the logits went through a sigmoid, but the loss with "
+              "logits already has a sigmoid inside."),
         Wrong("integers-as-shares", integers_as_shares,
-              "One of many: cross_entropy reads [B, C] as probabilities, which are floats, and was "
-              "given integers. Give it targets.argmax(1), or the targets as floats.",
+              "One of many: cross_entropy reads [B, C] as probabilities, which are floats, but it "
+              "was given integers. Give it targets.argmax(1), or the targets as floats.",
               raises="Expected floating point type for target with class probabilities"),
         Wrong("labels-as-classes", labels_as_classes,
-              "Many labels: cross-entropy makes the labels compete. Each is a yes or no of its "
-              "own: binary cross-entropy with logits."),
+              "Many labels: cross-entropy makes the labels compete. Each is a separate yes or no: "
+              "binary cross-entropy with logits."),
         Wrong("labels-added", labels_added,
-              "Many labels: the losses of an example's labels were added up. The mean over all "
-              "entries is asked for."),
+              "Many labels: the losses of an example's labels were added up. Take the mean over "
+              "all entries."),
         Wrong("labels-softmax", labels_softmax),
         Wrong("labels-of-the-first", labels_of_the_first),
         Wrong("sigmoid-twice-labels", sigmoid_twice_labels,
-              "Many labels: the logits went through a sigmoid, and the loss with logits has a "
-              "sigmoid inside already."),
+              "Many labels: the logits went through a sigmoid, but the loss with logits already "
+              "has a sigmoid inside."),
         Wrong("broadcast", broadcast,
               "A number: every output was compared with every target, since [B, 1] minus [B] is "
               "[B, B]. Make the shapes equal."),
@@ -362,10 +363,10 @@ EXERCISE = Exercise(
         Wrong("rounded", rounded,
               "A number: the targets lost their decimals. Convert them to the outputs' dtype, not "
               "to long."),
-        Wrong("item", item, "The numbers are right, and they are plain ones: nothing can flow "
-              "back from them. Leave out item().", sure=True),
-        Wrong("detached", detached, "The numbers are right, and their graph is gone: nothing can "
-              "flow back. Leave out detach() and no_grad().", sure=True),
+        Wrong("item", item, "The numbers are right, but they are plain numbers: nothing can flow "
+                            "back from them. Leave out item().", sure=True),
+        Wrong("detached", detached, "The numbers are right, but their graph is gone: nothing can "
+                                    "flow back. Leave out detach() and no_grad().", sure=True),
         Wrong("huber", huber),
         Wrong("smoothed", smoothed),
         Wrong("one-label", one_label),
@@ -373,14 +374,14 @@ EXERCISE = Exercise(
               "One of many: the mean was taken over all B · C entries. Add up over the classes, "
               "and take the mean over the examples."),
         Wrong("ones-only", ones_only,
-              "Many labels: only the labels that are 1 were charged for. A label that is 0 costs "
+              "Many labels: only the labels that are 1 added to the loss. A label that is 0 costs "
               "-log(1 - p): binary cross-entropy with logits has both."),
         Wrong("labels-by-shape", labels_by_shape,
-              "Many labels, of which every example happened to have one, were taken for one of "
-              "many. The task decides, not the targets.", sure=True),
+              "Many labels: when every example happened to have exactly one, they were taken for "
+              "one of many. The task decides, not the targets.", sure=True),
         Wrong("labels-squeezed", labels_squeezed,
-              "Many labels: squeeze() took out the batch of one. Outputs and targets have equal "
-              "shapes already.",
+              "Many labels: squeeze() removed the dimension of a batch of one. Outputs and "
+              "targets have equal shapes already.",
               raises=r"Target size \(torch.Size\(\[1, \d\]\)\) must be the same as input size "
               r"\(torch.Size\(\[\d\]\)\)", sure=True),
         Wrong("bool-subtracted", bool_subtracted,
@@ -388,8 +389,8 @@ EXERCISE = Exercise(
               "targets.to(outputs.dtype).",
               raises="Subtraction, the `-` operator, with a bool tensor", sure=True),
         Wrong("changes-shapes", both_with_columns,
-              "The shape of what was handed over was changed for good: a method that ends in _ "
-              "works in place. Without the _ it returns a new tensor.", sure=True),
+              "The shape of an argument was changed permanently: a method that ends in _ works in "
+              "place. Without the _ it returns a new tensor.", sure=True),
         *(Wrong("changes-shapes", function, sure=True)
           for function in (number_with_column, yes_no_with_column, number_squeezed,
                            yes_no_squeezed, both_squeezed)),
@@ -397,7 +398,7 @@ EXERCISE = Exercise(
               "A number: outputs in float32 gave a loss in float64, the targets' dtype. Convert "
               "the targets: targets.to(outputs.dtype).", sure=True),
         Wrong("with-a-dimension", with_a_dimension,
-              "The loss came with a dimension of its own, [1]. A mean over everything has none.",
+              "The loss has a dimension, [1]. A mean over everything has none.",
               sure=True),
         Wrong("in-float32", in_float32,
               "Outputs in float64 gave a loss in float32. Leave their dtype as it is, and convert "

@@ -7,29 +7,31 @@ EXERCISE = Order(
     source='Chapter 3, "The six operations"', ledger=("X38", "T14", "F27", "F132"),
     minutes=5, difficulty=1, worth=2, read=("F27", "F132"),
     hints=(
-        "Name each observation first: which of the six operations does that, and nothing else?",
+        "First name the operation behind each observation: which of the six does exactly that?",
         "step() reads .grad, backward() reads the loss, the loss reads the outputs.",
         "Clear, forward, loss, backward, step, schedule. Clearing may also follow the forward pass "
         "or the loss.",
     ),
-    question="Between two lines of a training loop, somebody compared everything with what it was "
-    "a line earlier. One update of a linear layer, whose .grad holds numbers of an earlier update: "
-    "put the six observations in order. Every order that a right loop can show is accepted.",
+    question="After each line of a training loop, somebody compared everything with what it was "
+             "one line earlier. The loop makes one update of a linear layer, whose .grad still "
+             "holds numbers from an earlier update. Put the six observations in order. Every "
+             "order that a correct loop can show is accepted.",
     steps=(
-        Step("emptied", "Each `.grad` held numbers, and is None now."),
-        Step("outputs", "There is a tensor [B, C] with a `grad_fn`."),
-        Step("scalar", "There is a tensor without dimensions, with a `grad_fn`."),
-        Step("filled", "Each `.grad` was None, and holds numbers now; the weights are the same."),
+        Step("emptied", "Each `.grad` held numbers and is now None."),
+        Step("outputs", "There is a new tensor [B, C] with a `grad_fn`."),
+        Step("scalar", "There is a new tensor without dimensions, with a `grad_fn`."),
+        Step("filled", "Each `.grad` was None and now holds numbers; the weights are the same."),
         Step("moved", "The weights are different; `.grad` is what it was."),
         Step("rate", "The optimizer's `lr` is different; weights and `.grad` are what they were."),
     ),
     rules=(
         Rule("outputs", "scalar", "The scalar is the loss, which is computed from the outputs."),
         Rule("scalar", "filled", "backward() fills .grad, and it starts from the loss."),
-        Rule("emptied", "filled", "Old numbers were there at the beginning. They go before "
-             "backward() adds to them, or the update is made of two batches."),
+        Rule("emptied", "filled", "Old numbers were there at the beginning. They have to go "
+                                  "before backward() adds to them, or the update is made of two "
+                                  "batches."),
         Rule("filled", "moved", "The weights move in step(), which reads the .grad of backward()."),
-        Rule("moved", "rate", "The schedule sets the rate of the next update: it moves after the "
-             "weights did."),
+        Rule("moved", "rate", "The schedule sets the rate of the next update, so it moves after "
+                              "the weights have moved."),
     ),
 )  # fmt: skip

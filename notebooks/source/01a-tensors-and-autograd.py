@@ -13,12 +13,12 @@
 # %% [markdown]
 # # 1a · Tensors and autograd
 #
-# Everything a network does is done to tensors, and everything it learns comes back through autograd.
-# You will name every dimension of a batch, find bugs in a device and a dtype, and write the tape
-# that torch keeps: a class of forty lines that gives torch's own gradients. At the end you ask a
-# trained network which pixels its answer depends on.
+# Everything a network does is done to tensors, and everything it learns comes back through
+# autograd. You will name every dimension of a batch, track down device and dtype bugs, and write
+# the tape that torch keeps: a class of forty lines that computes the same gradients as torch. At
+# the end you will ask a trained network which pixels its answer depends on.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
+# *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
 # `hint("01a.tape")` gives three hints, `failing("01a.tape")` the smallest failing case.*
 
 # %%
@@ -38,10 +38,10 @@ student("")
 # %% [markdown]
 # ## 1a.1 Every dimension has a name
 #
-# A tensor is a block of numbers with a **shape**; the number of its dimensions is its **rank**. A loss
-# has rank 0, a batch of labels `[B]`, a table `[B, features]`, a batch of images
-# `[B, channels, height, width]`. The shape does not say which is which: you do. Here are handwritten
-# digits, eight of them in a batch.
+# A tensor is a block of numbers with a **shape**; the number of its dimensions is its **rank**. A
+# loss has rank 0. A batch of labels has shape `[B]`, a table `[B, features]`, a batch of images
+# `[B, channels, height, width]`. The numbers in a shape do not say what each dimension means, so
+# you have to know. Here is a batch of eight handwritten digits.
 
 # %%
 data = load("digits")
@@ -51,7 +51,8 @@ for name, tensor in {"loss": loss, "labels": labels, "images": images}.items():
     print(f"{name:7} rank {tensor.ndim}  {list(tensor.shape)}  {tensor.dtype}")
 
 # %% [markdown]
-# A linear layer wants a row per example, so an image has to become a row: `images.flatten(1)`.
+# A linear layer expects one row per example, so each image has to become a row:
+# `images.flatten(1)`.
 
 # %%
 flat = images.flatten(1)
@@ -60,17 +61,18 @@ axes[0].imshow(torch.cat(list(images[:, 0]), dim=1), cmap="gray_r")
 axes[0].set(xticks=[8 * i + 3.5 for i in range(8)], xticklabels=range(8), yticks=[])
 axes[0].set_title("images: 8 squares of 8 × 8", fontsize="medium")
 axes[1].imshow(flat, cmap="gray_r", aspect="auto")
-axes[1].set(xlabel="pixel 0 to 63: row after row of the image", ylabel="batch")
+axes[1].set(xlabel="pixels 0 to 63: the image row by row", ylabel="batch")
 axes[1].set_title("flat: 8 rows of 64", fontsize="medium")
 print("flat:", list(flat.shape))
 
 # %% [markdown]
-# Dimension 0 is still the batch: row 3 is image 3. `flatten()` without the 1 would join the batch as
-# well, into one row of 512, and no layer could tell the images apart any more.
+# Dimension 0 is still the batch: row 3 is image 3. `flatten()` without the 1 would flatten the
+# batch dimension too, into one row of 512 numbers, and no layer could tell the images apart any
+# more.
 #
-# A letter with a number is something to look up. *read N42* below is a worked example:
-# `worked.compute("N42")` shows it. F20, further down, is a claim of the lecture that was tried:
-# `course claims F20` in a terminal prints how.
+# A letter followed by a number is a reference that you can look up. For example, *read N42* below
+# points to a worked example: `worked.compute("N42")` shows it. F20, further down, is a claim from
+# the lecture that has been tested: `course claims F20` in a terminal prints how.
 
 # %% exercise 01a.flat-shape
 ### BEGIN SOLUTION
@@ -81,9 +83,10 @@ flat_shape = {"rows": q.b, "columns": pixels, "bytes": 4 * q.b * pixels}
 # %% [markdown]
 # ## 1a.2 What a number is made of
 #
-# The **dtype** says how each number is stored. Weights are float32; labels are long (int64), since
-# they are indices; pixels in a file are uint8, 0 to 255. Half as many bits, as in float16 and
-# bfloat16, buy speed and cost either digits or range. **Guess:** what is 200 + 100 in uint8?
+# The **dtype** says how each number is stored. Weights are float32; labels are long (int64),
+# because they are indices; pixels in a file are uint8, from 0 to 255. float16 and bfloat16 use half
+# as many bits as float32: that buys speed, and costs either precision or range. **Guess:** what is
+# 200 + 100 in uint8?
 
 # %%
 guess("01a.overflow", ...)
@@ -95,8 +98,9 @@ print("uint8 200 + 100 =", total, "   as float:", (pixel.float() + 100).item())
 reveal("01a.overflow", total)
 
 # %% [markdown]
-# It wraps around at 256, without a word: convert pixels to float before you compute with them. Floats
-# do not wrap. They have gaps instead, and the gaps grow with the number.
+# It silently wraps around at 256, so convert pixels to float before you compute with them. Floats
+# do not wrap around. Instead there are gaps between neighbouring floats, and the gaps grow with the
+# size of the number.
 
 # %%
 figure, axis = plt.subplots(figsize=(6, 3), layout="constrained")
@@ -107,20 +111,21 @@ for name, (color, style) in shown.items():
     values = values[values <= about.max]
     gap = about.eps * 2 ** values.clamp(min=about.smallest_normal).log2().floor()
     axis.loglog(values, gap, style, color=color, label=name, lw=2)
-axis.set(xlabel="a number", ylabel="gap to the next one")
+axis.set(xlabel="number", ylabel="gap to the next number")
 axis.legend();
 
 # %% [markdown]
-# bfloat16 reaches as far as float32, with gaps 65,536 times as wide. float16 has gaps eight times
-# finer than bfloat16's and ends at 65,504: a gradient of 100,000 is inf there, and one of 10⁻⁸ is 0.
-# `worked.compute("N35")` has the exact numbers.
+# bfloat16 has about the same range as float32, but its gaps are 65,536 times as wide. float16 has
+# gaps an eighth as wide as bfloat16's, but it ends at 65,504: a gradient of 100,000 becomes inf,
+# and one of 10⁻⁸ becomes 0. `worked.compute("N35")` shows the exact numbers.
 
 # %% [markdown]
 # ## 1a.3 Who else holds these numbers?
 #
-# `torch.from_numpy(array)` makes a tensor over the array's own memory; `torch.tensor(array)` copies.
-# An array [1, 2, 3] is shared, then `array[0] = 99`, then it is copied, then `array[1] = -5`.
-# **Guess:** what does the shared tensor show in the end?
+# `torch.from_numpy(array)` makes a tensor that shares the array's memory; `torch.tensor(array)`
+# copies the numbers. Start with an array [1, 2, 3]. First make a shared tensor, then set
+# `array[0] = 99`, then make a copy, then set `array[1] = -5`. **Guess:** what does the shared
+# tensor hold in the end?
 
 # %%
 guess("01a.shared", ...)
@@ -129,17 +134,18 @@ guess("01a.shared", ...)
 worked.compute("N41")
 
 # %% [markdown]
-# The shared tensor sees both changes, the copy only the one made before it. The lecture's claim holds
-# (F20, `course claims F20`). The same happens within torch: slices, `view` and `detach()` share
-# memory, `clone()` copies. After `row = whole[0]`, the line `row += 7` has changed `whole`.
+# The shared tensor sees both changes; the copy has only the one made before it. So the lecture's
+# claim holds (F20, `course claims F20`). The same happens within torch: slices, `view` and
+# `detach()` share memory, while `clone()` copies. After `row = whole[0]`, the line `row += 7`
+# changes `whole` as well.
 
 # %% [markdown]
 # ## 1a.4 Where a tensor lives
 #
-# Every tensor lives on one **device**, and an operation on two of them raises; nothing is moved behind
-# your back (F15). The usual culprit is a tensor made *inside* a function, which lands on the CPU as
-# float32. You need no GPU to find it: the device `meta` keeps shapes without any numbers, and refuses
-# to mix like a GPU does.
+# Every tensor lives on one **device**, and an operation on tensors from two devices raises an
+# error; nothing is moved behind your back (F15). The usual culprit is a tensor created *inside* a
+# function, which lands on the CPU as float32. You do not need a GPU to find it: the device `meta`
+# keeps shapes without any numbers, and like a GPU it refuses to mix with the CPU.
 
 # %%
 elsewhere = torch.zeros(2, 1, 4, 4, device="meta")
@@ -150,13 +156,14 @@ for made in (torch.ones(4), torch.ones(4, device=elsewhere.device), torch.tensor
         print(list(made.shape), made.device, "->", str(error)[:60])
 
 # %% exercise 01a.coordinates
-# The last line above is the one exception: a CPU tensor without dimensions counts as a plain number.
-# Now a function with three bugs of this kind.
+# The last line above is the one exception: a CPU tensor with no dimensions counts as a plain
+# number. Now for a function with three bugs of this kind.
 #
-# A convolution does not know *where* it looks. `with_coordinates(images)` tells it: float images
-# `[B, C, H, W]` become `[B, C + 2, H, W]`: their own channels as they were, then a channel with each
-# pixel's row from 0 (top) to 1 (bottom), then one with its column from 0 (left) to 1 (right). The result
-# has the images' device and dtype. Find three bugs, change as little as you can.
+# A convolution does not know *where* it is looking. `with_coordinates(images)` tells it: float
+# images `[B, C, H, W]` become `[B, C + 2, H, W]`. First come their own channels, unchanged, then a
+# channel with each pixel's row, from 0 (top) to 1 (bottom), then one with its column, from 0 (left)
+# to 1 (right). The result has the images' device and dtype. Find the three bugs, and change as
+# little as you can.
 
 # %%
 channels = with_coordinates(images[:1])[0]
@@ -169,9 +176,10 @@ for axis, channel, name in zip(axes, channels, ("image", "row", "column"), stric
 # %% [markdown]
 # ## 1a.5 The tape
 #
-# Ask for a gradient with `requires_grad=True`, and torch writes down every operation: that record is
-# the **tape**, or graph. `backward()` reads it from the end to the start, and multiplies slopes.
-# Take (w·x + b)² at w = 3, x = 2, b = 1, so 49. **Guess:** by how much does it grow per unit of w?
+# Ask for a gradient with `requires_grad=True`, and torch writes down every operation. That record
+# is the **tape**, or graph. `backward()` reads it from the end to the start, multiplying slopes as
+# it goes. Take (w·x + b)² at w = 3, x = 2, b = 1, where it is 49. **Guess:** what is its slope with
+# respect to w?
 
 # %%
 guess("01a.tape-slope", ...)
@@ -183,9 +191,10 @@ worked.compute("N15")
 worked.compute("N15").plot()
 
 # %% [markdown]
-# Blue runs forward, orange comes back. At every node the incoming slope is multiplied by the local one:
-# the square passes on 2h = 14, the sum 1 to both sides, the product the *other* factor. In torch the
-# record hangs on the result; a tensor that you made yourself is a **leaf** and has no `grad_fn`.
+# Blue runs forward, orange comes back. At every node the incoming slope is multiplied by the local
+# one: by 2h = 14 at the square, by 1 on both sides of the sum, and by the *other* factor at the
+# product. In torch the record is attached to the result, as its `grad_fn`. A tensor that you
+# created yourself is a **leaf** and has no `grad_fn`.
 
 # %%
 w, x, b = (torch.tensor(v, requires_grad=True) for v in (3.0, 2.0, 1.0))
@@ -195,17 +204,17 @@ while node is not None:
     node = node.next_functions[0][0] if node.next_functions else None
 
 # %% exercise 01a.tape
-# Now write it yourself, for single numbers. When a value is used twice, slopes arrive from two sides:
-# that is where most first attempts go wrong, and where you learn what the tape is for.
+# Now write the tape yourself, for single numbers. When a value is used twice, slopes arrive from
+# two sides: that is where most first attempts go wrong, and where you learn what the tape is for.
 class Value:
     """A number that remembers how it was made.
 
     Args:
         data: A float.
 
-    `data` is the number, a float. `grad` is 0.0 at first. A value made by `Value(data)` is a leaf.
-    The operands of + and * are Values; nobody changes their `data` later. Graphs are small enough for
-    recursion. No torch in here.
+    `data` is the number, a float. `grad` starts at 0.0. A value made by `Value(data)` is a leaf.
+    The operands of + and * are Values, and their `data` never changes later. Graphs are small
+    enough for recursion. Do not use torch.
     """
 
     def __init__(self, data):
@@ -231,7 +240,7 @@ class Value:
         ### END SOLUTION
 
     def relu(self):
-        """A new Value: max(0, data); its slope is 1 above 0, and 0 elsewhere, at 0 too."""
+        """A new Value: max(0, data); its slope is 1 above 0, and 0 elsewhere, including at 0."""
         ### BEGIN SOLUTION
         return self._made(max(0.0, self.data), (self, float(self.data > 0)))
         ### END SOLUTION
@@ -239,8 +248,8 @@ class Value:
     def backward(self):
         """Add the slope of this value with respect to each leaf to that leaf's grad.
 
-        A leaf's own slope is 1. A second call, also on another value, adds again. What grad holds in values that
-        are not leaves is up to you.
+        A leaf's slope with respect to itself is 1. A second call, on this or another value, adds
+        to grad again. What grad holds in values that are not leaves is up to you.
         """
         ### BEGIN SOLUTION
         order, seen = [], set()
@@ -265,8 +274,8 @@ class Value:
 # %% [markdown]
 # ## 1a.6 The tape is written again every time
 #
-# An `if` in your code needs no special layer: only the branch that ran is on the tape. Here the branch
-# depends on the mean's sign.
+# An `if` in your code needs no special layer: only the branch that ran is on the tape. Here the
+# branch depends on the sign of the mean.
 
 # %%
 for numbers in ([1.0, 2.0], [-1.0, -2.0]):
@@ -276,15 +285,15 @@ for numbers in ([1.0, 2.0], [-1.0, -2.0]):
     print(numbers, "-> gradient", x.grad.tolist())
 
 # %% [markdown]
-# The slope of ½Σx² is x itself, the other branch has −½ everywhere. The condition leaves no trace: no
-# gradient flows through a comparison.
+# The slope of ½Σx² is x itself; in the other branch it is −½ everywhere. The condition leaves no
+# trace on the tape, because no gradient flows through a comparison.
 
 # %% [markdown]
 # ## 1a.7 Through two layers
 #
-# A network is the same with more nodes: (relu(w₂ · relu(w₁ · x)) − y)² at x = 2, y = 1 and both weights
-# 0.5. The prediction is 0.5, the loss 0.25. Work backwards on paper. **Guess:** what is the slope with
-# respect to w₁?
+# A network is the same thing with more nodes. Take (relu(w₂ · relu(w₁ · x)) − y)² at x = 2, y = 1,
+# with both weights 0.5. The prediction is 0.5 and the loss 0.25. Work backwards on paper.
+# **Guess:** what is the slope with respect to w₁?
 
 # %%
 guess("01a.first-weight", ...)
@@ -293,31 +302,31 @@ guess("01a.first-weight", ...)
 worked.compute("N16")
 
 # %% [markdown]
-# Negative: a larger w₁ lowers the loss, so a step *against* the gradient raises w₁. Both gates are open
-# here. What if one closes? Move w₁ from −1 to 2 and look at both slopes.
+# It is negative: a larger w₁ lowers the loss, so a step *against* the gradient raises w₁. Both relu
+# gates are open here. What if one closes? Below, w₁ goes from −1 to 2: look at both slopes.
 
 # %%
 w1 = torch.linspace(-1, 2, 301, requires_grad=True)
 w2 = torch.full_like(w1, 0.5, requires_grad=True)
 losses = (torch.relu(w2 * torch.relu(w1 * 2)) - 1) ** 2
-losses.sum().backward()  # 301 networks at once, none of them shares a weight
+losses.sum().backward()  # 301 networks at once, and no two of them share a weight
 figure, axis = plt.subplots(figsize=(6, 3), layout="constrained")
 axis.plot(w1.detach(), losses.detach(), color=GREY, label="loss")
-axis.plot(w1.detach(), w1.grad, color=BLUE, label="slope, by w₁")
-axis.plot(w1.detach(), w2.grad, "--", color=RED, label="slope, by w₂")
+axis.plot(w1.detach(), w1.grad, color=BLUE, label="slope with respect to w₁")
+axis.plot(w1.detach(), w2.grad, "--", color=RED, label="slope with respect to w₂")
 axis.set(xlabel="w₁ (w₂ = 0.5)")
 axis.legend();
 
 # %% [markdown]
-# Below 0 the gate is shut: the loss is 1, and both slopes are exactly 0. No step will ever move these
-# weights again. That is a *dead* ReLU, and the reason why a loss can stay flat although every line of
-# the loop is right.
+# Below 0 the gate is shut: the loss is 1, and both slopes are exactly 0. No step will ever move
+# these weights again. That is a *dead* ReLU, and it is how a loss can stay flat even though every
+# line of the loop is right.
 
 # %% [markdown]
 # ## 1a.8 `.grad` adds up
 #
-# x = 2 is a leaf. `(3 * x).backward()`, then `(5 * x).backward()`, with nothing cleared in between.
-# **Guess:** what does `x.grad` hold?
+# Let x = 2 be a leaf. You call `(3 * x).backward()`, then `(5 * x).backward()`, and clear nothing
+# in between. **Guess:** what does `x.grad` hold?
 
 # %%
 guess("01a.added", ...)
@@ -326,15 +335,17 @@ guess("01a.added", ...)
 worked.compute("N17")
 
 # %% exercise 01a.four-gradients
-# Three plus five (claim F26 holds). Your `Value` did the same, and needed to: a weight that is used
-# twice gets its slope in two pieces. The price is that a training loop has to clear `.grad` itself.
+# `x.grad` is three plus five (claim F26 holds). Your `Value` did the same, and it had to: a weight
+# that is used twice gets its slope in two pieces. The price is that a training loop has to clear
+# `.grad` itself.
 ### BEGIN SOLUTION
 four_gradients = {"square": 2 * q.a, "mean": 1 / q.n, "max": 1 / q.k, "twice": 1 + 2 * q.a}
 ### END SOLUTION
 
 # %% [markdown]
-# The lecture's lab asks the same for x = [1, 2, 3]. Look at the last three lines: where two entries tie
-# for the largest, `max()` and `amax` share the slope, while `max(dim=0)` picks one of them.
+# The lecture's lab asks the same questions for x = [1, 2, 3]. Look at the last three lines: when
+# two entries tie for the largest, `max()` and `amax` split the slope between them, while
+# `max(dim=0)` gives all of it to one.
 
 # %%
 worked.compute("N18")
@@ -347,14 +358,16 @@ worked.compute("N18")
 GraphExplorer()
 
 # %% [markdown]
-# Leaves alone keep a gradient. In a·x + b the product saved x and lost it when it had run, so the second
-# pass raises there; by then the sum, which saves nothing, has already added to `b.grad`.
+# Only leaves keep a gradient. In a·x + b the product saved x and freed it after the first pass, so
+# the second pass raises an error there. By then the sum, which saves nothing, has already added to
+# `b.grad`.
 
 # %% [markdown]
 # ## 1a.9 What `backward()` leaves alone
 #
-# A training step has six operations, and each changes something else. Walk through one: which
-# tensors does `backward()` touch? Then take `zero_grad()` away and walk through two updates.
+# A training step has six operations, and each one changes something different. Walk through one
+# step: which tensors does `backward()` touch? Then remove `zero_grad()` and walk through two
+# updates.
 
 # %%
 StepAnatomy()
@@ -362,16 +375,17 @@ StepAnatomy()
 # %% exercise 01a.backward-leaves
 
 # %% [markdown]
-# The lecture says without a condition that the graph is gone after `backward()`. Tried, that holds if
-# the graph has saved tensors; a plain sum saves none and runs backwards twice (`course claims F35`).
+# The lecture says, without any condition, that the graph is gone after `backward()`. When tested,
+# this holds if the graph has saved tensors; a plain sum saves none, so `backward()` runs on it
+# twice (`course claims F35`).
 
 # %% [markdown]
 # ## 1a.10 Off the tape
 #
-# Measuring needs no gradients, and a log wants numbers. `detach()` gives the same numbers outside the
-# graph; `torch.no_grad()` records nothing inside its block; `torch.inference_mode()` goes further, and
-# its tensors can never join a graph that must save them. **Guess:** after `copy = y.detach()`, you
-# write `copy[0] = 99`. What is `y[0]`?
+# Evaluation needs no gradients, and a log needs plain numbers. `detach()` gives the same numbers
+# outside the graph; `torch.no_grad()` records nothing inside its block; `torch.inference_mode()`
+# goes further: tensors made in its block can never join a graph that must save them. **Guess:** y
+# is [2, 4]. After `copy = y.detach()`, you write `copy[0] = 99`. What is `y[0]` now?
 
 # %%
 guess("01a.detached", ...)
@@ -381,13 +395,13 @@ x = torch.tensor([1.0, 2.0], requires_grad=True)
 y = x * 2
 copy = y.detach()
 copy[0] = 99
-print("y:", y.tolist(), "   needs a gradient:", y.requires_grad, copy.requires_grad)
+print("y:", y.tolist(), "   requires_grad:", y.requires_grad, copy.requires_grad)
 reveal("01a.detached", y[0].item())
 
 # %% [markdown]
-# `detach()` leaves the graph and shares the memory: write `detach().clone()` for numbers that
-# nobody else changes. Now the two modes. Which results can take part in a later
-# product with a weight?
+# `detach()` leaves the graph but shares the memory: write `detach().clone()` for numbers that
+# nothing else can change. Now for the two modes. Which of these results can later be multiplied by
+# a weight?
 
 # %%
 values, weight = torch.tensor([1.0, 2.0]), torch.ones(2, requires_grad=True)
@@ -402,17 +416,18 @@ for name, made in [("no_grad", quiet), ("inference", locked), ("clone", locked.c
         print(f"{name:10} {str(error)[:50]}")
 
 # %% [markdown]
-# The product must save `made` for its backward pass, and an inference tensor refuses; a clone is an
-# ordinary tensor again. A *sum* saves nothing, so `weight + locked` works: the lecture's "outputs
-# cannot enter backward" holds only where they must be saved (F53). Its "10 % faster" holds for many
-# small operations, and vanishes in large ones (F52). And that validation without `no_grad` eats more
-# memory with every batch does not hold (F46): it costs one batch's graph, unless you keep the losses.
+# The product must save `made` for its backward pass, but an inference tensor cannot be saved; a
+# clone of it is an ordinary tensor again. A *sum* saves nothing, so `weight + locked` works: the
+# lecture's "outputs cannot enter backward" holds only where they must be saved (F53). Its "10 %
+# faster" holds for many small operations, and disappears for large ones (F52). And the claim that
+# validation without `no_grad` takes more memory with every batch does not hold (F46): it costs one
+# batch's graph, unless you keep the losses.
 
 # %% [markdown]
 # ## 1a.11 A gradient of a gradient
 #
-# A gradient is computed by operations, and operations can be recorded: `create_graph=True` puts the
-# backward pass on the tape. **Guess:** what is the second derivative of x³ at x = 2?
+# A gradient is itself computed by operations, and operations can be recorded: `create_graph=True`
+# puts the backward pass on the tape. **Guess:** what is the second derivative of x³ at x = 2?
 
 # %%
 guess("01a.second", ...)
@@ -427,9 +442,9 @@ reveal("01a.second", second.item())
 # %% [markdown]
 # ## 1a.12 What does an answer depend on?
 #
-# Gradients are not only for weights. Hold the weights still and ask for the slope of one score with
-# respect to every *pixel*: a map of where a small change would move the answer most. First a network
-# that reads the digits, trained for a hundred updates.
+# Gradients are not only for weights. Hold the weights fixed and ask for the slope of one score with
+# respect to every *pixel*: this gives a map of where a small change would move the answer most.
+# First we need a network that reads digits, trained for a hundred updates.
 
 # %%
 torch.manual_seed(0)
@@ -444,21 +459,21 @@ hits = model.eval()(data.val_inputs).argmax(dim=1) == data.val_targets
 print(f"validation accuracy {hits.float().mean():.1%}")
 
 # %% exercise 01a.saliency
-# The model may come in any mode, with dropout in it, and the call may stand inside `no_grad` (not
-# `inference_mode`). Nothing that was handed over may be different afterwards: no mode of any module, no
-# `.grad`, no image.
+# The model may come in any mode and may contain dropout, and the function may be called inside
+# `no_grad` (but not `inference_mode`). Nothing that is passed in may be different afterwards: no
+# module's mode, no `.grad`, no image.
 def saliency(model, images, labels):
     """How strongly each pixel moves the score of its image's label, in eval mode.
 
     Args:
-        model: Gives logits [B, C] and leaves its input as it is; each module is in the same mode
-            after the call.
+        model: Returns logits [B, C] and does not change its input; after the call each module is
+            in the mode it was in before.
         images: [B, channels, H, W], float, without requires_grad, before the call and after it.
-        labels: Class indices [B], not always the model's own answer.
+        labels: Class indices [B], not always the model's own prediction.
 
     Returns:
-        [B, H, W] without a graph: the magnitude of the slope of the label's logit (before any
-        softmax) with respect to the pixel; of its channels the steepest counts.
+        [B, H, W] without a graph: for each pixel, the magnitude of the slope of the label's logit
+        (before any softmax); of the pixel's channels, the steepest counts.
     """
     ### BEGIN SOLUTION
     modes = [(module, module.training) for module in model.modules()]
@@ -484,9 +499,9 @@ if ready(saliency):
     plt.setp(axes, xticks=[], yticks=[])
 
 # %% [markdown]
-# Bright pixels move the score most, whether they hold ink or not: an empty spot matters where ink would
-# turn the digit into another one. The map shows what the *model* uses, which is not always what you
-# would look at; that is why it helps to find a shortcut in the data.
+# Bright pixels move the score most, whether they hold ink or not: an empty spot matters where ink
+# would turn the digit into another one. The map shows what the *model* uses, which is not always
+# what you would look at; that is why it can reveal a shortcut in the data.
 
 # %%
 scorecard("01a-tensors-and-autograd")
@@ -494,16 +509,17 @@ scorecard("01a-tensors-and-autograd")
 # %% [markdown]
 # ## What to keep
 #
-# - Dimension 0 is the batch; `flatten(1)` joins the rest. A tensor made inside a function takes its
-#   dtype and device from the data, or the function breaks elsewhere.
+# - Dimension 0 is the batch; `flatten(1)` joins the rest. A tensor made inside a function should
+#   take its dtype and device from the data, or the function breaks on other data.
 # - `from_numpy`, views and `detach()` share memory; `torch.tensor` and `clone()` copy.
-# - The tape is a record of local slopes. Backward goes through it in order, adds at every meeting
-#   point, and adds again to `.grad` until you clear it. It moves no weight.
+# - The tape is a record of local slopes. Backward goes through it in reverse order, adds slopes up
+#   wherever they meet, and keeps adding to `.grad` until you clear it. It does not move any weight.
 # - `detach`, `no_grad` and `inference_mode` leave the tape, each for its own purpose.
 #
 # **Further reading.** *Autograd mechanics* in PyTorch's documentation; Baydin et al., *Automatic
 # Differentiation in Machine Learning: a Survey* (2018); [course/from_scratch/tape.py](../course/from_scratch/tape.py),
 # a tape without recursion.
 #
-# **Challenge, ungraded.** Give your `Value` a `tanh`, a minus and a power, and train a network of two
-# inputs, four hidden units and one output on XOR with it. How many backward passes does it need?
+# **Challenge, ungraded.** Give your `Value` a `tanh`, a subtraction and a power, and use it to
+# train a network with two inputs, four hidden units and one output on XOR. How many backward passes
+# does it need?

@@ -13,11 +13,12 @@
 # %% [markdown]
 # # 1b · Modules and losses
 #
-# A network is a module that owns numbers, and a loss tells it how wrong they are. Both fail quietly: a
-# layer that nobody trains, a loss that cannot fall. You will see where such mistakes hide, and write a
-# linear layer and a cross-entropy yourself. At the end they learn to read handwritten digits.
+# A network is a module that owns numbers, and a loss says how wrong they are. Both can fail
+# quietly: a layer is never trained, or a loss cannot fall. You will see where such mistakes hide,
+# and write your own linear layer and cross-entropy. At the end they will learn to read handwritten
+# digits.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
+# *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
 # `hint("01b.linear")` gives three hints, `failing("01b.linear")` the smallest failing case.*
 
 # %%
@@ -40,9 +41,10 @@ student("")
 # %% [markdown]
 # ## 1b.1 From images to logits
 #
-# A classifier turns an image into one number per class, the **logits**: the largest wins, and nothing
-# makes them add up to 1. Each image becomes a row first, and every layer maps rows to rows. **Guess:** a
-# batch of 64 images of 1 × 28 × 28 goes through 784-128-10. What shape do the logits have?
+# A classifier turns an image into one number per class, the **logits**. The largest one wins, and
+# they do not have to add up to 1. Each image is first flattened into a row, and every layer maps
+# rows to rows. **Guess:** a batch of 64 images of 1 × 28 × 28 goes through 784-128-10. What shape
+# do the logits have?
 
 # %%
 guess("01b.logits", ...)
@@ -51,12 +53,13 @@ guess("01b.logits", ...)
 worked.compute("N42")
 
 # %% [markdown]
-# The batch stays in front, all the way through. Our digits are smaller, 8 × 8, and the shapes change in
-# the same way. A `Sequential` calls its layers in order; let us look over its shoulder.
+# The batch dimension stays in front all the way through. Our digits are smaller, 8 × 8, but the
+# shapes change in the same way. A `Sequential` calls its layers in order; let us look over its
+# shoulder.
 
 # %%
 data = load("digits")
-there = data.to(device)  # for training; all else here stays on the CPU
+there = data.to(device)  # for training; everything else here stays on the CPU
 torch.manual_seed(0)
 model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 values = data.train_inputs[:32]
@@ -65,8 +68,8 @@ for layer in model:
     print(f"{type(layer).__name__:8} {before!s:15} -> {list(values.shape)}")
 
 # %% [markdown]
-# What does such a network learn? Every output of a linear layer has one weight per input, and a bias.
-# **Guess:** how many numbers is that for 784-128-10? Work it out on paper, layer by layer.
+# What does such a network learn? Every output of a linear layer has one weight per input, and a
+# bias. **Guess:** how many numbers does 784-128-10 learn? Work it out on paper, layer by layer.
 
 # %%
 guess("01b.numbers", ...)
@@ -75,11 +78,13 @@ guess("01b.numbers", ...)
 worked.compute("N43")
 
 # %% [markdown]
-# 785 · 128 + 129 · 10. Almost all of it sits in the first layer, since it meets every pixel. These counts
-# are worth the minute: a wrong one is often the first sign of a layer that is not where you think it is.
+# It is 785 · 128 + 129 · 10. Almost all of them are in the first layer, because it is connected to
+# every pixel. Such a count is worth the minute: a wrong one is often the first sign that a layer is
+# not where you think it is.
 #
-# Walk the same batch through the lecture's classifier. What grows with the batch size, what with the width?
-# Then go down the ranks, and read what torch says to each one's usual mistake.
+# Walk the same batch through the lecture's classifier. What grows with the batch size, and what
+# with the width? Then go through the ranks, and read what torch says about the usual mistake with
+# each one.
 
 # %%
 from course.widgets.shapes.widget import ShapesAndRanks
@@ -87,15 +92,17 @@ from course.widgets.shapes.widget import ShapesAndRanks
 ShapesAndRanks()
 
 # %% [markdown]
-# More examples cost tensors and not one parameter. Five of the mistakes raise for any batch; a loss that was
-# not averaged raises too, unless the batch holds a single example.
+# More examples make the tensors larger, but do not add a single parameter. Five of the mistakes
+# raise an error for any batch; a loss that was not averaged raises one too, unless the batch holds
+# a single example.
 
 # %% [markdown]
 # ## 1b.2 What a module knows about
 #
-# How does `model.parameters()` find the layers? A module watches its attributes: a `Parameter` goes into
-# one register, a sub-module into another, a **buffer** (moved and saved, not trained) into a third.
-# Anything else is just Python. Here are seven ways to keep a tensor.
+# How does `model.parameters()` find the layers? A module watches what is assigned to its
+# attributes: a `Parameter` goes into one register, a sub-module into another, and a **buffer**
+# (moved and saved, but not trained) into a third. Anything else is just a Python attribute. Here
+# are seven ways to keep a tensor.
 
 # %%
 class Seven(nn.Module):
@@ -110,8 +117,8 @@ class Seven(nn.Module):
         self.blocks = [nn.Linear(4, 4), nn.Linear(4, 4)]
 
 # %% [markdown]
-# The model is trained, `model.state_dict()` is saved, and a new process loads it. **Guess:** how many of
-# the seven attributes come back with the values that they had?
+# The model is trained, `model.state_dict()` is saved, and a new process loads it. **Guess:** how
+# many of the seven attributes come back with their trained values?
 
 # %%
 guess("01b.saved", ...)
@@ -124,12 +131,13 @@ reveal("01b.saved", sum(way.saved for way in reached.values()))
 plots.plot_reach(reached)
 
 # %% [markdown]
-# Four. The mask is moved and not saved, which is what `persistent=False` asks for. The last two rows are
-# the trap: without a word, a plain tensor and a list are neither trained, nor moved, nor saved, whatever
-# `requires_grad` says. Tried, all three claims hold (`course claims F01`, F02, F03).
+# Four. The mask is moved but not saved, which is what `persistent=False` asks for. The last two
+# rows are the trap: a plain tensor and a list are silently neither trained, nor moved, nor saved,
+# whatever `requires_grad` says. All three claims hold when tested (`course claims F01`, F02, F03).
 #
-# Take one such module through its life: built, backward, a step, a move, saved and loaded. Which tensor
-# does each operation reach? Choose how it keeps a scale and two layers; ● means reached.
+# Take one such module through its life: it is built, runs backward, takes a step, is moved, saved
+# and loaded. Which tensors does each operation reach? Choose how the module keeps a scale and two
+# layers; ● means reached.
 
 # %%
 from course.widgets.registry.widget import ModuleRegistry
@@ -137,14 +145,15 @@ from course.widgets.registry.widget import ModuleRegistry
 ModuleRegistry()
 
 # %% [markdown]
-# Watch the second column: layers in a list do get a gradient, since autograd follows the tensors and not
-# the registers. The step that should use it never sees them, and `zero_grad()` never clears it.
+# Watch the second column: layers in a list do get a gradient, because autograd follows the tensors
+# and not the registers. But the step that should use this gradient never sees the layers, and
+# `zero_grad()` never clears it.
 
 # %% exercise 01b.registers
 
 # %% [markdown]
-# Now a network whose layers are in a list. It computes, its loss has a gradient, and nothing looks wrong.
-# **Guess:** how many numbers will its optimizer be handed?
+# Now for a network whose layers are in a list. It runs, its loss has a gradient, and nothing looks
+# wrong. **Guess:** how many numbers will its optimizer be given?
 
 # %%
 guess("01b.listed", ...)
@@ -170,12 +179,12 @@ except ValueError as error:
     print("SGD:", error)
 
 # %% [markdown]
-# With *nothing* registered the optimizer complains, and that is luck. One layer outside the list is enough
-# to keep it quiet: the rest then stays as it was drawn, and the network trains a little worse than it
-# should (F04). So count.
+# With *nothing* registered the optimizer complains, and that is lucky. One layer outside the list
+# is enough to keep it quiet: the layers in the list then keep their initial weights, and the
+# network trains a little worse than it should (F04). So count the parameters.
 
 # %% exercise 01b.parameters
-# This is the proof that a repair worked, too: count before, count after.
+# Counting also proves that a fix worked: count before, and count after.
 ### BEGIN SOLUTION
 hidden_numbers = (q.n + 1) * q.h + (q.h + 1) * q.k
 last = (q.k + 1) * q.c
@@ -183,10 +192,11 @@ parameters = {"tensors": 6, "numbers": hidden_numbers + last, "listed": last}
 ### END SOLUTION
 
 # %% exercise 01b.hidden-layers
-# A colleague hands you a classifier that normalises its inputs and scales its logits. On their laptop it
-# runs. It should be so: layers and `scale` are trained, moved and saved; `mean` and `std` are moved and
-# saved, are not parameters, and are never trained. Keep the names `layers`, `scale`, `mean`, `std` (a
-# checkpoint has `layers.0.weight`), and the outputs. Change as little as you can.
+# A colleague hands you a classifier that normalises its inputs and scales its logits. On their
+# laptop it runs. This is what it should do: layers and `scale` are trained, moved and saved; `mean`
+# and `std` are moved and saved, but are not parameters and are never trained. Keep the names
+# `layers`, `scale`, `mean`, `std` (a checkpoint has `layers.0.weight`), and the outputs. Change as
+# little as you can.
 
 # %%
 repaired = make_classifier([64, 32, 10], torch.zeros(64), torch.ones(64))
@@ -195,9 +205,9 @@ plots.plot_reach(reach(repaired))
 # %% [markdown]
 # ## 1b.3 A layer of your own
 #
-# `nn.Linear` is a few lines: two parameters and x Wᵀ + b. The first numbers are not arbitrary. An
-# output adds up as many terms as there are inputs, so the weights are drawn from ±1/√in: the more there
-# are to add, the smaller each one.
+# `nn.Linear` is only a few lines: two parameters and x Wᵀ + b. The initial weights are not
+# arbitrary. Each output is a sum with one term per input, so the weights are drawn between ±1/√in:
+# the more terms there are to add, the smaller each weight.
 
 # %%
 widths = (4, 16, 256)
@@ -206,20 +216,21 @@ drawn = {name: layer.weight[:, 0].tolist() for name, layer in layers.items()}
 plots.plot_first_weights(drawn, [width**-0.5 for width in widths])
 
 # %% exercise 01b.linear
-# The weight has the shape [out, in], and the bias, if there is one, [out]: names and shapes as in torch's
-# layer, so that a checkpoint made by one fits the other. Do not use `nn.Linear` or derive from it;
-# everything else of torch is allowed. Every layer draws its own numbers, and sets no seed.
+# The weight has the shape [out, in], and the bias, if there is one, [out]. Names and shapes are
+# those of torch's layer, so that a checkpoint made by one fits the other. Do not use `nn.Linear` or
+# derive from it; everything else in torch is allowed. Every layer draws its own numbers, and sets
+# no seed.
 class Linear(nn.Module):
     """y = x Wᵀ + b, for inputs [..., in] of any number of dimensions.
 
     Args:
         in_features: Columns of the input.
         out_features: Columns of the output.
-        bias: Whether there is one; if not, `state_dict()` holds the weight alone, and what
-            `layer.bias` is does not matter.
+        bias: Whether there is one; if not, `state_dict()` holds only the weight, and it does not
+            matter what `layer.bias` is.
 
     `weight` and `bias` are parameters; both are drawn uniformly between -1/√in and 1/√in.
-    The layer works on any dtype and device that it is moved to, and leaves its input as it was.
+    The layer works on any dtype and device that it is moved to, and does not change its input.
     """
 
     def __init__(self, in_features, out_features, bias):
@@ -247,9 +258,9 @@ if ready(Linear):
 # %% [markdown]
 # ## 1b.4 A gate, and the way back through it
 #
-# Two linear layers in a row are one linear layer. What stands between them must bend, and **ReLU** bends
-# as little as possible: max(0, x). On the way back it is a gate. Where x was positive, the arriving
-# gradient passes unchanged, whatever its sign; elsewhere nothing does.
+# Two linear layers in a row amount to one linear layer. Something between them must bend, and
+# **ReLU** bends as little as possible: max(0, x). On the way back it is a gate. Where x was
+# positive, the arriving gradient passes unchanged, whatever its sign; elsewhere nothing passes.
 
 # %%
 x = torch.linspace(-3, 3, 121, requires_grad=True)
@@ -259,23 +270,23 @@ y.backward(arriving)
 plots.plot_gate(x.tolist(), y.tolist(), arriving.tolist(), x.grad.tolist())
 
 # %% [markdown]
-# Exactly at 0 there is a corner, and any slope between 0 and 1 could be defended. torch takes 0. That
-# choice is part of the definition here, so your function shall make it as well.
+# Exactly at 0 there is a corner, where any slope between 0 and 1 could be justified. torch chooses
+# 0. That choice is part of the definition here, so your function should make it too.
 
 # %% exercise 01b.relu
-# In NumPy, without torch. The forward pass returns two things: the values, and a *function* that takes
-# the way back. It has to remember which gates were open: the caller may call `relu` again or overwrite
-# `x` (not `y`) before it goes back.
+# Write it in NumPy, without torch. The forward pass returns two things: the values, and a
+# *function* for the way back. That function has to remember which gates were open: the caller may
+# call `relu` again or overwrite `x` (not `y`) before calling it.
 def relu(x):
-    """max(x, 0), and its way back.
+    """max(x, 0), and the way back through it.
 
     Args:
-        x: A NumPy array of any shape, without nan; left as it is.
+        x: A NumPy array of any shape, without nan; it is not changed.
 
     Returns:
         y, backward: the values, a new array; and a function that may be called more than once.
-        `backward(grad_output)` takes the gradient of the loss with respect to y, leaves it as it
-        is, and returns that with respect to x, a new array; at x = 0 the slope is 0.
+        `backward(grad_output)` takes the gradient of the loss with respect to y, does not change
+        it, and returns the one with respect to x, a new array; at x = 0 the slope is 0.
     """
     ### BEGIN SOLUTION
     is_open = x > 0
@@ -291,14 +302,15 @@ x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), requires_grad=
 torch.relu(x).backward(torch.ones(4, 3))
 if ready(relu):
     values, backward = relu(x.detach().numpy())
-    print("as torch:", np.array_equal(backward(np.ones((4, 3))), x.grad.numpy()))
+    print("same as torch:", np.array_equal(backward(np.ones((4, 3))), x.grad.numpy()))
 
 # %% [markdown]
 # ## 1b.5 From logits to probabilities
 #
-# **Softmax** makes logits into shares of 1, in the ratio exp(z). Only differences count: adding 5 to all
-# logits multiplies every exp(z) by the same factor, and the shares stay. So [1000, 1001, 1002] gives what
-# [0, 1, 2] gives, on paper. **Guess:** what does the formula give in NumPy?
+# **Softmax** turns logits into shares that add up to 1, in proportion to exp(z). Only differences
+# matter: adding 5 to all logits multiplies every exp(z) by the same factor, so the shares stay the
+# same. On paper, then, [1000, 1001, 1002] gives the same as [0, 1, 2]. **Guess:** what does the
+# formula give in NumPy?
 
 # %%
 guess("01b.overflow", ...)
@@ -311,9 +323,9 @@ print("exp(z) / Σ exp(z) =", shares)
 reveal("01b.overflow", "nan" if np.isnan(shares).all() else "shares")
 
 # %% [markdown]
-# exp(1000) is beyond the largest float64 and becomes inf; inf / inf is nan. Far below zero, all exponentials
-# round to 0, and 0 / 0 is nan again. The way out is the property above: take the largest logit
-# out of all of them *before* exp, and nothing can overflow.
+# exp(1000) is beyond the largest float64 and becomes inf; inf / inf is nan. Far below zero, all
+# exponentials round to 0, and 0 / 0 is nan again. The property above is the way out: subtract the
+# largest logit from all of them *before* exp, and nothing can overflow.
 
 # %%
 shifts = np.linspace(-1200, 1200, 241)
@@ -322,23 +334,23 @@ largest = z.max(axis=1)
 with np.errstate(all="ignore"):
     naive = np.log(np.exp(z).sum(axis=1))
 shifted = largest + np.log(np.exp(z - largest[:, None]).sum(axis=1))
-plots.plot_overflow(shifts, {"naive": naive, "largest taken out first": shifted})
+plots.plot_overflow(shifts, {"naive": naive, "largest subtracted first": shifted})
 
 # %% [markdown]
-# The naive line ends at both sides, near ±710 to ±745; in float32 it would end near ±90, well within what
-# a network may put out after a step that was too long. `log Σ exp` has a name, **log-sum-exp**, and a
-# library that computes it shifts first.
+# The naive line ends on both sides, near ±710 to ±745. In float32 it would end near ±90, well
+# within what a network may output after a step that was too long. `log Σ exp` has a name,
+# **log-sum-exp**, and libraries that compute it shift first.
 
 # %% exercise 01b.softmax
-# In NumPy, without torch and without `scipy.special`. The axis is given; each slice along it is a
-# distribution of its own.
+# Write it in NumPy, without torch and without `scipy.special`. The axis is an argument; each slice
+# along it is a separate distribution.
 def softmax(x, axis):
-    """Shares that add up to 1 along an axis, in the ratio exp(x).
+    """Shares that add up to 1 along an axis, in proportion to exp(x).
 
     Args:
-        x: A NumPy array of floats, left as it is. Entries may be in the thousands, or -inf for a
-            class that is ruled out (its share is 0); every slice has a finite entry.
-        axis: Along which the shares add up; it may be negative.
+        x: A NumPy array of floats; it is not changed. Entries may be in the thousands, or -inf
+            for a class that is ruled out (its share is 0); every slice has a finite entry.
+        axis: The axis along which the shares add up; it may be negative.
 
     Returns:
         A new array of the same shape, at least as precise as x: float64 stays float64.
@@ -351,10 +363,10 @@ def softmax(x, axis):
 # %% [markdown]
 # ## 1b.6 The price of a probability
 #
-# **Cross-entropy** charges −log p for the probability p that the right class was given: nothing for a
-# sure right answer, without limit for a sure wrong one. Written with logits it is log-sum-exp minus the
-# right logit; no probability is ever formed. **Guess:** the loss of [1000, 1001, 1002], if class 2 is
-# right? The shares are about 0.09, 0.24, 0.67.
+# **Cross-entropy** charges −log p, where p is the probability given to the right class: nothing for
+# a right answer given with certainty, and more without limit as p goes to 0. Written with logits it
+# is log-sum-exp minus the right logit, so no probability is ever computed. **Guess:** what is the
+# loss of [1000, 1001, 1002] if class 2 is right? The shares are about 0.09, 0.24, 0.67.
 
 # %%
 guess("01b.loss", ...)
@@ -363,9 +375,9 @@ guess("01b.loss", ...)
 worked.compute("N36")
 
 # %% [markdown]
-# Its gradient is as plain as a gradient can be: the probabilities, minus 1 for the right class. Below,
-# class 3 is right. Every other class is pushed down by what it was given, and the right one up by
-# what it lacks.
+# Its gradient is as simple as a gradient can be: the probabilities, minus 1 for the right class.
+# Below, class 3 is right. Every other class is pushed down by the probability it was given, and the
+# right one is pushed up by what it lacks.
 
 # %%
 logits = torch.tensor([[1.0, -0.5, 2.0, 0.3, -1.0]], requires_grad=True)
@@ -375,9 +387,10 @@ pulls = logits.grad[0].tolist()
 plots.plot_targets({"probability": shares, "gradient of the logits": pulls}, label="")
 
 # %% [markdown]
-# A target of 1 is reached by no finite logit: the weights grow for ever. **Label smoothing** asks for a
-# little less. It keeps 1 − ε for the right class and spreads ε evenly over *all* C classes, the right one
-# among them. **Guess:** for ε = 0.1 and three classes, what are the two targets?
+# No finite logit reaches a target of 1, so the weights keep growing for ever. **Label smoothing**
+# asks for a little less. It keeps 1 − ε for the right class and spreads ε evenly over *all* C
+# classes, including the right one. **Guess:** for ε = 0.1 and three classes, what are the two
+# targets?
 
 # %%
 guess("01b.smoothed", ...)
@@ -388,12 +401,13 @@ smoothed = {f"ε = {e:g}": [e / 5] * 3 + [1 - e + e / 5, e / 5] for e in (0.0, 0
 plots.plot_targets(smoothed)
 
 # %% [markdown]
-# Look at the last row of the table: with smoothed targets the loss of a *perfect* model is not 0. For ten
-# classes and ε = 0.1 it ends at 0.50. Someone who waits for 0 will wait long.
+# Look at the last row of the table: with smoothed targets the loss of a *perfect* model is not 0.
+# For ten classes and ε = 0.1 it stops at 0.50.
 #
-# Two more arguments. `ignore_index` leaves examples out, such as the padding of a text; `weight` makes a
-# class count more. Both change what "mean" means. **Guess:** 32 examples, classes 0, 1, 2, 0, 1, 2, …,
-# weights 1, 2, 5. By what is the sum of the losses divided?
+# There are two more arguments. `ignore_index` leaves out examples, such as the padding of a text;
+# `weight` makes some classes count more. Both change what "mean" means. **Guess:** there are 32
+# examples with classes 0, 1, 2, 0, 1, 2, … and class weights 1, 2, 5. What is the sum of the losses
+# divided by?
 
 # %%
 guess("01b.divisor", ...)
@@ -407,29 +421,30 @@ print(f"sum / mean = {divisor:.1f}; weights of the targets: {weight[targets].sum
 reveal("01b.divisor", divisor)
 
 # %% [markdown]
-# Not 32: the sum of the weights of the targets. With ignored targets it is the number of those that are
-# left, and where none is left, 0 / 0 is nan. The lecture's "divided by the batch size" holds only
-# without either (F71), which matters as soon as you average over batches.
+# Not by 32, but by the sum of the weights of the targets. With ignored targets it is the number of
+# targets that are left, and if none are left, 0 / 0 is nan. The lecture's "divided by the batch
+# size" holds only if you use neither argument (F71). That matters as soon as you average over
+# batches.
 
 # %% exercise 01b.cross-entropy
-# In torch this time, so that gradients flow. `F.cross_entropy` and `F.nll_loss` are what you are
+# Use torch this time, so that gradients flow. `F.cross_entropy` and `F.nll_loss` are what you are
 # writing, so they are not allowed; `logsumexp` and `log_softmax` are. The target distribution of an
 # example is q = (1 − ε) · one-hot + ε/C.
 def cross_entropy(logits, targets, weight, label_smoothing, ignore_index):
-    """Mean cross-entropy, as `F.cross_entropy` computes it; changes nothing that it is handed.
+    """Mean cross-entropy, as `F.cross_entropy` computes it; it does not change its arguments.
 
     Args:
         logits: [N, C], float32 or float64; finite, though they may be in the thousands.
-        targets: Class indices [N], long; those equal to `ignore_index` count nothing.
+        targets: Class indices [N], long; those equal to `ignore_index` do not count.
         weight: None, or a weight per class [C] in the logits' dtype; the term of class c is
             -q[c] · weight[c] · log p[c].
         label_smoothing: ε, from 0 to 1.
         ignore_index: Any number: -100, -1, or one of the classes.
 
     Returns:
-        One number with its graph, a tensor without dimensions and of the logits' dtype: the sum of
+        One number with its graph, a tensor without dimensions, of the logits' dtype: the sum of
         all terms that count, divided by the sum of weight[target] over the examples that count
-        (their number, if weight is None). nan if nothing counts.
+        (by their number, if weight is None). nan if nothing counts.
     """
     ### BEGIN SOLUTION
     counts = targets != ignore_index
@@ -452,9 +467,9 @@ if ready(cross_entropy):
 # %% [markdown]
 # ## 1b.7 A loss and its targets
 #
-# So far one class of several was right. Other tasks ask for a yes or a no, for several labels at once, or
-# for a number, and each has outputs, targets and a loss that belong together. For B examples in a batch,
-# C classes and L labels:
+# So far, exactly one of several classes was right. Other tasks ask for a yes or a no, for several
+# labels at once, or for a number, and for each of them outputs, targets and loss have to fit
+# together. For B examples in a batch, C classes and L labels:
 
 # %% [markdown]
 # | task | outputs | targets | loss |
@@ -466,47 +481,49 @@ if ready(cross_entropy):
 # | a ranking | scores or embeddings | pairs or triplets | margin or contrastive |
 
 # %% [markdown]
-# A pair that does not fit sometimes raises, and sometimes computes something else. **Guess:** the
-# predictions [[0], [1], [2], [3]] are perfect for the targets [0, 1, 2, 3]. What is their mean squared
-# error?
+# A loss and targets that do not fit sometimes raise an error, and sometimes compute something else.
+# **Guess:** the predictions [[0], [1], [2], [3]] are perfect for the targets [0, 1, 2, 3]. What is
+# their mean squared error?
 
 # %%
 guess("01b.broadcast", ...)
 
 # %%
 targets = torch.arange(4.0)
-outputs = targets[:, None]  # as a layer with one output gives them: [4, 1]
+outputs = targets[:, None]  # the shape that a layer with one output returns: [4, 1]
 squares = (outputs - targets).square()
 print(list(outputs.shape), "minus", list(targets.shape), "is", list(squares.shape))
 print(squares)
 reveal("01b.broadcast", squares.mean().item())
 
 # %% [markdown]
-# [4, 1] minus [4] is [4, 4]: every output met every target. The best constant answer, the mean of all
-# targets, now looks as good as anything, and the loss never falls. `F.mse_loss` at least warns. Trained on two
-# classes this way, a network ends more than five points of accuracy below one with BCE; with equal shapes it
-# nearly keeps up (F12).
+# [4, 1] minus [4] is [4, 4]: every output was compared with every target. Now nothing looks better
+# than the best constant answer, the mean of all targets, and the loss never falls. `F.mse_loss` at
+# least warns. Trained on two classes this way, a network ends more than five points of accuracy
+# below one trained with BCE; with equal shapes it nearly keeps up (F12).
 
 # %% [markdown]
-# BCE with logits raises unless shapes are *equal* and targets float (F13). Cross-entropy is said to break on
-# one-hot floats; tried, it does not: floats [B, C] are read as probabilities, and give the same loss as
-# indices (F08). One-hot *integers* raise.
+# BCE with logits raises an error unless the shapes are *equal* and the targets are floats (F13).
+# Cross-entropy is said to break on one-hot floats, but when tested it does not: floats [B, C] are
+# read as probabilities, and give the same loss as indices (F08). One-hot *integers* do raise an
+# error.
 
 # %% exercise 01b.task-loss
-# Outputs as a model makes them, targets as a loader gives them: make them fit. torch's own losses
-# are allowed, and meant.
+# You get outputs as a model returns them and targets as a loader returns them: make them fit. You
+# may use torch's own losses, and you are meant to.
 def task_loss(task, outputs, targets):
-    """The mean loss that fits the task, with its graph; changes nothing that it is handed.
+    """The mean loss that fits the task, with its graph; it does not change its arguments.
 
     Args:
         task: "one of many", "yes or no", "many labels" or "a number".
-        outputs: As the model gives them, float32 or float64: logits [B, C]; a logit [B, 1];
-            logits [B, L]; or a number [B, 1]. No softmax or sigmoid has been applied.
-        targets: Of the four tasks: one-hot [B, C], long; 0 or 1, [B], long; 0 or 1, [B, L], long
+        outputs: What the model returns, float32 or float64. In the order of the tasks: logits
+            [B, C]; a logit [B, 1]; logits [B, L]; a number [B, 1]. No softmax or sigmoid has been
+            applied.
+        targets: In the same order: one-hot [B, C], long; 0 or 1, [B], long; 0 or 1, [B, L], long
             or bool; numbers [B], float64. B may be 1.
 
     Returns:
-        One number, a tensor without dimensions and of the outputs' dtype. The mean is over
+        One number, a tensor without dimensions, of the outputs' dtype. The mean is over
         examples; for many labels, over all B · L entries. For a number it is the mean *squared*
         error.
     """
@@ -522,17 +539,18 @@ def task_loss(task, outputs, targets):
 # %% [markdown]
 # ## 1b.8 The loss that cannot fall
 #
-# A softmax in front of cross-entropy is the most common misfit of all: shapes fit, nothing raises, the loss
-# falls. But a probability is at most 1, and taken as a *logit* it can never be sure. **Guess:** ten
-# classes, a perfect model with a softmax at its end. What is the lowest loss that it can reach?
+# A softmax in front of cross-entropy is the most common mismatch of all: the shapes fit, no error
+# is raised, the loss falls. But a probability is at most 1, and such small *logits* can never
+# express certainty. **Guess:** there are ten classes, and a perfect model ends with a softmax. What
+# is the lowest loss that it can reach?
 
 # %%
 guess("01b.floor", ...)
 
 # %%
-perfect = F.one_hot(torch.tensor([3]), 10).float()  # what a sure softmax puts out
+perfect = F.one_hot(torch.tensor([3]), 10).float()  # what a certain softmax outputs
 floor = F.cross_entropy(perfect, torch.tensor([3])).item()
-print(f"{floor:.4f}, where chance is ln 10 = {np.log(10):.4f}")
+print(f"{floor:.4f}, and guessing gives ln 10 = {np.log(10):.4f}")
 reveal("01b.floor", floor)
 worked.compute("N38")
 
@@ -560,13 +578,15 @@ for name, last in (("logits", nn.Identity()), ("softmax first", nn.Softmax(dim=1
 plots.plot_floors(curves, {"chance": float(np.log(10)), "floor": floor})
 
 # %% [markdown]
-# That is the signature to remember: a loss that flattens out above 1.46, while the model reads most of the
-# digits (F06). If you watch the accuracy alone you may never notice, and pay with weaker gradients.
+# That is the signature to remember: a loss that flattens out above 1.46, while the model reads most
+# of the digits correctly (F06). If you watch only the accuracy, you may never notice, and you pay
+# with weaker gradients.
 
 # %% [markdown]
 # ## 1b.9 Everything of your own
 #
-# Your layer, your loss, and a loop: no `nn.Linear`, no `F.cross_entropy`. Does it read digits?
+# Your layer, your loss and a loop, with no `nn.Linear` and no `F.cross_entropy`. Does it read
+# digits?
 
 # %%
 torch.manual_seed(0)
@@ -578,16 +598,16 @@ if ready(Linear, cross_entropy):
     print(f"accuracy {hits.float().mean():.1%}, loss {losses[-1]:.3f} (the floor: 0.500)")
 
 # %% [markdown]
-# It does. Why then use the framework's? Both ways have a price (S29):
+# It does. So why use the framework's versions? Both ways have a price (S29):
 #
 # | | written yourself | the framework's |
 # | --- | --- | --- |
 # | derivatives | yours to get wrong | autograd's |
-# | speed, other devices | long work | one line |
-# | loaders, checkpoints | yours | ready |
+# # | speed, other devices | a lot of work | one line |
+# # | loaders, checkpoints | yours to write | ready |
 # | what happens inside | in sight | out of sight: check shapes, modes, what is registered |
 #
-# Write it once to understand it, then use theirs and keep the checks.
+# Write it once to understand it, then use the framework's and keep the checks.
 
 # %%
 scorecard("01b-modules-and-losses")
@@ -595,17 +615,17 @@ scorecard("01b-modules-and-losses")
 # %% [markdown]
 # ## What to keep
 #
-# - A module knows parameters, buffers and sub-modules. What is in a list or a plain tensor is not
-#   trained, moved or saved, and nobody says so: count.
-# - Cross-entropy takes logits. Log-sum-exp with the largest taken out is what makes it safe.
+# - A module knows its parameters, buffers and sub-modules. What is in a list or a plain tensor is
+#   not trained, moved or saved, and no error says so: count the parameters.
+# - Cross-entropy takes logits. Log-sum-exp with the largest logit subtracted is what makes it safe.
 # - A mean has a divisor: the number of examples, unless weights or an ignored index change it.
-# - Every loss wants its shape and dtype. Broadcasting and a second softmax raise nothing; a loss that
-#   rests at a floor is their trace.
+# - Every loss expects certain shapes and dtypes. Broadcasting and a second softmax raise no error;
+#   what gives them away is a loss that stops at a floor.
 #
 # **Further reading.** *Modules* in PyTorch's documentation; Szegedy et al., *Rethinking the Inception
 # Architecture* (2016), section 7, on label smoothing; [course/from_scratch/losses.py](../course/from_scratch/losses.py)
 # and [layers.py](../course/from_scratch/layers.py).
 #
-# **Challenge, ungraded.** Give your `cross_entropy` a temperature: divide the logits by T > 0. Find the T
-# that makes the validation loss of the trained digits smallest, without training again. Is it above or
-# below 1, and what does that say about how sure the network is of itself?
+# **Challenge, ungraded.** Give your `cross_entropy` a temperature: divide the logits by T > 0. Find
+# the T that gives your trained network the lowest validation loss on the digits, without training
+# it again. Is it above or below 1, and what does that say about how sure the network is of itself?

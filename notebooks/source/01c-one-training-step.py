@@ -13,12 +13,13 @@
 # %% [markdown]
 # # 1c · One training step
 #
-# Training is one step, repeated. You will do that step on paper, without autograd and in torch, put
-# each of its lines in the wrong place to see what breaks, and then take a script with five bugs
-# apart: fix one, look for the next symptom, and keep a log.
+# Training is one step, repeated. You will do that step on paper, then in code without autograd,
+# then in torch. You will put its lines in the wrong place to see what breaks, and then debug a
+# script with five bugs: fix one, look for the next symptom, and keep a log.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
-# `hint("01c.one-update")` gives three hints, `failing("01c.one-update")` the smallest failing case.*
+# *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
+# `hint("01c.one-update")` gives three hints, `failing("01c.one-update")` the smallest failing
+# case.*
 
 # %%
 from importlib.metadata import version
@@ -34,7 +35,8 @@ from course.plots.one_step import plot_runs, plot_touched
 from course.widgets import StepAnatomy
 
 # %% [markdown]
-# Your name, as your instructor knows it, draws the numbers of some exercises for you alone.
+# Enter your name as your instructor knows it. Some exercises draw their numbers from it, so yours
+# are your own.
 
 # %%
 from course.engine import choose_device
@@ -47,15 +49,15 @@ student("")
 # %% [markdown]
 # ## 1c.1 Six operations
 #
-# `zero_grad()` clears, the model computes outputs, the criterion makes one number of them,
-# `backward()` computes gradients, `step()` moves, and a schedule sets the next learning rate. Walk
-# through an update, and watch the column of tensors rather than the code.
+# `zero_grad()` clears the gradients, the model computes outputs, the criterion turns them into one
+# number, `backward()` computes gradients, `step()` moves the weights, and the schedule sets the
+# next learning rate. Walk through an update, and watch the column of tensors rather than the code.
 
 # %%
 StepAnatomy()
 
 # %% [markdown]
-# Only a few tensors change at each line. **Guess** before you see the table: how many of the six
+# Each line changes only a few tensors. **Guess** before you see the table: how many of the six
 # operations change a weight?
 
 # %%
@@ -71,25 +73,27 @@ plot_touched(table)
 reveal("01c.moving", sum(row["weight"] == "changed" for row in table.values()))
 
 # %% [markdown]
-# One. `backward()` fills `.grad` and leaves the weights alone; `step()` moves the weights and leaves
-# `.grad` alone, so it is still there when the next update begins. Both facts come back as bugs below.
+# Only one. `backward()` fills `.grad` and leaves the weights alone; `step()` moves the weights and
+# leaves `.grad` alone, so it is still there when the next update begins. Both facts will come back
+# as bugs below.
 
 # %% exercise 01c.what-changed
-# You are shown what was different after a line, and not the line. Which operation was it?
+# You see what was different after a line, but not the line itself. Which operation was it?
 
 # %% [markdown]
 # ## 1c.2 On paper
 #
-# A layer with two outputs: weights [[0.5, −0.3], [0.2, 0.8]], bias 0, one example [1, 2] with the
-# target [1, 0]. Squared error, plain SGD, learning rate 0.01. Follow the numbers with a pencil.
+# Take a layer with two outputs, weights [[0.5, −0.3], [0.2, 0.8]] and bias 0, and one example [1,
+# 2] with the target [1, 0]. The loss is the squared error; the optimizer is plain SGD with learning
+# rate 0.01. Follow the numbers with a pencil.
 
 # %%
 worked.compute("N09")
 
 # %% [markdown]
-# Row 0 of the gradient is residual 0 (an output minus its target) times the input, and the bias gets
-# the residual itself. Now repeat the step at other learning rates. **Guess:** from which rate on does
-# the loss of this one example grow instead of fall?
+# Row 0 of the gradient is residual 0 (an output minus its target) times the input, and the gradient
+# of the bias is the residual itself. Now repeat the step at other learning rates. **Guess:** above
+# which rate does the loss of this one example grow instead of falling?
 
 # %%
 guess("01c.limit", ...)
@@ -114,9 +118,9 @@ print(f"lr = 0.01: the loss after one step is {second['loss after one step']:.5f
 reveal("01c.limit", second["stable for lr below"])
 
 # %% [markdown]
-# Straight lines on a logarithmic axis: each step multiplies the loss by the same factor. The
-# residuals shrink by 1 − lr · (1² + 2² + 1), the last 1 for the bias; where that passes −1, the step
-# overshoots further each time. Now with numbers of your own.
+# The lines are straight on a logarithmic axis: each step multiplies the loss by the same factor. It
+# multiplies the residuals by 1 − lr · (1² + 2² + 1), where the last 1 is for the bias. Once that is
+# below −1, each step overshoots further than the last. Now try it with your own numbers.
 
 # %% exercise 01c.second-loss
 ### BEGIN SOLUTION
@@ -128,9 +132,9 @@ second_loss = on_paper(**dict(q))
 # %% [markdown]
 # ## 1c.3 Half a sum, or a mean?
 #
-# The chapter on training loops writes half the sum of the squared errors and calls `MSELoss`, which is a
-# mean. With two outputs that is the same number. **Guess:** with `MSELoss(reduction="sum")` instead, how many times
-# as long is the gradient here?
+# The chapter on training loops writes half the sum of the squared errors but calls `MSELoss`, which
+# is a mean. With two outputs these are the same number. **Guess:** with `MSELoss(reduction="sum")`
+# instead, how many times as long is the gradient here?
 
 # %%
 guess("01c.sum", ...)
@@ -147,13 +151,13 @@ worked.compute("N11")
 # the mean are no longer the same, and a step written for one is far too long for the other.
 
 # %% exercise 01c.step-by-hand
-# Write the step without autograd, for any batch and any number of outputs. The slope of a mean of
-# squares is 2 · error, divided by the number of squares.
+# Write the step without autograd, for any batch size and any number of outputs. The slope of a mean
+# of squares is 2 · error, divided by the number of squares.
 def step_by_hand(weight, bias, inputs, targets, lr):
     """One step of SGD on the mean squared error of a linear layer, by matrix arithmetic.
 
     The outputs are inputs · weightᵀ + bias. The layer's two tensors are moved in place; nothing
-    else changes. No autograd in here.
+    else changes. Do not use autograd.
 
     Args:
         weight: [outputs, features], float32 or float64, without requires_grad; moved in place.
@@ -163,7 +167,7 @@ def step_by_hand(weight, bias, inputs, targets, lr):
         lr: The learning rate, a float.
 
     Returns:
-        The loss before the step, the mean over all B · outputs squared errors: a float, or a
+        The loss before the step, the mean of all B · outputs squared errors: a float, or a
         one-element tensor without a graph.
     """
     ### BEGIN SOLUTION
@@ -175,8 +179,9 @@ def step_by_hand(weight, bias, inputs, targets, lr):
     ### END SOLUTION
 
 # %% [markdown]
-# Is that enough to read digits? 64 pixels in, ten outputs, and the target is 1 for the right digit,
-# 0 for the others. Your function, three hundred times on the whole training set:
+# Is that enough to read digits? There are 64 pixels and ten outputs, and the target is 1 for the
+# right digit and 0 for the others. Here is your function, called three hundred times on the whole
+# training set:
 
 # %%
 data = load("digits").to(device)
@@ -192,9 +197,10 @@ if ready(step_by_hand):
 # %% [markdown]
 # ## 1c.4 In torch
 #
-# The same step for any model. While it runs, three numbers are worth a log: the loss, the learning
-# rate, and the **norm of the gradient**, its length if all `.grad` are joined into one vector.
-# **Guess:** a weight's gradient has the norm 3, a bias's 4. What is the norm of both together?
+# Now the same step for any model. While it runs, three numbers are worth logging: the loss, the
+# learning rate, and the **norm of the gradient**, its length if all `.grad` are joined into one
+# vector. **Guess:** a weight's gradient has norm 3, and a bias's has norm 4. What is the norm of
+# both together?
 
 # %%
 guess("01c.joined", ...)
@@ -205,24 +211,24 @@ reveal("01c.joined", joined.norm().item())
 worked.compute("N56")
 
 # %% [markdown]
-# The engineering module prints the *sum* of the tensors' norms, which is a third too much in its own
-# example, and would be more with more tensors (F42, `course claims F42`). Squares add up; norms do
-# not.
+# The engineering module prints the *sum* of the tensors' norms, which is a third too large in its
+# own example, and would be even larger with more tensors (F42, `course claims F42`). Squares add
+# up; norms do not.
 
 # %% exercise 01c.one-update
-# All six operations, and a report. The model comes in train mode; gradients of an earlier update may
-# still be there, and a frozen parameter has `.grad = None` (not all are frozen). What `.grad` holds
-# after the update is up to you.
+# Do all six operations, and report on them. The model comes in train mode; gradients from an
+# earlier update may still be there, and a frozen parameter has `.grad = None` (not all are frozen).
+# What `.grad` holds after the update is up to you.
 def one_update(model, inputs, targets, criterion, optimizer, scheduler):
     """One update: clear, forward, loss, backward, step, schedule.
 
     Args:
-        model: Gives logits [B, classes] for inputs [B, ...], a batch of B examples.
+        model: Returns logits [B, classes] for inputs [B, ...], a batch of B examples.
         inputs, targets: One batch; targets are class indices [B].
-        criterion: Any loss of logits and targets that gives one number.
+        criterion: Any loss of logits and targets that returns one number.
         optimizer: Any optimizer of the model's parameters; it may have several groups, and its
             step() may clear the gradients. It needs no closure.
-        scheduler: Counts updates: one scheduler.step() for each, after the weights have moved.
+        scheduler: It counts updates: one scheduler.step() per update, after the weights have moved.
 
     Returns:
         {"loss": the number that backward() started from,
@@ -255,14 +261,15 @@ if ready(one_update):
     display(plot_runs(curves, ylabel="", log=True))
 
 # %% [markdown]
-# Loss and norm fall together, and the rate falls to 0 along half a wave. The norm is the first of the
-# three to show most of what goes wrong: that is the next section.
+# Loss and norm fall together, and the rate falls to 0 along half a cosine wave. When something goes
+# wrong, the norm is usually the first of the three to show it, as the next section demonstrates.
 
 # %% [markdown]
 # ## 1c.5 A line in the wrong place
 #
-# `zero_grad()` has three legal places, and one that looks just as tidy: between `backward()` and
-# `step()`. **Guess:** how far does the first update move the weights then?
+# `zero_grad()` has three legal places, and one wrong place that looks just as tidy: between
+# `backward()` and `step()`. **Guess:** if it is there, how far does the first update move the
+# weights?
 
 # %%
 guess("01c.late-clear", ...)
@@ -279,9 +286,9 @@ runs = {name: train_in_order(order, updates=200) for name, order in orders.items
 reveal("01c.late-clear", runs["cleared too late"].moved[0])
 
 # %% [markdown]
-# Nothing is left for `step()`, in the first update or any other; the lecture's table says that batches
-# *accumulate* there, which does not hold (F28). Now the loop that never clears. **Guess:** what does
-# the loss of a linear layer on digits do in 200 such updates?
+# Nothing is left for `step()` to use, in the first update or in any other. The lecture's table says
+# that batches *accumulate* here, but that does not hold (F28). Now for the loop that never clears.
+# **Guess:** what does the loss of a linear layer on digits do in 200 such updates?
 
 # %%
 guess("01c.never-cleared", ...)
@@ -297,19 +304,20 @@ falls = sum(runs["never cleared"].losses[100:]) / 100 < 0.5
 reveal("01c.never-cleared", "jumps" if falls else "explodes")
 
 # %% [markdown]
-# It falls, faster than the right order at first, and ends about as low, with single batches that jump
-# to many times that. A mean over an epoch would not give this bug away. Nor does the loss have to end
-# in nan: F32 holds only if the loss is unbounded, or momentum adds to the pile. Look at the other
-# number.
+# It falls, at first faster than in the right order, and ends about as low, but on single batches it
+# jumps to many times that. A mean over an epoch would not give this bug away. Nor does the loss
+# have to end in nan: F32 holds only if the loss is unbounded, or if momentum adds to the pile. So
+# look at the other number, the norm.
 
 # %%
 plot_runs({name: runs[name].norms for name in ("right", "never cleared")},
           ylabel="norm of .grad at step()", log=True)
 
 # %% [markdown]
-# The right order's norm falls with the loss; the other one rises at once and stays there: its `.grad`
-# is a sum over all batches so far, and not one batch's slope. The chapter lets it grow without end,
-# in proportion to the updates. That needs a gradient which never changes:
+# In the right order the norm falls with the loss. In the other it rises at once and stays high,
+# because `.grad` is the sum over all batches so far, not one batch's slope. According to the
+# chapter it grows without end, in proportion to the number of updates. For that, the gradient would
+# have to stay constant:
 
 # %% exercise 01c.uncleared
 ### BEGIN SOLUTION
@@ -325,8 +333,9 @@ uncleared = {
 worked.compute("N58")
 
 # %% [markdown]
-# On a bowl the sum swings back as soon as the weight has passed the bottom, so it never settles, and
-# never explodes. A line and a bowl, with a learning rate of 0.01 and nothing cleared:
+# In a bowl the sum starts to swing back as soon as the weight has passed the bottom, so the weight
+# neither settles nor explodes. Here are a line and a bowl, with a learning rate of 0.01 and nothing
+# cleared:
 
 # %%
 def way(slope, updates=150, w=1.0):
@@ -342,8 +351,8 @@ bowl = {"bowl ½w²": way(lambda w: w), "a line, slope 0.02": way(lambda w: 0.02
 plot_runs(bowl, ylabel="the weight w", first=0)
 
 # %% [markdown]
-# Last, `step()` before `backward()`. With one layer nothing is said, and each update uses the gradient
-# of the batch before it; with a hidden layer torch refuses:
+# Last, put `step()` before `backward()`. With one layer there is no error, and each update uses the
+# gradient of the batch before it; with a hidden layer torch refuses:
 
 # %%
 early = ("forward", "loss", "step", "clear", "backward")
@@ -352,14 +361,15 @@ print("one layer, moved:", [round(distance, 3) for distance in linear.moved])
 print("with a hidden layer:", deep.error.partition(":")[0])
 
 # %% [markdown]
-# A step changes weights in place, and `backward()` needs them as they were in the forward pass. With
-# one layer it needs only the inputs, so the mistake stays silent.
+# A step changes weights in place, but `backward()` needs them as they were in the forward pass.
+# With one layer it needs only the inputs, so the mistake stays silent.
 
 # %% [markdown]
 # ## 1c.6 First move the model, then build the optimizer
 #
-# An optimizer holds *objects*: the parameters it was handed. Adam has made a step in float32; then
-# the model, and its batches, become float64. **Guess:** what does the next step do?
+# An optimizer holds *objects*: the parameters that it was given. Suppose Adam has taken a step in
+# float32; then the model, and its batches, are converted to float64. **Guess:** what does the next
+# step do?
 
 # %%
 guess("01c.double", ...)
@@ -386,9 +396,10 @@ for kind, before in ((torch.optim.SGD, 0), (torch.optim.Adam, 0), (torch.optim.A
 reveal("01c.double", "raises" if "raises" in said else "trains")
 
 # %% [markdown]
-# Converting keeps the Parameter objects and changes the numbers inside them, so the lecture's "the
-# optimizer updates dead tensors" does not hold (F16). What an optimizer has *computed* is not
-# converted with them: Adam's averages stay float32. And a layer that is replaced is another object.
+# Converting a model keeps the Parameter objects and changes the numbers inside them, so the
+# lecture's "the optimizer updates dead tensors" does not hold (F16). But what an optimizer has
+# *computed* is not converted with them: Adam's averages stay float32. And if a layer is replaced,
+# its parameters are new objects.
 
 # %%
 torch.manual_seed(0)
@@ -402,34 +413,35 @@ moves = [(p - b).norm().item() for p, b in zip(model.parameters(), before, stric
 print("moved by", [round(move, 3) for move in moves])
 
 # %% [markdown]
-# The new head has gradients, and never moves; nothing is raised. A model that is whole, in its place
-# and in its dtype before its optimizer is built cannot meet either fault (F17 holds if one of the
-# two happens).
+# The new head has gradients but never moves, and no error is raised. Neither fault can occur if the
+# model is complete, on its device and in its dtype before its optimizer is built (F17 holds if one
+# of the two happens).
 
 # %% exercise 01c.misplaced
 
 # %% [markdown]
 # ## 1c.7 A check that can fail
 #
-# Before a script is debugged, one question: is this the Python that you think it is? The lecture's lab
-# begins with a check that cannot say no. Write one that can, for packages and their versions.
+# Before you debug a script, ask one question: is this the Python environment that you think it is?
+# The lecture's lab begins with a check that can never say no. Write one that can, for packages and
+# their versions.
 
 # %% exercise 01c.check-workspace
-# `version_of(name)` gives the installed version as a text, e.g. `"2.11.0+cu128"`, and raises
-# `importlib.metadata.PackageNotFoundError` where there is none. `needs` gives the lowest version of
-# each package that will do.
+# `version_of(name)` returns the installed version as a string, e.g. `"2.11.0+cu128"`, and raises
+# `importlib.metadata.PackageNotFoundError` if the package is not installed. `needs` gives the
+# lowest version of each package that will do.
 def check_workspace(needs, version_of):
-    """What is wrong with the packages, by name; empty where nothing is.
+    """What is wrong with the packages, by name; empty if nothing is.
 
-    Versions are one to three numbers between dots, compared number by number: 2.10 is newer than
+    Versions are one to three numbers separated by dots, compared number by number: 2.10 is newer than
     2.9, and 2.11 is the same as 2.11.0. What follows a + in an installed version does not count.
 
     Args:
         needs: Lowest version by name, e.g. {"torch": "2.11", "numpy": "2.0"}.
-        version_of: A function of a name; it raises PackageNotFoundError.
+        version_of: A function of a name; it may raise PackageNotFoundError.
 
     Returns:
-        A dictionary: "missing" or "too old" by name, for those with a problem alone.
+        A dictionary: "missing" or "too old" by name, only for packages with a problem.
     """
     ### BEGIN SOLUTION
     from importlib.metadata import PackageNotFoundError
@@ -449,8 +461,8 @@ def check_workspace(needs, version_of):
     ### END SOLUTION
 
 # %% [markdown]
-# Ask it about this notebook, and then make it fail, twice. A check that has never said no has not been
-# tried.
+# Try it on this notebook, and then make it fail, twice. A check that has never said no has not been
+# tested.
 
 # %%
 if ready(check_workspace):
@@ -460,18 +472,18 @@ if ready(check_workspace):
 # %% [markdown]
 # ## 1c.8 Five bugs
 #
-# A whole script in one function: a model made of the layers it is handed, a loop, a validation loss
-# for each epoch. It has five bugs. Three stop it, one after the other; two do not. **Guess** from
-# reading it: what does the first run raise?
+# Here is a whole script in one function: a model made of the layers that are passed in, a training
+# loop, and a validation loss for each epoch. It has five bugs. Three stop it, one after the other;
+# two do not. **Guess** after reading it: what does the first run raise?
 
 # %%
 guess("01c.first-symptom", ...)
 
 # %% exercise 01c.five-bugs
-# Fix one bug, run the two cells below, note what you see, and only then fix the next one. The last two
-# raise nothing: they show in the norms, and in a run with a learning rate of 0. The layers come
-# without gradients, targets are class indices, and a loss is a mean over examples. Change as little
-# as you can.
+# Fix one bug, run the two cells below, note what you see, and only then fix the next one. The last
+# two raise nothing: they show up in the norms, and in a run with a learning rate of 0. The layers
+# come without gradients, the targets are class indices, and each loss is a mean over examples.
+# Change as little as you can.
 
 # %%
 def observe(lr, epochs=3):
@@ -494,9 +506,9 @@ except Exception as error:
     print(f"{type(error).__name__}: {error}")
 
 # %% [markdown]
-# With a learning rate of 0 no weight moves, so a validation loss that differs from epoch to epoch
-# measures something else than the weights: dropout was on. Now to your guess. The first bug of the
-# five, alone:
+# With a learning rate of 0 no weight moves, so if the validation loss differs from epoch to epoch,
+# it is not because of the weights: dropout was on. Now back to your guess. Here is the first of the
+# five bugs on its own:
 
 # %%
 class Forgetful(nn.Module):
@@ -512,12 +524,13 @@ except Exception as error:
     reveal("01c.first-symptom", "attribute" if known else "other")
 
 # %% [markdown]
-# Making the model raises nothing: the first line that *needs* the module's tables does (F19). The
-# lecture has the forward pass run and layers silently dropped instead.
+# Creating the model raises nothing: the error comes from the first line that *needs* the module's
+# registers (F19). According to the lecture, the forward pass would run, with layers silently
+# dropped.
 
 # %% exercise 01c.bug-log
-# One line for each bug, while you remember what you saw. This is the habit that shortens every later
-# search: a symptom, a suspicion, a fix, and what changed.
+# Write one line per bug while you remember what you saw: a symptom, a suspicion, a fix, and what
+# changed. This habit will shorten every later search.
 
 # %%
 scorecard("01c-one-training-step")
@@ -525,18 +538,19 @@ scorecard("01c-one-training-step")
 # %% [markdown]
 # ## What to keep
 #
-# - Clear, forward, loss, backward, step, schedule. Weights move at one of them; `.grad` lives until it
-#   is cleared.
-# - Clearing has three legal places. Between `backward()` and `step()` nothing is learnt; without it the
-#   norm shows the bug, the loss may not.
+# - Clear, forward, loss, backward, step, schedule. Weights move in only one of them; `.grad` lives
+#   until it is cleared.
+# - Clearing has three legal places. Between `backward()` and `step()` it stops all learning. If it
+#   is missing, the norm shows the bug; the loss may not.
 # - A mean, a sum and half a sum differ by a factor in the gradient: a learning rate in disguise.
-# - The norm of a gradient is the root of all squares, not a sum of norms.
-# - A model is whole, in its place and in its dtype before its optimizer is built.
+# - The norm of a gradient is the root of the sum of all squares, not a sum of norms.
+# - A model should be complete, on its device and in its dtype before its optimizer is built.
 # - Fix one bug at a time, and write down what showed it.
 #
-# **Further reading.** `course claims F28`, `F32` and `F17` in a terminal, with what was measured;
+# **Further reading.** `course claims F28`, `F32` and `F17` in a terminal, for what was measured;
 # [course/engine/step.py](../course/engine/step.py), the course's own step;
-# [course/debug/museum](../course/debug/museum/__init__.py), 41 bugs with a switch each.
+# [course/debug/museum](../course/debug/museum/__init__.py), 41 bugs, each with a switch.
 #
-# **Challenge, ungraded.** Find an order of the operations, each used once or twice, that trains digits
-# to a lower loss in 100 updates than the right one does, and say what it really computes.
+# **Challenge, ungraded.** Find an order of the operations, each used once or twice, that trains on
+# digits to a lower loss in 100 updates than the right order does, and explain what it really
+# computes.

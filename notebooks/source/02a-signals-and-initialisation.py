@@ -13,13 +13,14 @@
 # %% [markdown]
 # # 2a · Signals and initialisation
 #
-# Thirty layers, a loop without a bug, and the loss does not move. The numbers on their way through
-# the network have shrunk to nothing, or their gradients have on the way back. You will measure both,
-# draw weights that keep them alive, and write the layers that repair them: BatchNorm and dropout, each
-# with its two modes.
+# Thirty layers, a loop without a bug, and the loss does not move. The signal has shrunk to nothing
+# on its way through the network, or the gradients have on their way back. You will measure both,
+# draw weights that keep them alive, and write two layers that work differently in training and
+# evaluation: BatchNorm and dropout.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
-# `hint("02a.initialise")` gives three hints, `failing("02a.initialise")` the smallest failing case.*
+# *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
+# `hint("02a.initialise")` gives three hints, `failing("02a.initialise")` the smallest failing
+# case.*
 
 # %%
 import torch
@@ -41,8 +42,9 @@ student("")
 # %% [markdown]
 # ## 2a.1 What arrives at layer 30?
 #
-# Digits go into a network of 30 equal layers: a linear map, then relu. The weights are as torch draws
-# them, the biases 0. `read_signals` runs one batch forward and backward and looks at every layer.
+# Digits go into a network of 30 identical layers: a linear map, then relu. The weights are as torch
+# draws them, and the biases are 0. `read_signals` runs one batch forward and backward and looks at
+# every layer.
 
 # %%
 data, criterion = load("digits").to(device), nn.CrossEntropyLoss()
@@ -67,8 +69,8 @@ for number in (0, 1, 2, 3):
     print(f"layer {number + 1}: standard deviation {layers[number].std:.3g}")
 
 # %% [markdown]
-# Every layer makes it smaller, by about the same factor. **Guess:** what is the standard deviation
-# after layer 30? Continue the row above; within a power of ten is close.
+# Every layer makes the signal smaller, by about the same factor. **Guess:** what is the standard
+# deviation after layer 30? Continue the sequence above; within a power of ten is close enough.
 
 # %%
 guess("02a.default", ...)
@@ -78,17 +80,18 @@ reveal("02a.default", layers[-1].std)
 plot_depth({"signal": [layer.std for layer in layers]})
 
 # %% [markdown]
-# A straight line on a logarithmic axis: a constant factor per layer. What the head receives no longer
-# tells one digit from another, and the loss stays at ln 10. No learning rate repairs that. Where does
-# the factor come from?
+# A straight line on a logarithmic axis means a constant factor per layer. What reaches the head no
+# longer distinguishes one digit from another, so the loss stays at ln 10. No learning rate can fix
+# that. Where does the factor come from?
 
 # %% [markdown]
 # ## 2a.2 One layer, with pencil
 #
-# One unit adds up n products of an input and a weight. If the weights are independent with mean 0 and
-# variance v, the products' mean squares add up: the **mean square** (the mean of the squares) of the
-# output is n·v times that of the input. **Guess:** n = 64 inputs, weights of standard deviation 0.25,
-# and an input of mean square 1. What mean square comes out?
+# One unit adds up n products of an input and a weight. If the weights are independent with mean 0
+# and variance v, the mean squares of the products add up: the **mean square** (the mean of the
+# squares) of the output is n·v times that of the input. **Guess:** there are n = 64 inputs, the
+# weights have standard deviation 0.25, and the input has mean square 1. What is the mean square of
+# the output?
 
 # %%
 guess("02a.one-layer", ...)
@@ -102,9 +105,9 @@ print(f"in {x.square().mean():.3f}, out {y.square().mean():.2f}, "
 reveal("02a.one-layer", 64 * 0.25**2)
 
 # %% [markdown]
-# Four times as large, and relu takes half of it: the outputs are as often negative as positive, and the
-# squares of the negative ones are gone. So a layer with relu multiplies by n·v/2, and depth makes a
-# power of it.
+# It is four times as large, and relu removes half of it: the outputs are negative as often as
+# positive, and the squares of the negative ones are gone. So a layer with relu multiplies the mean
+# square by n·v/2, and many layers multiply it by a power of that.
 
 # %% exercise 02a.depth
 ### BEGIN SOLUTION
@@ -114,9 +117,10 @@ depth = {"linear": linear**q.d, "relu": (linear / 2) ** q.d,
 ### END SOLUTION
 
 # %% [markdown]
-# torch draws a linear layer's weights with variance 1/(3n), so that n·v/2 is 1/6: the standard deviation
-# falls by √6 ≈ 2.4 per layer. That is the slope of the line above. And if the weights were larger?
-# Three networks, whose factor n·v/2 is below 1, exactly 1, and above.
+# torch draws a linear layer's weights with variance 1/(3n), so that n·v/2 is 1/6: the standard
+# deviation falls by √6 ≈ 2.4 per layer. That is the slope of the line above. And what if the
+# weights were larger? Here are three networks, whose factor n·v/2 is below 1, exactly 1, and above
+# 1.
 
 # %%
 def drawn(variance, **about):
@@ -134,16 +138,16 @@ read = {name: signals(drawn(variance)) for name, variance in factors.items()}
 plot_depth({name: [layer.std for layer in found] for name, found in read.items()})
 
 # %% [markdown]
-# Only the middle line stays: variance 2/n, the rule of **He**. The lower one dies, the upper one
-# explodes. It is not perfectly flat, since 64 units are few: each layer's factor is drawn too, and the
-# errors multiply.
+# Only the middle line keeps its size: it has variance 2/n, which is **He**'s rule. The lower one
+# dies, and the upper one explodes. The middle one is not perfectly flat either, because 64 units
+# are few: each layer's factor is itself random, and the errors multiply.
 
 # %% [markdown]
 # ## 2a.3 And backwards?
 #
-# A gradient takes the same road from the end: each layer multiplies it by the transposed weights, and
-# relu lets half of it pass. **Guess:** which of the three networks has the largest gradient in layer 1,
-# compared with its gradient in layer 30?
+# A gradient takes the same path from the end: each layer multiplies it by the transposed weights,
+# and relu lets half of it pass. **Guess:** which of the three networks has the largest gradient in
+# layer 1, compared with its gradient in layer 30?
 
 # %%
 guess("02a.backward", ...)
@@ -157,22 +161,25 @@ plot_depth({name: [layer.grad_std for layer in found] for name, found in read.it
            ylabel="gradient, standard deviation")
 
 # %% [markdown]
-# The curves turn over: the gradient is large where it starts, at the last layer, and each step back
-# multiplies by the same n·v/2. Backwards, n is the number of *outputs*. **Xavier** takes the mean of
-# both, variance 2/(inputs + outputs), a compromise; for a square layer without relu that is 1/n.
+# Now read the curves from right to left: the gradient starts at the last layer, and each step back
+# multiplies its mean square by the same n·v/2. Going backwards, n is the number of *outputs*.
+# **Xavier**'s rule is a compromise that uses the mean of the two, variance 2/(inputs + outputs).
+# For a square layer without relu that is 1/n.
 
 # %% exercise 02a.initialise
 # Draw the weights of a whole model. In every `nn.Linear` and `nn.Conv2d`, at any depth, the weights
-# become independent random numbers around 0 with the standard deviation gain/√inputs, and the biases 0.
-# *Inputs* are the numbers that one unit adds up: of a convolution (without groups), channels times
-# the kernel's height and width. The gain makes up for the activation: 1 for "linear", √2 for "relu", 5/3 for "tanh".
-# Normal or uniform, as you like, but without torch's kaiming and xavier functions.
+# become independent random numbers around 0 with standard deviation gain/√inputs, and the biases
+# become 0. *Inputs* are the numbers that one unit adds up; for a convolution (without groups),
+# channels times the kernel's height and width. The gain makes up for the activation: 1 for
+# "linear", √2 for "relu", 5/3 for "tanh". Use a normal or a uniform distribution, as you like, but
+# not torch's kaiming and xavier functions.
 def initialise(model, activation):
     """Fill the weights in place: an optimizer may already hold the parameters.
 
     Args:
-        model: Linear and Conv2d layers at any depth, some without a bias, some frozen; it may be
-            one itself. Also other modules, whose parameters and buffers stay as they are.
+        model: It has Linear and Conv2d layers at any depth, some without a bias, some frozen; it
+            may be such a layer itself. It may also have other modules, whose parameters and
+            buffers stay as they are.
         activation: "linear", "relu" or "tanh".
 
     Modes, dtypes, requires_grad, .grad and the Parameter objects are the same as before. What
@@ -199,13 +206,14 @@ if ready(initialise):
 plot_depth(curves)
 
 # %% [markdown]
-# Both of your curves stay within a small factor over 30 layers.
+# Over 30 layers, both of your curves stay within a small factor of where they began.
 
 # %% [markdown]
 # ## 2a.4 Saturated
 #
-# A tanh cannot explode: it ends at ±1. But what happens to a unit that sits there? Its slope,
-# 1 − tanh², is nearly 0. **Guess:** of a gradient of 1, how much passes a tanh whose output is 0.99?
+# A tanh cannot explode, because its output stays within ±1. But what happens to a unit whose output
+# is close to that limit? Its slope, 1 − tanh², is nearly 0. **Guess:** how much of a gradient of 1
+# passes through a tanh whose output is 0.99?
 
 # %%
 guess("02a.saturated", ...)
@@ -219,9 +227,10 @@ for name, std in {"0.3 / √n": 0.3 / 8, "1 / √n": 1 / 8, "5 / √n": 5 / 8}.i
 plot_histograms(rows, xlabel="output of the tanh", limit=1.0)
 
 # %% [markdown]
-# Read a row from left to right. Small weights: everything gathers at 0, the network answers the same to
-# every digit. Large ones: everything piles up at −1 and 1. In the middle row the histogram keeps its
-# shape for long. These pictures are what a debugger looks at first; the second are the gradients.
+# Read each row from left to right. With small weights everything gathers at 0, and the network
+# gives every digit the same answer. With large ones everything piles up at −1 and 1. In the middle
+# row the histogram keeps its shape over many layers. These histograms are the first thing to look
+# at when you debug; the gradients are the second.
 
 # %%
 names = [name for name in read if "√n" in name]
@@ -229,34 +238,37 @@ plot_depth({name: [layer.grad_std for layer in read[name]] for name in names},
            ylabel="gradient, standard deviation")
 
 # %% [markdown]
-# Each row has its own signature. At 0.3/√n the gradient dies on its way to layer 1. At 5/√n a saturated
-# unit passes next to nothing, but large weights multiply what does pass: here the second wins, and
-# the gradient of layer 1 is far the largest. A sigmoid is worse than tanh: its slope is at most ¼.
+# Each row has its own signature. At 0.3/√n the gradient dies on its way to layer 1. At 5/√n a
+# saturated unit passes almost nothing, but large weights multiply what does pass. Here the second
+# effect wins, and the gradient of layer 1 is by far the largest. A sigmoid is worse than tanh: its
+# slope is at most ¼.
 
 # %% [markdown]
 # ## 2a.5 Dead units
 #
-# A relu whose input is negative for every example passes no gradient, so its weights never move. One
-# step that is too large can do that to many at once. First write the instrument.
+# A relu whose input is negative for every example passes no gradient, so its weights never move. A
+# single step that is too large can do that to many units at once. First write a function to measure
+# it.
 
 # %% exercise 02a.dead-units
-# Count, for each `nn.ReLU`, the units that give 0 for *every* example of *all* batches. A unit is a
-# column of an output [batch, units]; of images [batch, channels, height, width] it is a channel, dead
-# if it is 0 at every position of every example. Forward hooks see the outputs; some layers work in place,
-# relus among them, but none of them on the inputs: a hook runs before a later layer changes what it sees.
+# For each `nn.ReLU`, count the units that output 0 for *every* example of *all* batches. For an
+# output [batch, units], a unit is a column; for images [batch, channels, height, width] it is a
+# channel, which is dead if it is 0 at every position of every example. Forward hooks see the
+# outputs. Some layers, including relus, work in place, but none of them on the inputs; a hook runs
+# before a later layer changes what it sees.
 def dead_units(model, loader):
     """How many units of each ReLU never fire, measured in eval mode.
 
     Args:
-        model: ReLUs at any depth, each used once per forward pass; it may be one itself. Each
-            module in any mode.
-        loader: Gives pairs of inputs and targets, one or more; each call may iterate it once.
+        model: It has ReLUs at any depth, each used once per forward pass, or is a ReLU itself.
+            Each module may be in any mode.
+        loader: Yields one or more pairs of inputs and targets; each call may iterate it once.
 
     Returns:
         {name as in named_modules(): number of dead units, an int or a tensor that holds
         one}; {} if there is no ReLU.
 
-    Afterwards all is as it was: weights, buffers, .grad, each module's mode, hooks, the data.
+    Afterwards everything is as it was: weights, buffers, .grad, modes, hooks, the data.
     """
     ### BEGIN SOLUTION
     alive, hooks = {}, []
@@ -284,8 +296,9 @@ def dead_units(model, loader):
     ### END SOLUTION
 
 # %% [markdown]
-# Now train a small network with He's weights for 100 updates, at a usual rate and at one that is far too
-# large. **Guess:** how many of the 64 units of its *second* relu are dead after the large rate?
+# Now train a small network with He's weights for 100 updates, once at a normal rate and once at one
+# that is far too large. **Guess:** how many of the 64 units of its *second* relu are dead after
+# training at the large rate?
 
 # %%
 guess("02a.dead", ...)
@@ -317,17 +330,18 @@ if ready(dead_units, initialise):
     reveal("02a.dead", counts[3.0]["4"])
 
 # %% [markdown]
-# The lecture says that a dead relu never recovers. Tried, that holds in the *first* layer, whose inputs
-# never change: its gradient is exactly 0. In a later layer the one below can move, and most units that
-# were dead by a small margin came back (`course claims F81`). Smaller rates, He's weights, or a leaky
-# relu prevent it.
+# The lecture says that a dead relu never recovers. When tested, this holds in the *first* layer,
+# whose inputs never change: its gradient is exactly 0. But the layer below a later one can still
+# move, so most later units that were dead by a small margin came back (`course claims F81`).
+# Smaller rates, He's weights or a leaky relu prevent dead units.
 
 # %% [markdown]
 # ## 2a.6 A road around every layer
 #
-# A **residual** block adds its input to its result: x + f(x). The signal, and the gradient, have a road
-# on which nothing multiplies them. Say that f(x) is as large as x. **Guess:** by which factor
-# do ten such blocks multiply the mean square, if f(x) is independent of x with mean 0?
+# A **residual** block adds its input to its result: x + f(x). This gives the signal and the
+# gradient a path on which nothing multiplies them. Suppose that f(x) is as large as x, and
+# independent of x with mean 0. **Guess:** by what factor do ten such blocks multiply the mean
+# square?
 
 # %%
 guess("02a.residual", ...)
@@ -352,18 +366,18 @@ plot_depth({name: [layer.grad_std for layer in found] for name, found in shown.i
            ylabel="gradient, standard deviation")
 
 # %% [markdown]
-# The same small weights, with and without the shortcut: without it signal and gradient die, with it both
-# keep their size. At 1/√n each block adds a signal of its own size to begin with; tanh holds it below 1,
-# or else 30 blocks would make 2³⁰. Small branches let a network begin near the identity: that is how
-# very deep ones are started.
+# Compare the same small weights with and without the shortcut: without it, signal and gradient die;
+# with it, both keep their size. At 1/√n the first blocks each add a signal as large as their input;
+# only because tanh keeps it below 1 do 30 blocks not make 2³⁰. Small branches let a network begin
+# near the identity, and this is how very deep networks are initialised.
 
 # %% [markdown]
 # ## 2a.7 BatchNorm: two modes
 #
-# Instead of hoping that the size stays right, a **norm** sets it: subtract the mean, divide by the
-# standard deviation. BatchNorm takes both over the batch, per feature, and remembers a running average
-# for later. The column 1, 2, 3, 4 goes through a new one, momentum 0.1. **Guess:** what is the running
-# *variance* afterwards? It began at 1.
+# Instead of hoping that the size stays right, a **norm** sets it: it subtracts the mean and divides
+# by the standard deviation. BatchNorm computes both over the batch, per feature, and keeps running
+# averages for later. The column 1, 2, 3, 4 goes through a new BatchNorm with momentum 0.1.
+# **Guess:** what is the running *variance* afterwards? It started at 1.
 
 # %%
 guess("02a.running-var", ...)
@@ -372,14 +386,17 @@ guess("02a.running-var", ...)
 worked.compute("N39")
 
 # %% [markdown]
-# Two variances in one layer: the output is divided by the root of the *biased* one (5/4), the memory takes
-# the *unbiased* one (5/3): 0.9 · 1 + 0.1 · 5/3. In eval mode the same column comes out quite different,
-# since one batch has moved the memory by a tenth only.
+# There are two variances in one layer. The output is divided by the root of the *biased* one (5/4),
+# but the running average uses the *unbiased* one (5/3): 0.9 · 1 + 0.1 · 5/3. In eval mode the same
+# column comes out quite differently, because one batch has moved the running statistics by only a
+# tenth of the way.
 
 # %% exercise 02a.batch-norm
-# Write it by hand (no `nn.BatchNorm1d`, no `F.batch_norm`), for rows [batch, channels] and for images
-# [batch, channels, height, width], where a channel's mean and variance go over examples and pixels. `weight` (ones at first) and `bias` (zeros) are learnt, one number per channel;
-# `running_mean` (zeros) and `running_var` (ones) are remembered, saved with the model, and not learnt.
+# Write it by hand (no `nn.BatchNorm1d`, no `F.batch_norm`), for rows [batch, channels] and for
+# images [batch, channels, height, width], where a channel's mean and variance are taken over
+# examples and pixels. `weight` (initially ones) and `bias` (initially zeros) are learnt, with one
+# number per channel; `running_mean` (initially zeros) and `running_var` (initially ones) are
+# updated in train mode and saved with the model, but not learnt.
 class BatchNorm(nn.Module):
     """(x - mean) / sqrt(variance + eps) · weight + bias, per channel (dimension 1).
 
@@ -388,10 +405,10 @@ class BatchNorm(nn.Module):
         momentum: Share of the new batch in running_mean and running_var.
         eps: Added to the variance.
 
-    Train mode: mean and biased variance of the batch, through which the gradient flows; the running
-    ones move, also under no_grad(), running_var towards the *unbiased* variance. One number per
-    channel alone, e.g. one row, raises a ValueError before they move. Eval mode: the running ones,
-    and nothing changes. x is never changed.
+    Train mode uses the mean and biased variance of the batch, through which the gradient flows.
+    The running ones move, even under no_grad(), running_var towards the *unbiased* variance. If
+    there is only one number per channel, e.g. one row, it raises a ValueError before they move.
+    Eval mode uses the running ones, and changes nothing. x is never changed.
     """
 
     def __init__(self, channels, momentum=0.1, eps=1e-5):
@@ -424,8 +441,9 @@ class BatchNorm(nn.Module):
         ### END SOLUTION
 
 # %% [markdown]
-# Statistics of a batch are estimates, and a small batch gives bad ones. Numbers of standard deviation 1
-# in batches of 4. **Guess:** what is the standard deviation of the batches' *means*?
+# The statistics of a batch are estimates, and a small batch gives poor ones. Draw numbers with
+# standard deviation 1, in batches of 4. **Guess:** what is the standard deviation of the batches'
+# *means*?
 
 # %%
 guess("02a.batch-mean", ...)
@@ -435,9 +453,10 @@ reveal("02a.batch-mean", 1 / 4**0.5)
 worked.compute("N61")
 
 # %% [markdown]
-# The deviation is 1/√B for B examples: at batch 4 the mean is off by half a standard deviation, typically. So a short last batch brings
-# noise, and a batch of one raises; `drop_last=True` avoids both. The claim holds (`course claims F96`).
-# What does the norm do for thirty layers drawn badly?
+# It is 1/√B for B examples: in a batch of 4 the mean is typically off by half a standard deviation.
+# So a short last batch brings noise, and a batch of one raises an error; `drop_last=True` avoids
+# both. The claim holds (`course claims F96`). What does a norm do for thirty badly initialised
+# layers?
 
 # %%
 norms = {"none": "none", "BatchNorm": "batch", "LayerNorm": "layer"}
@@ -445,15 +464,16 @@ normed = {name: signals(drawn(0.1 / 64, norm=norm)) for name, norm in norms.item
 plot_depth({name: [layer.std for layer in found] for name, found in normed.items()})
 
 # %% [markdown]
-# The weights are far too small, and after a norm that does not matter: whatever comes in goes out with
-# size 1, before relu. A norm is no cure for everything: it makes each example's output depend on its
-# neighbours.
+# The weights are far too small, but after a norm that does not matter: whatever comes in, it goes
+# out with size 1, before relu. Still, BatchNorm has a price: it makes each example's output depend
+# on its neighbours.
 
 # %% [markdown]
 # ## 2a.8 Without neighbours
 #
-# **LayerNorm** normalises each example over its own features, **GroupNorm** over groups of its own
-# channels: neither looks at the batch, neither has a memory, and both do the same in either mode.
+# **LayerNorm** normalises each example over its own features, and **GroupNorm** over groups of its
+# own channels. Neither looks at the batch, neither has a memory, and both do the same thing in
+# either mode.
 
 # %%
 x = torch.randn(4, 6, 3, 3, generator=torch.Generator().manual_seed(0))
@@ -463,24 +483,26 @@ for norm in (nn.BatchNorm2d(6), nn.GroupNorm(2, 6), nn.LayerNorm([6, 3, 3])):
     print(f"{type(norm).__name__:12} example 3 changes, example 0 moves by {moved:.3f}")
 
 # %% exercise 02a.group-norm
-# A GroupNorm with three bugs. x is [batch, channels] or [batch, channels, ...]; its channels form
-# `groups` groups of equal size, neighbours in a group; each group of each example is normalised by its
-# own mean and its own *biased* variance, over channels and pixels, with eps under the root; then come
-# weight and bias, one number per channel. Change as little as you can.
+# Here is a GroupNorm with three bugs. x is [batch, channels] or [batch, channels, ...]. Its
+# channels form `groups` groups of equal size, each made of adjacent channels. Each group of each
+# example is normalised by its own mean and its own *biased* variance, over channels and pixels,
+# with eps under the root; then come weight and bias, one number per channel. Change as little as
+# you can.
 
 # %% exercise 02a.neighbours
 
 # %% [markdown]
-# The lecture says that `eval()` changes dropout and BatchNorm only. Tried, six other kinds of layer change
-# as well, among them RReLU and an LSTM with dropout between its layers (`course claims F23`). That
-# LayerNorm and GroupNorm do not holds (`course claims F134`).
+# The lecture says that `eval()` changes only dropout and BatchNorm. When tested, six other kinds of
+# layer change as well, among them RReLU and an LSTM with dropout between its layers
+# (`course claims F23`). The claim that LayerNorm and GroupNorm do not change holds
+# (`course claims F134`).
 
 # %% [markdown]
 # ## 2a.9 Dropout: two modes
 #
-# In train mode **dropout** sets each activation to 0 with probability p, so that no unit can rely on
-# another one. Four activations 0.8, 1.2, 0.3, 0.9 and p = 0.5; entries 1 and 3 (from 0) are dropped.
-# **Guess:** what comes out?
+# In train mode **dropout** sets each activation to 0 with probability p, so that no unit can rely
+# on another one. There are four activations, 0.8, 1.2, 0.3, 0.9, and p = 0.5; entries 1 and 3
+# (counted from 0) are dropped. **Guess:** what comes out?
 
 # %%
 guess("02a.dropped", ...)
@@ -489,13 +511,13 @@ guess("02a.dropped", ...)
 worked.compute("N12")
 
 # %% [markdown]
-# What is kept is doubled, so that the mean over all masks is the input. That is why eval mode has nothing
-# to do. The factor for other rates, from `worked.compute("N40")`: 1.25 for p = 0.2, 2 for 0.5. The
-# lecture's numbers agree.
+# What is kept is doubled, so that the mean over all masks is the input. That is why eval mode has
+# nothing to do. For other rates, `worked.compute("N40")` shows the factor: 1.25 for p = 0.2, 2 for
+# 0.5. The lecture's numbers agree.
 
 # %% exercise 02a.dropout
-# Write it by hand (no `nn.Dropout`, no `F.dropout`). Every call draws a new mask from torch's usual
-# random numbers, for each entry by itself.
+# Write it by hand (no `nn.Dropout`, no `F.dropout`). Every call draws a new mask from torch's
+# default random numbers, independently for each entry.
 def dropout(x, p, training):
     """Zero entries with probability p, scale the others so that the mean over all masks is x.
 
@@ -518,8 +540,8 @@ def dropout(x, p, training):
     ### END SOLUTION
 
 # %% [markdown]
-# The mean stays, and the size? **Guess:** by which factor does dropout with p = 0.5 multiply the mean
-# *square* of a signal?
+# The mean stays the same, but what about the size? **Guess:** by what factor does dropout with p =
+# 0.5 multiply the mean *square* of a signal?
 
 # %%
 guess("02a.dropout-square", ...)
@@ -533,13 +555,13 @@ if ready(dropout):
 reveal("02a.dropout-square", 2.0)
 
 # %% [markdown]
-# Half of the squares vanish, the others count four times: 1/(1 − p). A BatchNorm after a dropout
-# therefore remembers a variance that eval mode never sees: the two modes disagree, and validation suffers.
-# Put dropout after the last norm.
+# Half of the squares vanish, and the others count four times: in all, 1/(1 − p). A BatchNorm after
+# a dropout therefore remembers a variance that never occurs in eval mode: the two modes disagree,
+# and validation suffers. Put dropout after the last norm.
 #
-# Now both layers in one network, in two copies: one in train mode, one in eval mode, asked the same thing
-# again and again. Which of `train()`, `eval()` and `no_grad()` changes the output, which the running
-# mean, and which the memory?
+# Now put both layers into one network, in two copies: one in train mode, one in eval mode, given
+# the same input again and again. Which of `train()`, `eval()` and `no_grad()` changes the output,
+# which the running mean, and which the memory use?
 
 # %%
 from course.widgets.modes.widget import TrainAgainstEval
@@ -547,14 +569,14 @@ from course.widgets.modes.widget import TrainAgainstEval
 TrainAgainstEval()
 
 # %% [markdown]
-# Three switches, three effects. `eval()` stops the masks and the statistics; `no_grad()` keeps nothing for
-# backward and stops neither of them (`course claims F25`). Validation wants both.
+# Three switches, three effects. `eval()` stops the masks and the statistics; `no_grad()` keeps
+# nothing for backward, but stops neither of them (`course claims F25`). Validation needs both.
 
 # %% [markdown]
 # ## 2a.10 Thirty layers that learn
 #
-# All your tools at once: the scale of the weights, a norm, shortcuts. No rate alone saves the plain
-# network of section 2a.1. Which road needs the fewest updates?
+# Now use all your tools at once: the scale of the weights, a norm, shortcuts. No learning rate
+# alone saves the plain network of section 2a.1. Which way needs the fewest updates?
 
 # %% exercise 02a.deep-net
 
@@ -564,16 +586,18 @@ scorecard("02a-signals-and-initialisation")
 # %% [markdown]
 # ## What to keep
 #
-# - A layer multiplies the mean square by inputs times variance; relu halves it; depth makes a power of it.
-# - He: gain/√inputs. Xavier: a compromise with the way back. Shortcuts and norms forgive a bad draw.
-# - Look at the signal and at the gradient, layer by layer, before you turn the learning rate.
-# - BatchNorm and dropout have two modes; LayerNorm and GroupNorm have one, and no neighbours.
+# - A layer multiplies the mean square by inputs times variance; relu halves it; depth raises this
+#   factor to a power.
+# - He: gain/√inputs. Xavier: a compromise with the backward pass. Shortcuts and norms forgive a bad
+#   initialisation.
+# - Look at the signal and the gradient, layer by layer, before you change the learning rate.
+# - BatchNorm and dropout have two modes; LayerNorm and GroupNorm have one, and ignore the other
+#   examples.
 # - A dead relu in the first layer stays dead; count such units over all the data.
 #
-# **Further reading.** Glorot and Bengio (2010) and He et al. (2015) on initialisation; Ioffe and Szegedy
-# (2015) on BatchNorm; Li et al. (2019), on dropout in front of it;
-# [course/debug/signals.py](../course/debug/signals.py), the instruments of this chapter.
+# **Further reading.** Glorot and Bengio (2010) and He et al. (2015) on initialisation; Ioffe and Szegedy (2015) on BatchNorm; Li et al. (2019) on dropout before it;
+# [course/debug/signals.py](../course/debug/signals.py), the measuring tools of this chapter.
 #
-# **Challenge, ungraded.** Draw nothing by a rule: run a batch through the network and scale each layer's
-# weights, from first to last, until its output has standard deviation 1. Does that beat He's rule at
-# depth 100, with a sigmoid?
+# **Challenge, ungraded.** Use no rule at all: run a batch through the network and scale each
+# layer's weights, from first to last, until its output has standard deviation 1. Does that beat
+# He's rule at depth 100, with a sigmoid?

@@ -13,12 +13,12 @@
 # %% [markdown]
 # # 4a · Optimizers and schedules
 #
-# Backward gives a gradient; an optimizer decides what to do with it, and a schedule how far to go. You
-# will write Adam and AdamW so that they match torch to the last digits, put a schedule into its right
-# unit, and race optimizers against each other in a way that says something. At the end: three spirals in
-# as few updates as you can.
+# The backward pass gives a gradient; an optimizer decides what to do with it, and a schedule
+# decides how far to go. You will write Adam and AdamW so that they match torch to the last digits,
+# make a schedule count in the right unit, and race optimizers against each other in a fair way. At
+# the end you will learn three spirals in as few updates as you can.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
+# *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
 # `hint("04a.adam")` gives three hints, `failing("04a.adam")` the smallest failing case.*
 
 # %%
@@ -41,9 +41,9 @@ student("")
 # %% [markdown]
 # ## 4a.1 The gradient is not the way down
 #
-# A loss with two weights, ½(x² + 10·y²): a ravine that is ten times as steep across as along. The
-# gradient is [x, 10·y], so it points mostly across. Plain SGD multiplies y by 1 − 10·lr in every step.
-# **Guess:** above which rate does y grow instead of shrinking?
+# Take a loss with two weights, ½(x² + 10·y²): a ravine that is ten times as steep across as along.
+# The gradient is [x, 10·y], so it points mostly across. In every step plain SGD multiplies y by 1 −
+# 10·lr. **Guess:** above which learning rate does y grow instead of shrinking?
 
 # %%
 guess("04a.stable-rate", ...)
@@ -65,9 +65,9 @@ print("|y| after 40 updates, by rate:", {lr: round(y, 3) for lr, y in tried.item
 reveal("04a.stable-rate", 0.2)
 
 # %% [markdown]
-# At 0.2 the factor is −1 and y flips sides for ever. The steep direction sets the highest rate, and at
-# that rate the flat one is slow: after one update x is still at 80 %. A hundred times steeper instead of
-# ten, and it would be 98 %.
+# At 0.2 the factor is −1, so y flips sides for ever. The steep direction limits the rate, and at
+# that rate the flat direction is slow: after one update x is still at 80 % of its value. If the
+# ravine were a hundred times as steep instead of ten, it would be 98 %.
 
 # %%
 ways = {f"lr {lr}": descend(sgd_step, updates=25, lr=lr) for lr in (0.03, 0.18)}
@@ -76,10 +76,10 @@ plot_paths(ways, (1.0, 10.0))
 # %% [markdown]
 # ## 4a.2 Momentum
 #
-# Let gradients add up. The velocity v keeps a share, the momentum μ, of what it was, and takes the new
-# gradient in full: v ← μ·v + g, then the weight moves by lr·v. Across the ravine gradients change
-# sign and cancel; along it they agree. **Guess:** with lr = 0.1, μ = 0.9 and a gradient of 1 that never
-# changes, how long does a step become?
+# Let gradients add up. The velocity v keeps a share of its old value, the momentum μ, and takes the
+# new gradient in full: v ← μ·v + g. Then the weight moves by lr·v. Across the ravine gradients
+# change sign and cancel; along it they agree. **Guess:** with lr = 0.1, μ = 0.9 and a gradient of 1
+# that never changes, how long do the steps become?
 
 # %%
 guess("04a.terminal", ...)
@@ -88,8 +88,8 @@ guess("04a.terminal", ...)
 worked.compute("N30")
 
 # %% [markdown]
-# Ten times as long as without momentum: 1 / (1 − μ). Nesterov's variant looks ahead: it steps along
-# g + μ·v, with the v just made, so it brakes earlier when the slope turns.
+# They become ten times as long as without momentum: 1 / (1 − μ). Nesterov's variant looks ahead: it
+# steps along g + μ·v, with the new v, so it brakes earlier when the slope turns.
 
 # %% exercise 04a.velocity
 ### BEGIN SOLUTION
@@ -107,19 +107,21 @@ ways = {
     "Nesterov 0.8": descend(sgd_step, updates=25, lr=0.05, momentum=0.8, nesterov=True),
 }
 for name, places in ways.items():
-    print(f"{name:14} distance from the lowest point {np.hypot(*places[-1]):.3f}")
+    print(f"{name:14} distance from the minimum {np.hypot(*places[-1]):.3f}")
 plot_paths(ways, (1.0, 10.0))
 
 # %% [markdown]
-# Momentum overshoots, comes back, and Nesterov overshoots less. The lecture says that momentum smooths
-# noisy gradients and overshoots at a high rate; in both settings tried it did (`course claims F149`).
+# Momentum overshoots and comes back; Nesterov overshoots less. The lecture says that momentum
+# smooths noisy gradients and overshoots at a high rate; in both of the settings tested it did
+# (`course claims F149`).
 
 # %% [markdown]
 # ## 4a.3 Adam
 #
-# Momentum still has one rate for all weights. Adam gives each entry its own: it divides an average m of
-# the gradients by the root of an average of their squares. In the ravine both directions then look
-# alike. **Guess:** how long is Adam's very first step, in units of lr, if the gradient is 0.001?
+# Momentum still has one rate for all weights. Adam gives each entry its own: it divides an average
+# m of the gradients by the root of an average of their squares. In the ravine both directions then
+# look the same. **Guess:** how long is Adam's very first step, in units of lr, if the gradient is
+# 0.001?
 
 # %%
 guess("04a.first-step", ...)
@@ -129,16 +131,16 @@ reveal("04a.first-step", 1.0)
 worked.compute("N33")
 
 # %% [markdown]
-# About one lr, whether the gradient is a thousandth or a thousand: the first step is lr·g / |g|. Both claims of
-# the essay held where tried: Adam hardly knows the gradient's scale (F64), and without the correction its first
-# step is 3.16 times too long (F70).
+# About one lr, whether the gradient is a thousandth or a thousand: the first step is `lr·g/|g|`.
+# The essay's claims held when tested: Adam hardly depends on the gradient's scale (F64), and
+# without the correction its first step is 3.16 times too long (F70).
 #
-# Now write it. The averages start at 0 and take only a tenth, or a thousandth, of a gradient each time:
-# dividing by 1 − βᵗ, where β is the share kept and t counts steps from 1, makes up for that.
+# Now write it. The averages start at 0, and each step adds only a tenth or a thousandth of the new
+# value. Dividing by 1 − βᵗ, where β is the share kept and t counts steps from 1, corrects this.
 
 # %% exercise 04a.adam
-# `theta`, `grad` and all averages are NumPy arrays of one shape. What you put into the state is up to
-# you: it comes back in the next step of the same parameter.
+# `theta`, `grad` and all averages are NumPy arrays of the same shape. What you put into the state
+# is up to you: it is passed back in the next step of the same parameter.
 def adam_step(theta, grad, state, lr, betas, eps):
     """One step of Adam: m ← β₁·m + (1 − β₁)·g, v ← β₂·v + (1 − β₂)·g², both from 0;
 
@@ -147,7 +149,7 @@ def adam_step(theta, grad, state, lr, betas, eps):
     Args:
         theta, grad: The parameter and its gradient: arrays of one shape, not to be changed.
         state: {} before the parameter's first step, then what its last step returned.
-        lr: The rate of this step; another one may come in the next.
+        lr: The rate of this step; the next step may have another.
         betas: The pair (β₁, β₂).
         eps: A small number, added to the root.
 
@@ -172,12 +174,13 @@ if ready(adam_step):
 plot_paths(ways, (1.0, 10.0))
 
 # %% [markdown]
-# The table has three steps by hand and by torch, equal to 15 digits; the figure has yours. Adam sets out
-# diagonally: to it the ravine is round. It moves by about lr per entry while signs agree, however steep the
-# loss is. That is its strength and its weakness: close by it steps as far, unless the rate falls.
+# The table has three steps by hand and by torch, equal to 15 digits; the figure has yours. Adam
+# sets out diagonally, because to it the ravine is round. While signs agree, it moves by about lr
+# per entry, however steep the loss. That is its strength and its weakness: near the minimum its
+# steps are just as long, unless the rate falls.
 #
-# The ravine lies along a weight's own axis, which suits Adam. Turn it by 45 degrees in the widget, and
-# multiply the loss by 100: which racers change their path?
+# The ravine lies along a weight's axis, which suits Adam. In the widget, turn it by 45 degrees and
+# multiply the loss by 100: which paths change?
 
 # %%
 from course.widgets import OptimizerRace
@@ -187,9 +190,10 @@ OptimizerRace(surface="turned valley", first="momentum", second="Adam", second_l
 # %% [markdown]
 # ## 4a.4 Weight decay
 #
-# A little pull towards 0 keeps weights short. In SGD it is the same to add decay·θ to the gradient (L2)
-# or to shrink the weight θ by 1 − lr·decay. In Adam it is not: what is in the gradient is divided by the
-# root of v. **Guess:** from θ = 1 with lr 0.1 and decay 0.1, where is AdamW after one step with g = 0.5?
+# A small pull towards 0 keeps weights small. In SGD it makes no difference whether you add decay·θ
+# to the gradient (L2) or multiply the weight θ by 1 − lr·decay. In Adam it does, because whatever
+# is in the gradient is divided by the root of v. **Guess:** starting from θ = 1 with lr 0.1 and
+# decay 0.1, where is AdamW after one step with g = 0.5?
 
 # %%
 guess("04a.adamw-step", ...)
@@ -199,23 +203,23 @@ reveal("04a.adamw-step", 0.89)
 worked.compute("N32")
 
 # %% [markdown]
-# AdamW shrank 1 to 0.99, then stepped 0.1. Adam with L2 ended its first step where plain Adam does: the
-# pull went into the gradient, and its size was divided away. Now an optimizer as torch has it: a class
-# that holds the parameters and moves them in place.
+# AdamW shrank 1 to 0.99, then took a step of 0.1. Adam with L2 ended its first step where plain
+# Adam does: the pull went into the gradient, where its size was divided away. Now write an
+# optimizer in torch's style: a class that holds the parameters and moves them in place.
 
 # %% exercise 04a.adamw
-# The names in the state are torch's, so that you can compare the two with each other.
+# The names in the state are torch's, so that you can compare your optimizer with torch's.
 class AdamW:
     """AdamW on tensors, with a state for each parameter.
 
     Args:
         parameters: Tensors with .grad, e.g. `model.parameters()`; a list or a generator. Another
-            optimizer may hold them, too: the state is each one's own.
+            optimizer may hold them, too: each optimizer has its own state.
         lr: Kept as the attribute `lr`: a schedule sets it between two steps.
         betas, eps: As in Adam.
         weight_decay: A step first multiplies the parameter by 1 - lr * weight_decay.
 
-    `state[p]` of a parameter p that was moved is a dictionary: `step` (how often it was moved),
+    For a parameter p that was moved, `state[p]` is a dictionary: `step` (how often it was moved),
     `exp_avg` (m) and `exp_avg_sq` (v), not corrected.
     """
 
@@ -226,7 +230,7 @@ class AdamW:
         ### END SOLUTION
 
     def step(self):
-        """Move every parameter in place; one whose .grad is None stays as it is, uncounted.
+        """Move every parameter in place; skip one whose .grad is None, and do not count it.
 
         The gradients are not changed.
         """
@@ -250,15 +254,16 @@ class AdamW:
         ### END SOLUTION
 
     def zero_grad(self):
-        """Every .grad is None, or zeros."""
+        """Set every .grad to None, or to zeros."""
         ### BEGIN SOLUTION
         for p in self.parameters:
             p.grad = None
         ### END SOLUTION
 
 # %% [markdown]
-# Two weights of 1 whose gradients are noise around 0, one ten thousand times louder. Both decay by the
-# same number, 0.1. **Guess:** after 100 steps, which of them has L2 inside Adam shortened more?
+# Take two weights of 1 whose gradients are noise around 0, one ten thousand times louder than the
+# other. Both have the same decay, 0.1. **Guess:** after 100 steps, which of them has L2 inside Adam
+# shrunk more?
 
 # %%
 guess("04a.which-shrinks", ...)
@@ -276,29 +281,29 @@ for kind in (torch.optim.Adam, torch.optim.AdamW):
 reveal("04a.which-shrinks", "quiet")
 
 # %% [markdown]
-# With L2 in Adam the pull is what decides where the gradient is quiet, and vanishes where it is loud.
-# AdamW shrinks both alike, by 1 − lr·decay per step: what else separates its two numbers is the noise.
-# That is why AdamW is the usual choice when decay is meant.
+# With L2 in Adam, the pull dominates where the gradient is quiet, and vanishes where it is loud.
+# AdamW shrinks both alike, by 1 − lr·decay per step; the remaining difference between its two
+# numbers is noise. That is why AdamW is the usual choice if you want weight decay.
 
 # %% [markdown]
 # ## 4a.5 Not one rate for all
 #
-# An optimizer takes *groups* of parameters, each with its own options. Two uses are everyday: a new head
-# on a trained body learns at a higher rate, and biases and the gains of a normalisation, which have one
-# dimension, are left out of the decay.
+# An optimizer takes *groups* of parameters, each with its own options. There are two everyday uses:
+# a new head on a pretrained body learns at a higher rate, and biases and normalisation gains, which
+# have one dimension, are left out of the decay.
 
 # %% exercise 04a.groups
-# Group the parameters by rate and by decay. An optimizer refuses a parameter that it gets twice, also
-# where two modules share it.
+# Group the parameters by rate and by decay. An optimizer refuses a parameter that it gets twice,
+# even if that is because two modules share it.
 def parameter_groups(model, head, lr, head_lr, weight_decay):
     """A list of dictionaries with `params`, `lr` and `weight_decay`, as an optimizer takes it.
 
     Args:
         model: Any module; its frozen parameters (requires_grad False) belong in no group.
-        head: A module inside the model, under any name and at any place: its parameters get
-            head_lr, also one that it shares with another module; all others get lr.
+        head: A module inside the model, under any name and in any place: its parameters get
+            head_lr, even one that it shares with another module; all others get lr.
         lr, head_lr: The two rates.
-        weight_decay: Of parameters with two dimensions or more; those with fewer get 0.
+        weight_decay: For parameters with two or more dimensions; those with fewer get 0.
 
     Every trainable parameter is in exactly one group. The model is not changed.
     """
@@ -324,9 +329,9 @@ if ready(parameter_groups):
 # %% [markdown]
 # ## 4a.6 The rate over the run
 #
-# Far away long steps are good, at the end short ones. Here are the usual shapes over 100 updates: a
-# constant rate, a step schedule (a tenth from update 60 on), a cosine, a warm-up and then a cosine, and
-# one cycle. Which of them begin below the full rate?
+# Far from the minimum long steps are good; near the end short ones are. Here are the usual shapes
+# over 100 updates: a constant rate, a step schedule (a tenth from update 60 on), a cosine, a
+# warm-up followed by a cosine, and one cycle. Which of them begin below the full rate?
 
 # %%
 from course.engine.schedules import one_cycle_factor, step_factor, warmup_cosine_factor
@@ -341,9 +346,9 @@ shapes = {
 plot_rates(shapes)
 
 # %% [markdown]
-# The last two: a short rise is meant to keep first steps in unknown terrain, with averages of a few
-# gradients only, from going too far. **Guess:** a cosine from 0.001 over 100 steps: what rate does it
-# give at step 150, if you let it run on?
+# The last two do. When the terrain is still unknown and the averages come from only a few
+# gradients, a short rise is meant to keep the first steps from going too far. **Guess:** take a
+# cosine from 0.001 over 100 steps. If you let it run on, what rate does it give at step 150?
 
 # %%
 guess("04a.past-the-end", ...)
@@ -354,20 +359,20 @@ display(worked.compute("N26"))
 worked.compute("N28")
 
 # %% [markdown]
-# Half the full rate again: past its end a cosine climbs. The lecture's essay has a warm-up that begins with the
-# factor 0 / 100, so its first update moves nothing (the last line of the second table). Yours should begin at
-# 1 / warmup.
+# It gives half the full rate again: past its end, a cosine climbs. The lecture's essay has a
+# warm-up that begins with the factor 0 / 100, so its first update moves nothing (the last line of
+# the second table). Yours should begin at 1 / warmup.
 
 # %% exercise 04a.warmup-cosine
-# The factor by which the full rate is multiplied. It stays at the floor after the end.
+# Write the factor by which the full rate is multiplied. After the end it stays at the floor.
 def lr_factor(step, warmup, total, floor):
     """A linear rise, (step + 1) / warmup, while step < warmup; then half a cosine from 1 to floor.
 
     Args:
         step: Counted from 0; it may be beyond `total`.
-        warmup: Steps of the rise; 0 for none. At step = warmup the factor is 1.
+        warmup: Number of steps in the rise; 0 for none. At step = warmup the factor is 1.
         total: The step at which the factor is `floor`; it is larger than warmup.
-        floor: From 0 up to 1; it concerns the fall, not the rise.
+        floor: From 0 up to 1; it applies to the fall, not to the rise.
 
     Returns:
         The factor: a number.
@@ -386,9 +391,10 @@ if ready(lr_factor):
     display(plot_rates(rates))
 
 # %% [markdown]
-# A schedule can also look instead of counting: `ReduceLROnPlateau` takes the validation loss of each
-# epoch (`step()` without one raises a TypeError, F62) and lowers the rate when it no longer falls. With a
-# patience of 2 the losses are 1, 0.9, 0.9, 0.9, 0.9, 0.9. **Guess:** after which epoch, counted from 1, does the rate fall?
+# Instead of counting, a schedule can also look at the loss: `ReduceLROnPlateau` takes the
+# validation loss of each epoch (`step()` without one raises a TypeError, F62) and lowers the rate
+# when the loss no longer falls. The patience is 2, and the losses are 1, 0.9, 0.9, 0.9, 0.9, 0.9.
+# **Guess:** after which epoch, counted from 1, does the rate fall?
 
 # %%
 guess("04a.plateau", ...)
@@ -400,9 +406,10 @@ worked.compute("N54")
 # %% [markdown]
 # ## 4a.7 In which unit?
 #
-# A scheduler counts its own calls and nothing else. Cosine, warm-up and one-cycle are made for updates or
-# for epochs, as you give their length; a plateau wants one number per epoch. **Guess:** a cosine with
-# T_max = 100 epochs is stepped after each of 32 batches. How many falls and climbs make 100 epochs of it?
+# A scheduler counts its own calls and nothing else. Cosine, warm-up and one-cycle count updates or
+# epochs, depending on the unit in which you give their length; a plateau schedule needs one number
+# per epoch. **Guess:** a cosine with T_max = 100, meant as epochs, is stepped after each of 32
+# batches. How many times does it fall and climb back in 100 epochs?
 
 # %%
 guess("04a.periods", ...)
@@ -411,11 +418,13 @@ guess("04a.periods", ...)
 worked.compute("N27")
 
 # %% [markdown]
-# The lecture's essay says that it decays faster. It oscillates, sixteen times. And the essay's rule, never
-# step in the batch loop, holds only if the length was given in epochs (F59); a schedule over updates belongs
-# exactly there. A step schedule of 100 has lost three powers of ten after 313 batches (N29).
+# The lecture's essay says that it decays faster. In fact it oscillates, sixteen times. And the
+# essay's rule, never step in the batch loop, holds only if the length was given in epochs (F59); a
+# schedule over updates belongs exactly there. After 313 batches, a step schedule of 100 has lost
+# three powers of ten (N29).
 #
-# Try it on a real run: two schedules on the same axes, with the loss each reaches. Count the second in epochs and step it per update. Which shapes climb, which die, and which raise?
+# Try two schedules on a real run. Give the second one's length in epochs but step it per update.
+# Which shapes climb, which die, and which raise an error?
 
 # %%
 from course.widgets.schedules.widget import TwoSchedules
@@ -423,14 +432,15 @@ from course.widgets.schedules.widget import TwoSchedules
 TwoSchedules()
 
 # %% [markdown]
-# At the rate 0.3 every shape that decays ends at a lower loss than the constant rate, at 0.03 at a higher
-# one: decay lets a fast run settle, and slows a slow one down. That is one seed on one problem; section
-# 4a.9 asks again.
+# At a rate of 0.3, every shape that decays ends at a lower loss than the constant rate; at 0.03, at
+# a higher one. Decay lets a fast run settle, but slows a slow one down. That is one seed on one
+# problem; section 4a.9 comes back to this question.
 
 # %% exercise 04a.fix-the-schedule
-# This loop should let the rate fall once, along a cosine, from the full rate in the first update to 0
-# after the last update of the whole run, moving after *every update*. `lrs` lists the rate that each
-# update used (of the first group). The loader has a length. Find three bugs, change as little as you can.
+# In this loop the rate should fall once, along a cosine, from the full rate in the first update to
+# 0 after the last update of the whole run, changing after *every update*. `lrs` lists the rate that
+# each update used (of the first group). The loader has a length. Find the three bugs, and change as
+# little as you can.
 
 # %%
 model, criterion = nn.Linear(2, 3).to(device), nn.CrossEntropyLoss()
@@ -442,8 +452,9 @@ plot_rates({"your loop, 4 epochs": fit(model, loader, criterion, optimizer, 4)})
 # %% [markdown]
 # ## 4a.8 A larger batch
 #
-# Digits, a small network, plain SGD. Batches of 32 train well at 0.1. Now batches of 256, as many epochs:
-# first at the same rate, then at eight times the rate. Decide before you run it:
+# Take digits, a small network and plain SGD. Batches of 32 train well at a rate of 0.1. Now use
+# batches of 256 for the same number of epochs: first at the same rate, then at eight times the
+# rate. Decide what to expect before you run it:
 
 # %% exercise 04a.larger-batch
 
@@ -471,17 +482,18 @@ display(plot_losses(curves, xlabel="epoch"))
 worked.compute("N50")
 
 # %% [markdown]
-# Slower, not divergent: with a mean loss the gradient is no longer than before, and an epoch has an
-# eighth of the updates. In none of five settings did it diverge (F33). Eight times the rate, the linear
-# rule, gives the loss back here; it does where that rate is still stable (F146). The root rule is the
-# careful choice (the table).
+# Training is slower, but it does not diverge: with a mean loss the gradient is not longer than
+# before, and an epoch has an eighth of the updates. It did not diverge in any of five settings
+# (F33). The linear rule, eight times the rate, brings the loss back here; it works where that rate
+# is still stable (F146). The root rule is the cautious choice (see the table).
 
 # %% [markdown]
 # ## 4a.9 A fair race
 #
-# The chapter on training loops lets SGD and Adam run at the same rate of 0.01 and finds Adam three to five times as fast.
-# Count the updates to a loss of 0.5 on the spirals, with three seeds each, and let SGD also run at a rate
-# of its own. **Guess:** how many updates does Adam need at 0.01?
+# The chapter on training loops runs SGD and Adam at the same rate of 0.01 and finds Adam three to
+# five times as fast. Here we count the updates needed to reach a loss of 0.5 on the spirals, with
+# three seeds each, and also run SGD at a rate that suits it. **Guess:** how many updates does Adam
+# need at 0.01?
 
 # %%
 guess("04a.adam-updates", ...)
@@ -510,24 +522,25 @@ reveal("04a.adam-updates", float(np.median(counts["Adam, 0.01"])))
 plot_race(counts, most=300)
 
 # %% [markdown]
-# At a rate of 0.01 a step is 0.01 to Adam, and 0.01 times a small gradient to SGD, which never arrives. At
-# a rate of its own one run of three does, and with momentum all three, in about 1.6 times Adam's updates.
-# Tried in three settings, a factor of three to five at equal rates held in none (F73): name the rates, the
-# seeds and the goal, or say nothing.
+# At a rate of 0.01, a step is about 0.01 for Adam, but 0.01 times a small gradient for SGD, which
+# never reaches the goal. At its own rate, one SGD run of three does; with momentum all three do, in
+# about 1.6 times Adam's updates. A factor of three to five at equal rates held in none of three
+# settings (F73). So name the rates, the seeds and the goal, or make no claim at all.
 
 # %% [markdown]
-# **Question.** A friend says: "Adam reached the goal first with seed 0, so Adam is better." Name two
-# things that you would ask for before you believe it, and say why each of them matters.
+# **Question.** A friend says: "Adam reached the goal first with seed 0, so Adam is better." Name
+# two things that you would ask for before you believe this, and say why each of them matters.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "fair-race", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
-# Several seeds, since start and order of the batches move the count. A search for the rate of each of the
-# two, with the same number of trials, since a rate that suits one is not one that suits the other.
+# Several seeds, because the initial weights and the order of the batches change the count. A search
+# for the best rate of each of the two, with the same number of trials, because a rate that suits
+# one need not suit the other.
 # ### END SOLUTION
 
 # %% [markdown]
-# The chapter's next experiment sets Adam's rate to 1.0 and expects `nan` at once. **Guess:** what does
-# the loss of our network do there?
+# The chapter's next experiment sets Adam's rate to 1.0 and expects `nan` at once. **Guess:** what
+# does the loss of our network do at that rate?
 
 # %%
 guess("04a.adam-at-1", ...)
@@ -538,12 +551,12 @@ print(f"highest loss {max(losses):.3g}, last {losses[-1]:.3g}, chance {np.log(3)
 reveal("04a.adam-at-1", "useless" if np.isfinite(losses[-1]) else "nan")
 
 # %% [markdown]
-# Adam's steps are about lr long whatever the gradient, so it jumps far, not ever farther: the loss goes up
-# to several hundred, comes back, and ends about where guessing is. Finite in every setting tried (F72). A
-# `nan` you would notice; a loss that sits at ln 3 you have to look for.
+# Adam's steps are about lr long, whatever the gradient, so it jumps far, but not ever farther: the
+# loss goes up to several hundred, comes back, and ends about where guessing is. It was finite in
+# every setting tested (F72). You would notice a `nan`; a loss stuck at ln 3 you have to look for.
 #
-# Now the schedule: a cosine against a constant rate, both over 200 updates, at a moderate rate and at a
-# high one. The chapter expects the cosine to end lower. Does it?
+# Now the schedule: compare a cosine with a constant rate over 200 updates, at a moderate rate and
+# at a high one. The chapter expects the cosine to end lower. Does it?
 
 # %%
 curves, ends = {}, {"constant": 10**9, "cosine": 200}
@@ -557,9 +570,10 @@ if ready(lr_factor):
     display(plot_losses(curves, xlabel="update"))
 
 # %% [markdown]
-# Not here, at either rate: the run is still going down, and the cosine gives updates away that the constant
-# rate still uses. Tried in three settings, it ends lower only where the constant rate is too high to settle
-# (F76). One seed shows what can happen, not what usually does. The simulator runs the same experiments live:
+# Not here, at either rate: the loss is still falling, and the cosine wastes updates that the
+# constant rate still uses. In three settings tested, it ends lower only where the constant rate is
+# too high to settle (F76). One seed shows what can happen, not what usually happens. The simulator
+# runs the same experiments live:
 
 # %%
 from course.widgets.simulator.widget import TrainingSimulator
@@ -569,10 +583,11 @@ TrainingSimulator()
 # %% [markdown]
 # ## 4a.10 When to stop
 #
-# Early stopping waits `patience` epochs in a row for an improvement of more than `min_delta`. Smaller falls
-# count once several of them add up to it; a loss of nan never does, so a run of nothing but nan stops. The
-# table has both, too. **Guess:** the losses are 1, 0.9, 0.8, 0.81, 0.82, 0.83 and the patience is 3. At which
-# index, counted from 0, does it stop?
+# Early stopping waits for `patience` epochs in a row for an improvement of more than `min_delta`.
+# Smaller falls count once several of them add up to more than that. A loss of nan never counts as
+# an improvement, so a run with nothing but nan stops. The table shows both cases, too. **Guess:**
+# the losses are 1, 0.9, 0.8, 0.81, 0.82, 0.83 and the patience is 3. At which index, counted from
+# 0, does it stop?
 
 # %%
 guess("04a.stops-at", ...)
@@ -583,8 +598,9 @@ worked.compute("N53")
 # %% [markdown]
 # ## 4a.11 The arena
 #
-# Everything at once: optimizer, rate, momentum, schedule and warm-up, for three spirals down to a loss of 0.1.
-# The median over three seeds counts. Change one thing at a time, and write down what it did.
+# Now choose everything at once, optimizer, rate, momentum, schedule and warm-up, to bring three
+# spirals down to a loss of 0.1. The median over three seeds counts. Change one thing at a time, and
+# write down what it did.
 
 # %% exercise 04a.arena
 
@@ -595,13 +611,14 @@ scorecard("04a-optimizers-and-schedules")
 # ## What to keep
 #
 # - The steepest direction limits the rate; momentum and Adam are two ways around that.
-# - Momentum: v ← μ·v + g, at most 1 / (1 − μ) times as far. Adam: about one lr per entry and step.
+# - Momentum: v ← μ·v + g, for steps up to 1 / (1 − μ) times as long. Adam: about one lr per entry
+#   and step.
 # - AdamW shrinks the weight; L2 in Adam is divided away where gradients are loud.
-# - A scheduler counts its own calls: say in which unit its length is, and step it after the optimizer.
-# - Compare optimizers at rates that were looked for equally long, over several seeds.
+# - A scheduler counts its own calls: know the unit of its length, and step it after the optimizer.
+# - Compare optimizers over several seeds, with equal effort spent on tuning their rates.
 #
 # **Further reading.** Kingma and Ba, *Adam* (2015); Loshchilov and Hutter, *Decoupled weight decay
 # regularization* (2019); [course/from_scratch/optimizers.py](../course/from_scratch/optimizers.py).
 #
-# **Challenge, ungraded.** Reach the arena's goal with SGD in fewer updates than your best Adam. Which
-# schedule did it take, and does it hold on ten other seeds?
+# **Challenge, ungraded.** Reach the arena's goal with SGD in fewer updates than your best Adam.
+# Which schedule did it take, and does the result hold on ten other seeds?
