@@ -10,7 +10,7 @@ THROUGH = 0.6
 
 def known_fault(facts):
     """One of the four."""
-    return "" if facts["fault"] in RUNGS else f"Its word is one of {', '.join(RUNGS)}."
+    return "" if facts["fault"] in RUNGS else f"Answer with one of {', '.join(RUNGS)}."
 
 
 def its_rung(facts):
@@ -28,8 +28,8 @@ def its_rung(facts):
             "into the fixed project and climb(): which one stops?"
         )
     return (
-        f"With `{fault}` alone, the ladder stops at another rung than {rung}. Put it back into the "
-        "fixed project and climb()."
+        f"With `{fault}` alone, the ladder does not stop at rung {rung}. Put the fault back into "
+        "the fixed project and climb()."
     )
 
 
@@ -40,16 +40,16 @@ def a_rise(facts):
             pass
         case _:
             return (
-                "Two numbers in a list are asked for, validation accuracy with the fault and "
-                "without it: [0.1, 0.9]."
+                "Give a list of two numbers, the validation accuracy with the fault and without "
+                "it: [0.1, 0.9]."
             )
     if not (0 <= before <= 1 and 0 <= after <= 1):
         return "An accuracy is between 0 and 1 here, not in percent: 95 % is 0.95."
     if before >= after:
         return (
             "The second accuracy is not above the first. Is the order [with the fault, without "
-            "it], and were the other three fixed in both? While they are not, fixing one may "
-            "change nothing."
+            "it], and were the other three faults fixed in both runs? Until they are, fixing one "
+            "may change nothing."
         )
     if after <= THROUGH:
         return (
@@ -65,30 +65,32 @@ EXERCISE = Write(
     minutes=15, difficulty=2, read=("T21", "course.debug.climb"),
     hints=(
         "Choose the fault whose symptom surprised you most, and scroll to where you saw it.",
-        "Symptom, evidence, cause, fix, prevention: a sentence each, with a number in two.",
-        "Evidence is what only this cause explains: a gradient of 0, a loss that stays above 1.46.",
+        "Symptom, evidence, cause, fix, prevention: one sentence each, with a number in two of "
+        "them.",
+        "Evidence is something only this cause explains, e.g. a gradient of 0, or a loss that "
+        "stays above 1.46.",
     ),
     question="Choose one of the four faults that you fixed in the broken project: `sorted`, "
-    "`softmax`, `rate` or `frozen`. To see what it alone does, put it back into the project in "
-    "which all four are fixed: `climb()` names the rung, and a full run as on rung 6, with the "
-    "fault and without it, gives the accuracies.",
+    "`softmax`, `rate` or `frozen`. To see its effect alone, put it back into the project with all "
+    "four fixed. `climb()` then names the rung, and full runs as on rung 6, with and without the "
+    "fault, give the accuracies.",
     facts=(
-        Fact("fault", "which fault, by its word", 0.5, known_fault),
-        Fact("rung", "the rung at which the ladder stops for it", 0.5, its_rung),
-        Fact("accuracy", "validation accuracy, 0 to 1: [with it alone, with none]", 1, a_rise),
+        Fact("fault", "which fault (one of the four words)", 0.5, known_fault),
+        Fact("rung", "the rung at which the ladder stops with this fault", 0.5, its_rung),
+        Fact("accuracy", "validation accuracy, 0 to 1: [with it alone, without any]", 1, a_rise),
     ),
     example={"fault": "softmax", "rung": 3, "accuracy": [0.11, 0.93]},
     text=Reason(
         points=3, ask="Write the post-mortem in five sentences: symptom, evidence, cause, fix, and "
         "what would have caught it a day earlier.",
         rubric=(
-            (1, "symptom and evidence are told apart, and at least one is a number"),
+            (1, "symptom and evidence are kept apart, and at least one is a number"),
             (1, "the cause explains the evidence, and no other fault of the project does"),
             (1, "the prevention is a check that could be run: an assertion, a rung, a test"),
         ),
-        solution="The loss of one batch stayed above 1.46 for 120 updates, and accuracy at 11 %. "
-        "The outputs of the model added up to 1, which logits do not. The model ended in a "
-        "softmax, and the criterion takes another one. Without it one batch is memorised in 40 "
+        solution="The loss of one batch stayed above 1.46 for 120 updates, and the accuracy at "
+        "11 %. The outputs of the model added up to 1, which logits do not. The model ended in a "
+        "softmax, and the criterion applies another one. Without it, one batch is memorised in 40 "
         "updates. Rung 3 on the first day, or an assertion that outputs may be negative, would "
         "have caught it.",
     ),

@@ -447,10 +447,11 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("F51", "torch.autograd.Function"),
     hints=(
-        "A torch.autograd.Function has a forward() without a graph and a backward() of your own. "
-        "What must backward() have, to make everything else again?",
-        "In backward(): with torch.enable_grad(), run the block on inputs.detach() that ask for a "
-        "gradient, then torch.autograd.grad(outputs, [inputs, *parameters], slope).",
+        "A torch.autograd.Function has a forward() without a graph and a backward() that you "
+        "write. What must backward() be given so that it can recompute everything else?",
+        "In backward(): with torch.enable_grad(), run the block on "
+        "inputs.detach().requires_grad_(), then torch.autograd.grad(outputs, [inputs, "
+        "*parameters], slope).",
         "Call Twice.apply(block, inputs, *parameters): one gradient is returned per argument, "
         "None for the block. Keep torch.get_rng_state(), and set it within "
         "torch.random.fork_rng(devices=[]).",
@@ -461,7 +462,7 @@ EXERCISE = Exercise(
              fields=("outputs", "inputs", "grads", "kept", "disturbed")),
         Part("first", "inputs that need no gradient", points=1,
              fields=("joined", "inputs", "grads", "kept", "disturbed")),
-        Part("kept", "the inputs alone kept, the block run twice", points=1,
+        Part("kept", "only the inputs kept, the block run twice", points=1,
              fields=("joined", "kept", "runs")),
         Part("random", "dropout's mask, and the random numbers after it", points=1,
              fields=("outputs", "grads", "after", "kept")),
@@ -479,7 +480,7 @@ EXERCISE = Exercise(
         "kept": "whether more than the inputs was kept for backward",
         "runs": "how often the block ran before backward() and altogether:",
         "after": "the next random number after backward()",
-        "disturbed": "what it changed besides",
+        "disturbed": "what else it changed",
     },
     by_hand=(torch.utils.checkpoint.checkpoint,),
     wrong=(
@@ -487,40 +488,40 @@ EXERCISE = Exercise(
               "Autograd kept more than the inputs, and the block ran once. Run it without a graph, "
               "and again in backward().", sure=True),
         Wrong("no-way-back", no_way_back,
-              "The output holds no graph, whether or not the inputs need a gradient: nothing flows "
-              "back. A torch.autograd.Function gives it a backward() of your own.", sure=True),
+              "The output has no graph, whether or not the inputs need a gradient, so nothing "
+              "flows back. A torch.autograd.Function lets you give it a backward() of your "
+              "own.", sure=True),
         Wrong("inputs-alone", inputs_alone,
-              "Where the inputs need no gradient, as in the first block, the output has no graph, "
-              "and the block's weights get none. Hand the parameters to apply(), too.", sure=True),
+              "When the inputs need no gradient, as in the first block, the output has no graph, "
+              "and the block's weights get no gradient. Pass the parameters to apply(), "
+              "too.", sure=True),
         Wrong("inputs-without", inputs_without,
-              "The weights have their gradients and the inputs have none: the block before this "
-              "one would get nothing. Return one for the inputs, too.", sure=True),
+              "The weights have their gradients, but the inputs have none, so the block before "
+              "this one would get nothing. Return one for the inputs, too.", sure=True),
         Wrong("inputs-without", inputs_detached),
         Wrong("mask-drawn-again", mask_drawn_again,
-              "With dropout, the output is that of one mask and the gradients are those of "
-              "another. Set the state of the random numbers before the second run to what it was "
-              "before the first."),
+              "With dropout, the output comes from one mask and the gradients from another. Before "
+              "the second run, set the random state to what it was before the first."),
         Wrong("random-rewound", random_rewound,
-              "The gradients are right, and the next random number is one that was drawn before: "
-              "backward() left the old state behind. torch.random.fork_rng() puts it back."),
+              "The gradients are right, but the next random number is one that was drawn before: "
+              "backward() left the old random state behind. torch.random.fork_rng() restores the "
+              "current one."),
         Wrong("seeded", seeded,
-              "With dropout the output is that after manual_seed(0), before backward() already. "
-              "Take the state as it is, torch.get_rng_state(), and set no seed."),
+              "With dropout the output is already that of manual_seed(0), before backward(). Save "
+              "the state as it is, torch.get_rng_state(), and set no seed."),
         Wrong("seeded-again", seeded_again,
-              "With dropout the output is that of the seed set once more: numbers that were drawn "
-              "before come again. Take the state as it is, torch.get_rng_state(), and set no "
-              "seed."),
+              "With dropout the output is that of the same seed set again, so random numbers are "
+              "repeated. Save the state as it is, torch.get_rng_state(), and set no seed."),
         Wrong("state-too-late", state_too_late,
-              "With dropout the second run went on with the random numbers as they were after the "
-              "first: another mask. Take the state before the first run, and set it for the "
-              "second."),
+              "With dropout the second run continued with the random state left by the first, and "
+              "drew another mask. Save the state before the first run, and set it for the second."),
         Wrong("state-too-late", drawn_on),
         Wrong("no-mask-again", no_mask_again,
-              "The output has dropout's mask, and the gradients are those without one: the second "
-              "run was in eval mode. Run it in the mode of the first, with its random numbers."),
+              "The output has a dropout mask, but the gradients have none: the second run was in "
+              "eval mode. Run it in the same mode as the first, with the same random numbers."),
         Wrong("added-and-returned", added_and_returned,
-              "Where there was a gradient before, it counts twice as well: what was added to .grad "
-              "in backward() was returned, and so added once more. Do one of the two."),
+              "A gradient that was there before counts twice: what was added to .grad in "
+              "backward() was also returned, and so added again. Do only one of the two."),
         Wrong("doubled", doubled,
               "The weights' gradients are twice as long as they should be. Either return them from "
               "backward(), or let them be added to .grad inside it."),
@@ -528,20 +529,20 @@ EXERCISE = Exercise(
               "The gradients that were there before are gone. backward() adds to .grad.",
               sure=True),
         Wrong("weights-without", on_a_copy,
-              "The inputs have their gradient and the block's parameters got none. Was the second "
-              "run one of a copy, or its gradients not returned?", sure=True),
+              "The inputs have their gradient, but the block's parameters got none. Did the second "
+              "run use a copy, or were its gradients not returned?", sure=True),
         Wrong("slope-forgotten", slope_forgotten,
-              "The gradients are those of the output's sum. backward() is handed the gradient of "
-              "the output: start from it."),
+              "The gradients are those of the output's sum. backward() is given the gradient of "
+              "the output: start from that."),
         Wrong("marks-the-inputs", marks_the_inputs,
               "Inputs that need no gradient got one. requires_grad_() changes the tensor that was "
-              "handed over: call it on inputs.detach()."),
+              "passed in: call it on inputs.detach()."),
         Wrong("all-parameters", all_parameters),
         Wrong("outputs-kept", outputs_kept),
         Wrong("in-eval-mode", in_eval_mode),
         Wrong("twice-at-once", twice_at_once,
-              "The block ran twice before backward(), and what lies inside it was kept. The second "
-              "run belongs into backward().", sure=True),
+              "The block ran twice before backward(), and its activations were kept. The second "
+              "run belongs in backward().", sure=True),
     ),
     right=(parameters_handed_over, with_a_dummy, by_hooks, with_functional_call),
 )  # fmt: skip

@@ -161,7 +161,7 @@ def test_misconceptions_are_counted_over_students_with_the_banks_message(big_pag
 def test_a_number_of_ones_own_is_named_where_a_row_stands_for_all():
     seen = {"exercise": "03a.windows", "status": "wrong", "misconception": "rest-left-out"}
     (shared,) = page.shared_misconceptions({"ada": {"checks": [seen]}, "ben": {"checks": [seen]}})
-    assert shared.message.startswith("What does not fill b examples, or k micro-batches")
+    assert shared.message.startswith("A micro-batch with fewer than b examples, or an update")
 
 
 def test_submissions_that_need_a_person_are_listed_most_urgent_first(big_page):
