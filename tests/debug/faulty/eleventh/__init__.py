@@ -9,7 +9,3 @@ names a token of its input on purpose, and one that scores by a loss that is dra
 from tests.debug.faulty.eleventh import data, losses, methods, runs, sequences, steps
 
 PARTS = (sequences, data, losses, methods, steps, runs)
-MISSED = {
-    "margin_rank_swapped": "which of two items is to be ranked first is known to the author alone",
-}
-"""Programs that are not told apart, and why."""
