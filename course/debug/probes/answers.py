@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from course.debug.probes.relation import relate, structure
 from course.debug.probes.report import Finding
@@ -214,7 +214,7 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
     x, y = x - x.mean(0), y - y.mean()
     told = (x.T @ y).abs() > COPIED * x.norm(dim=0) * y.norm()
     told = (told & (x.norm(dim=0) > ZERO)).nonzero()[:, 0].tolist()
-    if told and _are_tokens(inputs):
+    if told and _are_tokens(session, [x for x, _ in pairs]):
         yield Finding(
             "target-in-inputs", "note",
             f"The target is the token at position {told[0]}: taken as a task of copying it.",
@@ -230,10 +230,12 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _are_tokens(inputs: Tensor) -> bool:
-    """Whole numbers of one vocabulary in all columns, as positions of a sequence have, and not
-    codes of several columns."""
-    if inputs.is_floating_point():
+def _are_tokens(session: Session, inputs: list[Tensor]) -> bool:
+    """Whole numbers that look up a table and are of one vocabulary in all columns, as positions of
+    a sequence have, and not codes of several columns."""
+    looked_up = any(isinstance(m, nn.Embedding) for m in session.model.modules())
+    if not looked_up or any(x.is_floating_point() for x in inputs):
         return False
-    ends = inputs.amax(0), inputs.amin(0)
+    every = torch.cat(inputs)
+    ends = every.amax(0), every.amin(0)
     return all(bool((end == end[0]).all()) for end in ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from statistics import fmean
+from statistics import fmean, stdev
 
 import torch
 
@@ -12,6 +12,7 @@ from course.debug.probes.loop import own_loop
 from course.debug.probes.metric import REPEATED
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.report import SPENT, Finding
+from course.debug.probes.rescored import redrawn
 from course.debug.probes.session import (
     Evaluation,
     NotChecked,
@@ -29,6 +30,11 @@ WORDS = ("acc", "reward", "return", "auc", "roc", "f1", "iou", "dice", "r2", "co
          "c_index", "recall", "precision", "hit", "ndcg", "mrr")  # fmt: skip
 """Words of metrics that are better the higher they are."""
 NOT = ("loss", "error", "err", "train")
+OF_ORDERS = ("ndcg", "dcg", "mrr")
+"""Words of metrics that are far from 0 for any order, so that each row's lies in a narrow range."""
+DRAWS, SPREADS = 12, 3.0
+"""Random networks, and how many deviations of their metrics are chance: each end of such a range
+lies as far from most of them."""
 APART = 0.25
 """Of the distance between both ends: so far on either side of the start they have to lie."""
 BUSY = 0.6
@@ -57,6 +63,8 @@ def follows(session: Session) -> Iterator[Finding]:
         raise NotChecked(SPENT)
     name, start = names[0], seen.first[names[0]]
     noise = chance(seen, start)
+    if _among(OF_ORDERS, name):
+        noise = min(noise, SPREADS * _spread(session, name) or noise)  # 0 if of other weights
     ends = []
     for seed in (0, 1):
         down, fell = _after(session, name, seed, uphill=False)
@@ -97,6 +105,12 @@ def chance(seen: Evaluation, share: float) -> float:
                if e.call == 0 and e.inputs is not None)  # fmt: skip
     inside = 0 <= share <= 1 and rows
     return ROUGH * math.sqrt(max(share * (1 - share), TINY) / rows) if inside else TINY
+
+
+def _spread(session: Session, name: str) -> float:
+    """Standard deviation of the metric among networks of random weights."""
+    values = [redrawn(session, draw).first.get(name, math.nan) for draw in range(DRAWS)]
+    return stdev(values) if all(map(math.isfinite, values)) else 0.0
 
 
 def _after(session: Session, name: str, seed: int, *, uphill: bool) -> tuple[float, bool]:

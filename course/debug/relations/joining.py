@@ -138,10 +138,10 @@ def read_by_the_model(session: Session) -> set[int]:
     got = [t for call in step.calls for t in call.tensors]
     met = [e.targets for e in step.losses]
     return {n for n, leaf in enumerate(tensors_in(program.batches[0]))
-            if _is_among(leaf, got) and not _is_among(leaf, met)}  # fmt: skip
+            if is_among(leaf, got) and not is_among(leaf, met)}  # fmt: skip
 
 
-def _is_among(leaf: Tensor, others: list[Tensor]) -> bool:
+def is_among(leaf: Tensor, others: list[Tensor]) -> bool:
     return any(leaf.shape == t.shape and torch.equal(leaf.to(t.device, t.dtype), t) for t in others)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, pairwise, permutations
+from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +18,8 @@ from course.debug.probes.thresholds import LEAST_STEPS, MOST, TINY
 
 NEAR = 1e-4
 """Difference of two gradients of one bias that are the same but for rounding."""
+WITH = 0.3
+"""Cosine from which two losses want the same of a network, and both may train it."""
 AGAINST = -0.3
 """Cosine of two gradients from which one undoes the other: of unrelated ones of 100 weights it is
 below in 1 of 700."""
@@ -92,7 +96,8 @@ def opposed(session: Session) -> Iterator[Finding]:
 def holds_another(session: Session) -> Iterator[Finding]:
     """An optimizer does not also step on all that another one holds, beside parameters of its own.
 
-    Each loss moves its own network: a generator's loss, say, would make its critic worse.
+    Each loss moves its own network: a generator's loss, say, would make its critic worse. Two
+    losses that want the same may both train it, e.g. a head that is stepped on twice as often.
     """
     loop = own_loop(session)
     tape, optimizers = loop.tape, steppers_of(loop.tape)
@@ -108,7 +113,8 @@ def holds_another(session: Session) -> Iterator[Finding]:
                 if all(any(is_nonzero(e.gradient[i]) for i in part) for part in parts)
                 and any(s.kind == "step" and s.optimizer is other for s in tape.in_call(e.call))
                 ]  # fmt: skip
-        if len(both) >= max(LEAST_STEPS, MOST * len(steps)):
+        agree = [_agreement(tape, e, other, sorted(others)) for e in both]
+        if len(both) >= max(LEAST_STEPS, MOST * len(steps)) and fmean(agree) < WITH:
             yield Finding(
                 "optimizer-holds-another", "warning",
                 f"One optimizer holds all {len(others)} parameters of another and "
@@ -118,6 +124,13 @@ def holds_another(session: Session) -> Iterator[Finding]:
                 "optimizer_g = torch.optim.Adam(generator.parameters())  # not model.parameters()",
             )  # fmt: skip
             return
+
+
+def _agreement(tape: Tape, step: Event, other: Any, index: list[int]) -> float:
+    """Cosine between the gradients of a step and of another optimizer's in the same call."""
+    theirs = [e for e in tape.in_call(step.call) if e.kind == "step" and e.optimizer is other]
+    one, two = (_flat(e.gradient, index, tape.watched) for e in (step, theirs[-1]))
+    return _between(one, two)
 
 
 def both_answers(session: Session) -> Iterator[Finding]:

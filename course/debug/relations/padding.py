@@ -27,6 +27,10 @@ PADDING_COSTS = 0.01
 """Relative change of the loss from which padding matters; convolutions over embedded padding,
 which many text models accept, move it by less."""
 MASKING = {Tensor.masked_fill, torch.masked_fill, Tensor.masked_fill_}
+ATTENDING = {F.scaled_dot_product_attention, F.multi_head_attention_forward}
+MASKS = ("attn_mask", "key_padding_mask")
+HIDDEN = -1e4
+"""Number that is added to scores, below which what it is added to is hidden."""
 Change = Callable[[Tensor], Tensor]
 
 
@@ -87,10 +91,10 @@ def embedded(session: Session) -> Iterator[Finding]:
     tables = [m for m in program.model.modules() if isinstance(m, nn.Embedding)]
     if len(ids) != 1 or len(signs) != 1 or (ids[0] == min(signs))[~pads].any() or not tables:
         raise NotChecked("padding is not one token that is embedded")
-    mode = _Masked()
+    mode = _Masked(pads)
     program.step(batch, within=mode)
     if not mode.seen:
-        raise NotChecked("nothing is masked")
+        raise NotChecked("no mask is the padding's")
 
     def move(by: float) -> Callable[[], None]:
         def moved() -> None:
@@ -115,18 +119,38 @@ def embedded(session: Session) -> Iterator[Finding]:
 
 
 class _Masked(TorchFunctionMode):
-    """Whether something is masked in a step."""
+    """Whether something is masked in a step by what is padding, or by what is none.
 
-    def __init__(self) -> None:
+    Args:
+        pads: [B, T], True where a batch is padded.
+    """
+
+    def __init__(self, pads: Tensor) -> None:
         super().__init__()
+        self.pads = pads.cpu()
         self.seen = False
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         kwargs = kwargs or {}
-        attends = function in (F.scaled_dot_product_attention, F.multi_head_attention_forward)
-        given = any(kwargs.get(name) is not None for name in ("attn_mask", "key_padding_mask"))
-        self.seen = self.seen or function in MASKING or (attends and given)
+        masks = [kwargs.get(name) for name in MASKS if function in ATTENDING]
+        if function in MASKING and args[0].is_floating_point():  # and no labels
+            masks = [kwargs.get("mask", args[1] if len(args) > 1 else None)]
+        elif function is F.scaled_dot_product_attention and len(args) > 3:
+            masks.append(args[3])
+        self.seen = self.seen or any(self._is_padding(m) for m in masks if isinstance(m, Tensor))
         return function(*args, **kwargs)
+
+    def _is_padding(self, mask: Tensor) -> bool:
+        """What the last query of each row may see, or may not: also in a mask that is causal."""
+        length = mask.shape[-1] if mask.dim() > 1 else 0
+        pads = self.pads[:, :length]
+        if pads.shape[1] != length or not length or len(mask) % len(pads) or not pads.any():
+            return False
+        hidden = mask.detach().cpu()
+        if hidden.is_floating_point():
+            hidden = hidden < HIDDEN
+        hidden = hidden.reshape(len(pads), -1, length)[:, -1] != 0
+        return torch.equal(hidden, pads) or torch.equal(hidden, ~pads)
 
 
 def _with_and_without(pads: Tensor | None) -> tuple[Change, Change, int]:

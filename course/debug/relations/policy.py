@@ -114,19 +114,22 @@ def explores(session: Session) -> Iterator[Finding]:
 def played(session: Session) -> Iterator[Finding]:
     """The log-probability that is trained is that of the action that was drawn, not of another.
 
-    In each step two actions are drawn from one law, and the loss takes the log-probability of one
-    of them alone: the reward is the other's.
+    In each step two actions are drawn from one law, and the loss takes the log-probability of the
+    second alone: its cost hangs on the first in another way, and on the second in no other.
     """
     program, twice = program_of(session), 0
     for batch in program.batches[:PLAYED]:
         seen = _Played()
-        program.step(batch, within=seen.listening())
+        cost = program.step(batch, within=seen.listening()).loss
         if len(seen.draws) < 2:
             raise NotChecked("a step does not draw twice from a law")
         pairs = [(a, b) for a, b in pairwise(seen.draws) if a.shape == b.shape and a.same_law(b)]
         scored = [[any(v.data_ptr() == d.value.data_ptr() for v in seen.scored) for d in two]
                   for two in pairs]  # fmt: skip
-        twice += len(seen.draws) == 2 and scored == [[False, True]]
+        if len(seen.draws) != 2 or scored != [[False, True]]:
+            break
+        costs = [program.step(batch, within=_Played(place).listening()).loss for place in (0, 1)]
+        twice += not close(cost, costs[0]) and close(cost, costs[1])
     if twice >= PLAYED:
         yield Finding(
             "wrong-formula", "warning",
@@ -157,11 +160,18 @@ class _Draw:
 
 
 class _Played:
-    """Draws from laws, and the values whose log-probabilities are taken, while one listens."""
+    """Draws from laws, and the values whose log-probabilities are taken, while one listens.
 
-    def __init__(self) -> None:
+    Args:
+        moved: Which draw is handed out as other rows', and keeps its own log-probability.
+    """
+
+    def __init__(self, moved: int | None = None) -> None:
         self.draws: list[_Draw] = []
         self.scored: list[Tensor] = []
+        self.moved = moved
+        self.own: tuple[Tensor, Tensor] | None = None
+        """The draw that is moved, as it is handed out and as it was."""
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -175,10 +185,15 @@ class _Played:
         value = original(law, *args, **kwargs)
         numbers = (law.__dict__.get(name) for name in law.arg_constraints)
         self.draws.append(_Draw(value, [n.detach() for n in numbers if isinstance(n, Tensor)]))
+        if len(self.draws) - 1 == self.moved and value.dim():
+            self.own = value.roll(1, 0), value
+            return self.own[0]
         return value
 
     def _log_prob(self, original: Callable, law: Any, value: Tensor) -> Tensor:
         self.scored.append(value)
+        if self.own is not None and value.data_ptr() == self.own[0].data_ptr():
+            value = self.own[1]
         return original(law, value)
 
 

@@ -13,6 +13,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import ROUNDED, TINY
+from course.debug.relations.joining import is_among
 from course.debug.relations.program import Program, Step, program_of
 from course.state.nested import tensors_in
 
@@ -37,9 +38,13 @@ FURTHEST, HALF, HALVINGS = 20.0, 20, 8
 """Constants are tried up to 20 times the size of targets and outputs, 20 on either side, closer
 together near 0, and then between the two beside the best one."""
 STILL_SPREAD = 1.5
-"""Range of logits with larger weights, as a multiple of their own, that is no growth."""
-LOW_ENOUGH = 0.4
-"""Share of the loss of a guess that may be left where all logits are at the ends of their range."""
+"""Range of logits with larger weights, as a multiple of that with large ones, that is no growth."""
+FARTHER = 3.0
+"""By so much are cosines of vectors that point in the same direction larger than the largest of
+those that are met, where they are not below a third."""
+LOW_ENOUGH = 0.3
+"""Share of the loss of a guess that may be left where all logits are at the ends of their range; of
+4 classes with cosines for logits it is 0.25, of 10 classes 0.35."""
 HEARD, LEAST_HEARD = 3, 8
 """Batches that are listened to, and rows with each answer among them."""
 OFF_ONE = 0.5
@@ -115,18 +120,27 @@ def scaled(session: Session) -> Iterator[Finding]:
     losses = [e for e in program.first().losses if e.name == "cross_entropy"]
     if len(losses) != 1 or losses[0].inputs.dim() < 2 or losses[0].inputs.shape[1] < 2:
         raise NotChecked("the step has no single cross-entropy")
-    own = _spread(losses[0].inputs)
 
-    def enlarge() -> None:
-        for p in program.model.parameters():
-            p.mul_(LARGE)
+    def logits(size: float, more: float) -> Tensor:
+        """With larger weights; single ones, which may be a factor's logarithm, are also moved."""
 
-    after = program.step(program.batches[0], prepare=enlarge).losses
-    larger = max((_spread(e.inputs) for e in after if e.name == "cross_entropy"), default=math.inf)
-    if not own > 0 or larger > STILL_SPREAD * own:
-        raise NotChecked("logits grow with the weights")
-    number = losses[0].inputs.shape[1]
-    least = math.log1p((number - 1) * math.exp(-max(own, larger)))
+        def enlarge() -> None:
+            for p in program.model.parameters():
+                p.mul_(size).add_(more if p.numel() == 1 else 0.0)
+
+        after = program.step(program.batches[0], prepare=enlarge).losses
+        met = [e.inputs.detach() for e in after if e.name == "cross_entropy"]
+        if len(met) != 1 or not bool(torch.isfinite(met[0]).all()):
+            raise NotChecked("the logits are not finite with larger weights")
+        return met[0]
+
+    met = [losses[0].inputs.detach(), logits(LARGE, 0.0), logits(LARGER, 0.0)]
+    known = _spread(met[1])
+    moved = (logits(LARGE, sign * LARGE) for sign in (1, -1))
+    if not known > 0 or any(_spread(t) > STILL_SPREAD * known for t in (met[2], *moved)):
+        raise NotChecked("logits grow with the weights, or with a factor")
+    number, own = losses[0].inputs.shape[1], _range(torch.stack(met))
+    least = math.log1p((number - 1) * math.exp(-own))
     share = least / math.log(number)
     if share > LOW_ENOUGH:
         yield Finding(
@@ -137,6 +151,13 @@ def scaled(session: Session) -> Iterator[Finding]:
             {"range_of_logits": own, "least_loss": least, "loss_of_a_guess": math.log(number)},
             "logits = cosines / 0.07  # divided by the temperature, which is below 1",
         )  # fmt: skip
+
+
+def _range(logits: Tensor) -> float:
+    """How far apart logits can come that do not grow: cosines do not meet their ends by chance."""
+    most = float(logits.abs().max())
+    end = FARTHER * most if most > 1 + ROUNDED else max(most, min(FARTHER * most, 1.0))
+    return end if float(logits.min()) >= 0 else 2 * end
 
 
 def _spread(logits: Tensor) -> float:
@@ -151,7 +172,7 @@ def shares(session: Session) -> Iterator[Finding]:
         raise NotChecked("the step has no binary cross-entropy")
     for event in losses:
         low, high = float(event.targets.min()), float(event.targets.max())
-        if low < 0 or high > 1:
+        if low < -ROUNDED or high > 1 + ROUNDED:
             yield Finding(
                 "targets-out-of-reach", "error",
                 f"Targets of a binary cross-entropy lie between {low:.3g} and {high:.3g}: it takes "
@@ -169,8 +190,12 @@ def heard(session: Session) -> Iterator[Finding]:
         step, gradients = _gradients(program, batch)
         columns = [t for t in tensors_in(batch)
                    if t.numel() == len(t) > 1 and bool(((t == 0) | (t == 1)).all())]  # fmt: skip
+        given = [t for call in step.calls for t in call.tensors]
+        rest = [t for t in tensors_in(batch) if all(t is not c for c in columns)]
         if len(columns) != 1 or len(gradients) != 1 or len(step.calls) != 1:
             raise NotChecked("batches do not hold one column of two answers for one output")
+        if not all(is_among(t, given) for t in rest):
+            raise NotChecked("a column that the model does not read may hold the answers")
         answers, gradient = columns[0].flatten().cpu(), gradients[0]
         if len(gradient) != len(answers) or gradient.numel() != len(answers):
             raise NotChecked("the model does not give one number for each row")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
+from course.debug.probes.rescored import redrawn
 from course.debug.probes.session import Evaluation, NotChecked, Session, pair
 from course.debug.probes.thresholds import TINY, YES
 
@@ -19,18 +20,37 @@ THE_SAME = 1e-4
 """Relative difference of two scores that are the same but for rounding."""
 APART = 1e-2
 """The same of two that are told apart."""
+DRAWS = 2
+"""Random networks that are scored, too."""
 LEAST_ANSWERS = 20
 """Answers from which two scores differ by more than one answer's share of them."""
 
 
 def named(session: Session) -> Iterator[Finding]:
-    """A score is what its name says of all outputs and targets."""
+    """A score is what its name says of all outputs and targets.
+
+    Also with random weights: to a fresh model all answers may be alike, so that scores are, too.
+    """
     seen = evaluation_of(session)
+    found = list(_slips(session, seen))
+    words = {**OF_ANSWERS, **OF_NUMBERS}
+    if not found and any(word in _plain(name) for name in seen.first for word in words):
+        draws = (list(_slips(session, redrawn(session, draw))) for draw in range(DRAWS))
+        found = next(filter(None, draws), [])
+    yield from found[:1]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _slips(session: Session, seen: Evaluation) -> Iterator[Finding]:
+    """Scores of one evaluation that are a slip's."""
     outputs, targets = _met(session, seen)
     binary = bool(((targets == 0) | (targets == 1)).all()) and 0 < float(targets.mean()) < 1
     for name, value in seen.first.items():
         for word, (right, slips) in (OF_ANSWERS if binary else OF_NUMBERS).items():
-            if word not in name.lower().replace("_", "").replace("-", ""):
+            if word not in _plain(name):
                 continue
             known = right(outputs, targets)
             for what, slip in slips.items():
@@ -43,7 +63,6 @@ def named(session: Session) -> Iterator[Finding]:
                         {name: value, "recomputed": known, "answers": len(targets)},
                         "score(targets, outputs)  # targets first; scores and not hard answers",
                     )  # fmt: skip
-                    return
 
 
 def of_boxes(session: Session) -> Iterator[Finding]:

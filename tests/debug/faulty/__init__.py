@@ -4,6 +4,7 @@ from tests.debug.faulty import (  # noqa: F401
     checkpoints,
     dress,
     eighth,
+    eleventh,
     fifth,
     formulas,
     fourth,

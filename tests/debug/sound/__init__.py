@@ -4,6 +4,8 @@ from tests.debug.sound import (  # noqa: F401
     dress,
     eighth,
     eighth_loops,
+    eleventh,
+    eleventh_loops,
     fifth,
     fifth_loops,
     fourth,
