@@ -1,4 +1,4 @@
-"""What an exercise asks to write by hand must not answer while the student's function runs.
+"""Functions that an exercise asks to write by hand refuse while the student's function runs.
 
     the reference, and what it is made of in `course`    the whole module, so also through a class
     `by_hand` of the exercise                            the same; of torch only those named
@@ -22,7 +22,7 @@ from autograde.exercise import Exercise
 
 @contextmanager
 def written_by_hand(exercise: Exercise) -> Iterator[None]:
-    """While the student's function runs, the reference and its like refuse to answer."""
+    """While the student's function runs, the reference and similar functions refuse to answer."""
     functions = refusing(exercise)
     codes = [function.__code__ for function in functions]
     try:
@@ -82,7 +82,7 @@ def _plain_functions(values: Iterable[Any]) -> Iterator[FunctionType]:
 
 
 def python_function(function: Callable[..., Any]) -> FunctionType:
-    """The function below its decorators, as below `no_grad`."""
+    """The function below its decorators, e.g. below `no_grad`."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     assert isinstance(function, FunctionType), function
@@ -90,7 +90,7 @@ def python_function(function: Callable[..., Any]) -> FunctionType:
 
 
 def reached_by(function: Callable[..., Any]) -> set[FunctionType]:
-    """A function and those of ours that it calls, by name, directly or through others."""
+    """A function and the course functions that it calls, by name, directly or through others."""
     found: set[FunctionType] = set()
     waiting = [python_function(function)]
     while waiting:
@@ -152,7 +152,7 @@ def _names(code: CodeType) -> set[str]:
 
 @cache
 def refusal(name: str, asked: str) -> CodeType:
-    """Code that only says that it may not be called."""
+    """Code that only reports that it may not be called."""
     text = f"{name} is what this exercise asks you to write: {asked} may not call it."
     scope: dict[str, Any] = {}
     exec(

@@ -1,7 +1,8 @@
-"""What the processes that grade must know of an assignment, as plain data that travels.
+"""What the grading processes must know about an assignment, as plain data that can be sent.
 
-They read no class directory: the cells with a grade_id, what students were given for them, the
-`check(...)` calls, and the version that says whether a grade is still of today's exercise.
+They do not read the class directory, so this holds the cells with a grade_id, what students were
+given for them, the `check(...)` calls, and the version, which says whether a grade still belongs to
+the current exercise.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Assignment:
     calls: dict[str, dict[str, str]]
     """The last check call of each check cell, whose points nbgrader reads, by grade_id."""
     exercises: str
-    """Hash of its exercises and of what they are judged by, see `exercises_version`."""
+    """Hash of its exercises and of the code that judges them, see `exercises_version`."""
     version: str
     """Hash of the source notebook and of its exercises: a grade of another one is out of date."""
     released_code: list[list[str]] = field(default_factory=list)
@@ -81,8 +82,8 @@ def _call(source: Path, cell: Cell) -> CheckCall:
     calls = check_calls(cell["source"])
     if not calls:
         raise ClassDirError(
-            f"{source}, cell '{grade_id(cell)}': a graded code cell consists of check(...) calls, "
-            "which a referee can answer. Use nbgrader autograde for other tests."
+            f"{source}, cell '{grade_id(cell)}': a graded code cell may hold only check(...) "
+            "calls, which the referee can answer. Use nbgrader autograde for other tests."
         )
     return calls[-1]
 
@@ -92,7 +93,7 @@ JUDGES = ("autograde.referee", "autograde.compare", "autograde.plain")
 
 @lru_cache
 def exercises_version(exercises: tuple[str, ...]) -> str:
-    """Hash of the modules of some exercises, of those that judge, and of all that they import.
+    """Hash of the modules of some exercises, of those that judge them, and of all that they import.
 
     A reference fixed in `course` or a tolerance changed in the referee makes a new version too.
     Only sources are read; nothing is imported.

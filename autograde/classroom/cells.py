@@ -1,4 +1,4 @@
-"""Cells of a submission made those of the assignment, whatever became of them on the way.
+"""Make a submission's cells match the assignment's, whatever happened to them on the way.
 
 A cell counts under the grade_id that the assignment gave it, the last one where there are several;
 its type, points and flags are the assignment's, and so is the source of a locked one; missing check
@@ -16,7 +16,7 @@ Cell = dict[str, Any]
 
 
 def grade_id(cell: Mapping[str, Any]) -> str | None:
-    """nbgrader's name of a cell; None for an ordinary one."""
+    """nbgrader's name for a cell; None for an ordinary one."""
     marks = cell["metadata"].get("nbgrader")
     id = marks.get("grade_id") if isinstance(marks, dict) else None
     return id if isinstance(id, str) and id else None
@@ -34,12 +34,12 @@ def is_check(cell: Mapping[str, Any]) -> bool:
 
 
 def as_read(source: str) -> str:
-    """Without the blanks that editors add and take away unasked, at ends of lines and cells."""
+    """Without the blanks that editors add or remove at the ends of lines and cells."""
     return "\n".join(line.rstrip() for line in source.strip().splitlines())
 
 
 def restore(cells: list[Cell], assigned: list[Cell]) -> None:
-    """Settle the cells' metadata, then insert missing ones after those that stand before them.
+    """Set the cells' metadata, then insert missing cells after those that come before them.
 
     Args:
         cells: Of a submission; changed in place.

@@ -1,4 +1,4 @@
-"""A crew of processes that all do the same work, one job at a time each, for one foreman.
+"""A crew of processes that do the same work, one job at a time each, for one foreman.
 
 Jobs and results are plain data on a pipe. A process that dies is replaced and its job given again;
 after three times the job comes back as failed. So does at once a job that takes far too long, by
@@ -47,7 +47,7 @@ class _Task:
 
 
 class Crew:
-    """Processes that answer each job with a result.
+    """Processes that return a result for each job.
 
     Args:
         work: A function of one job as `package.module:name`, imported in each process.
@@ -111,7 +111,7 @@ class Crew:
         self._assign()
 
     def close(self) -> None:
-        """Send everybody home; what is still being done is lost."""
+        """End all processes; unfinished jobs are lost."""
         for member in self.members:
             member.pipe.close()
         for member in self.members:
@@ -160,7 +160,7 @@ class Crew:
 
 
 def once(work: str, job: Job) -> Result:
-    """Have one job done by a fork of the warm parent, without importing here what it needs."""
+    """Do one job in a fork of the warm parent, without importing here what it needs."""
     with Crew(work, size=1) as crew:
         crew.give(job)
         while True:

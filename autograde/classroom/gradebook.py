@@ -1,8 +1,8 @@
-"""nbgrader's side of a class run: one process writes results into its gradebook and folders.
+"""nbgrader's side of a class run: one process writes results to its gradebook and folders.
 
-What a result says is put in place of stock Execute; everything else of `nbgrader autograde` stays:
-restoring locked cells, saving scores, late penalties, the notebook in autograded/. Doing it twice
-leaves what doing it once leaves, so a write that was interrupted is simply done again.
+A result takes the place of stock Execute; the rest of `nbgrader autograde` stays the same:
+restoring locked cells, saving scores, late penalties, the notebook in autograded/. Writes are
+idempotent, so one that was interrupted is simply repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from autograde.classroom.verdicts import own_fault, verdict_path
 
 
 class RestoreCells(NbGraderPreprocessor):
-    """Makes a submission's graded cells those of the assignment, and the rest harmless.
+    """Makes a submission's graded cells match the assignment, and the rest harmless.
 
     (Stock DeduplicateIds leaves what stock CheckCellMetadata refuses.)
     """
@@ -52,7 +52,7 @@ class RestoreCells(NbGraderPreprocessor):
 
 
 class FillIn(NbGraderPreprocessor):
-    """Takes the place of Execute: the outputs are known, the cells ran elsewhere."""
+    """Replaces Execute: the outputs are known, because the cells ran elsewhere."""
 
     known: ClassVar[list[dict[str, Any]]] = []
     """Source and outputs of each code cell; set for each submission, as config is copied a lot."""
@@ -62,7 +62,7 @@ class FillIn(NbGraderPreprocessor):
         cells = [cell for cell in nb.cells if cell.cell_type == "code"]
         if [cell.source for cell in cells] != [known["source"] for known in self.known]:
             raise RuntimeError(
-                "nbgrader's gradebook holds other cells than the source notebook: run autograde "
+                "the cells in nbgrader's gradebook differ from the source notebook: run autograde "
                 "release again"
             )
         for count, (cell, known) in enumerate(zip(cells, self.known, strict=True), start=1):
@@ -121,8 +121,8 @@ def _bad_timestamp(folder: Path, assignment: str, job: dict[str, Any]) -> str:
             parse_utc(text)
     except (ValueError, OverflowError):
         return (
-            f"{job['path']}: its timestamp.txt holds {text[:40]!r}, which is no time. Write it as "
-            "2026-03-01 12:00:00 UTC, or remove the file; then grade again."
+            f"{job['path']}: its timestamp.txt holds {text[:40]!r}, which is not a time. Write it "
+            "as 2026-03-01 12:00:00 UTC, or remove the file; then grade again."
         )
     return ""
 
@@ -177,7 +177,7 @@ LOCK_WAIT_S = 60
 
 @lru_cache
 def share_engines() -> None:
-    """Let nbgrader open a gradebook over and over without a new SQL engine each time.
+    """Let nbgrader open a gradebook repeatedly without a new SQL engine each time.
 
     It opens one some seven times a submission; an engine keeps its compiled statements. (Closing a
     Gradebook only empties the engine's pool of connections.)
@@ -198,7 +198,8 @@ def open_gradebook(folder: Path) -> Iterator[api.Gradebook]:
     """nbgrader's gradebook of a class directory, wherever its config puts it.
 
     Raises:
-        ClassDirError: The database refuses: it is no gradebook, is held, or its server is away.
+        ClassDirError: The database cannot be used: it is not a gradebook, is locked, or its server
+        is not running.
     """
     share_engines()
     course = CourseDirectory(config=nbgrader_config(folder))
@@ -210,7 +211,7 @@ def open_gradebook(folder: Path) -> Iterator[api.Gradebook]:
         words = str(getattr(fault, "orig", None) or fault).strip().splitlines()[0]
         raise ClassDirError(
             f"The gradebook {shown_url(course.db_url)} cannot be used ({words}). Nothing in it was "
-            "changed. Is its file whole, does another program hold it, does its server run?"
+            "changed. Is the file intact, is another program using it, is its server running?"
         ) from None
 
 
@@ -246,9 +247,9 @@ def off_roster(folder: Path, students: Iterable[str]) -> list[str]:
 def changed_since_release(
     folder: Path, assignment: str, cells: list[dict[str, Any]]
 ) -> list[str] | None:
-    """Locked cells whose source is not what nbgrader noted when the assignment was released.
+    """Locked cells whose source has changed since nbgrader recorded it at the release.
 
-    None where the gradebook knows of no release.
+    None if the gradebook knows no release.
     """
     with open_gradebook(folder) as gradebook:
         try:

@@ -1,11 +1,11 @@
-"""A class run: who is to be graded, by whom, and what became of it, so that nothing is lost.
+"""A class run: what to grade, who grades it, and with what result, so that nothing is lost.
 
     find submissions -> leave out what is graded and unchanged -> hand the others to graders
     a result comes   -> keep it in journal/ASSIGNMENT.pending/ -> note `graded` in the journal
                      -> hand it to the one writer of the gradebook -> note `written`
 
-Killed anywhere and run again, it goes on: what was graded is not graded again, what was not written
-is written, once.
+If it is killed anywhere and run again, it continues: what was graded is not graded again, and what
+was not written is written, once.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ END = object()
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one submission."""
+    """What happened to one submission."""
 
     student: str
     reason: str = ""
     """Why it was not graded; empty if it was."""
     notes: list[str]
-    """What is odd about it although it was graded."""
+    """What is unusual about it although it was graded."""
     seconds: float = 0.0
-    """Wall time of the grading."""
+    """Wall-clock time of the grading."""
     unchanged: bool = False
     """Graded by an earlier run; nothing was done."""
 
@@ -94,25 +94,26 @@ def grade(
     device: str = "cpu",
     run_all: bool = False,
 ) -> Iterator[Outcome]:
-    """Grade the submissions of a class, and yield each outcome as it comes.
+    """Grade the submissions of a class, and yield each outcome as soon as it is known.
 
-    What can be refused is refused at once, before the first outcome is asked for.
+    Errors that can be found early are raised at once, before the first outcome is requested.
 
-    Grades go to nbgrader's gradebook, graded notebooks to autograded/, reasons to verdicts/. What
-    was graded before is left alone, unless the submission or the exercise has changed since; what
-    was not graded is tried again.
+    Grades go to nbgrader's gradebook, graded notebooks to autograded/, reasons to verdicts/. Work
+    that was already graded is skipped unless the submission or the exercise has changed since; work
+    that could not be graded is tried again.
 
     Args:
         folder: A class directory, absolute.
-        assignment: Its name; it must have been released, which is when nbgrader learns its cells.
+        assignment: Its name; it must have been released, because that is when nbgrader learns its
+            cells.
         students: Only these; None takes all.
         limits: Time and memory of a submission.
-        jobs: Processes that grade at the same time; None takes one a core, and one for a GPU.
+        jobs: Processes that grade at the same time; None takes one per core, and one for a GPU.
         scheduler: Address of a Dask scheduler whose workers grade instead.
-        force: Grade also what is unchanged, on the same cases.
+        force: Also grade unchanged work, on the same cases.
         trusted: Run submissions with this user's own rights instead of locked away.
-        device: Where answers are computed: `cpu`, `cuda:0`, or `auto`, as each worker has it.
-        run_all: Run also cells that no exercise needs, see `autograde.classroom.needed`.
+        device: Where answers are computed: `cpu`, `cuda:0`, or `auto`, which each worker decides.
+        run_all: Also run cells that no exercise needs, see `autograde.classroom.needed`.
 
     Raises:
         FileNotFoundError: Nothing was handed in.
@@ -412,10 +413,10 @@ def check_release(folder: Path, assignment: Assignment) -> None:
     if changed is None:
         raise ClassDirError(
             f"The gradebook of {folder} does not know {assignment.name}: it was not released, or "
-            f"the gradebook is a new one. Run: autograde release {assignment.name} --dir {folder}"
+            f"the gradebook is new. Run: autograde release {assignment.name} --dir {folder}"
         )
     if changed:
         raise ClassDirError(
-            f"source/{assignment.name} is not what was released, see '{changed[0]}'. "
-            f"Run: autograde release {assignment.name} --dir {folder}"
+            f"source/{assignment.name} differs from what was released, see '{changed[0]}'. Run: "
+            f"autograde release {assignment.name} --dir {folder}"
         )

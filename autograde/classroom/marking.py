@@ -1,8 +1,8 @@
-"""Grade one notebook: the student's cells run in their own process, the referee answers the checks.
+"""Grade one notebook: the student's cells run in their own process, the referee judges the checks.
 
 This is the work of one process of many. It reads no class directory and writes none: a job comes as
-plain data and a result goes back, so the same work can be done on another machine. What goes wrong
-here and not in the submission is a fault of the grader: no grade, never a zero.
+plain data and a result goes back, so the same work can be done on another machine. An error here,
+and not in the submission, is the grader's fault: it gives no grade, never a zero.
 """
 
 from __future__ import annotations
@@ -156,10 +156,11 @@ def _students_seed(seed: int) -> int:
 def _same_world(job: dict[str, Any]) -> None:
     """On a machine of a cluster: that it sees the submission, and has the run's exercises."""
     if not Path(job["folder"]).is_dir():
-        raise FileNotFoundError(f"{socket.gethostname()} does not see {job['folder']}")
+        raise FileNotFoundError(f"{socket.gethostname()} cannot see {job['folder']}")
     if exercises_version(_exercises(job["assignment"])) != job["assignment"]["exercises"]:
         raise RuntimeError(
-            f"{socket.gethostname()} has other exercises than the run: install the same version"
+            f"{socket.gethostname()} has different exercises from this run: install the same "
+            "version"
         )
 
 

@@ -1,4 +1,4 @@
-"""Fix: a given loop with bugs, graded by what it does then, and by how little else has changed.
+"""Fix: a given loop with bugs, graded by what it then does, and by how little else changed.
 
     EXERCISE = Exercise(
         id="03a.fix-the-loop", kind="fix", ...,
@@ -27,10 +27,10 @@ from autograde.exercise import Exercise
 
 
 def change_size(given: str, function: Callable[..., Any], *, most: int) -> str:
-    """How many lines of the given loop a function changes: `at most 6`, or the number.
+    """How many lines of the given loop a function changes: `at most 6`, or the exact number.
 
-    A function whose source nobody can read (made by `exec`) is taken at its word; while a class is
-    graded, the text of the notebook decides.
+    A function whose source cannot be read (made by `exec`) is trusted; when a class is graded, the
+    text of the notebook decides.
 
     Raises:
         NotImplementedError: Nothing was changed: the loop is as it was given, which is no answer.
@@ -51,7 +51,7 @@ def _text_of(function: Callable[..., Any]) -> str:
 def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
     """The lines that are not as given, `- gone` and `+ new`, in order; none if they cannot be read.
 
-    A change that no known mistake explains is in one of them, or the bug is in another.
+    A change that no known mistake explains is in one of them, or the bug is in a line not changed.
     """
     try:
         before = _plain_lines(_module_of(exercise).GIVEN)
@@ -63,11 +63,11 @@ def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
 
 
 def limit(exercise: Exercise) -> str:
-    """What the statement says of the limit: the same words for every loop, the bank's number."""
+    """What the statement says about the limit: the same words for every loop, the bank's number."""
     return (
         f"At most {_module_of(exercise).MOST} lines may differ. A line that is changed, indented "
-        "differently, added or removed counts as one, a moved one as two; comments and line breaks "
-        "do not count."
+        "differently, added or removed counts as one, a moved one as two; comments and line "
+        "breaks do not count."
     )
 
 

@@ -1,4 +1,4 @@
-"""Number: predict what comes out, from inputs drawn for each student.
+"""Number: predict a result, from inputs drawn for each student.
 
     EXERCISE = Number(
         id="03a.windows", title=..., source=..., ledger=(...), minutes=5, difficulty=1,
@@ -125,19 +125,21 @@ class Number(ValueExercise):
         if isinstance(value, list):
             if len(value) != len(keys):
                 raise AnswerError(
-                    f"A list of {len(value)} came, and {len(keys)} are asked for: "
-                    f"`{self.name} = {self._form()}`."
+                    f"This list has {len(value)} numbers, but {len(keys)} are needed: `{self.name} "
+                    f"= {self._form()}`."
                 )
             value = dict(zip(keys, value, strict=True))
         elif not isinstance(value, dict):
             if len(keys) > 1:
                 raise AnswerError(
-                    f"One value came ({brief(value)}), and {len(keys)} are asked for: "
-                    f"`{self.name} = {self._form()}`."
+                    f"This is one value ({brief(value)}), but {len(keys)} are needed: `{self.name} "
+                    f"= {self._form()}`."
                 )
             value = {keys[0]: value}
         if unknown := [key for key in value if key not in keys]:
-            raise AnswerError(f"'{brief(unknown[0])}' is not asked for; {', '.join(keys)} are.")
+            raise AnswerError(
+                f"'{brief(unknown[0])}' is not one of the numbers needed: {', '.join(keys)}."
+            )
         return {key: _number(value.get(key), key) for key in keys}
 
     def judge_parts(self, answer: dict[str, Any], student: str) -> list[PartResult]:
@@ -196,8 +198,8 @@ class Number(ValueExercise):
     def next_step(self) -> str:
         """For a number that no known mistake gives."""
         return (
-            "None of the slips known here gives that. Take a tiny case that you can count by hand, "
-            f'find the rule there, then put your numbers in. hint("{self.id}") helps.'
+            "No known mistake gives that. Take a tiny case that you can count by hand, find the "
+            f'rule there, then insert your numbers. hint("{self.id}") helps.'
         )
 
 
@@ -245,7 +247,7 @@ def _number(value: Any, key: str) -> float | None:
     if isinstance(value, list) and len(value) == 1:
         return _number(value[0], key)
     kind = "text" if isinstance(value, str) else type(value).__name__
-    raise AnswerError(f"{key}: the {kind} {brief(value)!r} came where a number is asked for.")
+    raise AnswerError(f"{key}: this should be a number, not the {kind} {brief(value)!r}.")
 
 
 def _refusal(got: float | None, right: float) -> str:
@@ -253,5 +255,5 @@ def _refusal(got: float | None, right: float) -> str:
     if got is None:
         return UNSET
     if isinstance(right, int) and got % 1 != 0:  # inf and nan as well
-        return f"{brief(got)} is not a whole number, and one is asked for."
-    return f"{brief(got)} is not it."
+        return f"{brief(got)} is not a whole number, but it should be."
+    return f"{brief(got)} is not right."

@@ -1,4 +1,4 @@
-"""In a student's process the bank holds questions without answers.
+"""In a student's process the bank contains questions without answers.
 
     bank        reference, right and wrong functions refuse for good; their code is gone
     course      what an exercise asks to write by hand works in ordinary cells, and refuses while a

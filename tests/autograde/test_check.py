@@ -177,7 +177,7 @@ def test_of_a_fix_that_no_known_mistake_explains_the_changed_lines_are_shown(mon
 
 def test_the_same_fault_in_every_part_is_said_once():
     message = " ".join(check("03a.evaluate", lambda *args: None).message.split())
-    assert message.count("what came back was a NoneType") == 1
+    assert message.count("you returned a NoneType") == 1
     message = " ".join(check("03a.clip", lambda parameters: None).message.split())
     assert message.count("cannot be called as clip_by_global_norm(parameters, max_norm)") == 1
     assert "Fix that first" in message and "✔" not in message
@@ -214,7 +214,7 @@ def test_lists_of_unlike_length_are_told_apart_by_their_length():
         return [0.123456789] * (steps + 7)
 
     text = " ".join(check("03b.overfit-batch", overfit_one_batch).message.split())
-    assert re.search(r"should be a list of (\d+) and yours is a list of (\d+)\.", text)
+    assert re.search(r"should be a list of (\d+), but yours is a list of (\d+)\.", text)
 
 
 def test_a_class_instead_of_a_function_is_refused():

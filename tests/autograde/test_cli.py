@@ -105,10 +105,10 @@ def test_a_time_limit_that_is_none_is_refused(autograde, option, seconds):
 def test_marks_that_are_not_final_are_said_and_only_strict_makes_an_error_of_it(autograde, folder):
     path = folder / "export" / f"{ASSIGNMENT}-csv.csv"
     code, out, err = autograde("export")
-    assert code == 0 and "1 answer waits for a person" in err and str(path) in out
+    assert code == 0 and "1 answer waits to be graded by hand" in err and str(path) in out
     path.unlink()
     code, _, err = autograde("export", "--strict")
-    assert code == 2 and "1 answer waits for a person" in err and path.exists()
+    assert code == 2 and "1 answer waits to be graded by hand" in err and path.exists()
 
 
 def test_final_marks_are_no_error_for_strict(tmp_path, monkeypatch, capsys):
@@ -139,7 +139,7 @@ def test_nbgraders_and_the_disks_refusals_are_one_line(autograde, monkeypatch):
         return autograde("release", ASSIGNMENT)
 
     code, _, err = refuse(release.NbgraderFault("OSError: no room"))
-    assert code == 2 and err == "autograde: nbgrader gave up: OSError: no room\n"
+    assert code == 2 and err == "autograde: nbgrader failed: OSError: no room\n"
     code, _, err = refuse(PermissionError(13, "Permission denied", "/class/gradebook.db"))
     assert code == 2 and err.startswith("autograde: /class/gradebook.db: Permission denied. ")
 

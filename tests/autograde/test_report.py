@@ -103,7 +103,7 @@ def test_a_question_that_most_wait_for_has_no_numbers_from_who_left_it_blank():
     scores, totals = {"blank": 0.0, "empty": 0.0}, {"blank": 8.0, "empty": 3.0}
     found = statistics_of("why", scores, totals, 2, waiting=22)
     numbers = (found.mean, found.difficulty, found.discrimination, found.point_biserial)
-    assert numbers == (None,) * 4 and found.why.startswith("22 answers wait for a person")
+    assert numbers == (None,) * 4 and found.why.startswith("22 answers wait to be graded by hand")
     assert statistics_of("why", scores, totals, 2, waiting=1).difficulty == 0
 
 
@@ -195,7 +195,7 @@ def test_the_tables_numbers_are_numpys_and_scipys(big_page):
         *(f"{clip.mean():.2f} / 4", f"{clip.mean() / 4:.2f}"),
     ]
     assert rows["03a.clip"][6] == f"{stats.pointbiserialr(clip == 4, rest).statistic:.2f}"
-    assert rows["why 1 answer waits for a person: not counted"][1] == "23"
+    assert rows["why 1 answer waits to be graded by hand: not counted"][1] == "23"
 
 
 def test_totals_are_nbgraders_with_the_late_penalty(big_class, big_page):
@@ -209,9 +209,9 @@ def test_totals_are_nbgraders_with_the_late_penalty(big_class, big_page):
 
 def test_scores_that_are_not_final_are_called_so(big_page, tmp_path):
     words = big_page.find(id="scores").get_text()
-    assert "Not final: 1 answer that waits for a person count as 0" not in words
-    assert "Not final: 1 answer that waits for a person counts as 0 so far." in words
-    assert "Late penalties are taken off (1 student)." in words
+    assert "Not final: 1 answer that must be graded by hand count as 0" not in words
+    assert "Not final: 1 answer that must be graded by hand counts as 0 so far." in words
+    assert "Late penalties are subtracted (1 student)." in words
     assert page.scores_so_far(read_rows(make(tmp_path / "class", {"a": Paper()}), ASSIGNMENT)) == ""
 
 
