@@ -27,7 +27,7 @@ def written_by_hand(exercise: Exercise) -> Iterator[None]:
     codes = [function.__code__ for function in functions]
     try:
         for function in functions:
-            function.__code__ = refusal(function.__name__, exercise.name)
+            function.__code__ = refusal(called(function), exercise.name)
         yield
     finally:
         for function, code in zip(functions, codes, strict=True):
@@ -58,6 +58,16 @@ def guarded_modules(exercise: Exercise) -> set[str]:
         if isinstance(function, FunctionType)
     ]
     return {f.__module__ for f in asked if f.__module__.startswith("course.")}
+
+
+def called(function: FunctionType) -> str:
+    """What a student calls it: of torch's layers and optimizers the class, not its method."""
+    package, _, rest = function.__module__.partition(".")
+    owner, dot, _ = function.__qualname__.rpartition(".")
+    home = {"nn": "nn", "optim": "torch.optim"}.get(rest.partition(".")[0])
+    if package == "torch" and home and dot:
+        return f"{home}.{owner.lstrip('_')}"
+    return function.__name__
 
 
 def functions_of(module: ModuleType) -> list[FunctionType]:
@@ -153,7 +163,7 @@ def _names(code: CodeType) -> set[str]:
 @cache
 def refusal(name: str, asked: str) -> CodeType:
     """Code that only reports that it may not be called."""
-    text = f"{name} is what this exercise asks you to write: {asked} may not call it."
+    text = f"{name} is what this exercise asks you to write: {asked} may not use it."
     scope: dict[str, Any] = {}
     exec(
         "def refuse(*args, **kwargs):\n"
