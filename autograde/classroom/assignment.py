@@ -7,6 +7,7 @@ They read no class directory: the cells with a grade_id, what students were give
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -125,9 +126,9 @@ def _path_of(module: str) -> Path | None:
     package, *names = module.split(".")
     if package not in OURS:
         return None
-    place = OURS[package].joinpath(*names)
-    choices = (place.with_suffix(".py"), place / "__init__.py")
-    return next((path for path in choices if path.is_file()), None)
+    place = os.path.join(OURS[package], *names)
+    choices = (f"{place}.py", os.path.join(place, "__init__.py"))
+    return next((Path(path) for path in choices if os.path.isfile(path)), None)
 
 
 def _imported(source: str) -> set[str]:
