@@ -205,7 +205,6 @@ def grade(
     if not scheduler:
         parent.start(len(names or known))  # it warms up while we load what we need ourselves
 
-    from autograde.classroom import gradebook as _gradebook  # noqa: F401  loads nbgrader
     from autograde.classroom import grading
     from autograde.classroom.submissions import handed_in
     from autograde.sandbox.limits import Limits
@@ -363,7 +362,7 @@ def _doubtful_times(folder: Path, assignment: str, looked_at: list[str]) -> Iter
 
 
 def _off_roster(folder: Path, graded: list[str]) -> Iterator[str]:
-    from autograde.classroom.gradebook import off_roster
+    from autograde.classroom.lookups import off_roster
 
     for student in off_roster(folder, graded):
         yield (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -217,44 +217,3 @@ def open_gradebook(folder: Path) -> Iterator[api.Gradebook]:
 def shown_url(db_url: str) -> str:
     """A database's address without its password."""
     return make_url(db_url).render_as_string(hide_password=True)
-
-
-def students_in(folder: Path, assignment: str) -> set[str]:
-    """Students with a submission of the assignment in the gradebook."""
-    with open_gradebook(folder) as gradebook:
-        rows = (
-            gradebook.db.query(api.SubmittedAssignment.student_id)
-            .join(api.Assignment, api.Assignment.id == api.SubmittedAssignment.assignment_id)
-            .filter(api.Assignment.name == assignment)
-        )
-        return {student for (student,) in rows}
-
-
-def off_roster(folder: Path, students: Iterable[str]) -> list[str]:
-    """Folder names that match no student on the class list, sorted; empty if there is no list.
-
-    A class list is there as soon as somebody in the gradebook has a name, an email address or a
-    number of a learning platform. (nbgrader adds who is graded by id alone.)
-    """
-    with open_gradebook(folder) as gradebook:
-        columns = (api.Student.first_name, api.Student.last_name, api.Student.email)
-        rows = gradebook.db.query(api.Student.id, *columns, api.Student.lms_user_id).all()
-    listed = {id for id, *about in rows if any(about)}
-    return sorted(set(students) - listed) if listed else []
-
-
-def changed_since_release(
-    folder: Path, assignment: str, cells: list[dict[str, Any]]
-) -> list[str] | None:
-    """Locked cells whose source is not what nbgrader noted when the assignment was released.
-
-    None where the gradebook knows of no release.
-    """
-    with open_gradebook(folder) as gradebook:
-        try:
-            notebook = gradebook.find_notebook(assignment, assignment)
-        except api.MissingEntry:
-            return None
-        noted = {cell.name: cell.source for cell in notebook.source_cells if cell.locked}
-    sources = {cell["metadata"]["nbgrader"]["grade_id"]: cell["source"] for cell in cells}
-    return [id for id, source in noted.items() if sources.get(id) != source]

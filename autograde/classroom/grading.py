@@ -26,6 +26,7 @@ from autograde.classroom.assignment import Assignment, read_assignment
 from autograde.classroom.crew import Crew
 from autograde.classroom.files import write_whole
 from autograde.classroom.journal import Journal, Known, journal_path, read_known, take
+from autograde.classroom.lookups import changed_since_release, students_in
 from autograde.classroom.submissions import (
     Submission,
     SubmissionFault,
@@ -119,8 +120,6 @@ def grade(
         ClassDirError: The source notebook has changed since it was released.
         JournalBusyError: Another run is grading this assignment.
     """
-    from autograde.classroom.gradebook import students_in
-
     submissions = find_submissions(folder, assignment, students)
     about = read_assignment(folder, assignment)
     check_release(folder, about)
@@ -406,8 +405,6 @@ def check_release(folder: Path, assignment: Assignment) -> None:
     Raises:
         ClassDirError: It has changed since, or was never released.
     """
-    from autograde.classroom.gradebook import changed_since_release
-
     changed = changed_since_release(folder, assignment.name, assignment.cells)
     if changed is None:
         raise ClassDirError(
