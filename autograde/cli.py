@@ -16,27 +16,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autograde.class_dir import (
+    ClassDirError,
+    check_assignment,
+    check_class_dir,
+    check_students,
+    did_you_mean,
+    few,
+    unknown_students,
+)
+from autograde.classroom.names import shown
+from autograde.classroom.release import NbgraderFault
 from autograde.sandbox import parent
 from course.catalogue import UnknownIdError
-
-with parent.without_address_grammar():
-    from autograde.class_dir import (
-        ClassDirError,
-        check_assignment,
-        check_class_dir,
-        check_students,
-        did_you_mean,
-        few,
-        unknown_students,
-    )
-    from autograde.classroom.names import shown
-    from autograde.classroom.release import NbgraderFault
+from course.startup import put_off_addresses
 
 if TYPE_CHECKING:
     from autograde.classroom.collect.collecting import Collected
+    from autograde.classroom.crew import Crew
     from autograde.classroom.grading import Outcome
     from autograde.classroom.report import Row
 
+put_off_addresses()  # of the commands that import nbformat
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0])
 
 Assignment = Annotated[
@@ -211,20 +212,21 @@ def grade(
 
     notebook_s = max(Limits.notebook_s, 5 * cell_timeout)
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout, notebook_s=notebook_s)
+    crew = None if scheduler else grading.crew_for(jobs, limits, device)
     run = grading.grade(
         folder,
         assignment,
         names,
         limits,
-        jobs=jobs,
         scheduler=scheduler,
         force=force,
         trusted=trust_submissions,
         device=device,
         run_all=run_all,
+        crew=crew,
     )
-    if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
-        _refuse_without_isolation()
+    if crew and not trust_submissions:  # a cluster's machines refuse by themselves
+        _refuse_without_isolation(crew)
     outcomes = _all_of(run, len(handed_in(folder, assignment, names)))
     needs_you += _needing_you(outcomes, folder, assignment)
     for line in needs_you:
@@ -398,8 +400,10 @@ def _pages_bar(students: list[str]) -> Iterator[str]:
     return iter(tqdm(students, unit=" pages", disable=None))
 
 
-def _refuse_without_isolation() -> None:
-    if lacking := [name for name, given, _ in _protections() if not given]:
+def _refuse_without_isolation(crew: Crew | None = None) -> None:
+    if lacking := [name for name, given, _ in _protections(crew) if not given]:
+        if crew:
+            crew.close()
         print(
             f"autograde: nothing was graded: this machine does not give {', '.join(lacking)}. See "
             "what is needed: autograde protections. --trust-submissions runs them with your own "
@@ -409,11 +413,11 @@ def _refuse_without_isolation() -> None:
         raise typer.Exit(2)
 
 
-def _protections() -> list[tuple[str, bool, str]]:
-    """What `protections` found, in a process of its own: torch is not loaded here."""
-    from autograde.classroom import crew
+def _protections(crew: Crew | None = None) -> list[tuple[str, bool, str]]:
+    """What `protections` found, in a process of its own, or a crew's: torch is not loaded here."""
+    from autograde.classroom.crew import once
 
-    told = crew.once("autograde.sandbox.protections:tell", {})
+    told = crew.ask({}) if crew else once("autograde.sandbox.protections:tell", {})
     if "failed" in told:
         raise ClassDirError(f"the protections could not be tried: {told['failed']}")
     return told["protections"]

@@ -37,7 +37,7 @@ from autograde.classroom.verdicts import own_fault, verdict_path
 from autograde.sandbox.limits import Limits
 from autograde.seeds import new_seed
 
-GRADERS = "autograde.classroom.marking:mark"
+GRADERS = "autograde.classroom.marking:work"
 WRITER = "autograde.classroom.gradebook:write"
 WRITE_CPU_S = 60.0
 """Processor time that writing one submission may take; an ordinary one takes 0.2 s."""
@@ -94,6 +94,7 @@ def grade(
     trusted: bool = False,
     device: str = "cpu",
     run_all: bool = False,
+    crew: Crew | None = None,
 ) -> Iterator[Outcome]:
     """Grade the submissions of a class, and yield each outcome as it comes.
 
@@ -114,6 +115,7 @@ def grade(
         trusted: Run submissions with this user's own rights instead of locked away.
         device: Where answers are computed: `cpu`, `cuda:0`, or `auto`, as each worker has it.
         run_all: Run also cells that no exercise needs, see `autograde.classroom.needed`.
+        crew: Who grades, where it has been asked something before; it is sent home in the end.
 
     Raises:
         FileNotFoundError: Nothing was handed in.
@@ -127,7 +129,7 @@ def grade(
     def outcomes() -> Iterator[Outcome]:
         with (
             ClassRun(folder, about, limits, trusted=trusted, device=device, run_all=run_all) as run,
-            closing(_workers(jobs, scheduler, limits, device)) as graders,
+            closing(crew or _workers(jobs, scheduler, limits, device)) as graders,
         ):
             written = students_in(folder, assignment)
             yield from run.grade(submissions, graders, written=written, force=force)
@@ -145,6 +147,11 @@ def _workers(jobs: int | None, scheduler: str, limits: Limits, device: str) -> W
         from autograde.classroom.cluster import Cluster
 
         return Cluster(scheduler, GRADERS)
+    return crew_for(jobs, limits, device)
+
+
+def crew_for(jobs: int | None, limits: Limits, device: str) -> Crew:
+    """Processes here that grade; they start when there is something to do. See `grade`."""
     patience_s = max(3600.0, 2 * limits.notebook_s)
     jobs = jobs or (usable_cores() if device == "cpu" else 1)
     return Crew(GRADERS, jobs, patience_s=patience_s)
@@ -204,8 +211,6 @@ class ClassRun:
             else:
                 to_do.append(submission)
         jobs = (self._start(submission, force) for submission in to_do)
-        if to_do:
-            self.writer.prepare()
         for done in rounds(jobs, graders, self.writer):
             for job, result in done:
                 self._keep(job, result)
@@ -355,6 +360,8 @@ def rounds(
             more = job is not END
             if more and job is not None:
                 graders.give(job)
+        if writer is not None and graders.pending:
+            writer.prepare()  # only now: it loads nbgrader while the first submissions run
         wait([handle for crew in crews for handle in crew.handles()], timeout=LOOK_S)
         yield list(graders.collect())
 

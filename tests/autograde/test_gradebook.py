@@ -7,7 +7,8 @@ import pytest
 
 from autograde.class_dir import ClassDirError
 from autograde.classroom.export import read_marks
-from autograde.classroom.gradebook import open_gradebook, shown_url, students_in
+from autograde.classroom.gradebook import open_gradebook, shown_url
+from autograde.classroom.lookups import students_in
 from tests.autograde.paper_class import ASSIGNMENT, Paper, make
 
 

@@ -228,7 +228,7 @@ def test_a_user_without_a_home_can_ask_for_them(tmp_path, monkeypatch):
 
 def test_where_the_kernel_refuses_nothing_is_run(monkeypatch, tmp_path):
     monkeypatch.setattr(protections, "_probe", _refuse)
-    monkeypatch.setattr(crew, "once", lambda _work, job: protections.tell(job))
+    monkeypatch.setattr(crew.Crew, "ask", lambda _crew, job: protections.tell(job))
     protections.tried.cache_clear()
     try:
         assert len(protections.missing()) == 8
