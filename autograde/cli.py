@@ -203,31 +203,21 @@ def grade(
     device = device if scheduler else _chosen(device)
     known = _handed_in(folder, assignment)
     names, needs_you = _asked_for(students, known, assignment)
-    if not scheduler:
-        parent.start(len(names or known))  # it warms up while we load what we need ourselves
 
     from autograde.classroom import grading
-    from autograde.classroom.submissions import handed_in
     from autograde.sandbox.limits import Limits
 
     notebook_s = max(Limits.notebook_s, 5 * cell_timeout)
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout, notebook_s=notebook_s)
-    crew = None if scheduler else grading.crew_for(jobs, limits, device)
-    run = grading.grade(
-        folder,
-        assignment,
-        names,
-        limits,
-        scheduler=scheduler,
-        force=force,
-        trusted=trust_submissions,
-        device=device,
-        run_all=run_all,
-        crew=crew,
-    )
-    if crew and not trust_submissions:  # a cluster's machines refuse by themselves
-        _refuse_without_isolation(crew)
-    outcomes = _all_of(run, len(handed_in(folder, assignment, names)))
+    plan = grading.make_plan(folder, assignment, names, limits, force=force, run_all=run_all)
+    how = {"scheduler": scheduler, "trusted": trust_submissions, "device": device}
+    with grading.crew_for(jobs, limits, device) as crew:
+        if plan.num_to_do and not scheduler:  # a cluster's machines refuse by themselves
+            parent.start(plan.num_to_do)
+            how["crew"] = crew
+            if not trust_submissions:
+                _refuse_without_isolation(crew)
+        outcomes = _all_of(grading.carry_out(plan, **how), len(plan.submissions))
     needs_you += _needing_you(outcomes, folder, assignment)
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
@@ -402,8 +392,6 @@ def _pages_bar(students: list[str]) -> Iterator[str]:
 
 def _refuse_without_isolation(crew: Crew | None = None) -> None:
     if lacking := [name for name, given, _ in _protections(crew) if not given]:
-        if crew:
-            crew.close()
         print(
             f"autograde: nothing was graded: this machine does not give {', '.join(lacking)}. See "
             "what is needed: autograde protections. --trust-submissions runs them with your own "
@@ -414,10 +402,12 @@ def _refuse_without_isolation(crew: Crew | None = None) -> None:
 
 
 def _protections(crew: Crew | None = None) -> list[tuple[str, bool, str]]:
-    """What `protections` found, in a process of its own, or a crew's: torch is not loaded here."""
+    """What `protections` found, in a crew's process or one of its own: torch is not loaded here."""
     from autograde.classroom.crew import once
 
-    told = crew.ask({}) if crew else once("autograde.sandbox.protections:tell", {})
+    told = crew.ask({}) if crew else {"failed": "nobody was asked"}
+    if "failed" in told:
+        told = once("autograde.sandbox.protections:tell", {})
     if "failed" in told:
         raise ClassDirError(f"the protections could not be tried: {told['failed']}")
     return told["protections"]

@@ -236,7 +236,8 @@ def test_where_the_kernel_refuses_nothing_is_run(monkeypatch, tmp_path):
         folder = class_dir.init(tmp_path / "class", ["01a-tensors-and-autograd"])[0].parents[2]
         short_class.hand_in(folder, "ada", "01a-tensors-and-autograd", "")
         begun = []
-        monkeypatch.setattr(grading, "grade", lambda *_args, **_more: map(begun.append, ["ada"]))
+        monkeypatch.setattr(grading, "check_release", lambda *_about: None)
+        monkeypatch.setattr(grading, "carry_out", lambda *_a, **_more: map(begun.append, ["ada"]))
         result = CliRunner().invoke(app, ["grade", "--dir", str(folder)])
         assert result.exit_code == 2 and "nothing was graded" in result.output and not begun
     finally:
