@@ -9,6 +9,7 @@ half a job would leave half a write, when the job is done.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -231,10 +232,13 @@ def serve(
     os.environ.update({**environment, **parent.ONE_THREAD})
     parent.share(key)
     _import_ours_anew()
+    gc.disable()
     try:
         do = find(work)
     except Exception as fault:
         do = _refuse(fault)
+    gc.freeze()  # what was imported stays: the collector need not look through it for each job
+    gc.enable()
     limit_growth(MAX_GROWTH)
     if not finishes:
         _leave_with_the_foreman(pipe)
