@@ -99,10 +99,10 @@ def python_function(function: Callable[..., Any]) -> FunctionType:
     return function
 
 
-def reached_by(function: Callable[..., Any]) -> set[FunctionType]:
-    """A function and the course functions that it calls, by name, directly or through others."""
+def reached_by(*functions: Callable[..., Any]) -> set[FunctionType]:
+    """Functions and the course functions that they call, by name, directly or through others."""
     found: set[FunctionType] = set()
-    waiting = [python_function(function)]
+    waiting = [python_function(function) for function in functions]
     while waiting:
         function = waiting.pop()
         if function not in found:
@@ -116,7 +116,7 @@ def reached_by(function: Callable[..., Any]) -> set[FunctionType]:
 def _named_in(function: FunctionType) -> list[Any]:
     """Functions and classes of ours whose names stand in a function's code or are bound in its
     closure, and those that a dictionary, list, tuple, partial or object of such a name holds."""
-    values = [function.__globals__.get(name) for name in _names(function.__code__)]
+    values = [function.__globals__.get(name) for name in names_in(function.__code__)]
     values += [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
     return [inside for value in values for inside in _held(value) if _is_ours(inside)]
 
@@ -155,20 +155,31 @@ def _held(value: Any) -> Iterator[Any]:
             waiting += getattr(value, "__dict__", {}).values()
 
 
-def _names(code: CodeType) -> set[str]:
+def names_in(code: CodeType) -> set[str]:
+    """Names that a code looks up, and those that functions inside it do."""
     inner = [const for const in code.co_consts if isinstance(const, CodeType)]
-    return set(code.co_names).union(*map(_names, inner))
+    return set(code.co_names).union(*map(names_in, inner))
 
 
 @cache
 def refusal(name: str, asked: str) -> CodeType:
     """Code that only reports that it may not be called."""
     text = f"{name} is what this exercise asks you to write: {asked} may not use it."
+    code = _refusing_code()
+    return code.replace(co_consts=tuple(text if c == WHY else c for c in code.co_consts))
+
+
+WHY = "why it refuses"
+"""Stands in the code for the text of one refusal."""
+
+
+@cache
+def _refusing_code() -> CodeType:
     scope: dict[str, Any] = {}
     exec(
         "def refuse(*args, **kwargs):\n"
         "    from autograde.exercise import NotAllowedError\n"
-        f"    raise NotAllowedError({text!r})",
+        f"    raise NotAllowedError({WHY!r})",
         scope,
     )
     return scope["refuse"].__code__

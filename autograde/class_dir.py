@@ -17,7 +17,6 @@ from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
 
-import nbformat
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -83,6 +82,8 @@ def init(
         ClassDirError: The folder holds other things, an assignment is unknown, or there are no
             sources.
     """
+    import nbformat
+
     from autograde.sources import SOURCES, read_source, source_paths
 
     known = source_paths()

@@ -16,27 +16,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autograde.class_dir import (
+    ClassDirError,
+    check_assignment,
+    check_class_dir,
+    check_students,
+    did_you_mean,
+    few,
+    unknown_students,
+)
+from autograde.classroom.names import shown
+from autograde.classroom.release import NbgraderFault
 from autograde.sandbox import parent
 from course.catalogue import UnknownIdError
-
-with parent.without_address_grammar():
-    from autograde.class_dir import (
-        ClassDirError,
-        check_assignment,
-        check_class_dir,
-        check_students,
-        did_you_mean,
-        few,
-        unknown_students,
-    )
-    from autograde.classroom.names import shown
-    from autograde.classroom.release import NbgraderFault
+from course.startup import put_off_addresses
 
 if TYPE_CHECKING:
     from autograde.classroom.collect.collecting import Collected
+    from autograde.classroom.crew import Crew
     from autograde.classroom.grading import Outcome
     from autograde.classroom.report import Row
 
+put_off_addresses()  # of the commands that import nbformat
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0])
 
 Assignment = Annotated[
@@ -213,31 +214,21 @@ def grade(
     device = device if scheduler else _chosen(device)
     known = _handed_in(folder, assignment)
     names, needs_you = _asked_for(students, known, assignment)
-    if not scheduler:
-        parent.start(len(names or known))  # it warms up while we load what we need ourselves
 
-    from autograde.classroom import gradebook as _gradebook  # noqa: F401  loads nbgrader
     from autograde.classroom import grading
-    from autograde.classroom.submissions import handed_in
     from autograde.sandbox.limits import Limits
 
     notebook_s = max(Limits.notebook_s, 5 * cell_timeout)
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout, notebook_s=notebook_s)
-    run = grading.grade(
-        folder,
-        assignment,
-        names,
-        limits,
-        jobs=jobs,
-        scheduler=scheduler,
-        force=force,
-        trusted=trust_submissions,
-        device=device,
-        run_all=run_all,
-    )
-    if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
-        _refuse_without_isolation()
-    outcomes = _all_of(run, len(handed_in(folder, assignment, names)))
+    plan = grading.make_plan(folder, assignment, names, limits, force=force, run_all=run_all)
+    how = {"scheduler": scheduler, "trusted": trust_submissions, "device": device}
+    with grading.crew_for(jobs, limits, device) as crew:
+        if plan.num_to_do and not scheduler:  # a cluster's machines refuse by themselves
+            parent.start(plan.num_to_do)
+            how["crew"] = crew
+            if not trust_submissions:
+                _refuse_without_isolation(crew)
+        outcomes = _all_of(grading.carry_out(plan, **how), len(plan.submissions))
     needs_you += _needing_you(outcomes, folder, assignment)
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
@@ -381,7 +372,7 @@ def _doubtful_times(folder: Path, assignment: str, looked_at: list[str]) -> Iter
 
 
 def _off_roster(folder: Path, graded: list[str]) -> Iterator[str]:
-    from autograde.classroom.gradebook import off_roster
+    from autograde.classroom.lookups import off_roster
 
     for student in off_roster(folder, graded):
         yield (
@@ -417,8 +408,8 @@ def _pages_bar(students: list[str]) -> Iterator[str]:
     return iter(tqdm(students, unit=" pages", disable=None))
 
 
-def _refuse_without_isolation() -> None:
-    if lacking := [name for name, given, _ in _protections() if not given]:
+def _refuse_without_isolation(crew: Crew | None = None) -> None:
+    if lacking := [name for name, given, _ in _protections(crew) if not given]:
         print(
             f"autograde: nothing was graded: this machine does not provide {', '.join(lacking)}. "
             "To see what is needed, run autograde protections. --trust-submissions runs "
@@ -428,11 +419,13 @@ def _refuse_without_isolation() -> None:
         raise typer.Exit(2)
 
 
-def _protections() -> list[tuple[str, bool, str]]:
-    """What `protections` found, in a process of its own: torch is not loaded here."""
-    from autograde.classroom import crew
+def _protections(crew: Crew | None = None) -> list[tuple[str, bool, str]]:
+    """What `protections` found, in a crew's process or one of its own: torch is not loaded here."""
+    from autograde.classroom.crew import once
 
-    told = crew.once("autograde.sandbox.protections:tell", {})
+    told = crew.ask({}) if crew else {"failed": "nobody was asked"}
+    if "failed" in told:
+        told = once("autograde.sandbox.protections:tell", {})
     if "failed" in told:
         raise ClassDirError(f"the protections could not be tested: {told['failed']}")
     return told["protections"]

@@ -14,11 +14,13 @@ import ast
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-
-from nbformat import NotebookNode
+from typing import TYPE_CHECKING
 
 from autograde import bank
 from course.released import is_chapter
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 SOURCES = NOTEBOOKS / "source"

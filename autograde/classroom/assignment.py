@@ -8,17 +8,16 @@ the current exercise.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from autograde import bank
 from autograde.class_dir import ClassDirError
-from autograde.classroom.cells import Cell, grade_id, is_check, marked
+from autograde.classroom.cells import Cell, grade_id, is_check, marked, read_cells
 from autograde.sources import CheckCall, check_calls
 
 
@@ -54,27 +53,27 @@ def read_assignment(folder: Path, name: str) -> Assignment:
         ClassDirError: A graded code cell of the source is not a check that a referee can answer.
     """
     source = folder / "source" / name / f"{name}.ipynb"
-    cells = [_plain(cell) for cell in nbformat.read(source, as_version=4).cells if grade_id(cell)]
+    cells = [_plain(cell) for cell in read_cells(source) if grade_id(cell)]
     calls = {grade_id(cell): _call(source, cell) for cell in cells if is_check(cell)}
     release = folder / "release" / name / f"{name}.ipynb"
-    given = nbformat.read(release, as_version=4).cells if release.exists() else []
+    given = read_cells(release) if release.exists() else []
     exercises = exercises_version(tuple(sorted({call.exercise_id for call in calls.values()})))
     return Assignment(
         name=name,
         cells=cells,
-        released={grade_id(cell): cell.source for cell in given if marked(cell, "grade")},
-        given=[cell.source for cell in given],
+        released={grade_id(cell): cell["source"] for cell in given if marked(cell, "grade")},
+        given=[cell["source"] for cell in given],
         calls={id: asdict(call) for id, call in calls.items()},
         exercises=exercises,
         version=hashlib.sha256(source.read_bytes() + exercises.encode()).hexdigest(),
-        released_code=[[grade_id(c) or "", c.source] for c in given if c.cell_type == "code"],
+        released_code=[[grade_id(c) or "", c["source"]] for c in given if c["cell_type"] == "code"],
     )
 
 
-def _plain(cell: nbformat.NotebookNode) -> Cell:
-    kept = {"cell_type": cell.cell_type, "source": cell.source}
-    marks = {"nbgrader": dict(cell.metadata["nbgrader"])}
-    code = {"outputs": [], "execution_count": None} if cell.cell_type == "code" else {}
+def _plain(cell: Cell) -> Cell:
+    kept = {"cell_type": cell["cell_type"], "source": cell["source"]}
+    marks = {"nbgrader": dict(cell["metadata"]["nbgrader"])}
+    code = {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
     return {**kept, "id": cell.get("id", ""), "metadata": marks, **code}
 
 
@@ -126,9 +125,9 @@ def _path_of(module: str) -> Path | None:
     package, *names = module.split(".")
     if package not in OURS:
         return None
-    place = OURS[package].joinpath(*names)
-    choices = (place.with_suffix(".py"), place / "__init__.py")
-    return next((path for path in choices if path.is_file()), None)
+    place = os.path.join(OURS[package], *names)
+    choices = (f"{place}.py", os.path.join(place, "__init__.py"))
+    return next((Path(path) for path in choices if os.path.isfile(path)), None)
 
 
 def _imported(source: str) -> set[str]:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from jsonschema.exceptions import best_match
+from jsonschema.validators import validator_for
 from nbformat import NotebookNode, from_dict
 from nbgrader import api
 from nbgrader.coursedir import CourseDirectory
+from nbgrader.nbgraderformat import common
 from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import parse_utc
 from sqlalchemy.engine import make_url
@@ -144,6 +148,7 @@ def _into_gradebook(folder: Path, assignment: str, job: dict[str, Any]) -> None:
     SaveGrades.before = looked_at_before(folder, assignment, job["student"])
     config = _with_our_steps(nbgrader_config(folder))
     share_engines()
+    check_schemas_once()
     ask_nbgrader(config, "autograde", assignment, job["student"], force=True, create=True)
     source = folder / "source" / assignment
     files_beside(
@@ -193,6 +198,26 @@ def share_engines() -> None:
     api.create_engine = engine_for
 
 
+@lru_cache
+def check_schemas_once() -> None:
+    """Let nbgrader check cells' metadata without checking its own schema for each of them.
+
+    That is a third of the time in which a submission is written.
+    """
+    validators: dict[str, Any] = {}
+
+    def validate(instance: Any, schema: dict[str, Any]) -> None:
+        text = json.dumps(schema, sort_keys=True)
+        if text not in validators:
+            kind = validator_for(schema)
+            kind.check_schema(schema)
+            validators[text] = kind(schema)
+        if fault := best_match(validators[text].iter_errors(instance)):
+            raise fault
+
+    common.jsonschema = SimpleNamespace(validate=validate)
+
+
 @contextmanager
 def open_gradebook(folder: Path) -> Iterator[api.Gradebook]:
     """nbgrader's gradebook of a class directory, wherever its config puts it.
@@ -218,44 +243,3 @@ def open_gradebook(folder: Path) -> Iterator[api.Gradebook]:
 def shown_url(db_url: str) -> str:
     """A database's address without its password."""
     return make_url(db_url).render_as_string(hide_password=True)
-
-
-def students_in(folder: Path, assignment: str) -> set[str]:
-    """Students with a submission of the assignment in the gradebook."""
-    with open_gradebook(folder) as gradebook:
-        rows = (
-            gradebook.db.query(api.SubmittedAssignment.student_id)
-            .join(api.Assignment, api.Assignment.id == api.SubmittedAssignment.assignment_id)
-            .filter(api.Assignment.name == assignment)
-        )
-        return {student for (student,) in rows}
-
-
-def off_roster(folder: Path, students: Iterable[str]) -> list[str]:
-    """Folder names that match no student on the class list, sorted; empty if there is no list.
-
-    A class list is there as soon as somebody in the gradebook has a name, an email address or a
-    number of a learning platform. (nbgrader adds who is graded by id alone.)
-    """
-    with open_gradebook(folder) as gradebook:
-        columns = (api.Student.first_name, api.Student.last_name, api.Student.email)
-        rows = gradebook.db.query(api.Student.id, *columns, api.Student.lms_user_id).all()
-    listed = {id for id, *about in rows if any(about)}
-    return sorted(set(students) - listed) if listed else []
-
-
-def changed_since_release(
-    folder: Path, assignment: str, cells: list[dict[str, Any]]
-) -> list[str] | None:
-    """Locked cells whose source has changed since nbgrader recorded it at the release.
-
-    None if the gradebook knows no release.
-    """
-    with open_gradebook(folder) as gradebook:
-        try:
-            notebook = gradebook.find_notebook(assignment, assignment)
-        except api.MissingEntry:
-            return None
-        noted = {cell.name: cell.source for cell in notebook.source_cells if cell.locked}
-    sources = {cell["metadata"]["nbgrader"]["grade_id"]: cell["source"] for cell in cells}
-    return [id for id, source in noted.items() if sources.get(id) != source]

@@ -32,10 +32,18 @@ from autograde.kinds.fix import written_change
 from autograde.referee import judge
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
+from autograde.sandbox.protections import tell
 from autograde.sandbox.session import StudentSession
 from autograde.verdict import Verdict
 from autograde.words import as_html, message
 from course.engine import choose_device
+
+
+def work(job: dict[str, Any]) -> dict[str, Any]:
+    """What a process that grades is asked: to grade a submission, or first of all, with no path,
+    which protections its machine gives."""
+    return mark(job) if "path" in job else tell(job)
+
 
 ONE_AT_A_TIME = threading.Lock()
 """The reference's random numbers are the process's own: a Dask worker may have several threads."""

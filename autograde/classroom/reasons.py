@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from autograde.classroom.lookups import students_in
 from autograde.classroom.names import may_hold, shown
 
 
@@ -24,8 +25,6 @@ def read_verdicts(folder: Path, assignment: str) -> dict[str, dict[str, Any]]:
     there = [path.name for path in submitted.glob("*") if may_hold(path, assignment)]
     gone = {path.stem for path in paths} - {*there, *map(shown, there)}
     if gone:
-        from autograde.classroom.gradebook import students_in  # nbgrader: only when needed
-
         gone -= students_in(folder, assignment)
     paths = [path for path in paths if path.stem not in gone]
     if not paths:

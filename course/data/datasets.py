@@ -12,6 +12,7 @@ import math
 import os
 import struct
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -215,8 +216,10 @@ DIGITS_FILE = "datasets/data/digits.csv.gz"
 """Where scikit-learn keeps them: 64 pixels and the digit a line."""
 
 
+@cache
 def _digits_rows() -> NDArray[np.float64]:
-    """scikit-learn's file, read without importing scikit-learn, which takes 30 times as long."""
+    """scikit-learn's file, read without importing scikit-learn, which takes 30 times as long; once,
+    since to read the text takes longer than what many an exercise does with it."""
     file = Path(find_spec("sklearn").origin).parent / DIGITS_FILE
     if file.exists():
         return np.loadtxt(file, delimiter=",")

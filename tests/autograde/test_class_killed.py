@@ -19,8 +19,8 @@ from autograde import cli
 from autograde.classroom import example, grading
 from autograde.classroom.crew import Crew
 from autograde.classroom.example import ASSIGNMENT
-from autograde.classroom.gradebook import students_in
 from autograde.classroom.journal import read_lines
+from autograde.classroom.lookups import students_in
 from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
