@@ -28,9 +28,10 @@ class Cosines(nn.Module):
 
     def forward(self, x):
         h = self.body(x)
-        if self.way in ("plain", "tanh", "sigmoid"):
-            bend = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "plain": nn.Identity()}[self.way]
-            return bend(self.head(h))
+        bends = {"tanh": nn.Tanh(), "sigmoid": nn.Sigmoid(), "plain": nn.Identity(),
+                 "shares": nn.Softmax(1)}  # fmt: skip
+        if self.way in bends:
+            return bends[self.way](self.head(h))
         cosines = F.normalize(h, dim=1) @ F.normalize(self.rows, dim=1).T
         return {
             "none": lambda: cosines, "fixed": lambda: cosines / 0.07,
@@ -43,6 +44,7 @@ class Cosines(nn.Module):
 @pytest.mark.parametrize(
     ("way", "classes", "told"),
     [("plain", 10, False), ("fixed", 10, False), ("learned", 10, False), ("none", 2, False),
+     ("shares", 10, False),
      ("learned as a logarithm", 10, False), ("learned as a temperature", 10, False),
      ("none", 10, True), ("tanh", 10, True), ("sigmoid", 4, True)],
 )  # fmt: skip

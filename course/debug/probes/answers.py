@@ -213,6 +213,8 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
     inputs, targets = session.batch
     if inputs.dim() != 2 or inputs.shape[1] < 2 or targets.numel() != len(targets):
         raise NotChecked("inputs are not rows of columns with one target each")
+    if len({x.shape[1:] for x, _ in pairs}) > 1:
+        raise NotChecked("batches have rows of several lengths")
     x = torch.cat([x.detach().cpu() for x, _ in pairs]).double()
     y = torch.cat([t.detach().cpu().flatten() for _, t in pairs]).double()
     if len(y) < LEAST_ROWS or y.unique().numel() < 2 or not bool(torch.isfinite(x).all()):

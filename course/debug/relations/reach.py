@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -120,26 +121,14 @@ def scaled(session: Session) -> Iterator[Finding]:
     losses = [e for e in program.first().losses if e.name == "cross_entropy"]
     if len(losses) != 1 or losses[0].inputs.dim() < 2 or losses[0].inputs.shape[1] < 2:
         raise NotChecked("the step has no single cross-entropy")
-
-    def logits(size: float, more: float) -> Tensor:
-        """With larger weights; single ones, which may be a factor's logarithm, are also moved."""
-
-        def enlarge() -> None:
-            for p in program.model.parameters():
-                p.mul_(size).add_(more if p.numel() == 1 else 0.0)
-
-        after = program.step(program.batches[0], prepare=enlarge).losses
-        met = [e.inputs.detach() for e in after if e.name == "cross_entropy"]
-        if len(met) != 1 or not bool(torch.isfinite(met[0]).all()):
-            raise NotChecked("the logits are not finite with larger weights")
-        return met[0]
-
-    met = [losses[0].inputs.detach(), logits(LARGE, 0.0), logits(LARGER, 0.0)]
-    known = _spread(met[1])
-    moved = (logits(LARGE, sign * LARGE) for sign in (1, -1))
-    if not known > 0 or any(_spread(t) > STILL_SPREAD * known for t in (met[2], *moved)):
+    large, larger = _enlarged(program, LARGE), _enlarged(program, LARGER)
+    if bool(((large.sum(1) - 1).abs() < ROUNDED).all()):
+        raise NotChecked("the logits are shares already, which other checks ask about")
+    moved = (_enlarged(program, LARGE, more=sign * LARGE) for sign in (1, -1))
+    known = _spread(large)
+    if not known > 0 or any(_spread(t) > STILL_SPREAD * known for t in chain([larger], moved)):
         raise NotChecked("logits grow with the weights, or with a factor")
-    number, own = losses[0].inputs.shape[1], _range(torch.stack(met))
+    number, own = large.shape[1], _range([losses[0].inputs, large, larger])
     least = math.log1p((number - 1) * math.exp(-own))
     share = least / math.log(number)
     if share > LOW_ENOUGH:
@@ -153,11 +142,30 @@ def scaled(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _range(logits: Tensor) -> float:
+def _enlarged(program: Program, size: float, more: float = 0.0) -> Tensor:
+    """Logits with larger weights.
+
+    Args:
+        size: By which all are multiplied.
+        more: What is added to a single one, which may be a factor's logarithm.
+    """
+
+    def enlarge() -> None:
+        for p in program.model.parameters():
+            p.mul_(size).add_(more if p.numel() == 1 else 0.0)
+
+    after = program.step(program.batches[0], prepare=enlarge).losses
+    met = [e.inputs.detach() for e in after if e.name == "cross_entropy"]
+    if len(met) != 1 or not bool(torch.isfinite(met[0]).all()):
+        raise NotChecked("the logits are not finite with larger weights")
+    return met[0]
+
+
+def _range(logits: list[Tensor]) -> float:
     """How far apart logits can come that do not grow: cosines do not meet their ends by chance."""
-    most = float(logits.abs().max())
+    most = max(float(t.abs().max()) for t in logits)
     end = FARTHER * most if most > 1 + ROUNDED else max(most, min(FARTHER * most, 1.0))
-    return end if float(logits.min()) >= 0 else 2 * end
+    return end if min(float(t.min()) for t in logits) >= 0 else 2 * end
 
 
 def _spread(logits: Tensor) -> float:
