@@ -174,8 +174,8 @@ def test_a_fault_of_the_grader_is_kept_with_its_reason_and_tried_again(tmp_path)
     hand_in(tmp_path, {"ada": {}, "ben": {"raises": "out of luck"}})
     reason = by_student(run(tmp_path))["ben"].reason
     assert (
-        "ben/a/a.ipynb: not graded because of an error in the grader itself (ValueError: out of luck)"
-        in reason
+        "ben/a/a.ipynb: not graded because of an error in the grader itself "
+        "(ValueError: out of luck)" in reason
     )
     (line,) = [x for x in lines(tmp_path) if x["event"] == "graded" and x["student"] == "ben"]
     assert line["graded"] is False and line["reason"] == reason

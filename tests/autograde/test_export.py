@@ -155,8 +155,8 @@ def test_open_questions_name_who_has_no_grade(paper_class):
     marks = read_marks(paper_class, ASSIGNMENT)
     lines = open_questions(marks)
     assert lines == [
-        "1 answer waits to be graded by hand, so these points may still change: use formgrader, then "
-        "export again",
+        "1 answer waits to be graded by hand, so these points may still change: use formgrader, "
+        "then export again",
         "not graded, left empty: hana",
         "nothing handed in, left empty: zoe",
         "not on the class list: cleo, dan, gus",

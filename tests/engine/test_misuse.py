@@ -164,7 +164,8 @@ MISUSE = {
     "[B, 3] against [B]": (lambda: fit([(X, Y.float())], make={"criterion": nn.MSELoss()}),
                            "broadcast, and each output compared with every target"),
     "[B, 1] against [B] in evaluate": (
-        lambda: evaluate(nn.Linear(6, 1), [(X, Y.float())], nn.MSELoss()), "broadcast, and each output"),
+        lambda: evaluate(nn.Linear(6, 1), [(X, Y.float())], nn.MSELoss()),
+        "broadcast, and each output"),
     "[B, 1] against [B] in a function": (
         lambda: evaluate(nn.Linear(6, 1), [(X, Y.float())], lambda o, t: F.mse_loss(o, t)),
         r"\[16, 1\] and targets \[16\]"),

@@ -191,7 +191,8 @@ def test_a_loss_that_is_not_finite_moves_nothing():
 
 @pytest.mark.parametrize(("step", "says"), [
     (lambda step, batch: torch.ones(()), "the step moved nothing"),
-    (lambda step, batch: step.descend("nobody", batch.sum()), "no such part; choose from generator"),
+    (lambda step, batch: step.descend("nobody", batch.sum()),
+     "no such part; choose from generator"),
     (lambda step, batch: step.descend("critic", batch.sum()), "the loss has no graph"),
     (lambda step, batch: step.descend("critic", step.models["critic"](batch).sum()),
      "the step returned None"),
