@@ -95,6 +95,27 @@ def _ece(
     return float(np.sum(weigh(counts) * np.array(gaps)))
 
 
+def _looped(sure, right, num_bins, *, below=False, of_all=True):
+    """With a loop over the bins: what is in none of them is left out.
+
+    Args:
+        sure, right: Confidence and accuracy of each example.
+        num_bins: Their number.
+        below: Whether a bin holds its lower edge and not its upper one.
+        of_all: Whether a share is one of all examples, or of those in bins.
+    """
+    sure, right = sure.double(), right.double()
+    gaps, counts = [], []
+    for b in range(num_bins):
+        lower, upper = b / num_bins, (b + 1) / num_bins
+        inside = (sure >= lower) & (sure < upper) if below else (sure > lower) & (sure <= upper)
+        if inside.any():
+            gaps.append(abs((sure[inside].mean() - right[inside].mean()).item()))
+            counts.append(inside.sum().item())
+    total = sum(gap * count for gap, count in zip(gaps, counts, strict=True))
+    return total / (len(sure) if of_all else sum(counts)) if counts else 0.0
+
+
 def unweighted(probabilities, targets, num_bins):
     return _ece(probabilities, targets, num_bins, weigh=lambda counts: 1 / len(counts))
 
@@ -132,6 +153,22 @@ def middle_of_the_bin(probabilities, targets, num_bins):
 def of_the_target(probabilities, targets, num_bins):
     of_target = probabilities.gather(1, targets[:, None])[:, 0]
     return _ece(probabilities, targets, num_bins, inside=of_target)
+
+
+def of_the_target_in_bins(probabilities, targets, num_bins, *, of_all=True):
+    """A probability of 0 is in no bin."""
+    of_target = probabilities.gather(1, targets[:, None])[:, 0]
+    right = probabilities.argmax(1) == targets
+    return _looped(of_target, right, num_bins, of_all=of_all)
+
+
+def of_the_target_of_those_in_bins(probabilities, targets, num_bins):
+    return of_the_target_in_bins(probabilities, targets, num_bins, of_all=False)
+
+
+def one_left_out_of_the_count(probabilities, targets, num_bins):
+    confidence, predicted = probabilities.max(1)
+    return _looped(confidence, predicted == targets, num_bins, below=True, of_all=False)
 
 
 def edge_above(probabilities, targets, num_bins):
@@ -254,6 +291,12 @@ def every_class_and_zero(probabilities, targets, num_bins):
     return every_class(probabilities, targets, num_bins, least=0)
 
 
+def every_class_in_bins(probabilities, targets, num_bins):
+    """A probability of 0 is in no bin, and not counted either."""
+    right = torch.nn.functional.one_hot(targets, probabilities.shape[1]).flatten()
+    return _looped(probabilities.flatten(), right, num_bins, of_all=False)
+
+
 def from_chance(probabilities, targets, num_bins):
     """Bins between 1 / C, below which no confidence lies, and 1."""
     confidence, predicted = probabilities.double().max(1)
@@ -367,7 +410,11 @@ EXERCISE = Exercise(
             "and accuracy over all examples. Take the absolute value of each bin's gap before "
             "adding.",
         ),
-        Wrong("squared", squared),
+        Wrong(
+            "squared",
+            squared,
+            "That is the mean of the squared gaps. Return the mean of the absolute gaps.",
+        ),
         Wrong(
             "root-of-squares",
             root_of_squares,
@@ -391,6 +438,9 @@ EXERCISE = Exercise(
             "The probability of the true class was used as the confidence. The confidence is the "
             "largest probability, that of the predicted class.",
         ),
+        Wrong("of-the-target", of_the_target_in_bins),
+        Wrong("of-the-target", of_the_target_of_those_in_bins),
+        Wrong("one-left-out", one_left_out_of_the_count),
         Wrong(
             "edge-above",
             edge_above,
@@ -452,6 +502,7 @@ EXERCISE = Exercise(
             "target.",
         ),
         Wrong("every-class", every_class_and_zero),
+        Wrong("every-class", every_class_in_bins),
         Wrong(
             "from-chance",
             from_chance,

@@ -5,6 +5,9 @@ from math import ceil, floor, sqrt
 from autograde.exercise import Part, Wrong
 from autograde.kinds import Number
 
+STUDENTS_T = {5: 2.7764, 6: 2.5706, 7: 2.4469, 8: 2.3646}
+"""Its 97.5 % quantile by number of seeds."""
+
 EXERCISE = Number(
     id="03f.seeds", title="how many seeds", minutes=8, difficulty=2, ledger=("T27", "N23"),
     source='Lecture 3, "Ablation discipline"', read=("course.analysis.ablation.paired_interval",),
@@ -44,5 +47,8 @@ EXERCISE = Number(
         Wrong("divided-by-k", lambda r, s, w, k: {"width": 1.96 * s / k},
               "That divides by {k}. The error of a mean falls with the square root of the number "
               "of seeds."),
+        Wrong("students-t", lambda r, s, w, k: {"width": STUDENTS_T[k] * s / sqrt(k)},
+              "That is Student's t interval for {k} seeds, which would be right if {s} were "
+              "measured on these few. The question asks for 1.96 standard errors."),
     ),
 )  # fmt: skip

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from autograde.kinds import Fact, Reason, Write
 
 PARTS = ("model", "loss", "optimizer", "device")
+NAMED = {
+    "loss": ("cross-entropy", r"cross|entropy|\bce\b|nll|log.?(loss|likelihood)"),
+    "optimizer": ("Adam", r"adam(?!\s*-?w\b)"),
+}
+"""What the candidate has, and how a text says so."""
 PROBES = 3
 """As the review asks: fewer leave data, step or evaluation without a probe."""
 RISKS = 2
@@ -33,6 +39,9 @@ def whole_setup(facts: Mapping[str, Any]) -> str:
     for name in PARTS:
         if not isinstance(given[name], str) or not given[name].strip():
             return f"{name} is missing: give a short text."
+    for name, (names, pattern) in NAMED.items():
+        if not re.search(pattern, given[name].lower()):
+            return f"{name} is {given[name]!r:.40}: {names} is what the candidate's cell has."
     if given["device"].split(":")[0] not in ("cpu", "cuda", "mps", "xpu"):
         return f"device is {given['device']!r}: print(device) shows torch's name for it, e.g. cpu."
     return ""
@@ -134,7 +143,8 @@ EXERCISE = Write(
     "`activations` a checkpoint must hold so that a killed run continues exactly, and what may go "
     "wrong at that scale.",
     facts=(
-        Fact("setup", "model, loss, optimizer, device: a dictionary of texts", 0.5, whole_setup),
+        Fact("setup", "model, loss, optimizer, and device as print(device) says: a dictionary of "
+             "texts", 0.5, whole_setup),
         Fact("probes", "at least three probes: {name: measured number}", 1, measured_probes),
         Fact("scores", "accuracies, 0 to 1, as {'train': ..., 'val': ...}", 0.5, both_scores),
         Fact("resume", "what the checkpoint must hold, in these words", 1, resumes),

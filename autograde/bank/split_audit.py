@@ -359,6 +359,24 @@ class NamesReturned(Kept):
         return sorted(set(groups) & set(self.names))
 
 
+class NamesInSets(Rows):
+    """The same, where clean() takes it without an error."""
+
+    def shared(self, groups):
+        return sorted(set(groups) & self.groups)
+
+
+class ForEachEqual(Rows):
+    def __init__(self, inputs, groups, times):
+        super().__init__(inputs, groups, times)
+        self.all = list(map(tuple, inputs.tolist()))
+
+    def copies(self, inputs):
+        return [
+            i for i, row in enumerate(inputs.tolist()) for _ in range(self.all.count(tuple(row)))
+        ]
+
+
 class NewGroups(Kept):
     def shared(self, groups):
         return [i for i, name in enumerate(groups) if name not in self.names]
@@ -557,6 +575,12 @@ EXERCISE = Exercise(
         known("groups-by-place", GroupsByPlace,
               "A group was compared only with the training group at the same position."),
         known("names-returned", NamesReturned),
+        known("names-of-groups", NamesInSets,
+              "shared() returned names of groups. Return the positions of the validation examples "
+              "that belong to these groups."),
+        known("for-each-equal", ForEachEqual,
+              "copies() returned a position twice, because two training rows equal that row. "
+              "Return each position once."),
         known("rounded-rows", RoundedRows),
         known("first-of-its-group", FirstOfItsGroup),
         known("new-groups", NewGroups,

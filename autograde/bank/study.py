@@ -118,7 +118,8 @@ EXERCISE = Write(
         "verdict.",
     ),
     question="Study one change of the baseline on the 1,438 validation images, over at least six "
-    "seeds: `dropout`, `smoothing`, `longer` or `filters`. Choose the change and the number of "
+    "seeds: `dropout` (0.3), `smoothing` (0.1), `longer` (30 epochs) or `filters` (a convolution "
+    "with 16 filters comes first). Choose the change and the number of "
     "seeds before you see a score. Give the differences unrounded, variant minus baseline.",
     facts=(
         Fact("change", "the name of the change", 0.5, known_change),

@@ -53,15 +53,17 @@ def _text_of(function: Callable[..., Any]) -> str:
 def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
     """The lines that are not as given, `- gone` and `+ new`, in order; none if they cannot be read.
 
-    A change that no known mistake explains is in one of them, or the bug is in a line not changed.
+    If no known mistake explains the answer, the fault is in one of these lines, or the bug is in a
+    line that was not changed. A line with another indentation is in both, with its indentation.
     """
     try:
         before = _plain_lines(_module_of(exercise).GIVEN)
         after = _plain_lines(_text_of(function))
     except (OSError, TypeError, SyntaxError, StopIteration):
         return []
-    found = difflib.ndiff([line.strip() for line in before], [line.strip() for line in after])
-    return [line for line in found if line[0] in "-+"]
+    found = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    shared = min((len(line) - len(line[2:].lstrip()) - 2 for line in found), default=0)
+    return [line[:2] + line[2 + shared :] for line in found]
 
 
 def limit(exercise: Exercise) -> str:

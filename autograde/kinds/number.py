@@ -26,13 +26,14 @@ from autograde.exercise import AnswerError, Draw, Wrong
 from autograde.kinds.value import NO_NAME, UNSET, Said, ValueExercise, brief
 from autograde.kit.question import Question
 from autograde.kit.student import plain_name
-from autograde.verdict import PartResult
+from autograde.verdict import PartResult, Verdict
 
 TRIES = 2000
 APART = 3.0
 """Two answers are apart when they differ by more than this many tolerances."""
 UNROUNDED = 0.06
 """How far a fraction may be from the one that a slip gives: students type one decimal."""
+NOT_WHOLE = " is not a whole number, but it should be."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,11 @@ class Number(ValueExercise):
     carried: Mapping[str, Callable[..., dict[str, Any]]] = field(default_factory=dict)
     """By a known mistake's name, what it makes of other parts where the number alone may also be
     another mistake's: believed only if the mistake itself was seen in this answer."""
+    look: str = (
+        "Take a tiny case that you can count by hand, find the rule there, then insert your "
+        "numbers."
+    )
+    """What to try where no known mistake gives the number."""
     needs_name: bool = field(default=True, init=False)
     drawn: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
@@ -197,10 +203,13 @@ class Number(ValueExercise):
     @property
     def next_step(self) -> str:
         """For a number that no known mistake gives."""
-        return (
-            "No known mistake gives that. Take a tiny case that you can count by hand, find the "
-            f'rule there, then insert your numbers. hint("{self.id}") helps.'
-        )
+        return f'No known mistake gives that. {self.look} hint("{self.id}") helps.'
+
+    def _says_what_next(self, verdict: Verdict) -> bool:
+        """Not if all that is wrong is a fraction instead of a whole number."""
+        reasons = [getattr(r, "reason", "") for r in verdict.parts if not r.passed]
+        explained = all(reason == UNSET or reason.endswith(NOT_WHOLE) for reason in reasons)
+        return not explained and super()._says_what_next(verdict)
 
 
 def _drawn(draw: Draw, values: tuple[Any, Any] | list[Any]) -> Any:
@@ -255,5 +264,5 @@ def _refusal(got: float | None, right: float) -> str:
     if got is None:
         return UNSET
     if isinstance(right, int) and got % 1 != 0:  # inf and nan as well
-        return f"{brief(got)} is not a whole number, but it should be."
+        return f"{brief(got)}{NOT_WHOLE}"
     return f"{brief(got)} is not right."

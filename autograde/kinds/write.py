@@ -18,7 +18,7 @@ from typing import Any
 from autograde.exercise import AnswerError, Part
 from autograde.kinds.value import UNSET, Reason, Said, ValueExercise, brief, is_blank
 from autograde.kit.question import Question
-from autograde.verdict import PartResult
+from autograde.verdict import PartResult, Verdict
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,6 @@ class Write(ValueExercise):
             results.append(Said(part, not said, reason=said))
         return results
 
-    @property
-    def next_step(self) -> str:
-        """The facts are observed, not guessed."""
-        return (
-            f'Observe it instead of guessing: run it, and read off the result. hint("{self.id}") '
-            "helps."
-        )
+    def _says_what_next(self, verdict: Verdict) -> bool:
+        """Each refused fact comes with its own reason."""
+        return False

@@ -18,6 +18,10 @@
 # is, for whom it holds, whether the split leaks, and how long the score stays true. You write the
 # tools that check all this on real data, and end with the steps that lead to one honest number.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code after
+# *read* above an exercise stands for an item in them: in a terminal, `course ledger F99` says which
+# one, `course claims F99` tests a claim, and `course museum B41` shows a bug.
+#
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
 
 # %%
@@ -34,7 +38,7 @@ from course.engine import choose_device, seed_everything
 device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # This chapter's network reads handwritten digits. It gets few training images, so that it makes
@@ -350,8 +354,8 @@ def expected_calibration_error(probabilities, targets, num_bins):
     """Mean of |mean confidence − accuracy| over the bins, each weighted by its share of examples.
 
     Args:
-        probabilities: [N, C], rows that sum to 1, without a graph. The largest entry of a row
-            (there are no ties) is the confidence, its position the predicted class.
+        probabilities: [N, C], float32 or float64, rows that sum to 1, without a graph. The largest
+            entry of a row (there are no ties) is the confidence, its position the predicted class.
         targets: [N] class indices. Neither is changed.
         num_bins: Bins of equal width between 0 and 1. Bin b, from 0, holds b / num_bins <
             confidence <= (b + 1) / num_bins. Bins without examples add nothing.
@@ -468,8 +472,8 @@ class SplitAudit:
         groups: The group of each row, a list of names or whole numbers; for validation, a list too.
         times: The time of each row, a tensor [N] of whole numbers, in any order.
 
-    Each method takes the same data of a validation side and returns positions: a list, a tuple or
-    a 1-d tensor of ints. Any number of sides may be checked; an answer depends only on training
+    A method is given the inputs, groups or times of a validation side and returns positions: a
+    list, a tuple or a 1-d tensor of ints. Any number of sides may be checked; an answer depends only on training
     and on that side. The arguments are not changed.
     """
 

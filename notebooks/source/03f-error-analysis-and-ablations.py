@@ -18,6 +18,10 @@
 # far a score moves by luck alone. At the end you study one change yourself and write the paragraph
 # that reports it.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code after
+# *read* above an exercise stands for an item in them: in a terminal, `course ledger T27` says which
+# one. `worked.compute("N24")` computes a worked number.
+#
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
 # `hint("03f.seeds")` gives three hints.*
 
@@ -43,7 +47,7 @@ from course.plots.seeds import plot_pairs, plot_scores, plot_widths
 device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## 3f.1 82 %: what now?
@@ -172,7 +176,8 @@ def bucket_table(sample, num_mistakes, num_examples):
     """Tabulate the buckets of a random sample of a model's mistakes, the largest first.
 
     Args:
-        sample: The bucket of each mistake in the sample: a list of names, perhaps empty.
+        sample: The bucket of each mistake in the sample: a list of names, perhaps empty. It stays
+            as it is.
         num_mistakes: Mistakes on the whole validation set, in the sample or not.
         num_examples: Validation examples, right or wrong.
 
@@ -501,7 +506,9 @@ print(f"{touches:.0%} of the images have ink in the first and in the last row")
 #
 # Now take a change of your choice from a question to a paragraph. The order matters: first the
 # question, the number of seeds and the decision rule, then the runs, then the text. Use
-# `points(data, seed, **CHANGES["dropout"])` and the tools above.
+# `points(data, seed, **CHANGES["dropout"])` and the tools above. Besides dropout of 0.3 and label
+# smoothing of 0.1 there are `longer`, with 30 epochs instead of 15, and `filters`, with a convolution
+# of 16 filters before the hidden layer.
 
 # %% exercise 03f.study
 

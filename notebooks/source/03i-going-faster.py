@@ -18,6 +18,10 @@
 # on which this page was written. You will measure before you believe, and end with a note that says
 # whether a run is ready to be scaled up.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code after
+# *read* above an exercise stands for an item in them: in a terminal, `course ledger C34` says which
+# one, and `course claims F119` tests a claim. `worked.compute("N52")` computes a worked number.
+#
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice. The times
 # are those of your machine: if there is a GPU, the cells use it; otherwise they show what the CPU
 # does.*
@@ -37,7 +41,7 @@ wait = waiter(device)
 print(device)
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## 3i.1 One reading is not a measurement

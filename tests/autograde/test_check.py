@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from autograde import bank, check
-from autograde.bank import script_regressor
+from autograde.bank import script_best, script_regressor
 from autograde.by_hand import written_by_hand
 from autograde.check import Result
 from autograde.kinds import fix
@@ -173,6 +173,14 @@ def test_of_a_fix_that_no_known_mistake_explains_the_changed_lines_are_shown(mon
     assert known.verdict.misconception == "summed" and right.passed
     assert "Not as given" not in known.message + right.message
     assert len(compared) == 1, "the texts were compared where nothing of it is shown"
+
+
+def test_of_a_fix_a_line_that_moved_into_the_loop_is_shown_as_changed():
+    load = "    model.load_state_dict(best_state)\n"
+    inside = script_best.fixed((load, ""), (script_best.KEPT, script_best.KEPT + "    " + load))
+    listed = fix.changes(bank.load("03h.best"), inside)
+    assert "- model.load_state_dict(best_state)" in listed
+    assert "+     model.load_state_dict(best_state)" in listed
 
 
 def test_the_same_fault_in_every_part_is_said_once():
