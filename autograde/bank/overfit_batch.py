@@ -286,7 +286,7 @@ EXERCISE = Exercise(
             "small",
             "a batch of one example among the others",
             points=1,
-            fields=("forwards", "state"),
+            fields=("state",),
             hidden=True,
         ),
     ),
