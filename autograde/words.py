@@ -50,7 +50,8 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
         f"{title}{verdict.points:g} of {verdict.max_points:g} points", first="", then=""
     )
     if verdict.status == "blank":
-        yield f"  Not answered yet: write {exercise.name} in the cell above, then run both."
+        todo = "fix" if exercise.kind == "fix" else "write"
+        yield f"  Not answered yet: {todo} {exercise.name} in the cell above, then run both."
         return
     clues = not verdict.misconceptions
     reasons = [_reason(result, exercise, clues=clues) for result in verdict.parts]

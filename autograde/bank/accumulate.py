@@ -148,6 +148,10 @@ def _first_size(targets, micro_batches):
     return len(targets) / (len(micro_batches) * len(micro_batches[0][1]))
 
 
+def _largest_size(targets, micro_batches):
+    return len(targets) / (len(micro_batches) * max(len(y) for _, y in micro_batches))
+
+
 not_divided = _updating(_in_full)
 divided_by_k = _updating(lambda _, micro_batches: 1 / len(micro_batches))
 divided_by_all = _updating(
@@ -155,6 +159,7 @@ divided_by_all = _updating(
 )
 summed_over_examples = _updating(lambda targets, _: len(targets))
 weighed_by_first_size = _updating(_first_size)
+weighed_by_largest_size = _updating(_largest_size)
 cleared_inside = _updating(clear="inside")
 stepped_inside = _updating(_in_full, clear="inside", step="inside")
 stepped_inside_by_share = _updating(clear="inside", step="inside")
@@ -179,6 +184,18 @@ def graphs_retained(model, micro_batches, criterion, optimizer):
         losses.append(loss)
     optimizer.step()
     return sum(losses).item()
+
+
+def graphs_retained_and_dropped(model, micro_batches, criterion, optimizer):
+    """Each graph is retained for nothing, and goes when its loss does."""
+    share, total = _share(micro_batches), 0.0
+    optimizer.zero_grad()
+    for inputs, targets in micro_batches:
+        loss = criterion(model(inputs), targets) * share(targets)
+        loss.backward(retain_graph=True)
+        total += loss.item()
+    optimizer.step()
+    return total
 
 
 def eval_mode(model, micro_batches, criterion, optimizer):
@@ -350,9 +367,10 @@ EXERCISE = Exercise(
         Wrong(
             "weighed-by-first-size",
             weighed_by_first_size,
-            "The gradient was divided by K times the size of the first micro-batch. Count the "
-            "examples of all micro-batches instead.",
+            "The gradient was divided by K times the size of one micro-batch, the first or the "
+            "largest. Count the examples of all micro-batches instead.",
         ),
+        Wrong("weighed-by-first-size", weighed_by_largest_size),
         Wrong(
             "cleared-inside",
             cleared_inside,
@@ -455,5 +473,10 @@ EXERCISE = Exercise(
             alike={"global-optimizer": "never-stepped"},
         ),
     ),
-    right=(weighted_losses, sums_then_scaled_gradients, gradients_added_by_hand),
+    right=(
+        weighted_losses,
+        sums_then_scaled_gradients,
+        gradients_added_by_hand,
+        graphs_retained_and_dropped,
+    ),
 )

@@ -279,6 +279,13 @@ def generator_read_twice(parameters, max_norm):
     return norm
 
 
+def of_the_weights(parameters, max_norm):
+    kept = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = _norm([parameter.detach() for parameter in kept])
+    _scale([parameter.grad for parameter in kept], norm, max_norm)
+    return norm
+
+
 def none_not_skipped(parameters, max_norm):
     grads = [parameter.grad for parameter in parameters]
     norm = torch.sqrt(sum(grad.square().sum() for grad in grads))
@@ -465,6 +472,12 @@ EXERCISE = Exercise(
             biases_left_out,
             "One-dimensional tensors (the biases) were left out of the norm and not scaled. All "
             "gradients count.",
+        ),
+        Wrong(
+            "of-the-weights",
+            of_the_weights,
+            "That is the norm of the weights themselves. Clipping is about their gradients: take "
+            "the norm of each parameter's .grad.",
         ),
         Wrong(
             "no-root",

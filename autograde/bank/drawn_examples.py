@@ -37,6 +37,10 @@ EXERCISE = Number(
               "seen": big * (1 - (1 - 1 / (big + small)) ** (big + small))},
               "That gives every example the same chance. Half of the total weight is on {big} "
               "examples: a draw picks a given one of them with probability 0.5 / {big}."),
+        Wrong("of-the-minority", lambda big, small, b, r: {
+              "seen": small * (1 - (1 - 0.5 / small) ** (big + small))},
+              "That is right for the minority. The question is how many of the {big} majority "
+              "examples are drawn."),
         Wrong("fewer-draws", lambda big, small, b, r: {"seen": big * (1 - (1 - 0.5 / big) ** big)},
               "That assumes as many draws as the majority has examples. An epoch has more."),
         Wrong("per-rank", lambda big, small, b, r: {"twice": -(-(big + small + 1) // r)},

@@ -237,6 +237,18 @@ def clearing_lost(model, loader, criterion, optimizer, scheduler, epochs):
     return lrs
 
 
+def cleared_per_epoch(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for _ in range(epochs):
+        lrs.append(optimizer.param_groups[0]["lr"])
+        optimizer.zero_grad()
+        for inputs, targets in loader:
+            criterion(model(inputs), targets).backward()
+            optimizer.step()
+        scheduler.step()
+    return lrs
+
+
 def left_in_eval(model, loader, criterion, optimizer, scheduler, epochs):
     lrs = with_the_group(model, loader, criterion, optimizer, scheduler, epochs)
     model.eval()
@@ -374,6 +386,12 @@ EXERCISE = Exercise(
             clearing_lost,
             "The rates are right, but zero_grad() got lost, so the gradients of all batches add "
             "up.",
+        ),
+        Wrong(
+            "cleared-per-epoch",
+            cleared_per_epoch,
+            "The rates are right, but zero_grad() is called once per epoch, so the gradients of an "
+            "epoch's batches add up. Call it for each batch.",
         ),
         Wrong(
             "rate-after",

@@ -22,7 +22,8 @@ EXERCISE = Number(
     parts=(Part("last", "examples in an epoch's last micro-batch", points=1),
            Part("a", "updates by loop A in the run", points=1),
            Part("b", "updates by loop B in the run", points=1),
-           Part("one", "updates in the run with one example per update (stochastic)", points=0.5)),
+           Part("one", "updates in a run of the same epochs with one example per update "
+                "(stochastic)", points=0.5)),
     wrong=(
         Wrong("missing", lambda n, b, k, e: {"last": b - ((n - 1) % b + 1)},
               "That is how many it is short of being full. How many does it hold?"),
@@ -40,5 +41,13 @@ EXERCISE = Number(
               "That is one epoch's count. The run has {e}."),
         Wrong("k-forgotten", lambda n, b, k, e: {"a": e * ceil(n / b), "b": e * ceil(n / b)},
               "That counts micro-batches; it takes {k} of them to make an update."),
+        Wrong("of-the-last-group", lambda n, b, k, e: {"last": (ceil(n / b) - 1) % k + 1},
+              "That is how many micro-batches the last group has. How many examples does the last "
+              "micro-batch hold?"),
+        Wrong("short-left-out", lambda n, b, k, e: {"a": ceil(e * (n // b) / k)},
+              "That leaves out each epoch's short last micro-batch, which loop A uses, and lets "
+              "groups of {k} continue across the ends of epochs."),
+        Wrong("micro-batches", lambda n, b, k, e: {"one": e * ceil(n / b)},
+              "That counts micro-batches of {b}. Here every single example makes an update."),
         Wrong("full-batch", lambda n, b, k, e: {"one": e},
               "That is a full-batch run, which updates once per epoch.")))  # fmt: skip

@@ -138,6 +138,7 @@ last_warm_up_counted = fixed(
      "            start = clock()\n        if number + 1 >= warmup:\n"),
 )  # fmt: skip
 clock_in_the_warm_up_only = fixed(("    start = clock()\n    for", "    start = None\n    for"))
+clock_in_the_loop_only = fixed((START + LOOP, LOOP))
 one_batch_counted_too = fixed(("number + 1 == warmup + most", "number == warmup + most"))
 first_size_for_all = fixed(
     (COUNT, "        if number == 0:\n            size = len(targets)\n" + COUNT),
@@ -193,6 +194,11 @@ at_the_end_of_warm_up = fixed(
 """),
 )  # fmt: skip
 
+NO_START = (
+    r"^TypeError: unsupported operand type\(s\) for -: .*NoneType"
+    r"|^UnboundLocalError: cannot access local variable"
+)
+"""What subtracting a time raises that was never noted."""
 
 EXERCISE = Exercise(
     id="03c.throughput",
@@ -331,9 +337,10 @@ EXERCISE = Exercise(
         Wrong(
             "clock-in-the-warm-up-only",
             clock_in_the_warm_up_only,
-            "Without a warm-up the clock was not read at the start. Read it before the loop, too.",
-            raises=r"^TypeError: unsupported operand type\(s\) for -: .*NoneType",
+            "With warmup = 0 no time was noted at the start. Read the clock before the loop, too.",
+            raises=NO_START,
         ),
+        Wrong("clock-in-the-warm-up-only", clock_in_the_loop_only, raises=NO_START),
         Wrong(
             "one-more-counted",
             one_batch_counted_too,

@@ -90,6 +90,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         optimizer = torch.optim.SGD(model.parameters(), **options)
     steps: list[int] = []
     optimizer.register_step_pre_hook(lambda *_: steps.append(1))
+    called_on: list[int] = []
+    model.register_forward_pre_hook(lambda _, args: called_on.append(len(args[0])))
     ignored = case["ignore_index"]
     criterion = nn.CrossEntropyLoss(ignore_index=ignored, label_smoothing=0.1)
     criterion = Focal(ignored) if case["criterion"] == "focal" else criterion
@@ -100,6 +102,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "weights": [parameter.detach().cpu() for parameter in model.parameters()],
         "steps": len(steps),
         "losses": kept(as_numbers, losses, "losses", "the losses, one per window"),
+        "joined": max(called_on, default=0) > max(len(x) for x, _ in loader),
         "changed": change_size(GIVEN, function, most=MOST),
     }
 
@@ -111,6 +114,7 @@ STEP, LOSS = "        optimizer.step()\n", "criterion(model(inputs), targets)"
 COUNT = "        count = sum((targets != ignore_index).sum().item() for _, targets in window)\n"
 SHARE = "            share = (targets != ignore_index).sum().item() / count\n"
 LINE = "            loss = "
+BACKWARD, ADD = "            loss.backward()\n", "            total += loss.item()\n"
 FIXED = GIVEN
 for old, new in (
     (RANGE, "range(0, len(batches), accum_steps)"),
@@ -130,6 +134,16 @@ share_of_examples = fixed(
     (COUNT, "        count = sum(len(targets) for _, targets in window)\n"),
     (SHARE, "            share = len(targets) / count\n"),
 )
+share_of_ignored = fixed(
+    (COUNT, COUNT.replace("!=", "==").replace("sum((", "1e-9 + sum((")),
+    (SHARE, SHARE.replace("!=", "==")),
+)
+window_joined = fixed(
+    (COUNT, ""),
+    ("        for inputs, targets in window:\n",
+     "        inputs, targets = (torch.cat(side) for side in zip(*window, strict=True))\n"),
+    (SHARE, ""), (LINE, LINE[4:]), (" * share", ""), (BACKWARD, BACKWARD[4:]), (ADD, ADD[4:]),
+)  # fmt: skip
 share_of_epoch = fixed((COUNT, COUNT.replace("in window", "in batches")))
 in_full = fixed((" * share", ""))
 trailing_dropped = fixed(("range(0, len(batches), accum_steps)", RANGE))
@@ -241,7 +255,7 @@ EXERCISE = Exercise(
              fields=("weights", "steps")),
         Part("clip", "the ceiling, once per window", points=1, fields=("weights",)),
         Part("little", f"all of it and the losses, with at most {MOST} lines changed", points=1,
-             fields=("weights", "steps", "losses", "changed")),
+             fields=("weights", "steps", "losses", "joined", "changed")),
     ),
     reference=reference,
     draw=draw,
@@ -250,6 +264,7 @@ EXERCISE = Exercise(
         "weights": "after the epoch, parameter (counted from 0) and place, the weight",
         "steps": "the number of optimizer.step() calls",
         "losses": "the losses: window (counted from 0)",
+        "joined": "whether the model was called on several micro-batches at once",
         "changed": "the number of lines changed",
     },
     wrong=(
@@ -262,6 +277,12 @@ EXERCISE = Exercise(
         Wrong("share-of-examples", share_of_examples,
               "Each loss was weighted by its share of the examples. The criterion's mean is over "
               "the targets that are not ignored: count those."),
+        Wrong("share-of-ignored", share_of_ignored,
+              "Each loss was weighted by its share of the targets that are ignored. Count the "
+              "others: targets != ignore_index."),
+        Wrong("window-joined", window_joined,
+              "The updates are right, but the model was called on the joined batch, which a window "
+              "is there to avoid. Send each micro-batch through on its own.", sure=True),
         Wrong("share-of-epoch", share_of_epoch,
               "The weights moved as if the counts had been divided by that of the whole epoch. An "
               "update depends only on its own window."),

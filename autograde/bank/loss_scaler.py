@@ -505,6 +505,34 @@ class DoneForGood(Plain):
         self.done = done
 
 
+class UnscaledOnce(DoneForGood):
+    """Never forgets it, and then unscale() itself does nothing."""
+
+    def unscale(self, optimizer):
+        if not self.done:
+            super().unscale(optimizer)
+
+
+class GrowsOnce(Plain):
+    """The count goes on after a growth, and equals the interval only once."""
+
+    def update(self):
+        self.good = self.good + 1 if self.finite else 0
+        if not self.finite:
+            self.scale *= self.backoff
+        elif self.good == self.interval:
+            self.scale *= self.growth
+        self.done = False
+
+
+class StepsAnyway(Plain):
+    def step(self, optimizer):
+        if not self.done:
+            self.unscale(optimizer)
+        optimizer.step()
+        return self.finite
+
+
 class BacksOffTwice(Plain):
     def step(self, optimizer):
         stepped = super().step(optimizer)
@@ -800,6 +828,9 @@ EXERCISE = Exercise(
         Wrong("grows-on-and-on", GrowsOnAndOn,
               "After a growth the scale grew again in the next update. Count from 0 after each "
               "growth."),
+        Wrong("grows-once", GrowsOnce,
+              "After one growth the scale did not grow again until an update was skipped. Count "
+              "from 0 after each growth."),
         Wrong("one-too-late", OneTooLate,
               "The scale grew one good update late: with interval 3 it grows in the update() after "
               "the third."),
@@ -819,6 +850,12 @@ EXERCISE = Exercise(
               "The first update is right. From the second on, if unscale() was not called first, "
               "step() used gradients that were still scaled. Reset in update() that unscale() was "
               "called."),
+        Wrong("unscaled-once", UnscaledOnce,
+              "The first update is right. From the second on nothing was divided, as if its "
+              "gradients had been unscaled already. Reset in update() that unscale() was called."),
+        Wrong("steps-anyway", StepsAnyway,
+              "optimizer.step() was called in an update with gradients that are not finite, though "
+              "step() returned False. Call it only if unscale() found all of them finite."),
         Wrong("backs-off-twice", BacksOffTwice,
               "After an overflow the scale was multiplied by backoff twice. Leave it to update()."),
         Wrong("looks-at-the-loss", LooksAtTheLoss,

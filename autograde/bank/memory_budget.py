@@ -27,8 +27,9 @@ EXERCISE = Number(
         Part("fixed", "weights, gradients and moments", points=1),
         Part("batch", "the largest batch size that fits", points=2)), wrong=(
         Wrong("one-missing", lambda p, g, a: {"moments": 4 * p / 1000, **counted(p, g, a, each=12)},
-              "That is one number of 4 bytes too few: count weight, gradient, and the averages m "
-              "and v."),
+              "That is 4 bytes per parameter too few. Either one number is missing (weight, "
+              "gradient, and the averages m and v), or two were counted at 2 bytes: all four are "
+              "in FP32."),
         Wrong("half-weights", lambda p, g, a: counted(p, g, a, each=14),
               "That is 14 bytes per parameter. Under autocast the weights stay in FP32, too: 16."),
         Wrong("all-half", lambda p, g, a: counted(p, g, a, each=8), "That is 8 bytes per "
@@ -38,6 +39,12 @@ EXERCISE = Number(
         Wrong("in-gib", lambda p, g, a: {k: p * n * 1e6 / 2**30 for k, n in
               (("moments", 8), ("fixed", 16))}, "That is in GiB, units of 2^30 bytes; 1 GB is 10^9 "
                                                 "bytes."),
+        Wrong("in-bytes", lambda p, g, a: {"moments": 8e6 * p, "fixed": 16e6 * p},
+              "That is in bytes; the answer is in GB, units of 10^9 bytes."),
+        Wrong("in-megabytes", lambda p, g, a: {"moments": 8 * p, "fixed": 16 * p},
+              "That is in MB; the answer is in GB, units of 10^9 bytes."),
+        Wrong("in-bits", lambda p, g, a: {"moments": 64 * p / 1000, "fixed": 128 * p / 1000},
+              "That counts bits. FP32 has 32 bits, which are 4 bytes."),
         Wrong("full-activations", lambda p, g, a: {"batch": counted(p, g, a, kept=4)["batch"]},
               "That counts 4 bytes per activation; these are BF16, 2 bytes."),
         Wrong("byte-each", lambda p, g, a: {"batch": counted(p, g, a, kept=1)["batch"]},

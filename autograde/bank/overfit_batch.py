@@ -162,6 +162,17 @@ def until_small(model, batches, criterion, optimizer, steps):
     return losses
 
 
+def one_forward_pass(model, batches, criterion, optimizer, steps):
+    inputs, targets = _first_mixed(batches)
+    loss, losses = criterion(model(inputs), targets), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def the_last_mixed(model, batches, criterion, optimizer, steps):
     mixed = [batch for batch in batches if len(batch[1].unique()) > 1]
     return _repeat(model, mixed[-1], criterion, optimizer, steps)
@@ -266,7 +277,7 @@ EXERCISE = Exercise(
             "the weights after the last step, with any criterion and optimizer",
             points=1,
             cases=3,
-            fields=("state", "modes", "left", "forwards", "disturbed"),
+            fields=("forwards", "state", "modes", "left", "disturbed"),
         ),
         Part(
             "mixed", "a first batch that already has several classes", points=1, fields=("state",)
@@ -355,6 +366,14 @@ EXERCISE = Exercise(
             all_joined,
             "All batches were joined into one. Choose a single batch: the first with at least two "
             "classes.",
+        ),
+        Wrong(
+            "one-forward-pass",
+            one_forward_pass,
+            "backward() found that weights had changed since the forward pass. Each step needs a "
+            "forward pass of its own: compute the loss inside the loop, then backward(), then "
+            "step(). No graph has to be retained.",
+            raises="^RuntimeError: .*modified by an inplace operation",
         ),
         Wrong(
             "the-last-mixed",

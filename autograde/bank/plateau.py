@@ -114,6 +114,28 @@ def over_the_batch(model, inputs, targets, optimizer):
     )
 
 
+def softmax_over_the_batch(model, inputs, targets, optimizer):
+    return _step(
+        model, inputs, targets, optimizer,
+        lambda out, y: F.cross_entropy(out.softmax(dim=0), y),
+    )  # fmt: skip
+
+
+def one_question_per_class(model, inputs, targets, optimizer):
+    def loss_of(out, y):
+        return F.binary_cross_entropy_with_logits(out, F.one_hot(y, out.shape[1]).to(out.dtype))
+
+    return _step(model, inputs, targets, optimizer, loss_of)
+
+
+def stepped_before_backward(model, inputs, targets, optimizer):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(inputs), targets)
+    optimizer.step()
+    loss.backward()
+    return loss.item()
+
+
 def logits_as_log(model, inputs, targets, optimizer):
     return _step(model, inputs, targets, optimizer, F.nll_loss)
 
@@ -276,6 +298,25 @@ EXERCISE = Exercise(
             "belongs over the classes.",
         ),
         Wrong(
+            "softmax-over-the-batch",
+            softmax_over_the_batch,
+            "cross_entropy was given a softmax over the examples (dim=0). It applies a softmax "
+            "over the classes itself: pass it the logits, without any softmax.",
+        ),
+        Wrong(
+            "one-question-per-class",
+            one_question_per_class,
+            "That is binary_cross_entropy with one-hot targets: every class becomes a separate "
+            "yes-or-no question, and the mean is over B x C of them. For one class out of C, use "
+            "cross_entropy of the logits.",
+        ),
+        Wrong(
+            "never-moves",
+            stepped_before_backward,
+            "No weight moved. step() uses what backward() has put into .grad: is there an "
+            "optimizer.step() after backward(), and no zero_grad() between the two?",
+        ),
+        Wrong(
             "logits-as-log",
             logits_as_log,
             "nll_loss of raw logits has no lower bound: it falls forever while nothing is learned. "
@@ -338,6 +379,7 @@ EXERCISE = Exercise(
             *("own-optimizer", "first-group-only", "global-model", "global-optimizer"),
             *("global-data", "returns-none", "returns-text", "returns-graph", "changes-data"),
             *("changes-lr", "changes-requires-grad", "changes-dtype", "changes-grad-mode"),
+            alike={"global-optimizer": "never-moves"},
         ),
     ),
     right=(with_logits, with_log_softmax, by_hand),

@@ -141,6 +141,9 @@ divided_by_batches = _reporting(lambda total, loader: total / len(loader))
 as_if_all_were_full = _reporting(
     lambda total, loader: total / (len(loader) * len(next(iter(loader))[1]))
 )
+as_if_all_were_the_last = _reporting(
+    lambda total, loader: total / (len(loader) * len(list(loader)[-1][1]))
+)
 asks_for_its_data_set = _reporting(lambda total, loader: total / len(loader.dataset))
 asks_for_its_batch_size = _reporting(lambda total, loader: total / (loader.batch_size * 9))
 
@@ -335,6 +338,12 @@ EXERCISE = Exercise(
             as_if_all_were_full,
             "The sum over the examples was divided as if every batch were as long as the first. "
             "The last is shorter: add up len(targets) in the loop.",
+        ),
+        Wrong(
+            "as-if-all-were-the-last",
+            as_if_all_were_the_last,
+            "The sum over the examples was divided as if every batch were as long as the last. "
+            "After the loop, `targets` is still the last batch's: add up len(targets) in the loop.",
         ),
         Wrong(
             "train-forgotten",

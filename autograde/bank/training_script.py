@@ -342,6 +342,7 @@ SCHEDULE, EVAL = "        scheduler.step()\n", "        model.eval()\n"
 CLONED = "{name: value.clone() for name, value in model.state_dict().items()}"
 LOAD = "    model.load_state_dict(weights)\n"
 SIZED = ".item() * len(targets)"
+SCORED = "        val_losses.append(total / num_examples)\n"
 
 script = partial(variant, SCRIPT, __file__)
 whole = script()
@@ -369,6 +370,7 @@ always_of_length_1 = script(
            "            for p in model.parameters():\n"
            "                p.grad.div_(norm + 1e-6)\n")
 )  # fmt: skip
+clipped_to_a_tenth = script((CLIP, CLIP.replace("1.0", "0.1")))
 clipped_too_late = script((CLIP + UPDATE, UPDATE + CLIP))
 clipped_too_early = script((CLIP, ""), (BACKWARD, CLIP + BACKWARD))
 clipped_by_value = script(("clip_grad_norm_(", "clip_grad_value_("))
@@ -378,6 +380,10 @@ clipped_one_by_one = script(
 )  # fmt: skip
 schedule_per_batch = script((SCHEDULE, ""), (UPDATE, UPDATE + "    " + SCHEDULE))
 schedule_first = script((SCHEDULE, ""), (TRAIN, SCHEDULE + TRAIN))
+scheduled_after_validation = script((SCHEDULE, ""), (SCORED, SCHEDULE + SCORED))
+scheduled_by_the_loss = script(
+    (SCHEDULE, ""), (SCORED, SCORED + SCHEDULE.replace("()", "(val_losses[-1])"))
+)
 no_schedule = script((SCHEDULE, ""))
 train_once = script((TRAIN, ""), (EPOCHS, "    model.train()\n" + EPOCHS))
 never_eval = script((EVAL, ""))
@@ -394,6 +400,7 @@ against_the_last = script(
     ("val_losses[-1] < best:", "val_losses[-1] < (val_losses[-2:-1] or [best])[0]:")
 )
 never_stops = script(("                break\n", "                pass\n"))
+validated_twice = script((EVAL, EVAL + "        len(list(val_loader))\n"))
 counted_from_one = script(("epoch, 0\n", "epoch + 1, 0\n"))
 last_epoch_returned = script(('"best_epoch": best_epoch', '"best_epoch": epoch'))
 best_loss_only = script(('"val_losses": val_losses', '"val_losses": best'))
@@ -522,6 +529,8 @@ def cleared_at_the_end(
 
 OTHER = r"^(Value|Runtime|Arithmetic|Overflow|Assertion)Error: .*at the line: (raise|assert) "
 """Another exception, out of a statement that raises one on purpose."""
+NOTHING_KEPT = "^TypeError: Expected state_dict to be dict-like, got <class 'NoneType'>"
+"""What load_state_dict raises where no epoch was the best."""
 
 EXERCISE = Exercise(
     id="03a.training-script",
@@ -588,7 +597,7 @@ EXERCISE = Exercise(
         "validation": "at the validation batches the model's mode",
         "order": "the passes over training and validation, in order:",
         "val_losses": "val_losses",
-        "epochs": "the number of epochs until it stopped",
+        "epochs": "the number of passes over val_loader until it stopped",
         "left": "the weights left in the model:",
         "best_epoch": "best_epoch",
         "unscheduled": "the number of epochs without a scheduler.step():",
@@ -617,6 +626,11 @@ EXERCISE = Exercise(
             "The weights are those of unclipped gradients. Between backward() and step(), clip "
             "the joint norm of all gradients to 1.",
         ),
+        Wrong(
+            "clipped-to-a-tenth",
+            clipped_to_a_tenth,
+            "The gradients were clipped to a norm of 0.1. The ceiling here is 1.",
+        ),
         Wrong("not-clipped", clipped_too_late),
         Wrong("not-clipped", clipped_too_early),
         Wrong(
@@ -644,7 +658,20 @@ EXERCISE = Exercise(
             "The weights are those of a learning rate that changes after every batch. The "
             "scheduler counts epochs: call scheduler.step() once per epoch, after its batches.",
         ),
-        Wrong("schedule-first", schedule_first),
+        Wrong(
+            "schedule-first",
+            schedule_first,
+            "The epoch was trained with the rate of the next one, as if scheduler.step() came at "
+            "its start. Train first, then call scheduler.step(): the first epoch uses the first "
+            "rate.",
+        ),
+        Wrong(
+            "scheduled-by-the-loss",
+            scheduled_by_the_loss,
+            "The learning rates are those of scheduler.step(val_loss), which sets the scheduler's "
+            "epoch to the loss. This scheduler counts epochs: call scheduler.step() without an "
+            "argument. Only ReduceLROnPlateau takes a loss.",
+        ),
         Wrong(
             "no-schedule",
             no_schedule,
@@ -715,7 +742,18 @@ EXERCISE = Exercise(
             "Epochs whose validation loss was higher counted as better. Does the training loss "
             "decide? Better means a lower validation loss.",
         ),
-        Wrong("against-the-last", against_the_last),
+        Wrong(
+            "against-the-last",
+            against_the_last,
+            "An epoch counted as better because its validation loss was lower than in the epoch "
+            "before. Better means lower than in all epochs before: compare with the lowest so far.",
+        ),
+        Wrong(
+            "validated-twice",
+            validated_twice,
+            "val_loader was read twice per epoch. One pass is enough: count the examples in the "
+            "loop that adds up their losses.",
+        ),
         Wrong(
             "never-stops",
             never_stops,
@@ -737,22 +775,22 @@ EXERCISE = Exercise(
         Wrong(
             "break-before-schedule",
             break_before_schedule,
-            "The epoch in which it stops has no scheduler.step(). Every epoch needs one, after the "
-            "batches and before validation.",
+            "The epoch in which it stops has no scheduler.step(). Every epoch needs one, after its "
+            "batches and before a break.",
             sure=True,
         ),
         Wrong(
             "scheduled-when-better",
             scheduled_when_better,
             "Only the epochs with a lower validation loss had a scheduler.step(). Every epoch "
-            "needs one, before validation.",
+            "needs one, after its batches.",
             sure=True,
         ),
         Wrong(
             "validated-first",
             validated_first,
             "Validation came before the epoch's training batches, so each loss is that of the "
-            "epoch before. Train first, step the scheduler, then validate.",
+            "epoch before. Train first, then validate.",
             sure=True,
         ),
         Wrong("validated-first", judged_after_training, sure=True),
@@ -777,8 +815,8 @@ EXERCISE = Exercise(
         Wrong(
             "validation-raises",
             validation_raises,
-            "A validation loss of inf raised. Only the training loss should do that; a validation "
-            "loss of inf is not lower, so keep waiting.",
+            "In a run with a validation loss of inf, a FloatingPointError was raised. Only a "
+            "training loss should do that; a validation loss of inf is not lower, so keep waiting.",
             sure=True,
         ),
         Wrong(
@@ -809,12 +847,20 @@ EXERCISE = Exercise(
             "torch.isfinite(loss).",
             sure=True,
         ),
-        Wrong("not-checked", not_checked),
+        Wrong(
+            "not-checked",
+            not_checked,
+            "Training went on after a loss of nan or inf: then every validation loss is nan, no "
+            "epoch is ever better, and there are no weights to load. Check torch.isfinite(loss) "
+            "before backward(), and raise a FloatingPointError.",
+            raises=NOTHING_KEPT,
+        ),
         Wrong(
             "nan-alone",
             nan_alone,
             "A loss of inf was let through: isnan() only detects nan. torch.isfinite() catches "
             "both.",
+            raises=NOTHING_KEPT,
             sure=True,
         ),
         Wrong(
@@ -844,6 +890,12 @@ EXERCISE = Exercise(
             *("changes-lr", "changes-requires-grad", "changes-dtype", "leaves-a-hook"),
         ),
     ),
-    right=(whole, in_small_functions, cleared_at_the_end, clipped_by_hand),
+    right=(
+        whole,
+        in_small_functions,
+        cleared_at_the_end,
+        clipped_by_hand,
+        scheduled_after_validation,
+    ),
     tolerance={torch.float64: (BY_HAND, BY_HAND)},
 )

@@ -261,6 +261,13 @@ def without_one_generator(train_set, val_set, batch_size, seed):
     return train, DataLoader(val_set, batch_size)
 
 
+def in_the_sampler_alone(train_set, val_set, batch_size, seed):
+    sampler = RandomSampler(train_set, generator=_own(seed))
+    return wired(train={"shuffle": False, "sampler": sampler, "generator": None})(
+        train_set, val_set, batch_size, seed
+    )
+
+
 def as_lists(train_set, val_set, batch_size, seed):
     return tuple(list(loader) for loader in plain(train_set, val_set, batch_size, seed))
 
@@ -492,8 +499,10 @@ WRONG = (
      "leaves others out."),
     ("with-replacement", weighted, ""),
     ("without-one-generator", without_one_generator,
-     "The orders are right, but a pass still drew from torch's global generator: every loader "
-     "draws a seed for its workers, even without shuffling. Give validation a generator as well."),
+     "The orders are right, but a pass still drew from torch's global generator: a DataLoader "
+     "without a generator takes a seed from there in every pass, even without shuffling or with a "
+     "sampler of its own. Give each DataLoader a generator."),
+    ("without-one-generator", in_the_sampler_alone, ""),
     ("without-one-generator", in_global_worker_seed, ""),
     ("draws-in-making", draws_in_making,
      "The orders are right, but making the loaders seeded torch's global generator or drew from "

@@ -17,10 +17,14 @@
 # accumulation, clipping, early stopping), and each `check(...)` tests your code at once, on freshly drawn
 # cases. At the end you write the whole training script from memory.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code such as N20 or
+# F84 names an item in them: in a terminal, `course ledger N20` says which one, `course claims F84` tests a
+# claim, and `course museum B02` shows a bug.
+#
 # *Read a question, replace the `...` in its `guess` with your answer, then run the cell below it. You can
 # run any cell again. Stuck? `hint("03a.clip")` gives three hints, and `failing("03a.clip")` shows the
-# smallest failing case. Enter your name once, in `student("")`, as your instructor knows it: some
-# exercises use it to draw numbers just for you.*
+# smallest failing case. Enter your name once, in `student("")`: some exercises use it to draw numbers
+# just for you.*
 
 # %%
 import matplotlib.pyplot as plt
@@ -36,7 +40,7 @@ device = choose_device()  # a GPU if there is one; data and models go there
 criterion = nn.CrossEntropyLoss()
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## 3a.1 The data
@@ -324,8 +328,8 @@ def accumulate(model, micro_batches, criterion, optimizer):
 
     Args:
         model: Is in train mode and stays in it; returns logits [B, C]. Each micro-batch goes through
-            it separately, and by the time micro-batch i + 2 does, backward() has freed the graph
-            of micro-batch i.
+            it separately, and by the time micro-batch i + 2 does, the graph of micro-batch i is no
+            longer in memory.
         micro_batches: A list of pairs of inputs [B, ...] and class indices [B]; B may differ. The
             list and its contents are not changed.
         criterion: Any loss of logits and targets that is a plain mean over the examples.
@@ -619,8 +623,8 @@ if ready(EarlyStopping, evaluate, train_one_epoch):
 # %% exercise 03a.fix-the-loop
 # Fix the three bugs in place: one is in the updates, one between two epochs, and one in the validation
 # loss. The function should return the mean validation loss over the *examples* after each epoch, whatever
-# mode the model arrives in. (It arrives without gradients, and may be left in either mode.) Change as
-# little as you can.
+# mode the model arrives in, and validate in eval mode, without a graph. (The model arrives without
+# gradients, and may be left in either mode.) Change as little as you can.
 
 # %% [markdown]
 # ## 3a.12 The same with the engine
@@ -669,7 +673,8 @@ def train_model(
 
     Per batch, in train mode: clear, forward, loss, backward, clip the joint norm of all gradients to
     1, step. A training loss that is not finite raises a FloatingPointError before the weights move.
-    Per epoch: one scheduler.step(), then one pass over val_loader in eval mode, without a graph.
+    Per epoch, after its batches: one scheduler.step(), and one pass over val_loader in eval mode,
+    without a graph.
     From the second epoch on, a validation loss may be inf (never nan); it is then not lower than any
     other.
 

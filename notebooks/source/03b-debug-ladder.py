@@ -19,6 +19,10 @@
 # confusing way.** You will climb it once by hand, fix two planted bugs, and finally repair a broken
 # project.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code such as F99 or
+# T21 names an item in them: in a terminal, `course ledger T21` says which one, `course claims F99` tests a
+# claim, and `course museum B08` shows a bug.
+#
 # *Read a question, replace the `...` in its `guess` with your answer, then run the cell below it. You can
 # run any cell again. Stuck? `hint("03b.baseline")` gives three hints, and `failing("03b.baseline")` shows
 # the smallest failing case.*
@@ -45,7 +49,7 @@ train_loader, val_loader = data.loaders(batch_size=64)
 print(data)
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## Rung 1 · Inspect the data
@@ -132,7 +136,7 @@ def split_by_group(groups, order, val_share):
 
     Args:
         groups: The group of each example [N], long.
-        order: The groups, in the order in which validation takes them.
+        order: A list of ints, the groups in the order in which validation takes them.
         val_share: The least share of the examples for validation; if it is 0, validation takes no
             group.
 

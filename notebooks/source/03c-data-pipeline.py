@@ -18,6 +18,10 @@
 # loaders will repeat examples, skip others and draw the same noise in every epoch, without ever raising
 # an error.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code such as T12 or
+# F87 names an item in them: in a terminal, `course ledger T12` says which one, `course claims F87` tests a
+# claim, and `course museum B30` shows a bug.
+#
 # *Read a question, make a guess, then run the cell below it. You can run any cell again.*
 
 # %%
@@ -35,7 +39,7 @@ from course.plots.loaders import plot_compositions, plot_draws, plot_padding, pl
 device = choose_device()  # a GPU if there is one; data and models go there
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## 3c.1 The path of a batch
@@ -487,10 +491,11 @@ if ready(LineDataset, collate):
 # %% [markdown]
 # ## 3c.9 Put the loaders together
 #
-# Now build the two loaders, and make each decision on purpose. Training is shuffled in every epoch by its
-# own generator, so that the seed repeats the order, whatever else draws random numbers. Validation is
-# complete and in order. A last training batch of a *single* example is dropped, since BatchNorm cannot
-# train on it (B30); a larger one is kept.
+# Now build the two loaders, and make each decision on purpose. Training is shuffled in every epoch by
+# its own generator, so that the seed repeats the order, whatever else draws random numbers. Validation
+# is complete and in order. A `DataLoader` without a `generator` takes a seed from torch's global
+# generator in every pass, even unshuffled and without workers. A last training batch of a *single*
+# example is dropped, since BatchNorm cannot train on it (B30); a larger one is kept.
 
 # %% exercise 03c.loaders
 # Return two `DataLoader`s without workers. There is no prescribed order: the check only compares your

@@ -18,6 +18,10 @@
 # error. You will see what each format loses, write the scaler that FP16 needs, count bytes, prove that a
 # window of micro-batches equals its batch, and find where it does not.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code such as F112 or
+# T35 names an item in them: in a terminal, `course ledger T35` says which one, `course claims F112` tests a
+# claim, and `course museum B26` shows a bug.
+#
 # *Read a question, make a guess, then run the cell below it. You can run any cell again, and a CPU is
 # enough. If something can only be seen on a GPU, the text says so.*
 
@@ -36,7 +40,7 @@ from course.plots import precision as plots
 device = choose_device()  # a GPU if there is one; data and models go there
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %%
 data, criterion = load("digits").to(device), nn.CrossEntropyLoss()
@@ -252,7 +256,7 @@ class LossScaler:
 
     def unscale(self, optimizer):
         """Divide the .grad of every parameter of the optimizer by the scale, at most once per
-        update, and note whether all of them are now finite (not inf, -inf or nan)."""
+        update, and note whether, after the division, all are finite (not inf, -inf or nan)."""
         ### BEGIN SOLUTION
         grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
         grads = [grad for grad in grads if grad is not None]
@@ -419,7 +423,7 @@ def recomputed(block, inputs):
 
     The block runs once now, without keeping its activations for backward(), and once more in
     backward(). Only the inputs (or a copy), the block's parameters and the state of the random
-    number generator may be kept for that.
+    number generator may be kept for that, on ctx or anywhere else.
 
     Args:
         block: A module that takes one tensor and uses all of its parameters. It may hold dropout
@@ -571,9 +575,10 @@ plots.plot_gaps(gaps, rounding=1e-12)
 
 # %% exercise 03d.fix-the-window
 # The loop should make one update per window of up to `accum_steps` micro-batches. It should equal the
-# update from the joined batch, with the gradient clipped once to the joint norm `max_norm`. The loop
-# returns a list of each window's mean loss. The criterion is a mean over the targets that are not
-# `ignore_index`; every micro-batch has at least one. Fix the three bugs, and change as little as you can.
+# update from the joined batch, with the gradient clipped once to the joint norm `max_norm`, although
+# each micro-batch goes through the model separately. The loop returns a list of each window's mean
+# loss. The criterion is a mean over the targets that are not `ignore_index`; every micro-batch has at
+# least one. Fix the three bugs, and change as little as you can.
 
 # %% [markdown]
 # ## 3d.11 Three ways to clip
