@@ -42,7 +42,9 @@ def test_names_that_are_right_are_told_from_those_that_are_not():
     right = {"theta": RIGHT, "m": RIGHT, "v": RIGHT}
     assert clue(right, right | {"v": 2 * RIGHT}) == "Everything except v is right."
     assert clue(right, right | {"v": -RIGHT, "m": -RIGHT}) == "Right: theta. Wrong: m, v."
-    assert clue(right, {name: -value for name, value in right.items()}).endswith("the opposite sign.")
+    assert clue(right, {name: -value for name, value in right.items()}).endswith(
+        "the opposite sign."
+    )
     assert clue(right, {"theta": RIGHT}) == ""
 
 
