@@ -67,8 +67,8 @@ def guess(id: str, value: Any = ...) -> None:
     if state.answer is not None:
         first = "none" if state.value is None else said_by(asked, state.value)
         said += (
-            f" The answer ({said_by(asked, state.answer)}) was already shown; the guess that "
-            f"counts is the one before it, {first}."
+            f" The answer ({said_by(asked, state.answer)}) was already shown; the last guess "
+            f"before that counts: {first}."
         )
     elif state.looked and state.value is None:
         said += " The table was already shown, so this guess does not count."

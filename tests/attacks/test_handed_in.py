@@ -83,7 +83,7 @@ def test_what_is_odd_earns_what_it_must_or_is_told_why(graded, name):
     assert lines == [line for line in (outcome.reason, *outcome.notes) if line]
     assert attack.says in " ".join(lines) and bool(lines) == bool(attack.says), lines
     for line in lines:
-        assert line.isprintable() and len(line) < 500 and "own fault" not in line
+        assert line.isprintable() and len(line) < 500 and "error in the grader" not in line
         assert str(graded.folder / "submitted" / student) in line and line.endswith(".")
     if row.to_grade_by_hand:
         assert row.to_grade_by_hand == ["who-counts-more"]

@@ -110,7 +110,7 @@ def job(**changes: object) -> dict:
 
 def test_a_machine_that_does_not_see_the_submission_is_the_graders_fault():
     result = mark(job())
-    assert not result["graded"] and "does not see /nowhere" in result["reason"]
+    assert not result["graded"] and "cannot see /nowhere" in result["reason"]
     assert "because of an error in the grader itself" in result["reason"]
 
 

@@ -238,7 +238,7 @@ BAD = {
     "dir": (a_directory, "is a directory, not a notebook", None),
     "edited": (edited_check, "check cell 'clip-check' was edited; the original was graded", 40),
     "empty": (lambda path: path.write_text(""), "is empty", None),
-    "gone": (lambda path: path.unlink(), "is not there", None),
+    "gone": (lambda path: path.unlink(), "does not exist", None),
     "list": (
         lambda path: path.write_text("[1, 2]"),
         "holds a list where a notebook is expected",

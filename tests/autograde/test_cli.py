@@ -216,8 +216,8 @@ def test_the_report_names_who_handed_in_nothing(tmp_path, monkeypatch, capsys):
 def test_who_is_not_on_the_class_list_may_be_new_misspelt_or_gone(tmp_path):
     done = make(tmp_path / "class", {"ada": Paper(names={"first_name": "Ada"}), "x y": Paper()})
     (told,) = cli._off_roster(done, ["ada", "x y"])
-    assert "New? nbgrader db student add 'x y' --first-name=NAME." in told
-    assert "or gone?" in told and "nbgrader db student remove 'x y' --force" in told
+    assert "If new: nbgrader db student add 'x y' --first-name=NAME." in told
+    assert "or the student has left" in told and "nbgrader db student remove 'x y' --force" in told
 
 
 def test_ctrl_c_while_the_parent_warms_up_prints_no_traceback():

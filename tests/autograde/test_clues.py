@@ -40,9 +40,11 @@ def test_a_relation_of_all_numbers_is_said(yours, said):
 
 def test_names_that_are_right_are_told_from_those_that_are_not():
     right = {"theta": RIGHT, "m": RIGHT, "v": RIGHT}
-    assert clue(right, right | {"v": 2 * RIGHT}) == "All but v is right."
+    assert clue(right, right | {"v": 2 * RIGHT}) == "Everything except v is right."
     assert clue(right, right | {"v": -RIGHT, "m": -RIGHT}) == "Right: theta. Wrong: m, v."
-    assert clue(right, {name: -value for name, value in right.items()}).endswith("the other sign.")
+    assert clue(right, {name: -value for name, value in right.items()}).endswith(
+        "the opposite sign."
+    )
     assert clue(right, {"theta": RIGHT}) == ""
 
 
@@ -97,7 +99,7 @@ def test_a_nan_that_is_right_is_no_reason_to_fail():
 
 def test_names_in_another_order_stand_beside_their_own():
     right = {"m": RIGHT, "v": RIGHT.square()}
-    assert clue([right], [{"v": -RIGHT.square(), "m": -RIGHT}]).endswith("the other sign.")
+    assert clue([right], [{"v": -RIGHT.square(), "m": -RIGHT}]).endswith("the opposite sign.")
     assert clue([right], [{"v": RIGHT.square(), "m": RIGHT}]) == ""
 
 

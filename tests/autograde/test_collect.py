@@ -84,7 +84,7 @@ def test_canvas_knows_by_number_then_by_a_name_that_one_student_has(folder, tmp_
     }
     assert lies(folder, "ada") == "ada's" and lies(folder, "ben") == "ben's third"
     assert lies(folder, "ben", "data.csv") == "1,2"
-    assert "li1, li2 are all meant" in found["liwei (14)"].words
+    assert "li1, li2 all match" in found["liwei (14)"].words
     assert "matches no student" in found["stranger (15)"].words
     late = found["oneillsmithben (12)"]
     assert late.late and "was late according to Canvas" in late.words and not late.time
@@ -245,8 +245,8 @@ def test_a_name_that_leads_out_is_refused_alone(folder, tmp_path, name):
         ({"../../../x.ipynb": "x"}, "leads out"),
         ({"/root/x.ipynb": "x"}, "absolute"),
         ({link("x.ipynb"): "../../gradebook.db"}, "is a link"),
-        ({"a.ipynb": "x", "b.ipynb": "y"}, "not clear which"),
-        ({f"a/{NB}": "x", f"b/{NB}": "y"}, "not clear which"),
+        ({"a.ipynb": "x", "b.ipynb": "y"}, "unclear which"),
+        ({f"a/{NB}": "x", f"b/{NB}": "y"}, "unclear which"),
         ({NB: "x", "data": "y", "data/z": "z"}, "two files with the same name"),
         ({"readme.md": "x"}, "no notebook"),
         ({"x.zip": "PK"}, "no notebook"),
@@ -317,7 +317,7 @@ def test_what_is_no_zip_is_one_line(folder, tmp_path, data):
 def test_two_parts_that_mean_one_student_are_both_left(folder, tmp_path):
     files = {f"lovelaceada_4711_1_{NB}": "x", f"Ada Lovelace_7_assignsubmission_file/{NB}": "y"}
     found = taken(folder, packed(tmp_path / "s.zip", files))
-    assert all("would all be ada" in one.words for one in found.values()) and len(found) == 2
+    assert all("would all match ada" in one.words for one in found.values()) and len(found) == 2
     assert os.listdir(folder / "submitted") == []
 
 

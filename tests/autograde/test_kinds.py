@@ -155,11 +155,11 @@ def test_a_right_number_for_another_name_is_told_so():
 def test_without_a_name_there_are_no_numbers_and_one_clear_sentence(monkeypatch):
     forget(monkeypatch)
     q = ask("03a.windows")
-    assert dict(q) == {} and "Type your name" in str(q)
+    assert dict(q) == {} and "type your name" in str(q)
     with pytest.raises(AttributeError, match="type your name"):
         q.n  # noqa: B018
     result = check("03a.windows", {"batches": 1, "updates": 2})
-    assert result.points == 0 and "Type your name" in result.message
+    assert result.points == 0 and "type your name" in result.message
 
 
 @pytest.mark.parametrize(

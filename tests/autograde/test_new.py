@@ -65,7 +65,7 @@ def test_a_new_notebook_reads_as_a_source(tmp_path):
     path = new.new_notebook("99z-first-try", tmp_path)
     cells = read_source(path).cells
     assert cells[0].source.startswith("# 99z · First try")
-    with pytest.raises(ValueError, match="there already"):
+    with pytest.raises(ValueError, match="already exists"):
         new.new_notebook("99z-first-try", tmp_path)
 
 

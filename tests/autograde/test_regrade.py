@@ -100,7 +100,7 @@ def test_whose_points_change_is_said_and_nothing_is_changed(folder):
     said = "\n".join(regrade.sentences(found))
     assert "ada                  03a.clip               4 → 2  right → per-tensor" in said
     assert "ben" not in said and "dan" not in said
-    assert "3 graded again: 0 with more points, 1 with fewer, 2 with as many." in said
+    assert "3 graded again: 0 with more points, 1 with fewer, 2 unchanged." in said
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_since_is_a_version_and_all_later_ones_or_a_day(folder, since, who):
 def test_the_versions_are_listed_with_what_is_graded_by_each(folder):
     lines = list(regrade.describe_versions(folder, NOW))
     assert [line.split()[0] for line in lines] == ["old", "new", "now"]
-    assert "since 2026-03-01T10:00  2 graded by it" in lines[1]
+    assert "since 2026-03-01T10:00  2 graded under it" in lines[1]
     assert lines[2].endswith("1 graded under it, the current version")
 
 

@@ -242,8 +242,8 @@ def test_plots_are_pictures_with_words_and_unique_ids(big_page):
         for paper in BIG.values()
         if not paper.not_graded
     ]
-    words = f"24 students have a grade: from {min(totals):g} to {max(totals):g} of 10 points, "
-    assert words + f"{np.mean(totals):.1f} on average" in pictures[0].get_text()
+    words = f"24 students have a grade: from {min(totals):g} to {max(totals):g} of 10 points; "
+    assert words + f"mean {np.mean(totals):.1f}, median" in pictures[0].get_text()
 
 
 SMALL = {
@@ -426,7 +426,7 @@ def test_who_is_gone_from_the_gradebook_counts_in_no_misconception(tmp_path):
     ((count, _, _, who),) = table(soup, "shared")
     assert (count, who) == ("1 of 1", "ada")
     ((student, kind, words),) = table(soup, "people")
-    assert (student, kind) == ("gone", "not graded") and "Move the folder out of" in words
+    assert (student, kind) == ("gone", "not graded") and "move the folder out of" in words
 
 
 def test_what_a_flag_means_stands_below_the_flags_that_are_there(big_page, tmp_path):

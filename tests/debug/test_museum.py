@@ -121,7 +121,7 @@ def test_curves_in_letters_stand_below_each_other_step_by_step():
     lines = museum.exhibit("B30").show().splitlines()
     healthy, bug = (line[11:] for line in lines[-2:])
     assert len(healthy) == 50 and len(bug) == math.ceil(10 / 3)  # 150 and 10 steps, one of three
-    assert museum.exhibit("B36").show().endswith("\n  bug      not one step")
+    assert museum.exhibit("B36").show().endswith("\n  bug      no step made")
 
 
 def test_the_command_lists_shows_and_draws(tmp_path):

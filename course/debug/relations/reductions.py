@@ -27,7 +27,7 @@ MIXED = 0.02
 
 
 def alike(session: Session) -> Iterator[Finding]:
-    """It is not the case that only some terms of a loss grow with the number of rows.
+    """Either all terms of a loss grow with the number of rows, or none does.
 
     A term that does not depend on the batch, such as a penalty on weights, is neither.
     """

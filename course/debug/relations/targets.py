@@ -35,7 +35,7 @@ the rows of a batch leaves these shares as they are."""
 
 
 def positions(session: Session) -> Iterator[Finding]:
-    """Labels in a batch, unlike inputs to be predicted, meet the outputs at their position."""
+    """Labels in a batch that are not its inputs are compared at their own position."""
     program = program_of(session)
     step = program.first()
     outputs = [e.output for e in step.tape.of("output") if e.output is not None and e.graph]

@@ -20,7 +20,7 @@ def said(capsys) -> str:
 
 def test_a_guess_is_kept_and_told_next_to_the_answer(kept, capsys):
     guess("03a.first-loss", 2.3)
-    assert said(capsys) == "Guess kept: 2.3 nats."
+    assert said(capsys) == "Guess recorded: 2.3 nats."
     reveal("03a.first-loss", torch.tensor(2.31))
     assert said(capsys) == "You guessed 2.3 nats, it is 2.31 nats: close."
 
@@ -60,7 +60,7 @@ def test_the_guess_before_the_answer_counts_and_a_later_one_is_told_apart(kept, 
     guess("03a.first-loss", 2.0)
     reveal("03a.first-loss", 2.31)
     guess("03a.first-loss", 2.31)
-    assert "the guess that counts is the one before it, 2 nats" in said(capsys)
+    assert "the last guess before that counts: 2 nats" in said(capsys)
     state = standing("03a.first-loss")
     assert (state.value, state.latest, state.answer) == (2.0, 2.31, 2.31)
 
@@ -68,7 +68,7 @@ def test_the_guess_before_the_answer_counts_and_a_later_one_is_told_apart(kept, 
 def test_a_first_guess_after_the_answer_is_called_that(kept, capsys):
     reveal("03a.first-loss", 2.31)
     guess("03a.first-loss", 2.3)
-    assert "which counts, is none" in said(capsys)
+    assert "the last guess before that counts: none" in said(capsys)
     reveal("03a.first-loss", 2.31)
     assert "You guessed 2.3 nats after seeing the answer" in said(capsys)
 
@@ -83,7 +83,7 @@ def test_a_cell_run_twice_is_one_event(kept):
 @pytest.mark.parametrize(
     "id,value,message",
     [
-        ("03a.first-loss", "big", r"'big': this guess should be a number (nats), e.g. guess\("),
+        ("03a.first-loss", "big", r"'big': this guess should be a number \(nats\), e.g. guess\("),
         ("03a.first-loss", True, "this guess should be a number"),
         ("03a.first-loss", [2.3], "this guess should be a number"),
         ("03a.first-loss", torch.ones(2), "this guess should be a number"),
@@ -112,7 +112,7 @@ def test_every_kind_of_number_is_one(kept, value):
 
 
 def test_an_unknown_guess_names_the_nearest(kept):
-    with pytest.raises(UnknownIdError, match=r"'03a.firstloss' .* nearest: 03a.first-loss"):
+    with pytest.raises(UnknownIdError, match=r"'03a.firstloss' .* closest ids: 03a.first-loss"):
         guess("03a.firstloss", 2.3)
 
 

@@ -145,7 +145,7 @@ def test_a_notebook_checks_and_remembers_from_another_directory(python, environm
         "".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell.outputs)
         for cell in nbformat.read(tmp_path / "own.ipynb", 4).cells
     ]
-    assert "Guess kept: 2.3 nats." in said[1] and "Hint 1 of 3" in said[1]
+    assert "Guess recorded: 2.3 nats." in said[1] and "Hint 1 of 3" in said[1]
     assert "3 of 3 points" in said[2]
     assert "You guessed 2.3 nats, it is 2.31 nats: close." in " ".join(said[3].split())
     assert "3 of " in said[3] and "1 of 1 close" in said[3] and str(python.parent.parent) in said[4]
