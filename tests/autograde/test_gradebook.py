@@ -63,7 +63,11 @@ def test_a_cell_of_another_shape_is_still_refused_where_schemas_are_checked_once
 
     right = {"schema_version": 3, "grade_id": "a", "locked": True, "grade": False}
     right |= {"solution": False, "task": False}
-    nodes = [from_dict({"metadata": {"nbgrader": {**right, **o}}}) for o in ({}, {"locked": "no"})]
+    wrong = {**right, "locked": "no"}
+    nodes = [
+        from_dict({"cell_type": "code", "source": "", "metadata": {"nbgrader": marks}})
+        for marks in (right, wrong)
+    ]
     faults = []
     for prepare in (lambda: None, check_schemas_once):
         prepare()

@@ -2,17 +2,19 @@
 
     python -m tests.bench.start_up [--submissions 2] [--jobs 1 2] [--rounds 5]
 
-A class hands in right answers, each with a first and a last cell of the student's own that prints
-the clock. Processor time is that of the command and of every process that it starts, looked at a
-hundred times a second; wall time is given beside it, and means little on a machine that is busy
-with other things. `before` and `after` are what the start-up is; `between` is grading, and with it
-the gradebook's writer, which loads nbgrader meanwhile. Of the rounds the medians are reported, and
-how long a loop of a fixed length took, by which machines and moments can be compared.
+A class hands in right answers, each with a first cell of the student's own that prints the clock.
+Processor time is that of the command and of every process that it starts, looked at fifty times a
+second; wall time is given beside it, and means little on a machine that is busy with other things.
+`before` is what comes before the first of those cells, `after` what comes after the last result is
+known; `between` is grading, and with it the gradebook's writer, which loads nbgrader meanwhile. Of
+the rounds the medians are reported, and how long a loop of a fixed length took, by which machines
+and moments can be compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import statistics
@@ -28,12 +30,12 @@ import nbformat
 from autograde import class_dir
 from autograde.classroom import example
 from autograde.classroom.release import release
-from tests.bench.grading import REPOSITORY, _family
+from tests.bench.grading import REPOSITORY
 from tests.bench.harness import report
 
 GOAL_S = 3.0
 CLOCK = 'import time; print(f"CLOCK {time.time()}")'
-LOOK_S = 0.01
+LOOK_S = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +47,13 @@ class Phase:
 
 
 def class_with_clocks(folder: Path, size: int) -> None:
-    """A released class of `size` right submissions that say when they begin and end."""
+    """A released class of `size` right submissions that say when they begin."""
     class_dir.init(folder, [example.ASSIGNMENT])
     release(folder, example.ASSIGNMENT)
     example.hand_in(folder)
     first = folder / "submitted" / example.SOLUTIONS
     notebook = nbformat.read(_in(first), as_version=4)
-    for place in (0, len(notebook.cells) + 1):
-        notebook.cells.insert(place, nbformat.v4.new_code_cell(CLOCK))
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(CLOCK))
     shutil.rmtree(folder / "submitted")
     for number in range(size):
         path = _in(folder / "submitted" / f"student{number}")
@@ -68,24 +69,27 @@ def phases(folder: Path, jobs: int) -> dict[str, Phase]:
     """One run over a fresh copy of the class."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = shutil.copytree(folder, Path(scratch) / "class")
+        size = len(list((copy / "submitted").iterdir()))
+        journal = copy / "journal" / f"{example.ASSIGNMENT}.jsonl"
         command = [sys.executable, "-m", "autograde.cli", "grade", "--dir", str(copy)]
-        began, looks, used = time.time(), [], {}
+        began, graded_at, looks, used = time.time(), 0.0, [], {}
         process = subprocess.Popen(
             [*command, "--jobs", str(jobs)],
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
         )
-        family = {process.pid}
         while process.poll() is None:
-            family |= set(_family(process.pid))  # an orphan keeps its place
-            used |= {one: seconds for one in family if (seconds := _cpu(one)) is not None}
+            used |= _used_below(process.pid)
             looks.append((time.time(), sum(used.values())))
+            if not graded_at and journal.exists():
+                text = journal.read_text("utf-8")
+                graded_at = time.time() * (text.count('"event": "graded"') == size)
             time.sleep(LOOK_S)
         if process.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
         ended = time.time()
-        clocks = [clock for path in (copy / "autograded").glob("*") for clock in _clocks(_in(path))]
-    edges = [began, min(clocks), max(clocks), ended]
+        first = min(_clock(_in(path)) for path in (copy / "autograded").glob("*"))
+    edges = [began, first, graded_at, ended]
     spent = [max((cpu for when, cpu in looks if when <= edge), default=0.0) for edge in edges]
     names = ("before", "between", "after")
     return {
@@ -94,26 +98,24 @@ def phases(folder: Path, jobs: int) -> dict[str, Phase]:
     }
 
 
-def _cpu(process: int) -> float | None:
-    """Processor time of all threads of a process that lives."""
-    try:
-        tasks = Path(f"/proc/{process}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-    except (OSError, ValueError):
-        return None
+def _used_below(process: int) -> dict[int, float]:
+    """Processor time of a process and of its descendants, each by itself."""
+    found, waiting = {}, [process]
+    while waiting:
+        one = waiting.pop()
+        with contextlib.suppress(OSError, ValueError):
+            for task in Path(f"/proc/{one}/task").iterdir():
+                seconds = int((task / "schedstat").read_text().split()[0]) / 1e9
+                found[one] = found.get(one, 0.0) + seconds
+                waiting += map(int, (task / "children").read_text().split())
+    return found
 
 
-def _clocks(path: Path) -> list[float]:
-    """What the clocks of a graded notebook said."""
-    texts = [
-        output.text
-        for cell in nbformat.read(path, as_version=4).cells
-        if cell.source == CLOCK
-        for output in cell.outputs
-    ]
-    if len(texts) != 2:
-        raise RuntimeError(f"{path}: {texts}")
-    return [float(text.removeprefix("CLOCK ")) for text in texts]
+def _clock(path: Path) -> float:
+    """What the clock of a graded notebook said."""
+    cells = nbformat.read(path, as_version=4).cells
+    (output,) = next(cell for cell in cells if cell.source == CLOCK).outputs
+    return float(output.text.removeprefix("CLOCK "))
 
 
 def a_fixed_loop() -> float:
