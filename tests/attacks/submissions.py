@@ -230,7 +230,7 @@ ANSWERS_SOUGHT = {
         "from autograde import bank\ne = bank.load('03a.clip')",
         calling("from autograde.bank import clip\n"
                 "f = e.right[0] if e.right else clip.joined_vector\nreturn f(parameters, max_norm)"),
-        says=REFUSED,
+        says="has no attribute 'joined_vector'",
     ),
     "bank-source": attack(
         "the bank's files are read",
