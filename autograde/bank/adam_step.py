@@ -135,11 +135,16 @@ def corrected_once(theta, grad, state, lr, betas, eps):
     return theta - lr * _move(m, v, share1, share2, eps, grad), {"t": t, "m": m, "v": v}
 
 
-def along_the_old_m(theta, grad, state, lr, betas, eps):
-    t, m = state.get("t", 0) + 1, state.get("m", np.zeros_like(theta))
-    v = _mean(betas[1], state.get("v", 0.0), grad**2)
-    moved = theta - lr * _move(m, v, *_shares(*betas, t), eps, grad)
-    return moved, {"t": t, "m": _mean(betas[0], m, grad), "v": v}
+def along_the_old_m(corrected):
+    """The m that came in, corrected as the new one would be, or as it is."""
+
+    def adam_step(theta, grad, state, lr, betas, eps):
+        m = state.get("m", np.zeros_like(theta))
+        _, new = plain(theta, grad, state, lr, betas, eps)
+        share1, share2 = _shares(*betas, new["t"])
+        return theta - lr * _move(m, new["v"], share1 if corrected else 1, share2, eps, grad), new
+
+    return named("along_the_old_m", adam_step)
 
 
 def amsgrad(corrected):
@@ -480,10 +485,11 @@ EXERCISE = Exercise(
         ),
         Wrong(
             "along-the-old-m",
-            along_the_old_m,
+            along_the_old_m(corrected=True),
             "The step went along the m of the step before. First put the gradient into m, then "
             "move.",
         ),
+        Wrong("along-the-old-m", along_the_old_m(corrected=False)),
         Wrong(
             "one-v-for-all",
             _adam("one_v", square=lambda b, v, g: _mean(b, v, (g * g).mean() + 0 * g)),

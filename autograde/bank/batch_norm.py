@@ -354,6 +354,13 @@ class AddsUp(Norm):
         self.running_var += self.momentum * self.unbiased(x, var)
 
 
+class AddsUpTheOtherShare(AddsUp):
+    def remember(self, x, mean, var):
+        self.momentum = 1 - self.momentum
+        super().remember(x, mean, var)
+        self.momentum = 1 - self.momentum
+
+
 class RootRemembered(Norm):
     def unbiased(self, x, var):
         return super().unbiased(x, var).sqrt()
@@ -832,8 +839,9 @@ EXERCISE = Exercise(
         Wrong("never-remembers", NeverRemembers, "Neither running_mean nor running_var moved in "
               "train mode.", sure=True),
         Wrong("adds-up", AddsUp,
-              "The old value was kept whole and the new one added. The old one should shrink by "
-              "the factor 1 - momentum."),
+              "The old value was kept whole and a share of the new one added. The old one should "
+              "shrink by the factor 1 - momentum, and the new one has the share momentum."),
+        Wrong("adds-up", AddsUpTheOtherShare),
         Wrong("root-remembered", RootRemembered,
               "running_var holds the standard deviation. It should hold the variance."),
         Wrong("memory-in-training", MemoryInTraining,
