@@ -1,7 +1,7 @@
-"""An answer to a case: a function is called on it, and what it raised is an answer as well.
+"""An answer to a case: a function is called on it, and what it raises is an answer as well.
 
-Whoever calls gets the same, the student's process, the referee for the reference, or `check` on a
-laptop: fresh settings, the same random numbers each time, and a copy of the case.
+The conditions are the same in the student's process, for the reference in the referee, and in
+`check` on a laptop: fresh settings, the same random numbers each time, and a copy of the case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HERE = str(Path(__file__).parent)
 
 @dataclass(frozen=True)
 class Raised:
-    """The function did not answer: the exception's type and its text."""
+    """The function raised instead of answering: the exception's type and text."""
 
     kind: str
     text: str = ""
@@ -42,7 +42,8 @@ BLANK = Raised("NotImplementedError")
 def answer_of(
     exercise: Exercise, function: Callable[..., Any], case: Case, *, device: Any = CPU
 ) -> Answer | Raised:
-    """Call a function on a case: its answer, or what it raised. Same random numbers each time."""
+    """Call a function on a case, with the same random numbers each time: its answer, or what it
+    raised."""
     try:
         with usual_torch(device):
             _look_at_arguments(exercise, function)
@@ -67,15 +68,15 @@ def _look_at_arguments(exercise: Exercise, function: Callable[..., Any]) -> None
         takes = inspect.signature(function)
         name = getattr(function, "__name__", "Your function")
         raise AnswerError(
-            f"{name}{takes} cannot be called as {exercise.signature}: it is given "
-            f"{len(names)} arguments, in this order. Their names are yours to choose."
+            f"{name}{takes} cannot be called as {exercise.signature}: it gets {len(names)} "
+            "arguments, in this order. You may choose their names."
         ) from None
     except ValueError:  # a built-in function, which has no signature to look at
         pass
 
 
 def _not_understood(exercise: Exercise, kind: str, text: str) -> str:
-    what = f"what {exercise.name} gave back or left behind"
+    what = f"what {exercise.name} returned or left behind"
     return f"The check could not read {what} ({kind}: {text}), though your own code raised nothing."
 
 
@@ -104,9 +105,10 @@ def _file_of(function: Callable[..., Any]) -> str | None:
 
 @contextmanager
 def usual_torch(device: Any) -> Iterator[None]:
-    """Everything as it is when fresh, whatever a notebook has set, and given back afterwards.
+    """Fresh settings inside, whatever a notebook has set; its own are restored afterwards.
 
-    The seeds of torch, NumPy and Python, torch's default dtype, grad and inference mode, autocast.
+    This covers the seeds of torch, NumPy and Python, torch's default dtype, grad and inference
+    mode, and autocast.
     """
     computes = torch.device(device)
     # Graded on the CPU, an answer's torch.manual_seed() seeds every device in use all the same.
@@ -119,7 +121,7 @@ def usual_torch(device: Any) -> Iterator[None]:
 
 
 def copy_of(case: Any) -> Any:
-    """A copy of plain data, so that what one function changes in place no other sees."""
+    """A copy of plain data, so that no function sees what another changed in place."""
     if isinstance(case, torch.Tensor):
         return case.clone()
     if isinstance(case, dict):

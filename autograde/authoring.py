@@ -1,8 +1,8 @@
-"""From what an author edits to what students open: `make notebooks`.
+"""`make notebooks`: from the sources that authors edit to the notebooks that students open.
 
 notebooks/source/NAME.py, read by `autograde.sources`
     -> nbgrader's own generate_assignment, in a class directory made for the moment
-    -> notebooks/NAME.ipynb: no solutions, no outputs; committed, and held in step by a test
+    -> notebooks/NAME.ipynb: no solutions, no outputs; committed, and a test keeps them in step
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def student_notebook(name: str) -> str:
 
 
 def tour_notebook(name: str) -> str:
-    """A notebook without exercises: as its source has it, with what every notebook begins with."""
+    """A notebook without exercises: as in its source, with the cells that all notebooks begin
+    with."""
     return nbformat.writes(read_source(tour_paths()[name])) + "\n"
 
 
 def main() -> int:
-    """Write every student notebook; prints what changed, and what prose breaks a rule."""
+    """Write every student notebook; print what changed, and which prose breaks a rule."""
     faults: list[str] = []
     for name, path in all_paths().items():
         target = NOTEBOOKS / f"{name}.ipynb"

@@ -1,4 +1,4 @@
-"""What an exercise asks to write by hand must not answer while the student's function runs.
+"""Functions that an exercise asks to write by hand refuse while the student's function runs.
 
     the reference, and what it is made of in `course`    the whole module, so also through a class
     `by_hand` of the exercise                            the same; of torch only those named
@@ -22,12 +22,12 @@ from autograde.exercise import Exercise
 
 @contextmanager
 def written_by_hand(exercise: Exercise) -> Iterator[None]:
-    """While the student's function runs, the reference and its like refuse to answer."""
+    """While the student's function runs, the reference and similar functions refuse to answer."""
     functions = refusing(exercise)
     codes = [function.__code__ for function in functions]
     try:
         for function in functions:
-            function.__code__ = refusal(function.__name__, exercise.name)
+            function.__code__ = refusal(called(function), exercise.name)
         yield
     finally:
         for function, code in zip(functions, codes, strict=True):
@@ -60,6 +60,16 @@ def guarded_modules(exercise: Exercise) -> set[str]:
     return {f.__module__ for f in asked if f.__module__.startswith("course.")}
 
 
+def called(function: FunctionType) -> str:
+    """What a student calls it: of torch's layers and optimizers the class, not its method."""
+    package, _, rest = function.__module__.partition(".")
+    owner, dot, _ = function.__qualname__.rpartition(".")
+    home = {"nn": "nn", "optim": "torch.optim"}.get(rest.partition(".")[0])
+    if package == "torch" and home and dot:
+        return f"{home}.{owner.lstrip('_')}"
+    return function.__name__
+
+
 def functions_of(module: ModuleType) -> list[FunctionType]:
     """The functions and methods written in a module, below their decorators."""
     found: list[FunctionType] = []
@@ -82,17 +92,17 @@ def _plain_functions(values: Iterable[Any]) -> Iterator[FunctionType]:
 
 
 def python_function(function: Callable[..., Any]) -> FunctionType:
-    """The function below its decorators, as below `no_grad`."""
+    """The function below its decorators, e.g. below `no_grad`."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     assert isinstance(function, FunctionType), function
     return function
 
 
-def reached_by(function: Callable[..., Any]) -> set[FunctionType]:
-    """A function and those of ours that it calls, by name, directly or through others."""
+def reached_by(*functions: Callable[..., Any]) -> set[FunctionType]:
+    """Functions and the course functions that they call, by name, directly or through others."""
     found: set[FunctionType] = set()
-    waiting = [python_function(function)]
+    waiting = [python_function(function) for function in functions]
     while waiting:
         function = waiting.pop()
         if function not in found:
@@ -106,7 +116,7 @@ def reached_by(function: Callable[..., Any]) -> set[FunctionType]:
 def _named_in(function: FunctionType) -> list[Any]:
     """Functions and classes of ours whose names stand in a function's code or are bound in its
     closure, and those that a dictionary, list, tuple, partial or object of such a name holds."""
-    values = [function.__globals__.get(name) for name in _names(function.__code__)]
+    values = [function.__globals__.get(name) for name in names_in(function.__code__)]
     values += [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
     return [inside for value in values for inside in _held(value) if _is_ours(inside)]
 
@@ -145,20 +155,31 @@ def _held(value: Any) -> Iterator[Any]:
             waiting += getattr(value, "__dict__", {}).values()
 
 
-def _names(code: CodeType) -> set[str]:
+def names_in(code: CodeType) -> set[str]:
+    """Names that a code looks up, and those that functions inside it do."""
     inner = [const for const in code.co_consts if isinstance(const, CodeType)]
-    return set(code.co_names).union(*map(_names, inner))
+    return set(code.co_names).union(*map(names_in, inner))
 
 
 @cache
 def refusal(name: str, asked: str) -> CodeType:
-    """Code that only says that it may not be called."""
-    text = f"{name} is what this exercise asks you to write: {asked} may not call it."
+    """Code that only reports that it may not be called."""
+    text = f"{name} is what this exercise asks you to write: {asked} may not use it."
+    code = _refusing_code()
+    return code.replace(co_consts=tuple(text if c == WHY else c for c in code.co_consts))
+
+
+WHY = "why it refuses"
+"""Stands in the code for the text of one refusal."""
+
+
+@cache
+def _refusing_code() -> CodeType:
     scope: dict[str, Any] = {}
     exec(
         "def refuse(*args, **kwargs):\n"
         "    from autograde.exercise import NotAllowedError\n"
-        f"    raise NotAllowedError({text!r})",
+        f"    raise NotAllowedError({WHY!r})",
         scope,
     )
     return scope["refuse"].__code__

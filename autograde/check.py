@@ -1,4 +1,4 @@
-"""`check`, which students call: it puts fresh cases to a function and answers at once."""
+"""`check`, which students call: it tries a function on fresh cases and answers at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """What `check` returns: shown as its message, and read by nbgrader as points.
+    """What `check` returns: people see its message, nbgrader reads its points.
 
     nbgrader takes the plain-text form of a check cell's result as the points earned, so `repr` is a
     bare number; in a notebook the message is shown instead.
@@ -46,15 +46,17 @@ def check(
     device: str = "auto",
     seed: int | None = None,
 ) -> Result:
-    """Check an answer to an exercise on cases nobody has seen before.
+    """Check an answer to an exercise on cases that nobody has seen before.
 
     Args:
         id: The exercise, e.g. `03a.accumulate`.
-        function: The student's function, with the signature that the exercise asks for; the answer
-            itself where a number, an option or an order is asked for.
+        function: The student's function, with the signature that the exercise asks for; if the
+            exercise asks for a number, an option or an order, the answer itself.
         parts: `shown` to students, `hidden` in hidden checks of an instructor's notebook, or `all`.
-        device: Where to compute: `cpu`, `cuda`, or as the notebook does, by its variable `device`.
-        seed: Of the cases; None draws a fresh one. A verdict names its seed, to be repeated.
+        device: Where to compute: `cpu`, `cuda`, or by default where the notebook does, by its
+            variable `device`.
+        seed: Seed of the cases; None draws a fresh one. A verdict names its seed, so that it can be
+            repeated.
 
     Returns:
         A Result with `passed`, `points`, `message` and `verdict`. A wrong answer raises nothing.
@@ -103,8 +105,8 @@ def _refuse_what_is_not_asked(exercise: Exercise, function: Any) -> None:
     given = f"check('{exercise.id}', ...) was given"
     if not callable(function):
         raise TypeError(
-            f"{given} a {type(function).__name__}; it needs your function {exercise.name}, "
-            f"without calling it: check('{exercise.id}', {exercise.name})."
+            f"{given} a {type(function).__name__}; it needs your function {exercise.name} itself, "
+            f"not called: check('{exercise.id}', {exercise.name})."
         )
     if isinstance(function, type) and exercise.kind != "class":
         raise TypeError(

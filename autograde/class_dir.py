@@ -6,7 +6,7 @@
         release/ submitted/ autograded/ feedback/ gradebook.db     made by nbgrader as ever
         verdicts/ASSIGNMENT/STUDENT.json         made by us: reasons and misconceptions
 
-Class data never mixes with the repository: the directory lies wherever the instructor wants it.
+Class data never mixes with the repository: the directory can be anywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
 
-import nbformat
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -67,14 +66,14 @@ def init(
     *,
     say: Callable[[str], None] = lambda _line: None,
 ) -> list[Path]:
-    """Make a class directory from the notebooks' sources; existing notebooks in it are renewed.
+    """Make a class directory from the notebooks' sources; notebooks already in it are updated.
 
-    One that was otherwise is kept in replaced/: it may be the instructor's own version.
+    One that differed is kept in replaced/: it may be the instructor's own version.
 
     Args:
-        folder: New or empty, or a class directory already.
-        assignments: Names as `03a-training-recipe`; None takes all.
-        say: Told, a line each, where a notebook that was replaced is kept.
+        folder: New, empty, or already a class directory.
+        assignments: Names such as `03a-training-recipe`; None takes all.
+        say: Called with a line per replaced notebook, which says where it is kept.
 
     Returns:
         The source notebooks written.
@@ -83,18 +82,20 @@ def init(
         ClassDirError: The folder holds other things, an assignment is unknown, or there are no
             sources.
     """
+    import nbformat
+
     from autograde.sources import SOURCES, read_source, source_paths
 
     known = source_paths()
     if not known:
         raise ClassDirError(
-            f"{SOURCES} holds no notebooks: they come with a clone of the project, not with a "
-            "package made of it. Install it from there: pip install -e ."
+            f"{SOURCES} holds no notebooks: they come with a clone of the project, not with an "
+            "installed package. Install the project from a clone: pip install -e ."
         )
     unknown = [name for name in assignments or [] if name not in known]
     if unknown:
         raise ClassDirError(
-            f"'{unknown[0]}' is not an assignment of the course. Known: {', '.join(known)}."
+            f"'{unknown[0]}' is not an assignment of the course. Choose from: {', '.join(known)}."
         )
     _configure(folder, say)
     written = []
@@ -103,7 +104,7 @@ def init(
         path.parent.mkdir(parents=True, exist_ok=True)
         text = f"{nbformat.writes(read_source(known[name]))}\n"
         if path.exists() and path.read_text("utf-8") != text:
-            say(f"{path} was another version, kept as {_keep(folder, path)}")
+            say(f"{path} was a different version, kept as {_keep(folder, path)}")
         path.write_text(text, "utf-8")
         written.append(path)
     return written
@@ -117,17 +118,17 @@ def _configure(folder: Path, say: Callable[[str], None]) -> None:
     """
     config = folder / "nbgrader_config.py"
     if folder.exists() and not folder.is_dir():
-        raise ClassDirError(f"{folder} is a file; name a new folder for the class.")
+        raise ClassDirError(f"{folder} is a file; give a new folder for the class.")
     if folder.exists() and any(folder.iterdir()) and not config.exists():
         raise ClassDirError(
-            f"{folder} holds other files and no nbgrader_config.py; name a new or empty folder."
+            f"{folder} holds other files and no nbgrader_config.py; give a new or empty folder."
         )
     folder.mkdir(parents=True, exist_ok=True)
     if not config.exists():
         config.write_text(CONFIG.format(course_id=folder.resolve().name) + PROTECTION, "utf-8")
     elif not is_protected(folder):
         config.write_text(f"{config.read_text('utf-8').rstrip()}\n{PROTECTION}", "utf-8")
-        say(f"{config}: added the lines that keep students' HTML from running in formgrader")
+        say(f"{config}: added the lines that stop students' HTML from running in formgrader")
 
 
 def _keep(folder: Path, path: Path) -> Path:
@@ -140,17 +141,17 @@ def _keep(folder: Path, path: Path) -> Path:
 
 
 def check_class_dir(folder: Path) -> Path:
-    """The folder as an absolute path.
+    """Check the folder and return it as an absolute path.
 
     Raises:
         ClassDirError: It does not exist or holds no nbgrader_config.py.
     """
     if not folder.is_dir():
-        raise ClassDirError(f"{folder} does not exist. Make it first: autograde init {folder}")
+        raise ClassDirError(f"{folder} does not exist. Create it first: autograde init {folder}")
     if not (folder / "nbgrader_config.py").exists():
         raise ClassDirError(
-            f"{folder} is not a class directory (no nbgrader_config.py). "
-            f"Make one: autograde init {folder}, or name another with --dir."
+            f"{folder} is not a class directory (no nbgrader_config.py). Create one: autograde "
+            f"init {folder}, or give another with --dir."
         )
     return folder.resolve()
 
@@ -161,10 +162,10 @@ def assignments(folder: Path) -> list[str]:
 
 
 def check_assignment(folder: Path, assignment: str | None) -> str:
-    """The assignment's name; None stands for the one that was handed in.
+    """Check the assignment's name; None stands for the only one that was handed in.
 
     Raises:
-        ClassDirError: There is none, several were handed in, or not this one.
+        ClassDirError: There is no assignment, several were handed in, or this one does not exist.
     """
     known = assignments(folder)
     if assignment is None and known:
@@ -184,18 +185,18 @@ def check_assignment(folder: Path, assignment: str | None) -> str:
 
 
 def unknown_students(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Names that are nobody's id, however accents are written; in order."""
+    """Names that are no student's id, however accents are written; in order."""
     spelled = {unicodedata.normalize("NFC", id) for id in known}
     return [name for name in names if unicodedata.normalize("NFC", name) not in spelled]
 
 
 def check_students(names: list[str] | None, known: Iterable[str], what: str) -> list[str] | None:
-    """The students' ids as the class directory spells them; None stands for everybody.
+    """The students' ids as the class directory spells them; None means everybody.
 
     Args:
         names: As given on the command line.
-        known: Ids that there are.
-        what: About an unknown one, for the message, e.g. `handed in nothing`.
+        known: Existing ids.
+        what: What the message says about an unknown one, e.g. `handed in nothing`.
 
     Raises:
         ClassDirError: No name was given, or some are unknown; all of these are named.
@@ -210,20 +211,20 @@ def check_students(names: list[str] | None, known: Iterable[str], what: str) -> 
     if unknown:
         named = few([f"'{name}'{did_you_mean(name, spelled)}" for name in unknown])
         raise ClassDirError(
-            f"--students: {named} {what}. Nothing was done; correct the list, or leave it out "
-            "for everybody."
+            f"--students: {named} {what}. Nothing was done; correct the list, or leave --students "
+            "out to take everybody."
         )
     return list(dict.fromkeys(spelled[name] for name in wanted))
 
 
 def few(names: Sequence[str], most: int = 5) -> str:
-    """Names in a row, and how many more there are."""
+    """List some names, and say how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'ada'?)`, or nothing where no known name is like it."""
+    """` (did you mean 'ada'?)`, or nothing if no known name is similar."""
     plain = {_plain(other): other for other in known}
     near = get_close_matches(_plain(name), plain, n=1, cutoff=0.7)
     near += [other for other in plain if _plain(name) and other.startswith(_plain(name))]
@@ -237,7 +238,7 @@ def _plain(name: str) -> str:
 
 
 def is_protected(folder: Path) -> bool:
-    """Whether formgrader, in this class directory, shows students' work cleaned."""
+    """Whether formgrader, in this class directory, shows only cleaned student work."""
     return STEP in nbgrader_config(folder).HTMLExporter.get("preprocessors", [])
 
 

@@ -1,6 +1,6 @@
 """The `autograde` command: from the notebooks' sources to a graded class.
 
-Exit 0: done. 2: something needs you, said in one line each; everything else was done.
+Exit code 0: done. 2: something needs your attention, one line each; everything else was done.
 """
 
 from __future__ import annotations
@@ -16,48 +16,51 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autograde.class_dir import (
+    ClassDirError,
+    check_assignment,
+    check_class_dir,
+    check_students,
+    did_you_mean,
+    few,
+    unknown_students,
+)
+from autograde.classroom.names import shown
+from autograde.classroom.release import NbgraderFault
 from autograde.sandbox import parent
 from course.catalogue import UnknownIdError
-
-with parent.without_address_grammar():
-    from autograde.class_dir import (
-        ClassDirError,
-        check_assignment,
-        check_class_dir,
-        check_students,
-        did_you_mean,
-        few,
-        unknown_students,
-    )
-    from autograde.classroom.names import shown
-    from autograde.classroom.release import NbgraderFault
+from course.startup import put_off_addresses
 
 if TYPE_CHECKING:
     from autograde.classroom.collect.collecting import Collected
+    from autograde.classroom.crew import Crew
     from autograde.classroom.grading import Outcome
     from autograde.classroom.report import Row
 
+put_off_addresses()  # of the commands that import nbformat
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0])
 
 Assignment = Annotated[
     str | None,
-    typer.Argument(help="e.g. 03b-debug-ladder; may be left out if only one was handed in."),
+    typer.Argument(help="E.g. 03b-debug-ladder; not needed if only one was handed in."),
 ]
 Dir = Annotated[Path, typer.Option("--dir", help="The class directory.")]
 Device = Annotated[
     str, typer.Option("--device", help="Where answers are computed: cpu, cuda, cuda:1, or auto.")
 ]
 Students = Annotated[
-    str | None, typer.Option(help="Only these, separated by commas: --students ada,ben")
+    str | None, typer.Option(help="Only these students, separated by commas: --students ada,ben")
 ]
 
 
 @app.command()
 def init(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder for the class.")],
-    assignment: Annotated[list[str] | None, typer.Option(help="Only this one; may repeat.")] = None,
+    assignment: Annotated[
+        list[str] | None, typer.Option(help="Only this assignment; may be repeated.")
+    ] = None,
 ) -> None:
-    """Make a class directory: a plain nbgrader course with the course's notebooks."""
+    """Make a class directory: a plain nbgrader course with this course's notebooks."""
     from autograde import class_dir
 
     written = class_dir.init(folder, assignment, say=print)
@@ -68,9 +71,11 @@ def init(
 
 @app.command()
 def notebooks(
-    markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table as Markdown.")
+    ] = False,
 ) -> None:
-    """The notebooks that come with the course: exercises, points, minutes."""
+    """List the notebooks that come with the course: exercises, points, minutes."""
     from autograde.kit.overview import as_markdown, overviews
 
     rows = overviews()
@@ -88,9 +93,9 @@ def notebooks(
 
 @app.command()
 def release(assignment: Assignment = None, folder: Dir = Path(".")) -> None:
-    """Make the student version: no solutions, no hidden checks. (nbgrader generate_assignment)
+    """Make the student version, without solutions and hidden checks. (nbgrader generate_assignment)
 
-    Without a name: of every assignment.
+    Without a name, of every assignment.
     """
     from autograde.class_dir import assignments
     from autograde.classroom.release import release as make
@@ -109,7 +114,7 @@ def collect(
     source: Annotated[
         Path,
         typer.Argument(
-            help="The zip of Canvas or Moodle, the same unpacked, or nbgrader's inbound/"
+            help="The zip from Canvas or Moodle, the same unpacked, or nbgrader's inbound/"
         ),
     ],
     assignment: Annotated[str, typer.Argument(help="e.g. 03b-debug-ladder")],
@@ -117,22 +122,26 @@ def collect(
     listed: Annotated[
         list[Path] | None,
         typer.Option(
-            "--list", help="Canvas's gradebook export or Moodle's grading worksheet; may repeat."
+            "--list",
+            help="Canvas's gradebook export or Moodle's grading worksheet; may be repeated.",
         ),
     ] = None,
     replaces: Annotated[
-        bool, typer.Option("--replace", help="Take what differs; the old one goes to replaced/.")
+        bool,
+        typer.Option(
+            "--replace", help="Also take files that differ; the old ones go to replaced/."
+        ),
     ] = False,
     take_new: Annotated[
-        bool, typer.Option("--new", help="Take students the gradebook does not know, too.")
+        bool, typer.Option("--new", help="Also take students the gradebook does not know.")
     ] = False,
     file_times: Annotated[
-        bool, typer.Option("--file-times", help="The files' own times say when they came.")
+        bool, typer.Option("--file-times", help="Use the files' own times as submission times.")
     ] = False,
 ) -> None:
-    """Take submissions out of an archive into submitted/, and say who was matched, and how.
+    """Take submissions from an archive into submitted/, and say who was matched, and how.
 
-    Nothing that is there is overwritten unless you say --replace.
+    Existing files are not overwritten unless you use --replace.
     """
     from autograde.classroom.collect.collecting import collect as take
     from autograde.classroom.collect.entries import RefusedError
@@ -172,61 +181,54 @@ def grade(
     folder: Dir = Path("."),
     students: Students = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes that grade at the same time: one a core.")
+        int | None,
+        typer.Option(min=1, help="Processes that grade at the same time; default: one per core."),
     ] = None,
     scheduler: Annotated[
-        str, typer.Option(help="A Dask scheduler whose workers grade: tcp://HOST:PORT.")
+        str, typer.Option(help="A Dask scheduler whose workers grade, as tcp://HOST:PORT.")
     ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Grade unchanged work, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also grade unchanged work.")] = False,
     cell_timeout: Annotated[
-        float, typer.Option(help="Seconds for a cell; for the notebook 5 times that, or 300.")
+        float, typer.Option(help="Seconds per cell; the notebook gets 5 times that, or 300.")
     ] = 60.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds for one call by a check.")] = 10.0,
     device: Device = "cpu",
     run_all: Annotated[
-        bool, typer.Option("--run-all", help="Run also unchanged cells that no exercise needs.")
+        bool, typer.Option("--run-all", help="Also run unchanged cells that no exercise needs.")
     ] = False,
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="Run them with your own rights. Dangerous.")
     ] = False,
 ) -> None:
-    """Grade submissions into nbgrader's gradebook, with the reasons kept next to it.
+    """Grade submissions into nbgrader's gradebook, and keep the reasons next to it.
 
-    Only what is new or changed is graded; a run that was stopped goes on where it was.
+    Only new or changed work is graded; a run that was stopped continues where it was.
     """
     if scheduler and jobs:
-        raise ValueError("--jobs counts processes here; with --scheduler start as many workers.")
+        raise ValueError(
+            "--jobs is for processes on this machine; with --scheduler, start that many workers."
+        )
     _check_timeouts(cell=cell_timeout, answer=answer_timeout)
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
     device = device if scheduler else _chosen(device)
     known = _handed_in(folder, assignment)
     names, needs_you = _asked_for(students, known, assignment)
-    if not scheduler:
-        parent.start(len(names or known))  # it warms up while we load what we need ourselves
 
-    from autograde.classroom import gradebook as _gradebook  # noqa: F401  loads nbgrader
     from autograde.classroom import grading
-    from autograde.classroom.submissions import handed_in
     from autograde.sandbox.limits import Limits
 
     notebook_s = max(Limits.notebook_s, 5 * cell_timeout)
     limits = Limits(cell_s=cell_timeout, answer_s=answer_timeout, notebook_s=notebook_s)
-    run = grading.grade(
-        folder,
-        assignment,
-        names,
-        limits,
-        jobs=jobs,
-        scheduler=scheduler,
-        force=force,
-        trusted=trust_submissions,
-        device=device,
-        run_all=run_all,
-    )
-    if not (trust_submissions or scheduler):  # the cluster's machines refuse by themselves
-        _refuse_without_isolation()
-    outcomes = _all_of(run, len(handed_in(folder, assignment, names)))
+    plan = grading.make_plan(folder, assignment, names, limits, force=force, run_all=run_all)
+    how = {"scheduler": scheduler, "trusted": trust_submissions, "device": device}
+    with grading.crew_for(jobs, limits, device) as crew:
+        if plan.num_to_do and not scheduler:  # a cluster's machines refuse by themselves
+            parent.start(plan.num_to_do)
+            how["crew"] = crew
+            if not trust_submissions:
+                _refuse_without_isolation(crew)
+        outcomes = _all_of(grading.carry_out(plan, **how), len(plan.submissions))
     needs_you += _needing_you(outcomes, folder, assignment)
     for line in needs_you:
         print(f"autograde: {line}", file=sys.stderr)
@@ -244,7 +246,7 @@ def _asked_for(
     if strangers := unknown_students(asked or [], known):
         asked = [name for name in asked or [] if name not in strangers] or asked
         named = few([f"'{name}'{did_you_mean(name, known)}" for name in strangers])
-        needs_you = [f"--students: {named} {what}; the others were looked at"]
+        needs_you = [f"--students: {named} {what}; the others were processed"]
     return check_students(asked, known, what), needs_you
 
 
@@ -255,7 +257,7 @@ def _all_of(run: Iterator[Outcome], count: int) -> list[Outcome]:
         for outcome in _with_progress(run, count):
             outcomes.append(outcome)
     except KeyboardInterrupt:
-        print(f"\nStopped after {len(outcomes)} of {count}; run it again to go on.")
+        print(f"\nStopped after {len(outcomes)} of {count}; run it again to continue.")
         raise typer.Exit(130) from None
     return outcomes
 
@@ -275,15 +277,21 @@ def regrade(
     assignment: Assignment = None,
     folder: Dir = Path("."),
     since: Annotated[
-        str, typer.Option(help="A version as listed without it, or a day: 2026-03-01. Since then.")
+        str,
+        typer.Option(
+            help="Only work graded since this version (as listed without --since) or "
+            "day (2026-03-01)."
+        ),
     ] = "",
-    apply: Annotated[bool, typer.Option("--apply", help="Change the points, too.")] = False,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at the same time.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Also change the points.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes that grade at the same time.")
+    ] = None,
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="Run them with your own rights. Dangerous.")
     ] = False,
 ) -> None:
-    """Say whose points change, and how, since the exercises changed; change them with --apply.
+    """Show whose points a change of the exercises affects, and how; --apply changes them.
 
     Work graded under an older version is graded again on the same cases, and compared.
     """
@@ -314,7 +322,7 @@ def regrade(
                 print(f"autograde: {outcome.reason}", file=sys.stderr)
         print(f"{len(students)} graded again. Next: autograde report --dir {folder}")
     elif students:
-        print("Nothing was changed. To change it: the same with --apply.")
+        print("Nothing was changed. To change the points, run the same command with --apply.")
     raise typer.Exit(2 if any(one.reason for one in found) else 0)
 
 
@@ -322,7 +330,8 @@ def _check_timeouts(**options: float) -> None:
     for option, seconds in options.items():
         if not 0 < seconds < math.inf:
             raise ValueError(
-                f"--{option}-timeout {seconds:g}: needs seconds above 0, as --{option}-timeout 30."
+                f"--{option}-timeout {seconds:g}: expected seconds above 0, e.g. "
+                f"--{option}-timeout 30."
             )
 
 
@@ -348,7 +357,7 @@ def _unprotected(folder: Path) -> Iterator[str]:
 
     if not is_protected(folder):
         yield (
-            f"{folder}/nbgrader_config.py lacks the lines that keep students' HTML from running in "
+            f"{folder}/nbgrader_config.py lacks the lines that stop students' HTML from running in "
             f"formgrader. Add them: autograde init {folder}"
         )
 
@@ -363,14 +372,14 @@ def _doubtful_times(folder: Path, assignment: str, looked_at: list[str]) -> Iter
 
 
 def _off_roster(folder: Path, graded: list[str]) -> Iterator[str]:
-    from autograde.classroom.gradebook import off_roster
+    from autograde.classroom.lookups import off_roster
 
     for student in off_roster(folder, graded):
         yield (
-            f"{folder}/submitted/{student}: '{student}' is not on the gradebook's class list. New? "
-            f"nbgrader db student add {quote(student)} --first-name=NAME. A misspelt id, or gone? "
-            "Rename the folder, or move it out of submitted/, then nbgrader db student remove "
-            f"{quote(student)} --force, and grade again."
+            f"{folder}/submitted/{student}: '{student}' is not on the gradebook's class list. If "
+            f"new: nbgrader db student add {quote(student)} --first-name=NAME. If the id is "
+            "misspelt or the student has left: rename the folder, or move it out of submitted/, "
+            f"then nbgrader db student remove {quote(student)} --force, and grade again."
         )
 
 
@@ -399,33 +408,35 @@ def _pages_bar(students: list[str]) -> Iterator[str]:
     return iter(tqdm(students, unit=" pages", disable=None))
 
 
-def _refuse_without_isolation() -> None:
-    if lacking := [name for name, given, _ in _protections() if not given]:
+def _refuse_without_isolation(crew: Crew | None = None) -> None:
+    if lacking := [name for name, given, _ in _protections(crew) if not given]:
         print(
-            f"autograde: nothing was graded: this machine does not give {', '.join(lacking)}. See "
-            "what is needed: autograde protections. --trust-submissions runs them with your own "
-            "rights.",
+            f"autograde: nothing was graded: this machine does not provide {', '.join(lacking)}. "
+            "To see what is needed, run autograde protections. --trust-submissions runs "
+            "submissions with your own rights.",
             file=sys.stderr,
         )
         raise typer.Exit(2)
 
 
-def _protections() -> list[tuple[str, bool, str]]:
-    """What `protections` found, in a process of its own: torch is not loaded here."""
-    from autograde.classroom import crew
+def _protections(crew: Crew | None = None) -> list[tuple[str, bool, str]]:
+    """What `protections` found, in a crew's process or one of its own: torch is not loaded here."""
+    from autograde.classroom.crew import once
 
-    told = crew.once("autograde.sandbox.protections:tell", {})
+    told = crew.ask({}) if crew else {"failed": "nobody was asked"}
     if "failed" in told:
-        raise ClassDirError(f"the protections could not be tried: {told['failed']}")
+        told = once("autograde.sandbox.protections:tell", {})
+    if "failed" in told:
+        raise ClassDirError(f"the protections could not be tested: {told['failed']}")
     return told["protections"]
 
 
 @app.command("doctor", hidden=True)  # its name until 0.1
 @app.command()
 def protections(device: Device = "cpu") -> None:
-    """Say which protections against hostile submissions this machine gives, by trying them.
+    """Test which protections against hostile submissions this machine provides.
 
-    With --device cuda also which device files a student's process gets to see.
+    With --device cuda, also list the device files that a student's process can see.
     """
     from autograde.devices import files
 
@@ -446,7 +457,7 @@ def protections(device: Device = "cpu") -> None:
 def feedback(
     assignment: Assignment = None, folder: Dir = Path("."), students: Students = None
 ) -> None:
-    """Write the feedback pages. (nbgrader generate_feedback, and a page for what was not graded)"""
+    """Write the feedback pages. (nbgrader generate_feedback, plus a page for ungraded work)"""
     from autograde.classroom.feedback import write_feedback
     from autograde.classroom.reasons import read_verdicts
 
@@ -455,16 +466,18 @@ def feedback(
     looked_at = read_verdicts(folder, assignment)
     names = check_students(_names(students), looked_at, f"has no grade for {assignment}")
     pages = write_feedback(folder, assignment, names, watch=_pages_bar)
-    print(f"{len(pages)} feedback pages, as {pages[0]}")
+    print(f"{len(pages)} feedback pages, such as {pages[0]}")
 
 
 @app.command()
 def report(
     assignment: Assignment = None,
     folder: Dir = Path("."),
-    as_json: Annotated[bool, typer.Option("--json", help="Plain JSON instead of a table.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print plain JSON instead of a table.")
+    ] = False,
     html: Annotated[
-        Path | None, typer.Option(help="Where the page goes; report/ASSIGNMENT.html unless named.")
+        Path | None, typer.Option(help="File for the page; default: report/ASSIGNMENT.html.")
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="The whole course on one page: report/course.html")
@@ -472,7 +485,7 @@ def report(
 ) -> None:
     """Print the class table, and write the class page: plots, misconceptions, who needs you.
 
-    With --all: every assignment on one page, who falls behind, misconceptions that come back.
+    With --all: every assignment on one page, who falls behind, recurring misconceptions.
     """
     from autograde.classroom.export import nothing_handed_in
     from autograde.classroom.report import as_table, read_rows
@@ -503,8 +516,8 @@ def _class_needs(rows: list[Row], missing: list[str], folder: Path) -> Iterator[
         yield f"{len(missing)} on the class list handed in nothing: {few(missing, most=20)}"
     if waiting := sum(len(row.to_grade_by_hand) for row in rows):
         yield (
-            f"{'1 answer waits' if waiting == 1 else f'{waiting} answers wait'} for a person: "
-            f"start jupyter lab in {folder}, then menu Nbgrader > Formgrader."
+            f"{'1 answer waits' if waiting == 1 else f'{waiting} answers wait'} to be graded by "
+            f"hand: start jupyter lab in {folder}, then menu Nbgrader > Formgrader."
         )
 
 
@@ -513,7 +526,9 @@ def _report_course(folder: Path, html: Path | None, *, alone: bool) -> None:
     from autograde.classroom.course_page import write_course_page
 
     if not alone:
-        raise ValueError("--all is the whole course as a page: without an assignment or --json.")
+        raise ValueError(
+            "--all makes a page of the whole course: leave out the assignment and --json."
+        )
     for sentence in write_course_page(folder, html):
         print(sentence)
 
@@ -524,15 +539,15 @@ def export(
     folder: Dir = Path("."),
     to: Annotated[str, typer.Option(help="canvas, moodle or csv.")] = "csv",
     output: Annotated[
-        Path | None, typer.Option(help="The file; export/ASSIGNMENT-TO.csv unless named.")
+        Path | None, typer.Option(help="The output file; default: export/ASSIGNMENT-TO.csv.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 2 while a mark is not final.")
+        bool, typer.Option("--strict", help="Exit with 2 if any mark is not final.")
     ] = False,
 ) -> None:
-    """Write the marks as Canvas or Moodle imports them, or as a plain table (CSV).
+    """Write the marks for import into Canvas or Moodle, or as a plain table (CSV).
 
-    What is not final is said on stderr, and the file is still written.
+    Marks that are not final are listed on stderr; the file is still written.
     """
     from autograde.classroom import export
     from autograde.classroom.names import shown
@@ -570,7 +585,7 @@ def new_exercise(
         typer.Option(help="function, class, fix, number, choice, choices, order, tune or write."),
     ] = "function",
 ) -> None:
-    """Write a small exercise that works into the bank, to be replaced line by line."""
+    """Write a small working exercise into the bank, to be replaced line by line."""
     from autograde import new
 
     print(f"wrote {new.new_exercise(id, kind)}")
@@ -579,7 +594,7 @@ def new_exercise(
 
 @app.command()
 def new_notebook(name: Annotated[str, typer.Argument(help="e.g. 03c-precision")]) -> None:
-    """Write a small source of a notebook, to be replaced line by line."""
+    """Write a small working notebook source, to be replaced line by line."""
     from autograde import new
 
     print(f"wrote {new.new_notebook(name)}")
@@ -587,7 +602,7 @@ def new_notebook(name: Annotated[str, typer.Argument(help="e.g. 03c-precision")]
 
 
 def print_table(table: object) -> None:
-    """A rich table, as wide as the terminal, or 140 columns where there is none."""
+    """Print a rich table, as wide as the terminal, or 140 columns without one."""
     from rich.console import Console
 
     Console(width=None if sys.stdout.isatty() else 140).print(table)
@@ -609,11 +624,11 @@ def main() -> None:
         app()
     except OSError as fault:
         words = f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
-        hint = ". Nothing more was done; fix that, then run it again." if fault.filename else ""
+        hint = ". Nothing else was done; fix that, then run it again." if fault.filename else ""
         print(f"autograde: {words}{hint}", file=sys.stderr)
         raise SystemExit(2) from None
     except NbgraderFault as fault:
-        print(f"autograde: nbgrader gave up: {fault}", file=sys.stderr)
+        print(f"autograde: nbgrader failed: {fault}", file=sys.stderr)
         raise SystemExit(2) from None
     except (ClassDirError, UnknownIdError, ValueError) as fault:
         print(f"autograde: {fault}", file=sys.stderr)

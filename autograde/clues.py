@@ -1,7 +1,7 @@
-"""What holds for all the numbers of a wrong answer: each is twice the right one, or one is off.
+"""What holds for all numbers of a wrong answer: each is twice the right one, say, or one is off.
 
-A clue says only what was observed in one case, and is given where no misconception is named: it
-leads on where the first number that differs would leave a student with arithmetic.
+A clue says only what was observed in one case, and is given if no misconception is named: it helps
+where the first differing number alone would leave a student with arithmetic.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FEWEST = 3
 
 
 def clue(expected: Any, got: Any) -> str:
-    """One sentence on how all numbers of an answer lie to the right ones, or nothing.
+    """One sentence on how all numbers of an answer relate to the right ones, or nothing.
 
     Args:
         expected: A field of the right answer: a tensor, numbers in lists, or a mapping of these.
-        got: The same of the answer that differs.
+        got: The same field of the wrong answer.
     """
     if isinstance(expected, Mapping) and isinstance(got, Mapping) and len(expected) > 1:
         return _of_names(expected, got) or _of_numbers(expected, got)
@@ -53,7 +53,7 @@ def _of_names(expected: Mapping, got: Mapping) -> str:
             wrong.append(str(name))
             sure = sure and not torch.allclose(*numbers[::-1], rtol=FAR, atol=0.0)
     if len(wrong) == 1:
-        return f"All but {wrong[0]} is right."
+        return f"Everything except {wrong[0]} is right."
     return (
         f"Right: {', '.join(fine)}. Wrong: {', '.join(wrong)}." if fine and wrong and sure else ""
     )
@@ -79,32 +79,36 @@ def _multiple(right: Tensor, yours: Tensor) -> str:
     if not _close(factor * right, yours) or abs(factor) < ATOL:
         return ""
     if abs(factor + 1) < RTOL:
-        return "Each number there has the other sign."
-    return f"Each number there is {factor:.4g} times the right one."
+        return "Every number there has the opposite sign."
+    return f"Every number there is {factor:.4g} times the right one."
 
 
 def _shifted(right: Tensor, yours: Tensor) -> str:
     off = float((yours - right).mean())
     if not _close(right + off, yours) or abs(off) < ATOL:
         return ""
-    return f"Each number there is {abs(off):.4g} too {'large' if off > 0 else 'small'}."
+    return f"Every number there is {abs(off):.4g} too {'large' if off > 0 else 'small'}."
 
 
 def _in_another_order(right: Tensor, yours: Tensor) -> str:
     if not _close(right.sort().values, yours.sort().values):
         return ""
-    how = "from the last to the first" if _close(right.flip(0), yours) else "in another order"
-    return f"Those are the right numbers {how}."
+    how = "in reverse order" if _close(right.flip(0), yours) else "in a different order"
+    return f"These are the right numbers, but {how}."
 
 
 def _square(right: Tensor, yours: Tensor) -> str:
     if _close(right * right, yours):
-        return "Each number there is the square of the right one."
-    return "Each number there is the root of the right one." if _close(right, yours * yours) else ""
+        return "Every number there is the square of the right one."
+    return (
+        ("Every number there is the square root of the right one.")
+        if _close(right, yours * yours)
+        else ""
+    )
 
 
 def _all_equal(_right: Tensor, yours: Tensor) -> str:
-    return "All numbers of yours are equal there." if len(yours.unique()) == 1 else ""
+    return "All your numbers there are equal." if len(yours.unique()) == 1 else ""
 
 
 def _one_off(differ: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Is this answer the right one? Field by field, with a tolerance by dtype and device."""
+"""Compare an answer with the right one, field by field, with a tolerance by dtype and device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ON_GPU = 10.0
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where an answer is not the right one."""
+    """The first place where an answer differs from the right one."""
 
     field: str
     where: str
@@ -41,7 +41,7 @@ class Difference:
     expected: str
     got: str
     reason: str = ""
-    """What to say instead of the two values, where the field is not what was asked for at all."""
+    """What to say instead of the two values, if the field is not what was asked for at all."""
     trivial: bool = False
     """Whether the value that came is one that many mistakes give: 0, 1, nan, nothing."""
     values: tuple[Any, Any] | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -56,7 +56,7 @@ def first_difference(
     tolerance: Mapping[torch.dtype, tuple[float, float]] = TOLERANCE,
     on_gpu: bool = False,
 ) -> Difference | None:
-    """The first difference between two answers, or None where they agree.
+    """The first difference between two answers, or None if they agree.
 
     Args:
         expected: The right answer: a dict of tensors, numbers, strings, lists and dicts.
@@ -112,7 +112,7 @@ def _not_an_answer(field: str, got: Any) -> str:
     if field == CHANGED and isinstance(got, (list, tuple)) and got:
         named = ", ".join(str(one)[:LONGEST_NAME] for one in got[:MOST_NAMED])
         more = f" and {len(got) - MOST_NAMED} more" if len(got) > MOST_NAMED else ""
-        return f"Your function changed {named}{more}; leave that as it was."
+        return f"Your function changed {named}{more}, which should stay as it was."
     return ""
 
 

@@ -1,6 +1,6 @@
-"""`make demo`: from the worked numbers to a graded class, on real data, checked at the end.
+"""`make demo`: from the worked numbers to a graded class, on real data, with a check at the end.
 
-Prints what it does as it goes. Exit 0: everything came out as the example class says it must.
+Prints what it does. Exit code 0: everything came out as the example class expects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIMITS = Limits(cell_s=20.0, answer_s=4.0)
 
 
 def main(folder: Path) -> int:
-    """Run the whole road in a new class directory.
+    """Run everything in a new class directory.
 
     Args:
         folder: Where the class directory is made; one that a demo made before is replaced.
@@ -68,7 +68,7 @@ def _graded_class(folder: Path) -> list[str]:
     example.hand_in(folder)
     lacking = protections.missing()
     if lacking:  # the example's own code may be trusted; strangers' may not
-        print("   not locked away on this machine: see autograde protections")
+        print("   submissions are not locked away on this machine: see autograde protections")
     for outcome in grading.grade(folder, assignment, limits=LIMITS, trusted=bool(lacking)):
         print(f"   {outcome.student:<6}{outcome.seconds:5.1f} s  {_short(outcome.reason, folder)}")
     rows = read_rows(folder, assignment)
@@ -87,7 +87,7 @@ def _short(reason: str, folder: Path) -> str:
 
 
 def compare(rows: list[Row], expected: dict[str, Any]) -> list[str]:
-    """Where the class table is not what it must be, a line each."""
+    """Where the class table differs from what it should be, a line each."""
     faults = []
     by_name = {row.student: row for row in rows}
     if set(by_name) != set(expected):

@@ -1,8 +1,8 @@
-"""Which device answers are computed on: what `--device` and `check(device=...)` may say.
+"""The device on which answers are computed: values of `--device` and `check(device=...)`.
 
 Cases are drawn on the CPU from the same seed whatever the device, so one submission gets one
-verdict on each. In a class run only the device that was asked for is let in: a notebook graded on
-the CPU sees no GPU, even where there is one.
+verdict on each. In a class run, only the requested device is visible: a notebook graded on the CPU
+sees no GPU, even if there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOST = ("CUDA error", "HIP error", "device-side assert")
 
 
 def of_notebook() -> torch.device:
-    """The notebook's own choice: its variable `device`, where that names one that is here."""
+    """The notebook's own choice: its variable `device`, if that names a device that is here."""
     import torch
 
     from course.engine import DeviceError, choose_device
@@ -40,7 +40,7 @@ def _variable(name: str) -> Any:
 
 
 def files(device: str) -> tuple[str, ...]:
-    """What a process needs of /dev for a device, e.g. `nvidia0`; nothing for the CPU."""
+    """The files of /dev that a process needs for a device, e.g. `nvidia0`; none for the CPU."""
     patterns = FILES.get(device.partition(":")[0], ())
     return tuple(sorted(path[len("/dev/") :] for p in patterns for path in glob(f"/dev/{p}")))
 
@@ -70,11 +70,11 @@ def must_compute(device: str) -> None:
 
 
 def advice(text: str) -> str:
-    """What to do about an exception that speaks of devices; empty for any other."""
+    """What to do about an exception that mentions devices; empty for any other."""
     if "Expected all tensors to be on the same device" in text:
         return (
-            " Make new tensors where the given ones are, torch.zeros(3, device=inputs.device), and "
-            "move others with .to(inputs.device)."
+            " Create new tensors on the device of the given ones, e.g. torch.zeros(3, "
+            "device=inputs.device), and move others with .to(inputs.device)."
         )
     if "Found no NVIDIA driver" in text or "Torch not compiled with CUDA" in text:
         return " There is no GPU here: write .to(device) instead of .cuda() or 'cuda'."

@@ -1,4 +1,4 @@
-"""What an exercise is: one object that says everything about it, so that seventy read alike.
+"""What an exercise is: one object that says everything about it, so that all of them read alike.
 
     EXERCISE = Exercise(
         id="03a.clip", title=..., source=..., ledger=("N20",), minutes=10, difficulty=2,
@@ -34,7 +34,7 @@ Answer = dict[str, Any]
 
 
 class AnswerError(Exception):
-    """The student's function gave something that cannot be an answer; the message teaches."""
+    """The student's function returned something that cannot be an answer; the message explains."""
 
 
 class NotAllowedError(Exception):
@@ -43,14 +43,14 @@ class NotAllowedError(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """A separately paid property of the right answer."""
+    """A property of the right answer that earns its own points."""
 
     key: str
-    """Handed to `draw`, which makes cases that test this property."""
+    """Passed to `draw`, which makes cases that test this property."""
     title: str
     """In the student's words, e.g. `a shorter last micro-batch`."""
     points: float
-    """Paid when every case of the part is answered right."""
+    """Earned if every case of the part is answered right."""
     hidden: bool = False
     """Paid only where `check(..., parts="hidden")` stands, in a hidden check."""
     cases: int = 2
@@ -61,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong answer that was met: a function that makes the mistake, and what to say about it."""
+    """A known wrong answer: a function that makes the mistake, and what to say about it."""
 
     name: str
     """Short and stable, for the class table: `last-micro-batch-only`.
@@ -105,7 +105,7 @@ class Exercise:
     read: tuple[str, ...]
     """What to read: a lecture part, a `course` name, the id of a claim or a worked numeric."""
     hints: tuple[str, str, str]
-    """From where to look to nearly there; none is a misconception's message."""
+    """From where to look to almost the answer; none is a misconception's message."""
     signature: str
     """What the student writes, e.g. `accumulate(model, micro_batches, criterion, optimizer)`."""
     parts: tuple[Part, ...]
@@ -114,11 +114,11 @@ class Exercise:
     draw: Callable[[Draw, str], Case]
     """A case for a part's key, from a seeded source of numbers."""
     run: Callable[[Callable[..., Any], Case, torch.device], Answer]
-    """Build from the case what the function wants, call it, report what it did."""
+    """Build from the case what the function expects, call it, report what it did."""
     says: Mapping[str, str] = field(default_factory=dict)
     """How a field is called in a message: `{"loss": "the returned loss"}`."""
     by_hand: tuple[Callable[..., Any], ...] = ()
-    """Functions that the student must not call here, besides the reference."""
+    """Functions other than the reference that the student must not call here."""
     wrong: tuple[Wrong, ...]
     right: tuple[Callable[..., Any], ...]
     """Differently written right answers, which tests put through the same check."""
@@ -132,7 +132,7 @@ class Exercise:
 
     @property
     def arguments(self) -> list[str]:
-        """Names of what the student's function is handed, in order."""
+        """Names of the arguments of the student's function, in order."""
         inside = self.signature.partition("(")[2].rpartition(")")[0]
         return [name.strip() for name in inside.split(",") if name.strip()]
 
@@ -188,7 +188,7 @@ class Draw:
         return int(torch.randint(low, high + 1, (), generator=self.generator))
 
     def choice(self, options: Sequence[Any]) -> Any:
-        """One of the options."""
+        """Draw one of the options."""
         return options[int(self.integers(len(options)))]
 
     def shuffled(self, items: Sequence[Any]) -> list[Any]:
@@ -223,15 +223,17 @@ def as_number(value: Any, what: str) -> float:
         AnswerError: It is None, not one number, or a tensor that still holds a graph.
     """
     if value is None:
-        raise AnswerError(f"It returned None where {what} was expected: is there a return?")
+        raise AnswerError(f"It returned None, but {what} was expected: is there a return?")
     if isinstance(value, Tensor):
         if value.numel() != 1:
             shape = list(value.shape)
-            raise AnswerError(f"It returned a tensor of shape {shape}; {what} is one number.")
+            raise AnswerError(
+                f"It returned a tensor of shape {shape}, but {what} should be one number."
+            )
         if value.requires_grad:
             raise AnswerError(
-                f"It returned a tensor that still holds its graph, and the memory of it; {what} is "
-                "a number: use .item() or .detach()."
+                f"It returned a tensor that still holds its graph, and thus its memory; {what} "
+                "should be a number: use .item() or .detach()."
             )
         value = value.item()
     elif isinstance(value, np.ndarray) and value.size == 1:
@@ -239,7 +241,7 @@ def as_number(value: Any, what: str) -> float:
     if isinstance(value, (str, bytes)):  # float() would read one
         text = f"{value!r}"[:40]
         raise AnswerError(
-            f"It returned the text {text}; {what} is a number: return it unformatted."
+            f"It returned the string {text}, but {what} should be a number: return it unformatted."
         )
     try:
         if isinstance(value, (bool, np.bool_)):
@@ -247,7 +249,7 @@ def as_number(value: Any, what: str) -> float:
         return float(value)
     except (TypeError, ValueError):
         kind = type(value).__name__
-        raise AnswerError(f"It returned a {kind}; {what} is a number.") from None
+        raise AnswerError(f"It returned a {kind}, but {what} should be a number.") from None
 
 
 def as_attribute(owner: Any, name: str) -> float:
@@ -278,7 +280,9 @@ def as_index(value: Any, what: str) -> int:
     if isinstance(value, (float, np.floating)) or (
         isinstance(value, Tensor) and value.is_floating_point()
     ):
-        raise AnswerError(f"It returned {number:g}, a float; {what} is a whole number, an int.")
+        raise AnswerError(
+            f"It returned {number:g}, a float, but {what} should be a whole number, an int."
+        )
     return int(number)
 
 
@@ -297,13 +301,13 @@ def as_numbers(value: Any, name: str, what: str, *, hint: str = "") -> list[floa
     if isinstance(value, (Tensor, np.ndarray)):
         if value.ndim != 1:
             shape = list(value.shape)
-            raise AnswerError(f"Return the list of {what}; what came back has the shape {shape}.")
+            raise AnswerError(f"Return the list of {what}; yours has the shape {shape}.")
         if getattr(value, "requires_grad", False):
-            raise AnswerError(f"Return the list of {what}; what came back still holds a graph.")
+            raise AnswerError(f"Return the list of {what}; yours still holds a graph.")
         value = value.tolist()
     if not isinstance(value, (list, tuple)):
         kind = type(value).__name__
-        raise AnswerError(f"Return the list of {what}; what came back was a {kind}.")
+        raise AnswerError(f"Return the list of {what}; you returned a {kind}.")
     return [_entry(entry, f"entry {i} of {name}", hint) for i, entry in enumerate(value)]
 
 
@@ -317,7 +321,7 @@ def _entry(entry: Any, where: str, hint: str) -> float:
             raise AnswerError(f"{where}: {fault}") from None
         hint = f"; {hint}" if hint else ""
         kind = type(entry).__name__
-        raise AnswerError(f"{where} is a {kind}, and should be a number{hint}.") from None
+        raise AnswerError(f"{where} is a {kind}, but should be a number{hint}.") from None
 
 
 def kept_entries(
@@ -352,7 +356,7 @@ def as_text(value: Any, what: str) -> str:
     """
     if isinstance(value, str):
         return value
-    raise AnswerError(f"It returned a {type(value).__name__}; {what} is a text.")
+    raise AnswerError(f"It returned a {type(value).__name__}, but {what} should be a string.")
 
 
 def pair(returned: Any, what: str) -> tuple[Any, Any]:
@@ -366,12 +370,12 @@ def pair(returned: Any, what: str) -> tuple[Any, Any]:
     kind = type(returned).__name__
     if isinstance(returned, (tuple, list)):
         kind = f"{kind} of {len(returned)}"
-    raise AnswerError(f"Return two things, {what}; what came back was a {kind}.")
+    raise AnswerError(f"Return two things, {what}; you returned a {kind}.")
 
 
 def seen(value: Any) -> str:
     """What came back instead of a dictionary with certain keys, to end a message."""
     if isinstance(value, dict):
         keys = ", ".join(f"{key!r}"[:30] for key in list(value)[:6])
-        return f"what came back has the keys {keys}." if keys else "what came back was empty."
-    return f"what came back was a {type(value).__name__}."
+        return f"yours has the keys {keys}." if keys else "yours is empty."
+    return f"you returned a {type(value).__name__}."

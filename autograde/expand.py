@@ -1,4 +1,4 @@
-"""`# %% exercise ID` in a notebook's source becomes the cells of that exercise, made from the bank.
+"""Expand `# %% exercise ID` in a notebook's source to that exercise's cells, from the bank.
 
     # %% exercise 03a.clip
     # What is asked, in Markdown: shown below the head.
@@ -35,7 +35,7 @@ MARKER = re.compile(r"^# %% exercise +(\S+) *$")
 
 
 class ExpandError(ValueError):
-    """An exercise's cell of a source lacks something; the message says what."""
+    """An exercise's cell in a source lacks something; the message says what."""
 
 
 def expand(text: str) -> str:

@@ -1,7 +1,7 @@
-"""What every notebook begins with, made from its frame (`kit/about/NAME.toml`) and the bank.
+"""The beginning of every notebook, made from its frame (`kit/about/NAME.toml`) and the bank.
 
 Under the title: what you will be able to do, what you need, how long it takes, how many points.
-Before the first code: a cell that says what to install where a notebook was opened alone.
+Before the first code: a cell that says what to install if a notebook was opened on its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if not all(map(importlib.util.find_spec, ("autograde", "course"))):
 
 
 def add_frame(name: str, notebook: NotebookNode) -> None:
-    """Put the two cells into a notebook whose exercises are written out, in place.
+    """Insert the two cells into a notebook whose exercises are expanded, in place.
 
     Args:
         name: Of the notebook, e.g. `03a-training-recipe`; one without a frame gets no head.

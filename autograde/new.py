@@ -1,7 +1,7 @@
 """Skeletons of an exercise and of a notebook, to be filled in: `autograde new-exercise`.
 
 A skeleton is a small exercise (or notebook) that works and passes the tests: replace it line by
-line, and it stays one that passes.
+line, and it will keep passing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def new_exercise(id: str, kind: str = "function", folder: Path | None = None) ->
         folder: Where modules lie; the bank's own by default.
 
     Raises:
-        ValueError: The id or the kind is none, or the exercise is there already.
+        ValueError: The id or the kind is not valid, or the exercise already exists.
     """
     folder = folder or Path(bank.__path__[0])
     if kind not in KINDS:
-        raise ValueError(f"'{kind}' is not a kind of exercise. Kinds: {', '.join(KINDS)}.")
+        raise ValueError(f"'{kind}' is not a kind of exercise. Choose from: {', '.join(KINDS)}.")
     if not ID.fullmatch(id):
         raise ValueError(
             f"'{id}' is not an exercise's id: the notebook's number, a dot, and words in small "
@@ -39,7 +39,7 @@ def new_exercise(id: str, kind: str = "function", folder: Path | None = None) ->
         )
     path = folder / f"{id.partition('.')[2].replace('-', '_')}.py"
     if id in bank.catalogue() or path.exists():
-        raise ValueError(f"{id} is in the bank already, or {path.name} is: take another name.")
+        raise ValueError(f"{id} or {path.name} is already in the bank: choose a different name.")
     words = id.partition(".")[2].split("-")
     name = "".join(map(str.capitalize, words)) if kind == "class" else "_".join(words)
     return _write(path, f"{kind}.txt", id=id, title=" ".join(words), name=name)
@@ -53,7 +53,7 @@ def new_notebook(name: str, folder: Path | None = None) -> Path:
         folder: Where sources lie; notebooks/source by default.
 
     Raises:
-        ValueError: The name is none, or the source is there already.
+        ValueError: The name is not valid, or the source already exists.
     """
     from autograde.sources import SOURCES
 
@@ -65,7 +65,7 @@ def new_notebook(name: str, folder: Path | None = None) -> Path:
         )
     path = folder / f"{name}.py"
     if path.exists():
-        raise ValueError(f"{path} is there already.")
+        raise ValueError(f"{path} already exists.")
     number, _, words = name.partition("-")
     title = f"{number.lstrip('0')} · {words.replace('-', ' ').capitalize()}"
     return _write(path, "notebook.txt", title=title)

@@ -1,7 +1,7 @@
 """Plain data between processes: JSON with tensors as base64 of known dtypes. Never pickle.
 
-What a student's process sends is bytes from a stranger: they are bounded in size and depth, and can
-become tensors, numbers, strings, lists and dicts only.
+What a student's process sends is untrusted: it is bounded in size and depth, and can become only
+tensors, numbers, strings, lists and dicts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a notebook's prose must keep to, beyond its words: `make notebooks` prints what does not.
+"""Rules for a notebook's prose beyond its words: `make notebooks` prints what breaks them.
 
-A guess is answered further down; a symbol is said before it is used; a section shows something; a
-cell of prose is read in one breath. CONTRIBUTING's "Add a notebook" says the same to an author.
+A guess is answered further down; a symbol is explained before it is used; a section shows
+something; a cell of prose is short. CONTRIBUTING's "Add a notebook" says the same to an author.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NOT_A_NAME = [
 
 
 def lint(name: str, notebook: NotebookNode) -> list[str]:
-    """What breaks a rule, each with its cell's first words.
+    """List what breaks a rule, each with its cell's first words.
 
     Args:
         name: The notebook's, whose guesses `about/NAME.toml` lists.
@@ -102,7 +102,7 @@ def _symbols(name: str, cells: list[NotebookNode]) -> Iterator[str]:
         known |= met
         for symbol in sorted(met):
             if not any(_says(text, found) for found in SYMBOL.finditer(text) if found[1] == symbol):
-                yield f"{_start(cell)}: {symbol} is used before it is said what it stands for"
+                yield f"{_start(cell)}: {symbol} is used before it is explained"
 
 
 def _says(text: str, found: re.Match) -> bool:

@@ -1,4 +1,4 @@
-"""What an exercise asks with one seed, and what our own functions answer to it."""
+"""An exercise's cases for one seed, and what our own functions answer to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that a student's function prints or warns is heard while it is checked."""
+"""Suppress what a student's function prints or warns while it is checked."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import io
 
 
 class quiet:
-    """What a student's function prints or warns goes nowhere while it is checked.
+    """Inside, what a student's function prints or warns is discarded.
 
-    nbgrader gives no points to a cell with anything on stderr; an honest warning must cost nothing.
+    nbgrader gives no points to a cell with anything on stderr; an honest warning must not cost
+    points.
     """
 
     def __enter__(self) -> None:

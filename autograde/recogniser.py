@@ -1,4 +1,4 @@
-"""Which known mistake a student's answers show: named where the cases tell it from all others."""
+"""Which known mistake a student's answers show: named if the cases single it out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recognised(
     questions: Questions,
     device: Any,
 ) -> list[PartResult]:
-    """Say of each failed part which misconception its answers show, where that is certain."""
+    """Name for each failed part the misconception that its answers show, if that is certain."""
     failed = [result for result in results if not result.passed]
     if not failed:
         return results
@@ -38,7 +38,7 @@ def recognised(
 
 
 class Recogniser:
-    """Looks for the wrong function of the bank that answers as a student did.
+    """Looks for the wrong function in the bank that answers as the student did.
 
     A misconception is named if its wrong function answers alike, in at least `EVIDENCE` cases in a
     way that is neither right nor trivial, and no other wrong function of the bank does. One that

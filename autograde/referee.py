@@ -1,4 +1,4 @@
-"""The verdict: fresh cases, the reference's answers, and what the student's answers show.
+"""The verdict: fresh cases, the reference's answers, and a comparison with the student's.
 
 The referee never runs student code. It draws the cases, hands them out as plain data, takes plain
 answers back, computes the reference's answers itself, and compares. On a laptop it lives in the
@@ -29,12 +29,12 @@ def judge(
     parts: PartsAsked = "shown",
     device: Any = CPU,
 ) -> Verdict:
-    """Put the exercise's cases to a student and give the verdict.
+    """Try the exercise's cases on a student's answer and return the verdict.
 
     Args:
         exercise: From the bank.
-        ask: Hands a case to the student's function, wherever it runs, and returns its answer.
-        seed: Of the cases; recorded, so that a regrade repeats exactly.
+        ask: Passes a case to the student's function, wherever it runs, and returns its answer.
+        seed: Seed of the cases; recorded, so that a regrade repeats exactly.
         parts: Which parts count: those students see, the hidden ones, or all. Hidden ones are
             asked with the shown ones, by which a misconception is recognised.
         device: Where the reference computes; the answers must come from the same kind.
@@ -86,7 +86,7 @@ def _judge_part(
 
 
 class RefereeFault(Exception):
-    """The referee itself failed: nobody's grade may change for it."""
+    """The referee itself failed: no grade may change because of it."""
 
 
 def _unfit(answer: Answer) -> str:

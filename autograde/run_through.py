@@ -1,4 +1,4 @@
-"""Every notebook run top to bottom with its solutions: what fails, what each cell takes.
+"""Run every notebook top to bottom with its solutions: what fails, and how long each cell takes.
 
     python -m autograde.run_through [NAME ...]     # `make notebooks` ends with it
 
@@ -116,7 +116,7 @@ def _seconds(cell: NotebookNode) -> float:
 
 
 def report(run: RunThrough) -> str:
-    """Its seconds beside those that it promises, its slowest cells, its faults."""
+    """Report its time next to the time that it promises, its slowest cells, and its faults."""
     seconds = run.seconds()
     total = sum(took for took, _ in seconds)
     lines = [

@@ -1,4 +1,4 @@
-"""The notebooks' sources: what an author edits, read as notebooks and held to the bank.
+"""The notebooks' sources: what an author edits, read as notebooks and checked against the bank.
 
 notebooks/source/NAME.py (jupytext percent text with `# %% exercise ID` cells and solutions)
     -> expand: each exercise's cell as head, answer, check and hidden check
@@ -14,11 +14,13 @@ import ast
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-
-from nbformat import NotebookNode
+from typing import TYPE_CHECKING
 
 from autograde import bank
 from course.released import is_chapter
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 SOURCES = NOTEBOOKS / "source"
@@ -54,7 +56,7 @@ def all_paths() -> dict[str, Path]:
 
 
 def read_source(path: Path) -> NotebookNode:
-    """A source as a notebook with exercises written out and stable cell ids, held to the bank.
+    """A source as a notebook with expanded exercises and stable cell ids, checked with the bank.
 
     Raises:
         SourceError: Duplicate grade_id, a graded code cell that is not a check, points that are not
@@ -114,7 +116,7 @@ def _check_cell(path: Path, cell: NotebookNode) -> None:
     calls = check_calls(cell.source)
     if not calls:
         raise SourceError(
-            f"{where}: a graded code cell consists of check(...) calls, which a referee can "
+            f"{where}: a graded code cell may hold only check(...) calls, which the referee can "
             "answer. Write the test as an exercise of the bank."
         )
     points = points_of(calls[-1])

@@ -11,7 +11,7 @@ from autograde.exercise import Part, Wrong
 
 @dataclass(frozen=True)
 class PartResult:
-    """How one part went."""
+    """The result of one part."""
 
     part: Part
     passed: bool
@@ -46,7 +46,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether every part asked was answered right."""
+        """Whether every part that was asked is right."""
         return all(part.passed for part in self.parts)
 
     @property

@@ -20,10 +20,10 @@ def message(
     """The verdict in words: a line per part, then what differs and what to do next.
 
     Args:
-        verdict: What came of the check.
+        verdict: The result of the check.
         exercise: From the bank.
-        changes: Gives the lines of a loop to fix that are not as given; asked where no mistake is
-            named, since comparing the texts takes a while.
+        changes: Returns the changed lines of a loop to fix; called only if no mistake is named,
+            because comparing the texts takes a while.
     """
     lines = getattr(exercise, "lines", None)  # a value's exercise has words of its own
     said = list(lines(verdict) if lines else _lines(verdict, exercise))
@@ -40,7 +40,7 @@ def _changed(changes: Sequence[str]) -> list[str]:
     more = len(changes) - MOST_CHANGES
     listed = [f"      {change}" for change in changes[:MOST_CHANGES]]
     listed += [f"      and {more} more"] if more > 0 else []
-    told = "Not as given: - is gone, + is new. Does each of these fix the bug, and nothing else?"
+    told = "Your changes (- removed, + added): does each of these fix the bug, and nothing else?"
     return [*wrapped(told, first="  → "), *(line[:WIDTH] for line in listed)]
 
 
@@ -50,7 +50,8 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
         f"{title}{verdict.points:g} of {verdict.max_points:g} points", first="", then=""
     )
     if verdict.status == "blank":
-        yield f"  Not answered yet: write {exercise.name} in the cell above, then run both."
+        todo = "fix" if exercise.kind == "fix" else "write"
+        yield f"  Not answered yet: {todo} {exercise.name} in the cell above, then run both."
         return
     clues = not verdict.misconceptions
     reasons = [_reason(result, exercise, clues=clues) for result in verdict.parts]
@@ -69,7 +70,7 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
     shown = all(not result.part.hidden for result in verdict.parts)
     hidden = sum(part.points for part in exercise.parts if part.hidden)
     if shown and hidden and verdict.passed:
-        yield f"  {hidden:g} more when it is graded: cases of a kind not shown here."
+        yield f"  {hidden:g} more when it is graded, for kinds of cases not shown here."
 
 
 def _reason(result: PartResult, exercise: Exercise, *, clues: bool = True) -> str:
@@ -77,13 +78,13 @@ def _reason(result: PartResult, exercise: Exercise, *, clues: bool = True) -> st
         if result.raised.kind in OUR_OWN:
             return result.raised.text
         if result.raised.kind == "NotImplementedError" and not result.raised.text:
-            return "Nothing is changed or filled in here yet."
+            return "Nothing has been changed or filled in here yet."
         return f"Your function raised {result.raised.kind}: {result.raised.text}"
     return difference_in_words(result.difference, exercise, clues) if result.difference else ""
 
 
 def difference_in_words(difference: Difference, exercise: Exercise, clues: bool = True) -> str:
-    """What was expected and what came, in one sentence, and a clue where one is wanted."""
+    """What was expected and what came, in one sentence, and a clue if one is wanted."""
     if difference.reason:
         return difference.reason
     from autograde.clues import clue  # torch: only where something differs
@@ -92,7 +93,7 @@ def difference_in_words(difference: Difference, exercise: Exercise, clues: bool 
     at = f" {difference.where}" if difference.where else ""
     seen = clue(*difference.values) if clues and difference.values else ""
     return (
-        f"{what}{at} should be {difference.expected} and yours is {difference.got}. {seen}"
+        f"{what}{at} should be {difference.expected}, but yours is {difference.got}. {seen}"
     ).strip()
 
 
@@ -119,16 +120,16 @@ def _next_step(verdict: Verdict, exercise: Exercise) -> str:
         return "Write the steps out yourself: the lecture's formula is all you need."
     if "Timeout" in kinds:
         return (
-            "Find the loop and what should end it: call your function yourself, with a print() of "
-            "its counter. check() shows no prints."
+            "Find the loop and what should end it: call your function yourself and print() its "
+            "counter, because check() shows no prints."
         )
     differences = [result.difference for result in verdict.parts if result.difference]
     if not kinds and all(difference.reason for difference in differences):
         return "Fix that first, then check again."
     if not kinds and {difference.field for difference in differences} == {"changed"}:
         return (
-            "Begin again from the code as it was given, and change only what a bug needs: a line "
-            "that is moved, split or written in another way counts too."
+            "Start again from the given code, and change only what fixes a bug: a line that is "
+            "moved, split or rewritten counts too."
         )
     name = exercise.name
     call = f"case.run({name})" if exercise.kind == "class" else f"{name}(**case.inputs)"

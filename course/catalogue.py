@@ -94,8 +94,32 @@ def read_catalogue(
 def _marked_calls(text: str, markers: tuple[str, ...]) -> Iterator[tuple[str, ast.Call]]:
     """Top-level `@marker(...)` over a function or class, and `name = marker(...)`."""
     for found in re.finditer(rf"^(?:@|(\w+) = )(?=(?:{'|'.join(markers)})\()", text, re.MULTILINE):
+        if found[1] and (call := _head_of_call(text, found.end())):
+            yield found[1], call
+            continue
         call, end = _call_from(text, found.end())
         yield found[1] or DEFINED.search(text, end)[1], call
+
+
+OTHER = re.compile(r"^    (?!(?:id|title|source|kind|ledger|order)=)\w+=", re.MULTILINE)
+LISTED = re.compile(r"^    (?:id|title|source|ledger|order)=", re.MULTILINE)
+
+
+def _head_of_call(text: str, start: int) -> ast.Call | None:
+    """A call's arguments down to the first that no list shows, where these come first and on lines
+    of their own, as in the bank: what follows is long. None for a call of another shape."""
+    after = MARGIN.search(text, start + 1).start()
+    whole = text[start:after].rstrip().removesuffix("# fmt: skip").rstrip()
+    cut = OTHER.search(whole)
+    is_closed = whole.endswith(")") and not any(whole.count(q) % 2 for q in ("'''", '"""'))
+    if cut is None or not is_closed or LISTED.search(whole, cut.end()):
+        return None
+    above = "\n" * text.count("\n", 0, start)
+    try:
+        call = ast.parse(f"{above}{whole[: cut.start()]})", mode="eval").body
+    except SyntaxError:
+        return None
+    return call if {"id", "title"} <= {keyword.arg for keyword in call.keywords} else None
 
 
 DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)

@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from autograde import bank
+from course import catalogue
 from course.catalogue import read_catalogue
 
 MARKERS = (*bank.CODE, *bank.VALUES)
@@ -59,6 +60,18 @@ def test_strings_with_lines_at_the_margin_and_decorators_are_read(tmp_path):
         "4": ("last", "Number"),
     }
     assert found["1"].source == "here" and found["2"].ledger == ("N01",)
+
+
+def test_the_head_of_a_call_says_what_the_whole_call_says(monkeypatch):
+    """A list shows four arguments of an exercise; the others, ten times as long, are not parsed."""
+    read, (folder,) = read_catalogue.__wrapped__, map(bank.Path, bank.__path__)
+    parsed = []
+    call_from = catalogue._call_from
+    monkeypatch.setattr(catalogue, "_call_from", lambda *a: parsed.append(a) or call_from(*a))
+    by_head = read("autograde.bank", folder, MARKERS)
+    assert len(parsed) < len(by_head) / 4
+    monkeypatch.setattr(catalogue, "_head_of_call", lambda *_args: None)
+    assert read("autograde.bank", folder, MARKERS) == by_head
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,10 @@ def _first_size(targets, micro_batches):
     return len(targets) / (len(micro_batches) * len(micro_batches[0][1]))
 
 
+def _largest_size(targets, micro_batches):
+    return len(targets) / (len(micro_batches) * max(len(y) for _, y in micro_batches))
+
+
 not_divided = _updating(_in_full)
 divided_by_k = _updating(lambda _, micro_batches: 1 / len(micro_batches))
 divided_by_all = _updating(
@@ -155,6 +159,7 @@ divided_by_all = _updating(
 )
 summed_over_examples = _updating(lambda targets, _: len(targets))
 weighed_by_first_size = _updating(_first_size)
+weighed_by_largest_size = _updating(_largest_size)
 cleared_inside = _updating(clear="inside")
 stepped_inside = _updating(_in_full, clear="inside", step="inside")
 stepped_inside_by_share = _updating(clear="inside", step="inside")
@@ -179,6 +184,18 @@ def graphs_retained(model, micro_batches, criterion, optimizer):
         losses.append(loss)
     optimizer.step()
     return sum(losses).item()
+
+
+def graphs_retained_and_dropped(model, micro_batches, criterion, optimizer):
+    """Each graph is retained for nothing, and goes when its loss does."""
+    share, total = _share(micro_batches), 0.0
+    optimizer.zero_grad()
+    for inputs, targets in micro_batches:
+        loss = criterion(model(inputs), targets) * share(targets)
+        loss.backward(retain_graph=True)
+        total += loss.item()
+    optimizer.step()
+    return total
 
 
 def eval_mode(model, micro_batches, criterion, optimizer):
@@ -286,7 +303,8 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.engine.train_step", "N19", "F43"),
     hints=(
-        "backward() adds to .grad. What has to be done once, and what once per micro- batch?",
+        "backward() adds to .grad. What has to be done once per update, and what once per "
+        "micro-batch?",
         "A mean over all examples is a weighted mean of the micro-batches' means. What is "
         "the weight of a short one?",
         "Count all examples first. In the loop: loss = criterion(model(inputs), targets) "
@@ -305,7 +323,7 @@ EXERCISE = Exercise(
         Part(
             "short", "the update with a shorter last micro-batch", points=0.5, fields=("weights",)
         ),
-        Part("stale", "gradients left over from before", points=0.5, fields=("weights",)),
+        Part("stale", "gradients left over from an earlier step", points=0.5, fields=("weights",)),
         Part("loss", "the mean loss of all examples", points=0.5, cases=3, fields=("loss",)),
         Part(
             "memory",
@@ -337,8 +355,8 @@ EXERCISE = Exercise(
         Wrong(
             "divided-by-k",
             divided_by_k,
-            "Dividing by K makes a short micro-batch count as much as a full one. Weigh each loss "
-            "by its number of examples: len(targets) / num_examples.",
+            "Dividing by K makes a short micro-batch count as much as a full one. Weight each loss "
+            "by its share of the examples: len(targets) / num_examples.",
         ),
         Wrong(
             "summed-over-examples",
@@ -349,9 +367,10 @@ EXERCISE = Exercise(
         Wrong(
             "weighed-by-first-size",
             weighed_by_first_size,
-            "The gradient was divided by K times the length of the first micro-batch. Count the "
-            "examples of all of them instead.",
+            "The gradient was divided by K times the size of one micro-batch, the first or the "
+            "largest. Count the examples of all micro-batches instead.",
         ),
+        Wrong("weighed-by-first-size", weighed_by_largest_size),
         Wrong(
             "cleared-inside",
             cleared_inside,
@@ -361,8 +380,8 @@ EXERCISE = Exercise(
         Wrong(
             "stepped-inside",
             stepped_inside,
-            "That is one update for each micro-batch. Let the gradients add up in the loop and "
-            "call optimizer.step() once, after it.",
+            "That makes one update per micro-batch. Let the gradients add up in the loop and call "
+            "optimizer.step() once, after it.",
         ),
         Wrong("stepped-inside", stepped_inside_by_share),
         Wrong("stepped-inside", stepped_inside_adding_up),
@@ -388,9 +407,9 @@ EXERCISE = Exercise(
         Wrong(
             "one-backward",
             one_backward,
-            "The graphs of several micro-batches were held at once, as much memory as the big "
-            "batch. Call backward() on each loss in the loop: it frees its graph, unless told to "
-            "retain it.",
+            "The graphs of several micro-batches were held at once, which takes as much memory as "
+            "the big batch. Call backward() on each loss in the loop: it frees the graph, unless "
+            "retain_graph=True.",
         ),
         Wrong("one-backward", graphs_retained),
         Wrong(
@@ -405,14 +424,14 @@ EXERCISE = Exercise(
         Wrong(
             "divided-by-all",
             divided_by_all,
-            "The mean of each micro-batch was divided by the number of all examples, and not "
-            "multiplied by that of its own. Its share is len(targets) / num_examples.",
+            "Each micro-batch's mean was divided by the number of all examples, without being "
+            "multiplied by its own number. Its share is len(targets) / num_examples.",
         ),
         Wrong(
             "shares-weighed-again",
             _of_the_shares(lambda total, micro_batches: total / len(micro_batches)),
-            "The update is right. The losses that went into it are shares of the mean already, and "
-            "were weighed or divided once more for the report: add them up as they are.",
+            "The update is right. But the losses that went into it are already shares of the mean, "
+            "and were weighted or divided once more for the report. Add them up as they are.",
         ),
         Wrong(
             "shares-weighed-again",
@@ -428,17 +447,18 @@ EXERCISE = Exercise(
             "mean-of-means",
             _returning(lambda losses, _: sum(losses) / len(losses)),
             "The returned loss is the mean of the micro-batches' means, in which a short one "
-            "counts as much as a full one. Weigh each by len(targets) / num_examples here too.",
+            "counts as much as a full one. Weight each by len(targets) / num_examples here, too.",
         ),
         Wrong(
             "last-loss",
             _returning(lambda losses, _: losses[-1]),
-            "The returned loss is the last micro-batch's alone. Add up the weighted losses.",
+            "The returned loss is that of the last micro-batch alone. Add up the weighted losses.",
         ),
         Wrong(
             "last-share",
             _returning(lambda losses, shares: losses[-1] * shares[-1]),
-            "The returned loss is the last micro-batch's share of it. Add up the shares.",
+            "The returned loss is only the last micro-batch's share of the mean. Add up the "
+            "shares.",
         ),
         Wrong(
             "sum-of-losses",
@@ -453,5 +473,10 @@ EXERCISE = Exercise(
             alike={"global-optimizer": "never-stepped"},
         ),
     ),
-    right=(weighted_losses, sums_then_scaled_gradients, gradients_added_by_hand),
+    right=(
+        weighted_losses,
+        sums_then_scaled_gradients,
+        gradients_added_by_hand,
+        graphs_retained_and_dropped,
+    ),
 )

@@ -119,6 +119,43 @@ def _adam(name="", *, mean=_mean, square=lambda b, v, g: _mean(b, v, g * g), mov
     return named(name, adam_step)
 
 
+def started_at(t):
+    """t is one too large in each step."""
+
+    def adam_step(theta, grad, state, lr, betas, eps):
+        return plain(theta, grad, {**state, "t": state.get("t", t)}, lr, betas, eps)
+
+    return named("started_at", adam_step)
+
+
+def corrected_once(theta, grad, state, lr, betas, eps):
+    t, m, v = state.get("t", 0) + 1, state.get("m", 0.0), state.get("v", 0.0)
+    m, v = _mean(betas[0], m, grad), _mean(betas[1], v, grad**2)
+    share1, share2 = _shares(*betas, 1) if t == 1 else (1, 1)
+    return theta - lr * _move(m, v, share1, share2, eps, grad), {"t": t, "m": m, "v": v}
+
+
+def along_the_old_m(theta, grad, state, lr, betas, eps):
+    t, m = state.get("t", 0) + 1, state.get("m", np.zeros_like(theta))
+    v = _mean(betas[1], state.get("v", 0.0), grad**2)
+    moved = theta - lr * _move(m, v, *_shares(*betas, t), eps, grad)
+    return moved, {"t": t, "m": _mean(betas[0], m, grad), "v": v}
+
+
+def amsgrad(corrected):
+    """The largest v so far, as in torch's AMSGrad, or the largest corrected one."""
+
+    def adam_step(theta, grad, state, lr, betas, eps):
+        _, new = plain(theta, grad, state, lr, betas, eps)
+        share1, share2 = _shares(*betas, new["t"])
+        v, share2 = (new["v"] / share2, 1) if corrected else (new["v"], share2)
+        top = np.maximum(state.get("top", 0.0), v)
+        moved = theta - lr * _move(new["m"], top, share1, share2, eps, grad)
+        return moved, {**new, "top": top}
+
+    return named("amsgrad", adam_step)
+
+
 def zeros_stand_still(theta, grad, state, lr, betas, eps):
     moved, new = plain(theta, grad, state, lr, betas, eps)
     return np.where(grad == 0, theta, moved), new
@@ -370,6 +407,82 @@ EXERCISE = Exercise(
             _adam("adds_up", mean=lambda b, m, g: b * m + g),
             "m adds the whole gradient, as momentum does in SGD. Adam averages: the gradient "
             "enters with 1 - beta1.",
+        ),
+        Wrong(
+            "both-add-up",
+            _adam(
+                "both_add_up", mean=lambda b, m, g: b * m + g, square=lambda b, v, g: b * v + g * g
+            ),
+            "m and v add the whole gradient and the whole square. Both are averages: what is new "
+            "enters with 1 - beta.",
+        ),
+        Wrong(
+            "v-adds-up",
+            _adam("v_adds_up", square=lambda b, v, g: b * v + g * g),
+            "v adds the whole square. It is an average: the square enters with 1 - beta2.",
+        ),
+        Wrong(
+            "shares-swapped",
+            _adam(
+                "shares_swapped",
+                mean=lambda b, m, g: (1 - b) * m + b * g,
+                square=lambda b, v, g: (1 - b) * v + b * g * g,
+            ),
+            "beta and 1 - beta are swapped: the old average is kept with beta, and what is new "
+            "enters with 1 - beta.",
+        ),
+        Wrong(
+            "size-for-square",
+            _adam("size_for_square", square=lambda b, v, g: _mean(b, v, abs(g))),
+            "v averaged the sizes of the gradient, |g|. It averages the squares, grad**2.",
+        ),
+        Wrong(
+            "size-without-root",
+            _adam(
+                "size_without_root",
+                square=lambda b, v, g: _mean(b, v, abs(g)),
+                move=lambda m, v, a, b, eps, g: m / a / (v / b + eps),
+            ),
+            "m was divided by an average of |g|. v averages the squares, grad**2, and the root is "
+            "taken of that average.",
+        ),
+        Wrong(
+            "a-step-ahead",
+            started_at(1),
+            "The correction is that of the next step: t is 1 in the first step, 2 in the second. "
+            "Begin at 0 and count up once.",
+        ),
+        Wrong(
+            "corrected-once",
+            corrected_once,
+            "The first step is right, but in later ones the averages were not corrected. Divide by "
+            "1 - beta**t in every step.",
+        ),
+        Wrong(
+            "eps-as-a-floor",
+            _adam(
+                "eps_as_a_floor",
+                move=lambda m, v, a, b, eps, g: m / a / np.maximum(np.sqrt(v / b), eps),
+            ),
+            "Where eps is smaller than the root it had no effect: the larger of the two was used. "
+            "eps is added to the root.",
+        ),
+        Wrong(
+            "largest-so-far",
+            amsgrad(corrected=False),
+            "v never became smaller: the largest one so far was used, as in AMSGrad. Adam divides "
+            "by this step's v.",
+        ),
+        Wrong("largest-so-far", amsgrad(corrected=True)),
+        Wrong(
+            "largest-so-far",
+            _adam("largest_kept", square=lambda b, v, g: np.maximum(v, _mean(b, v, g * g))),
+        ),
+        Wrong(
+            "along-the-old-m",
+            along_the_old_m,
+            "The step went along the m of the step before. First put the gradient into m, then "
+            "move.",
         ),
         Wrong(
             "one-v-for-all",

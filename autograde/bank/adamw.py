@@ -68,7 +68,6 @@ def run(function, case: Case, device: torch.device) -> Answer:
         if not callable(getattr(optimizer, name, None)):
             raise AnswerError(f"What AdamW(...) made has no method {name}().")
     second, weights = function([other], *options), []
-    own = [p.detach() for p in parameters]  # the model's memory: what p.data = ... leaves behind
     grads = [[None if g is None else g.to(device, dtype) for g in all_] for all_ in case["grads"]]
     handed = ((at, i, g) for at, all_ in enumerate(grads) for i, g in enumerate(all_))
     named = {f".grad of parameter {i} in step {at}": g for at, i, g in handed if g is not None}
@@ -82,13 +81,13 @@ def run(function, case: Case, device: torch.device) -> Answer:
         if case["late"] and case["weight_decay"]:
             other.grad = torch.ones_like(other)
             second.step()
-        weights.append([tensor.cpu().clone() for tensor in own])
+        weights.append(_copied(parameters))
     disturbed = watch.changed()
     if any(p.grad is not grad for p, grad in zip(parameters, grads[-1], strict=True)):
         disturbed.append("which tensor .grad of a parameter is")
     if case["late"] and case["weight_decay"]:  # a run that begins again knows nothing of this one
         function(list(parameters), *options).step()
-        weights.append([tensor.cpu().clone() for tensor in own])
+        weights.append(_copied(parameters))
     answer = {
         "weights": weights,
         "idle": [first for first, _ in weights[: case["late"]]],
@@ -102,7 +101,28 @@ def run(function, case: Case, device: torch.device) -> Answer:
     optimizer.zero_grad()
     second.zero_grad()
     cleared = all(p.grad is None or not p.grad.any() for p in (*parameters, other))
-    return answer | {"cleared": cleared}
+    return answer | {"cleared": cleared, "goes on": _goes_on(function, case, device)}
+
+
+def _copied(parameters: list[Tensor]) -> list[Tensor]:
+    return [p.detach().cpu().clone() for p in parameters]
+
+
+def _goes_on(function, case: Case, device: torch.device) -> bool:
+    """Whether zero_grad() between two steps leaves the second as it is without: its own, twice."""
+    if not case["unused"]:
+        return True
+    options, after = (tuple(case["betas"]), case["eps"], case["weight_decay"]), []
+    for clears in (False, True):
+        p = nn.Parameter(case["weights"][1].to(device, torch.float64, copy=True))
+        optimizer = function([p], case["lrs"][0], *options)
+        for _, grad in case["grads"]:
+            p.grad = grad.to(p)
+            optimizer.step()
+            if clears:
+                optimizer.zero_grad()
+        after.append(p.detach().clone())
+    return bool(torch.equal(*after))
 
 
 def _state_of(optimizer: object, parameter: nn.Parameter) -> dict:
@@ -274,10 +294,41 @@ class ParametersOnly(Plain):
 
 
 class DataReplaced(Plain):
+    """Right, too: p stays the model's own, with other memory."""
+
     def update(self, p, grad):
-        old = p.data
-        p.data = old.clone()
+        p.data = p.data.clone()
         super().update(p, grad)
+
+
+class DecayOverTheRoot(Plain):
+    """The decay is not in the averages, but divided by the root with them."""
+
+    def update(self, p, grad):
+        old, state = p.clone(), self.state[p]
+        shrink, self.weight_decay = self.weight_decay, 0.0
+        super().update(p, grad)
+        self.weight_decay = shrink
+        v = (state or self.state[p])["exp_avg_sq"] / (1 - self.betas[1] ** self.state[p]["step"])
+        p.sub_(self.lr * shrink * old / (v.sqrt() + self.eps))
+
+
+class MatricesDecay(Plain):
+    def decay(self, p):
+        if p.ndim > 1:
+            super().decay(p)
+
+
+class ZeroGradForgets(Plain):
+    def zero_grad(self):
+        super().zero_grad()
+        self.state.clear()
+
+
+class ZeroGradStartsAgain(Plain):
+    def zero_grad(self):
+        super().zero_grad()
+        self.state = {p: {} for p in self.parameters}
 
 
 class StepClears(Plain):
@@ -554,7 +605,7 @@ EXERCISE = Exercise(
         Part("missing", "a parameter without a gradient at first", 1, fields=("idle", "woken")),
         Part("rate", "a rate that is changed between steps", 0.5, fields=("weights",)),
         Part("state", "state[p] and its three entries", 0.5, fields=("state",)),
-        Part("cleared", "zero_grad()", 0.5, fields=("cleared",)),
+        Part("cleared", "zero_grad()", 0.5, fields=("cleared", "goes on")),
         Part(
             "all",
             "everything at once, with two optimizers side by side",
@@ -572,6 +623,7 @@ EXERCISE = Exercise(
         "idle": "the weight that has no gradient yet, after step",
         "state": "state[p] of the second parameter",
         "cleared": "whether zero_grad() clears every .grad",
+        "goes on": "whether a step after zero_grad() is as without it:",
     },
     by_hand=(torch.optim.Adam.step,),
     wrong=(
@@ -602,6 +654,26 @@ EXERCISE = Exercise(
             "Every weight lost lr * weight_decay, whatever its size. It should lose that share of "
             "its size: p times 1 - lr * weight_decay.",
         ),
+        Wrong(
+            "decay-over-the-root",
+            DecayOverTheRoot,
+            "The decay was divided by the root of v, as the step is. AdamW shrinks the weight "
+            "itself: p times 1 - lr * weight_decay.",
+        ),
+        Wrong(
+            "matrices-decay",
+            MatricesDecay,
+            "Parameters with one dimension did not decay. Leaving them out is for whoever makes "
+            "the groups: here every parameter that is moved decays.",
+        ),
+        Wrong(
+            "zero-grad-forgets",
+            ZeroGradForgets,
+            "After zero_grad() the next step was another than without it: it forgot the averages "
+            "or the count. Clear only .grad there.",
+            sure=True,
+        ),
+        Wrong("zero-grad-forgets", ZeroGradStartsAgain, sure=True),
         Wrong(
             "decay-last",
             DecayLast,
@@ -688,14 +760,13 @@ EXERCISE = Exercise(
         Wrong("step-clears", StepClears),
         Wrong("clears-the-moved", ClearsTheMoved),
         Wrong("state-of-the-class", StateOfTheClass),
-        Wrong("not-in-place", DataReplaced),
         Wrong("not-in-place", NameBound),
         Wrong("not-in-place", StepNotInPlace, sure=True),
         Wrong(
             "not-in-place",
             NotInPlace,
-            "The step did not reach the model's own weights. `p = p - ...` makes another tensor; "
-            "change p itself: p.mul_(), p.sub_().",
+            "The step did not reach the model's own weights. `p = p - ...` gives another tensor "
+            "the name p; change p itself: p.mul_(), p.sub_().",
             sure=True,
         ),
         Wrong(
@@ -747,5 +818,5 @@ EXERCISE = Exercise(
         Wrong("clears-the-first", ClearsTheFirst),
         Wrong("count-of-the-class", CountOfTheClass),
     ),
-    right=(Plain, WithData, WithLerp),
+    right=(Plain, WithData, WithLerp, DataReplaced),
 )

@@ -33,12 +33,14 @@ EXERCISE = Tune(
     source='Chapter 3, "Arena"', ledger=("S09", "F84"),
     minutes=10, difficulty=2, read=("course.lr_finder.lr_find", "T17"),
     hints=(
-        "Begin with the rate: the largest that does not explode is near the fastest.",
-        "A loss that jumps about says the rate is too large; one that creeps, ten times too small.",
+        "Begin with the rate: the largest one at which the loss does not explode is near the "
+        "fastest.",
+        "A loss that jumps about means the rate is too large; one that creeps, that it is about "
+        "ten times too small.",
         "Try Adam with a rate ten times its usual 1e-3, then a little less and a little more.",
     ),
-    question="A network of 64-64-10 on the digits, batches of 64. `momentum` is SGD's; adam and "
-    "adamw take no notice of it.",
+    question="Train a 64-64-10 network on the digits, in batches of 64. `momentum` is for sgd "
+    "only; adam and adamw ignore it.",
     settings={"optimizer": [*OPTIMIZERS], "lr": (1e-6, 10.0), "momentum": (0.0, 0.99)},
     train=train, quality=0.95, unit="validation accuracy of 95 %", most=180,
     thresholds=((180, 1), (80, 1), (32, 1)),

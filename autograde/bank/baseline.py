@@ -238,7 +238,7 @@ EXERCISE = Exercise(
     difficulty=1,
     read=("course.debug.climb",),
     hints=(
-        "Two data sets come in. Which one may you learn from, and which one do you measure on?",
+        "You get two data sets. Which one may you learn from, and which one do you measure on?",
         "Counting how often each class occurs is one call in torch, and so is finding the "
         "largest count.",
         "label = train_targets.bincount().argmax(); its accuracy is the mean of "
@@ -264,9 +264,9 @@ EXERCISE = Exercise(
         Wrong(
             "from-validation",
             from_validation,
-            "The class is the most common one of validation, or of both parts together: then "
-            "validation is part of training, and the baseline looks better than it is. Choose it "
-            "on train_targets.",
+            "The class is the most common one in validation, or in both sets together: then "
+            "validation takes part in training, and the baseline looks better than it is. Choose "
+            "the class on train_targets.",
         ),
         Wrong("from-validation", from_both),
         Wrong("from-the-first", from_the_first),
@@ -275,7 +275,7 @@ EXERCISE = Exercise(
         Wrong(
             "how-many-not-which",
             how_many_not_which,
-            "That is how often the most common class comes, not which class it is: argmax() "
+            "That is how often the most common class occurs, not which class it is: argmax() "
             "instead of max().",
         ),
         Wrong("how-many-not-which", count_for_label),
@@ -287,21 +287,21 @@ EXERCISE = Exercise(
         Wrong(
             "median-label",
             median_label,
-            "That is the median of the labels. Labels are names, and between two classes lies "
-            "none: count how often each comes.",
+            "That is the median of the labels. Labels are names and have no middle: count how "
+            "often each occurs.",
         ),
         Wrong(
             "scored-on-training",
             scored_on_training,
-            "The class is right; its accuracy was measured on training. The bar that a model has "
-            "to take is the one on validation.",
+            "The class is right, but its accuracy was measured on training. A model has to beat "
+            "the accuracy on validation.",
         ),
         Wrong("always-zero", always_zero),
         Wrong(
             "count-of-validation",
             count_of_validation,
-            "Validation may lack the class, and then no count of it can be looked up there. "
-            "(val_targets == label).sum() is 0 then.",
+            "The class may be missing from validation, and then its count cannot be looked up "
+            "there. (val_targets == label).sum() gives 0 in that case.",
             raises=r"^(IndexError: index \d+ is out of bounds|KeyError: \d+)",
             sure=True,
         ),
@@ -314,14 +314,14 @@ EXERCISE = Exercise(
         Wrong(
             "scored-on-both",
             scored_on_both,
-            "The class is right; its accuracy was measured on both parts together. The bar that a "
-            "model has to take is the one on validation.",
+            "The class is right, but its accuracy was measured on both sets together. A model has "
+            "to beat the accuracy on validation.",
         ),
         Wrong(
             "error-rate",
             error_rate,
-            "That is the share of validation that the class gets wrong. Give the share it gets "
-            "right.",
+            "That is the fraction of validation that the class gets wrong. Return the fraction it "
+            "gets right.",
         ),
         Wrong(
             "one-over-classes",
@@ -332,7 +332,7 @@ EXERCISE = Exercise(
         Wrong(
             "in-percent",
             in_percent,
-            "That is the accuracy in percent. Give the share, between 0 and 1.",
+            "That is the accuracy in percent. Return the fraction, between 0 and 1.",
         ),
         Wrong(
             "position-not-label",
@@ -350,33 +350,33 @@ EXERCISE = Exercise(
         Wrong(
             "divided-by-training",
             divided_by_training,
-            "The hits on validation were divided by the number of training examples. Divide them "
-            "by len(val_targets).",
+            "The number of hits on validation was divided by the number of training examples. "
+            "Divide it by len(val_targets).",
         ),
         Wrong("pair-swapped", pair_swapped),
         Wrong(
             "ten-classes",
             ten_classes,
-            "Labels from 10 on were not counted. A class is any index: bincount() has a place for "
-            "each up to the largest.",
+            "Labels of 10 and above were not counted. A class can be any index: bincount() counts "
+            "all of them up to the largest.",
             sure=True,
         ),
         Wrong(
             "first-label",
             first_label,
-            "That is the first label of training, not the most common one. (A Counter of a tensor "
-            "counts each of its entries by itself: use .tolist().)",
+            "That is the first label of training, not the most common one. (A Counter over a "
+            "tensor counts each entry separately: use .tolist().)",
         ),
         Wrong("first-label", counter_of_a_tensor),
         Wrong(
             "least-common",
             least_common,
-            "That is the rarest class of training. Take the one that comes most often.",
+            "That is the rarest class of training. Take the one that occurs most often.",
         ),
         Wrong(
             "validations-own",
             validations_own,
-            "The class is right; the accuracy is that of another class, the most common one of "
+            "The class is right, but the accuracy is that of another class, the most common one in "
             "validation. Count how often your class is right there.",
         ),
         *common(with_bincount, *LOOKS, "returns-graph"),

@@ -128,7 +128,7 @@ def _opened(files: dict[str, bytes], name: str) -> dict:
                           f"{type(error).__name__}.") from None  # fmt: skip
     if not isinstance(content, dict) or set(content) != set(FIELDS):
         shown = list(content) if isinstance(content, dict) else type(content).__name__
-        raise AnswerError(f"The file {name!r} holds {shown}; as given it holds {list(FIELDS)}.")
+        raise AnswerError(f"The file {name!r} holds {shown}; the given code saves {list(FIELDS)}.")
     return _plainly(content)
 
 
@@ -211,7 +211,7 @@ piece_by_piece = given(
 
 EXERCISE = Exercise(
     id="03g.best-file",
-    title="the best file, which is the last",
+    title="the best file that holds the last epoch",
     source="Training-loop chapter, c7; museum B39",
     kind="fix",
     ledger=("B39", "T34"),
@@ -220,16 +220,17 @@ EXERCISE = Exercise(
     read=("B39", "course.engine.checkpoint"),
     hints=(
         "Which of the four things in a checkpoint does the next epoch write into?",
-        "Both files are given the same dictionary. One is written before the next epoch, and one "
+        "Both files get the same dictionary. One file is written before the next epoch, the other "
         "after the last.",
-        "best = copy.deepcopy(checkpoint), or save(\"best\", checkpoint) where it is found.",
+        'best = copy.deepcopy(checkpoint), or save("best", checkpoint) as soon as it is found.',
     ),
     signature="train_with_two_files(model, train_batches, val_batches, criterion, optimizer, "
     "epochs, save)",
     parts=(
         Part("core", "the weights in the best file", points=1, fields=("best_model",)),
-        Part("rest", "all else in the best file", points=1, fields=("best_model", "best_rest")),
-        Part("whole", "both files, the report, and what is left behind", points=1, hidden=True,
+        Part("rest", "everything else in the best "
+                     "file", points=1, fields=("best_model", "best_rest")),
+        Part("whole", "both files, the history, and the model afterwards", points=1, hidden=True,
              cases=4,
              fields=("best_model", "best_rest", "last", "history", "weights", "disturbed")),
         Part("little", f"the same, with at most {MOST} lines changed", points=1,
@@ -240,7 +241,7 @@ EXERCISE = Exercise(
     run=run,
     says={
         **SAYS,
-        "weights": "the weights that the model is left with:",
+        "weights": "the model's weights afterwards:",
         "best_model": "in the best file, of the model",
         "best_rest": "in the best file,",
         "last": "in the last file,",
@@ -248,48 +249,49 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("all-of-the-last", shallow,
-              "The best file holds the weights of the last epoch. What it is given is written to "
-              "the disk after the run: whatever later epochs write into has to be copied, tensor "
-              "by tensor, in the best epoch."),
+              "The best file holds the weights of the last epoch. It is written only after the "
+              "run, so everything that later epochs write into has to be copied in the best epoch, "
+              "tensor by tensor."),
         Wrong("all-of-the-last", as_a_dict),
         Wrong("all-of-the-last", copied_at_the_end),
         Wrong("all-of-the-last", detached),
         Wrong("history-alone", history_alone,
-              "The history in the best file ends with its epoch, and its weights are those of the "
-              "last: a list was copied, and the tensors were not."),
+              "The history in the best file ends with the best epoch, but the weights are those of "
+              "the last: the list was copied, and the tensors were not."),
         Wrong("history-alone", shallow_state),
         Wrong("weights-by-reference", weights_by_reference,
-              "All but the weights in the best file is that of its epoch. The weights are those of "
-              "the last: detach() and dict() share the memory that step() writes into; clone() "
-              "does not."),
+              "Everything in the best file except the weights belongs to the best epoch. The "
+              "weights are those of the last: detach() and dict() share the memory that step() "
+              "writes into; clone() does not."),
         Wrong("weights-alone", weights_alone,
-              "The weights in the best file are right. Its optimizer's averages and its history "
-              "are those of the last epoch: they are handed out by reference, too."),
+              "The weights in the best file are right. But the optimizer's averages and the "
+              "history are those of the last epoch: they are stored by reference too."),
         Wrong("moments", weights_and_history,
-              "Weights and history in the best file are right, the optimizer's averages are those "
-              "of the last epoch: its state_dict() holds the tensors that step() writes into."),
+              "Weights and history in the best file are right, but the optimizer's averages are "
+              "those of the last epoch: its state_dict() holds the tensors that step() writes "
+              "into."),
         Wrong("moments", moments_shallow),
         Wrong("history-forgotten", history_forgotten,
-              "All tensors in the best file are right. Its history goes on to the last epoch: "
-              "append() writes into the very list that the checkpoint holds."),
+              "All tensors in the best file are right. But its history continues to the last "
+              "epoch: append() writes into the same list that the checkpoint holds."),
         Wrong("every-epoch", saved_each_epoch,
-              "The best file is that of the last epoch in everything, its number too: it was "
-              "written although validation had not improved."),
+              "Everything in the best file, including the epoch number, comes from the last epoch: "
+              "it was written although validation had not improved."),
         Wrong("best-alone", best_alone,
-              "The best file is right. The last file is that of the best epoch, too; it should be "
-              "written after each epoch, as it was."),
+              "The best file is right. But the last file also holds the best epoch; write it after "
+              "each epoch, as in the given code."),
         Wrong("parameters-alone", parameters_alone),
         Wrong("weights-in-the-file", weights_in_the_file),
         Wrong("loaded-at-the-end", loaded_at_the_end,
-              "Both files are right. The model is left with the best weights; as given it is left "
-              "with the last ones."),
+              "Both files are right. But the model ends with the best weights; in the given code "
+              "it ends with the last ones."),
         Wrong("worst", worst,
-              "The epoch with the highest validation loss was kept. A loss is better if lower."),
+              "The epoch with the highest validation loss was kept. A lower loss is better."),
         Wrong("uncleared", uncleared),
         Wrong("first-left-out", first_left_out),
         Wrong("later-of-equals", later_of_equals,
-              "Where all epochs validate alike the best file is that of the last. As given a later "
-              "epoch has to be better.", sure=True),
+              "If all epochs have the same validation loss, the best file holds the last one. In "
+              "the given code a later epoch has to be better.", sure=True),
         Wrong("never-saved", never_saved),
     ),
     right=(at_once, always_deep, through_bytes, piece_by_piece),

@@ -71,11 +71,11 @@ def run(function, case: Case, device: torch.device) -> Answer:
 def _rows(returned: Any) -> list[dict[str, Any]]:
     if not isinstance(returned, (list, tuple)):
         kind = type(returned).__name__
-        raise AnswerError(f"Return a list with a dictionary per bucket; what came was a {kind}.")
+        raise AnswerError(f"Return a list with a dictionary per bucket; yours is a {kind}.")
     for row in returned:
         if not isinstance(row, dict) or not set(KEYS) <= set(row):
             seen = f"the keys {list(row)}"[:60] if isinstance(row, dict) else type(row).__name__
-            raise AnswerError(f"Each row is a dictionary with {', '.join(KEYS)}; one was {seen}.")
+            raise AnswerError(f"Each row is a dictionary with {', '.join(KEYS)}; one is {seen}.")
     return list(returned)
 
 
@@ -360,16 +360,17 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("N24", "course.analysis.errors"),
     hints=(
-        "Three numbers describe the whole: n in the sample, all mistakes, all examples. Which two "
-        "make a share, and which two make points of it?",
-        "The sample says which share of the mistakes a bucket holds; the error rate of the whole "
-        "validation set turns a share into points. The ends are shares as well.",
-        "points = 100 * num_mistakes / num_examples multiplies share, low and high alike; "
+        "Three counts matter: the sample, all mistakes, all examples. Which of them gives a "
+        "bucket's share, and which two turn that share into points?",
+        "The sample tells you what share of the mistakes a bucket holds. The error rate of the "
+        "whole validation set turns a share into points, and the ends of the interval are shares "
+        "too.",
+        "points = 100 * num_mistakes / num_examples multiplies share, low and high alike, and "
         "sorted(..., key=lambda name: (-counts[name], name)) gives the order.",
     ),
     signature="bucket_table(sample, num_mistakes, num_examples)",
     parts=(
-        Part("order", "buckets in their order, with counts; three are equally large", points=1,
+        Part("order", "buckets in order, with counts; three are equally large", points=1,
              cases=3, fields=("names", "count", "disturbed")),
         Part("gain", "the ceiling of each bucket in points", points=1, cases=3, fields=("gain",)),
         Part("interval", "the interval of each ceiling", points=1, cases=3,
@@ -389,112 +390,114 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("share-of-sample", share_of_sample,
-              "Ceilings and their ends are shares of the mistakes, in percent. Points of accuracy "
-              "count all examples: times the error rate."),
+              "The ceilings and interval ends are shares of the mistakes, in percent. Points of "
+              "accuracy are relative to all examples: multiply by the error rate."),
         Wrong("gain-is-the-share", gain_is_the_share,
-              "The ceiling is a share of the sample, in percent. Points of accuracy are that "
-              "share, times the error rate."),
+              "The ceiling is a share of the sample, in percent. Points of accuracy are that share "
+              "times the error rate."),
         Wrong("sample-is-all", sample_is_all,
-              "That takes the sample for all of the mistakes. Those nobody looked at count too: a "
-              "bucket's share, times num_mistakes / num_examples."),
+              "That treats the sample as all of the mistakes. Mistakes outside the sample count "
+              "too: multiply a bucket's share by num_mistakes / num_examples."),
         Wrong("gain-of-the-sample", gain_of_the_sample,
-              "The ceiling counts the sample's mistakes alone. The bucket has its share of all "
+              "The ceiling counts only the sample's mistakes. The bucket has the same share of all "
               "num_mistakes."),
         Wrong("not-in-points", not_in_points,
-              "Right as shares of all examples; points are 100 times that."),
+              "These are right as shares of all examples, but points are 100 times that."),
         Wrong("right-ones", right_ones,
-              "That multiplies the bucket's share by the accuracy. Only what is wrong can be won: "
+              "That multiplies the bucket's share by the accuracy. Only mistakes can be won back: "
               "multiply by the error rate."),
         Wrong("over-the-right", over_the_right,
-              "The mistakes were divided by the examples that came out right. The error rate is "
+              "The mistakes were divided by the number of correct examples. The error rate is "
               "num_mistakes / num_examples."),
         Wrong("normal-interval", normal_interval,
               "Those are the ends p ± 1.96 √(p(1 − p)/n), which are too narrow for small buckets. "
-              "Asked is Wilson's interval."),
+              "Use Wilson's interval."),
         Wrong("normal-clipped", normal_clipped,
-              "Those are the ends p ± 1.96 √(p(1 − p)/n), cut off at 0 and 1. Asked is Wilson's "
+              "Those are the ends p ± 1.96 √(p(1 − p)/n), cut off at 0 and 1. Use Wilson's "
               "interval."),
         Wrong("one-error", one_error,
               "Those are Wilson's ends for z = 1, about 68 %. For 95 % z is 1.96."),
         Wrong("ninety", ninety, "Those are Wilson's ends for 90 %. For 95 % z is 1.96."),
         Wrong("exact", exact,
-              "Those are the ends of the exact interval (Clopper and Pearson), which is wider. "
-              "Asked is Wilson's."),
+              "Those are the ends of the exact interval (Clopper and Pearson), which is wider. Use "
+              "Wilson's."),
         Wrong("not-shrunk", not_shrunk,
-              "The ends are 1 + z²/n times what they should be: middle and reach are both divided "
+              "The ends are 1 + z²/n times too large. Divide both the midpoint and the half-width "
               "by that."),
         Wrong("middle", middle_off,
-              "The middle of the share is taken as (p + z²/n) / (1 + z²/n). It is z²/2n that is "
-              "added to p."),
+              "The midpoint is (p + z²/n) / (1 + z²/n). Add z²/2n to p, not z²/n."),
         Wrong("times-n", times_n,
               "Those are the ends with z²·n/2 and z²·n²/4: in Python a / 2 * n multiplies by n. "
-              "Put 2 * n and 4 * n**2 in brackets."),
+              "Put 2 * n and 4 * n**2 in parentheses."),
         Wrong("of-all-examples", of_all_examples,
-              "The ends are those of the count among all examples. The share is one of the sample; "
-              "the error rate makes points of it."),
+              "The ends are those of the count among all examples. Take Wilson's ends of the "
+              "bucket's share of the sample; the error rate turns them into points."),
         Wrong("mistakes-of-examples", mistakes_of_examples,
               "The ends are those of a count of mistakes among all examples. What is uncertain is "
-              "the share of the sample: Wilson's ends of that, then points."),
+              "the share in the sample: take Wilson's ends of that, then convert them to points."),
         Wrong("gain-in-the-middle", gain_in_the_middle,
-              "The gain is the middle of the interval. It is the bucket's own share, in points, "
-              "and lies nearer to one end."),
+              "The gain is the midpoint of the interval. It should be the bucket's own share, in "
+              "points, which lies nearer to one end."),
         Wrong("divided-by-all", divided_by_all,
-              "The counts of the sample were divided by num_mistakes. A share of the sample is one "
-              "of len(sample): those nobody looked at are in no bucket yet."),
+              "The counts of the sample were divided by num_mistakes. Divide by len(sample): "
+              "mistakes outside the sample are not in any bucket yet."),
         Wrong("of-num-mistakes", of_num_mistakes,
-              "The ends are those of the sample's count among num_mistakes. Its share is one of "
-              "the sample: n is len(sample)."),
+              "The ends are those of the sample's count among num_mistakes. The share is one of "
+              "the sample, so n is len(sample)."),
         Wrong("with-correction", with_correction,
-              "Those are Wilson's ends with a correction for continuity, which are wider. Asked "
-              "are those without: method='wilson'."),
+              "Those are Wilson's ends with a continuity correction, which are wider. Use the ends "
+              "without it: method='wilson'."),
         Wrong("reach-not-shrunk", reach_not_shrunk,
-              "The middle is right, and the reach to each side was not divided by 1 + z²/n."),
+              "The midpoint is right, but the half-width was not divided by 1 + z²/n."),
         Wrong("root-of-all", root_of_all,
-              "The middle is right, and 1 + z²/n was taken under the root of the reach. The root "
-              "is that of the two terms above."),
+              "The midpoint is right, but in the half-width 1 + z²/n was put under the root. Only "
+              "the two terms of the numerator belong there."),
         Wrong("around-the-share", around_the_share,
-              "The ends lie around the bucket's own share. Wilson's lie around the middle, "
-              "(p + z²/2n) / (1 + z²/n)."),
+              "The ends are centred on the bucket's own share. Wilson's are centred on (p + z²/2n) "
+              "/ (1 + z²/n)."),
         Wrong("ends-are-shares", ends_are_shares,
-              "The ends are shares of the mistakes, between 0 and 1. Turn them into points as the "
-              "gain is."),
+              "The ends are shares of the mistakes, between 0 and 1. Convert them to points like "
+              "the gain."),
         Wrong("counts-of-all", counts_of_all,
-              "The counts are scaled up to all mistakes. count is how many of the sample are in "
+              'The counts are scaled up to all mistakes. "count" is how many of the sample are in '
               "the bucket."),
         Wrong("to-two-decimals", to_two_decimals,
-              "Those are rounded to two decimals. Give them as they are."),
+              "Those are rounded to two decimals. Return them unrounded."),
         Wrong("ascending", ascending,
-              "The counts rise from row to row. The largest comes first: sort by (-count, name)."),
+              "The counts increase from row to row. The largest comes first: sort by (-count, "
+              "name)."),
         Wrong("one-n", one_n,
-              "The interval is that with z²/4n under the root. It is z²/4n²: n is squared."),
+              "The interval has z²/4n under the root. It should be z²/4n²: n is squared."),
         Wrong("empty-is-none", empty_is_none),
         Wrong("around-the-gain", around_the_gain,
-              "The upper ends are right, the lower ones lie as far below the share. Wilson's "
-              "interval is not symmetric around it."),
+              "The upper ends are right, but the lower ends lie equally far below the share. "
+              "Wilson's interval is not symmetric around the share."),
         Wrong("only-the-gain-is-scaled", only_the_gain_is_scaled,
-              "The ends are shares of the mistakes, in percent. Turn them into points as the gain "
-              "is."),
+              "The ends are shares of the mistakes, in percent. Convert them to points like the "
+              "gain."),
         Wrong("of-all-mistakes", _of_all_mistakes,
-              "The interval is that of num_mistakes mistakes looked at. Only the sample was: n is "
-              "its length."),
-        Wrong("ends-swapped", ends_swapped, "The two ends have changed places."),
-        Wrong("rounded", rounded, "Those are rounded to one decimal. Give them as they are."),
+              "The interval is the one for a sample of num_mistakes mistakes. Here n is the length "
+              "of the sample."),
+        Wrong("ends-swapped", ends_swapped, "The two ends are swapped."),
+        Wrong("rounded", rounded, "Those are rounded to one decimal. Return them unrounded."),
         Wrong("share-for-count", share_for_count),
         Wrong("as-met", as_met,
-              "The buckets come in the order in which the sample meets them. Sort them by count."),
+              "The buckets are in the order in which they occur in the sample. Sort them by "
+              "count."),
         Wrong("by-name", by_name,
-              "The buckets come in the alphabet's order. The largest comes first; the alphabet "
-              "decides between equal ones only."),
-        Wrong("smallest-first", smallest_first, "That is the order the other way round."),
+              "The buckets are in alphabetical order. The largest comes first; the alphabet only "
+              "decides between equal counts."),
+        Wrong("smallest-first", smallest_first, "The order is reversed: the largest bucket comes "
+                                                "first."),
         Wrong("ties-as-met", ties_as_met,
-              "The counts fall as they should; equal ones come as the sample meets them. Sort "
-              "those by name: (-count, name)."),
+              "The counts decrease as they should, but buckets with equal counts are in the order "
+              "of the sample. Sort those by name: (-count, name)."),
         Wrong("ties-backwards", ties_backwards,
-              "The counts fall as they should; equal ones come in the alphabet's reverse. "
-              "reverse=True turns the names round, too: sort by (-count, name)."),
-        Wrong("largest-alone", largest_alone, "That is the row of the largest bucket alone."),
+              "The counts decrease as they should, but buckets with equal counts are in reverse "
+              "alphabetical order. reverse=True reverses the names too: sort by (-count, name)."),
+        Wrong("largest-alone", largest_alone, "That is only the row of the largest bucket."),
         Wrong("without-singles", without_singles,
-              "Buckets of a single mistake are missing. Each bucket of the sample has a row."),
+              "Buckets with a single mistake are missing. Each bucket of the sample has a row."),
         *common(plain, "returns-none", "returns-text", "changes-data"),
     ),
     right=(plain, with_scipy, with_tensors, by_its_roots),

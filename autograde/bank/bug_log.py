@@ -1,6 +1,7 @@
 """01c.bug-log: what showed each of the five bugs first, in the order in which they were fixed."""
 
 import math
+import re
 
 from autograde.kinds import Fact, Reason, Write
 
@@ -19,6 +20,8 @@ NEAR = 0.5
 def three_errors(facts):
     """The exceptions, in the order in which they came."""
     names = facts["errors"]
+    if isinstance(names, str):  # one text, as a person would write it
+        names = [name for name in re.split(r"[^\w.()]+", names) if name]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return 'This should be a list of three strings: ["KeyError", "TypeError", ...].'
     names = tuple(name.strip().rpartition(".")[2].rstrip("()") for name in names)
@@ -77,11 +80,11 @@ EXERCISE = Write(
     ),
     question="Fill in what you observed while you fixed the five bugs, one at a time.",
     facts=(
-        Fact("errors", "the three exceptions, by type, in the order in which they came", 1,
+        Fact("errors", "a list of the three exceptions, by type, as they came", 1,
              three_errors),
-        Fact("norms", "gradient norm at the first and at the last update, before the fix", 0.5,
+        Fact("norms", "[first, last] gradient norm of a run before you fixed it", 0.5,
              two_norms),
-        Fact("losses", "two or more validation losses of the run with lr = 0, before the fix", 0.5,
+        Fact("losses", "a list of validation losses with lr = 0 before you fixed them", 0.5,
              a_shaky_measure),
     ),
     example={"errors": list(LOUD), "norms": [0.4, 3.1], "losses": [2.33, 2.31, 2.34]},

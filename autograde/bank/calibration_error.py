@@ -95,6 +95,27 @@ def _ece(
     return float(np.sum(weigh(counts) * np.array(gaps)))
 
 
+def _looped(sure, right, num_bins, *, below=False, of_all=True):
+    """With a loop over the bins: what is in none of them is left out.
+
+    Args:
+        sure, right: Confidence and accuracy of each example.
+        num_bins: Their number.
+        below: Whether a bin holds its lower edge and not its upper one.
+        of_all: Whether a share is one of all examples, or of those in bins.
+    """
+    sure, right = sure.double(), right.double()
+    gaps, counts = [], []
+    for b in range(num_bins):
+        lower, upper = b / num_bins, (b + 1) / num_bins
+        inside = (sure >= lower) & (sure < upper) if below else (sure > lower) & (sure <= upper)
+        if inside.any():
+            gaps.append(abs((sure[inside].mean() - right[inside].mean()).item()))
+            counts.append(inside.sum().item())
+    total = sum(gap * count for gap, count in zip(gaps, counts, strict=True))
+    return total / (len(sure) if of_all else sum(counts)) if counts else 0.0
+
+
 def unweighted(probabilities, targets, num_bins):
     return _ece(probabilities, targets, num_bins, weigh=lambda counts: 1 / len(counts))
 
@@ -132,6 +153,22 @@ def middle_of_the_bin(probabilities, targets, num_bins):
 def of_the_target(probabilities, targets, num_bins):
     of_target = probabilities.gather(1, targets[:, None])[:, 0]
     return _ece(probabilities, targets, num_bins, inside=of_target)
+
+
+def of_the_target_in_bins(probabilities, targets, num_bins, *, of_all=True):
+    """A probability of 0 is in no bin."""
+    of_target = probabilities.gather(1, targets[:, None])[:, 0]
+    right = probabilities.argmax(1) == targets
+    return _looped(of_target, right, num_bins, of_all=of_all)
+
+
+def of_the_target_of_those_in_bins(probabilities, targets, num_bins):
+    return of_the_target_in_bins(probabilities, targets, num_bins, of_all=False)
+
+
+def one_left_out_of_the_count(probabilities, targets, num_bins):
+    confidence, predicted = probabilities.max(1)
+    return _looped(confidence, predicted == targets, num_bins, below=True, of_all=False)
 
 
 def edge_above(probabilities, targets, num_bins):
@@ -254,6 +291,12 @@ def every_class_and_zero(probabilities, targets, num_bins):
     return every_class(probabilities, targets, num_bins, least=0)
 
 
+def every_class_in_bins(probabilities, targets, num_bins):
+    """A probability of 0 is in no bin, and not counted either."""
+    right = torch.nn.functional.one_hot(targets, probabilities.shape[1]).flatten()
+    return _looped(probabilities.flatten(), right, num_bins, of_all=False)
+
+
 def from_chance(probabilities, targets, num_bins):
     """Bins between 1 / C, below which no confidence lies, and 1."""
     confidence, predicted = probabilities.double().max(1)
@@ -326,11 +369,13 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.analysis.scores.calibration",),
     hints=(
-        "Per bin two numbers: how sure the model is on average, and how often it is right.",
-        "Which examples does a bin hold, and what share of all examples is that? A bin without "
+        "Each bin needs two numbers: how confident the model is on average, and how often it is "
+        "right.",
+        "Which examples does a bin hold, and what share of all examples are they? A bin without "
         "examples adds nothing.",
         "confidence, predicted = probabilities.max(dim=1); for each bin: inside = (confidence > "
-        "lower) & (confidence <= upper); if any: add inside.mean() * |mean confidence − accuracy|.",
+        "lower) & (confidence <= upper); if any: add inside.float().mean() * |mean confidence − "
+        "accuracy|.",
     ),
     signature="expected_calibration_error(probabilities, targets, num_bins)",
     parts=(
@@ -348,46 +393,54 @@ EXERCISE = Exercise(
         Wrong(
             "unweighted",
             unweighted,
-            "The bins that hold examples all count alike. Weigh each gap by the bin's share of the "
+            "All bins that hold examples count equally. Weight each gap by the bin's share of the "
             "examples.",
         ),
         Wrong(
             "over-all-bins",
             over_all_bins,
-            "The gaps were added up and divided by the number of bins. Weigh each gap by the bin's "
-            "share of the examples.",
+            "The gaps were added up and divided by the number of bins. Weight each gap by the "
+            "bin's share of the examples.",
         ),
         Wrong("cancels", signed),
         Wrong(
             "cancels",
             one_bin,
-            "Gaps of opposite sign cancel: what is left is the difference of mean confidence and "
-            "accuracy over all examples. Take each bin's absolute value before adding.",
+            "Gaps of opposite sign cancel: what is left is the difference between mean confidence "
+            "and accuracy over all examples. Take the absolute value of each bin's gap before "
+            "adding.",
         ),
-        Wrong("squared", squared),
+        Wrong(
+            "squared",
+            squared,
+            "That is the mean of the squared gaps. Return the mean of the absolute gaps.",
+        ),
         Wrong(
             "root-of-squares",
             root_of_squares,
-            "That is the root of the mean squared gap. Asked is the mean of the absolute gaps.",
+            "That is the root of the mean squared gap. Return the mean of the absolute gaps.",
         ),
         Wrong(
             "largest-gap",
             largest_gap,
-            "That is the largest gap of all bins. Asked is their mean, weighed by count.",
+            "That is the largest gap of all bins. Return their mean, weighted by count.",
         ),
         Wrong("sum-of-gaps", sum_of_gaps),
         Wrong(
             "middle-of-the-bin",
             middle_of_the_bin,
-            "The middle of the bin stands for its confidence. Take the mean of the confidences "
-            "that it holds.",
+            "The midpoint of each bin was used as its confidence. Use the mean of the confidences "
+            "in the bin.",
         ),
         Wrong(
             "of-the-target",
             of_the_target,
-            "The probability of the true class was taken as the confidence. The confidence is the "
-            "largest probability, of the class that is predicted.",
+            "The probability of the true class was used as the confidence. The confidence is the "
+            "largest probability, that of the predicted class.",
         ),
+        Wrong("of-the-target", of_the_target_in_bins),
+        Wrong("of-the-target", of_the_target_of_those_in_bins),
+        Wrong("one-left-out", one_left_out_of_the_count),
         Wrong(
             "edge-above",
             edge_above,
@@ -397,8 +450,8 @@ EXERCISE = Exercise(
         Wrong(
             "one-left-out",
             one_left_out,
-            "The result is the one in which a confidence of 1 is in no bin, and edges belong to "
-            "the bin above. Bins hold lower < confidence <= upper.",
+            "The result is what comes out if edges belong to the bin above, so that a confidence "
+            "of 1 is in no bin. Bins hold lower < confidence <= upper.",
         ),
         Wrong(
             "ten-bins",
@@ -408,83 +461,86 @@ EXERCISE = Exercise(
         Wrong(
             "equal-counts",
             equal_counts,
-            "The bins hold equally many examples. Here they are equally wide: 1 / num_bins each.",
+            "The bins hold equally many examples. They should be equally wide: 1 / num_bins each.",
         ),
         Wrong("in-percent", in_percent, "That is in percent. Give a number between 0 and 1."),
         Wrong(
             "edges-in-both-bins",
             edges_in_both_bins,
-            "A confidence on an edge was counted in the bin below and in the bin above. Bins hold "
-            "lower < confidence <= upper.",
+            "A confidence on an edge was counted in both bins, below and above. Bins hold lower < "
+            "confidence <= upper.",
         ),
         Wrong(
             "accuracy-of-all",
             accuracy_of_all,
             "Each bin's confidence was compared with the accuracy over all examples. Compare it "
-            "with the accuracy of the bin's own.",
+            "with the accuracy inside the bin.",
         ),
         Wrong(
             "first-bin-alone",
             first_bin_alone,
-            "The result is that of the first bin that holds examples. Is there a `return` inside "
+            "The result covers only the first bin that holds examples. Is there a `return` inside "
             "the loop?",
         ),
         Wrong(
             "between-the-extremes",
             between_the_extremes,
-            "The bins divide the range from the smallest confidence to the largest. Divide that "
-            "from 0 to 1.",
+            "The bins divide the range from the smallest confidence to the largest. Divide the "
+            "range from 0 to 1.",
         ),
         Wrong(
             "sum-over-examples",
             sum_over_examples,
-            "The gaps were weighed by how many examples a bin holds. Its share of all examples is "
-            "that, divided by their number.",
+            "Each gap was weighted by the number of examples in the bin. Weight it by the bin's "
+            "share: that number divided by the number of all examples.",
         ),
         Wrong(
             "every-class",
             every_class,
-            "The probability of every class was taken as a confidence. An example has one: the "
-            "largest of its row, right if that class is the target.",
+            "The probability of every class was used as a confidence. Each example has one "
+            "confidence: the largest probability in its row. It is right if that class is the "
+            "target.",
         ),
         Wrong("every-class", every_class_and_zero),
+        Wrong("every-class", every_class_in_bins),
         Wrong(
             "from-chance",
             from_chance,
-            "The bins divide the range from 1 / C to 1. Divide that from 0 to 1.",
+            "The bins divide the range from 1 / C to 1. Divide the range from 0 to 1.",
         ),
         Wrong(
             "last-bin-left-out",
             last_bin_left_out,
-            "The examples of the last bin are missing. Bin b runs from 0 to num_bins - 1.",
+            "The examples in the last bin are missing. Bin b runs from 0 to num_bins - 1.",
         ),
         Wrong(
             "to-two-decimals",
             to_two_decimals,
-            "The result was rounded to two decimals. Return it as it is.",
+            "The result was rounded to two decimals. Return it unrounded.",
         ),
         Wrong("error-for-accuracy", error_for_accuracy),
         Wrong(
             "softmax-again",
             softmax_again,
-            "The confidences are those of another softmax. What comes in are probabilities.",
+            "The confidences come from a second softmax. The inputs are already probabilities.",
         ),
         Wrong(
             "gap-per-example",
             gap_per_example,
             "That is the mean of |confidence − 1| or |confidence − 0|, example by example. Take "
-            "both means of a bin first, then their gap.",
+            "both means of a bin first, then the gap between them.",
         ),
         Wrong(
             "edges-in-no-bin",
             edges_in_no_bin,
-            "A confidence on an edge was counted in no bin. Bins hold lower < confidence <= upper.",
+            "A confidence on an edge was not counted in any bin. Bins hold lower < confidence <= "
+            "upper.",
         ),
         Wrong(
             "nan-where-empty",
             nan_where_empty,
-            "The result is nan where a bin holds no example: the mean of nothing is nan. Leave "
-            "such bins out.",
+            "The result is nan if a bin holds no examples: the mean of nothing is nan. Skip such "
+            "bins.",
             sure=True,
         ),
         *common(with_a_loop, "returns-graph", *LOOKS),

@@ -14,38 +14,41 @@ EXERCISE = Number(
     id="03g.size", title="room for checkpoints", source="Training-loop chapter, c7, costs",
     ledger=("N49", "F56"), read=("N49", "F56", "course.engine.checkpoint"), minutes=5, difficulty=1,
     hints=("What does Adam keep for each parameter besides the weight itself?",
-        "Of last and previous everything is kept, of the best the weights alone.",
-        "12 bytes per parameter twice, 4 once; while the next one is written, 12 more."),
+        "Everything is kept for the last and the previous checkpoint, only the weights for the "
+        "best.",
+        "12 bytes per parameter twice, 4 bytes once; while the next checkpoint is written, 12 "
+        "more."),
     question="A model of {p} million parameters trains in FP32 with Adam. Its folder keeps the "
     "last checkpoint and the one before it, whole, and the best epoch's weights. A new checkpoint "
-    "is written next to them before any is replaced. Count parameters and Adam's two averages, at "
-    "4 bytes; nothing else. 1 GB is 10^9 bytes.",
+    "is written next to them before any is replaced. Count only the parameters and Adam's two "
+    "averages, at 4 bytes each. 1 GB is 10^9 bytes.",
     inputs={"p": (110, 990)}, answer=room,
     units={"full": "GB", "folder": "GB", "peak": "GB"}, parts=(
         Part("full", "one whole checkpoint", points=1),
         Part("folder", "the folder between two saves", points=1),
         Part("peak", "the most needed, while a checkpoint is written", points=1)), wrong=(
         Wrong("weights-alone", lambda p: room(p, full=4),
-              "That is the weights alone. Adam keeps two averages for each of them."),
+              "That is only the weights. Adam keeps two averages for each of them."),
         Wrong("one-average", lambda p: {"full": 8 * p / 1000, "folder": 20 * p / 1000},
-              "That is 8 bytes per parameter for a whole checkpoint: two numbers of 4. There are "
-              "the weight and two averages."),
+              "That is 8 bytes per parameter for a whole checkpoint: two numbers of 4 bytes. There "
+              "are three: the weight and two averages."),
         Wrong("gradients-too", lambda p: {"full": 16 * p / 1000, "peak": 52 * p / 1000},
-              "That is 16 bytes per parameter and whole checkpoint, as in memory while training. "
-              "Gradients are not in the file."),
+              "That is 16 bytes per parameter for a whole checkpoint, as in memory during "
+              "training. Gradients are not in the file."),
         Wrong("best-whole", lambda p: {"folder": 36 * p / 1000, "peak": 48 * p / 1000},
-              "That counts the best epoch as a whole checkpoint. It is weights alone."),
-        Wrong("no-room-to-write", lambda p: {"peak": room(p)["folder"]}, "That is the folder at "
-              "rest. The new file lies next to the old ones until it is whole."),
+              "That counts the best epoch as a whole checkpoint. Only its weights are kept."),
+        Wrong("no-room-to-write", lambda p: {"peak": room(p)["folder"]}, "That is the folder "
+              "between two saves. While it is being written, the new file lies next to the old "
+              "ones."),
         Wrong("best-left-out", lambda p: {"folder": 24 * p / 1000}, "That is two whole "
-              "checkpoints. The best epoch's weights lie in the folder as well."),
+              "checkpoints. The best epoch's weights are in the folder too."),
         Wrong("best-left-out-of-peak", lambda p: {"peak": 36 * p / 1000}, "That is three whole "
-              "checkpoints. The best epoch's weights lie in the folder as well."),
+              "checkpoints. The best epoch's weights are in the folder too."),
         Wrong("one-before-replaced", lambda p: {"peak": 24 * p / 1000}, "That is two whole "
-              "checkpoints. No file is replaced before the new one is whole: count all of the "
-              "folder, and the new one."),
+              "checkpoints. No file is replaced before the new one is complete: count everything "
+              "in the folder plus the new one."),
         Wrong("one-whole", lambda p: {"folder": 16 * p / 1000}, "That is one whole checkpoint and "
-              "the best epoch's weights. The folder keeps the one before it as well."),
+              "the best epoch's weights. The folder keeps the previous checkpoint too."),
         Wrong("in-gib", lambda p: {k: v * 1e9 / 2**30 for k, v in room(p).items()},
               "That is in GiB, of 2^30 bytes; 1 GB is 10^9."),
         Wrong("in-mb", lambda p: {k: 1000 * v for k, v in room(p).items()},

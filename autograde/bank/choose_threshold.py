@@ -409,8 +409,10 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.analysis.tune_threshold",),
     hints=(
-        "Only the scores themselves are worth trying: between two of them no answer changes.",
-        "Try all of them. Precision may fall below what is required and come back further down.",
+        "Only the scores themselves are worth trying: between two neighbouring scores no "
+        "prediction changes.",
+        "Try all of them. As the threshold falls, precision may drop below the requirement and "
+        "recover further down.",
         "For each distinct score: said = scores >= score; precision = share of positives among "
         "said; recall = positives said / all positives. Keep the best recall, from the top down.",
     ),
@@ -419,7 +421,7 @@ EXERCISE = Exercise(
         Part("threshold", "the threshold with the highest recall", points=2, cases=5,
              fields=("threshold", "disturbed")),
         Part("recall", "its recall", points=1, cases=3, fields=("recall",)),
-        Part("even", "several thresholds of the same recall", points=1, fields=("threshold",)),
+        Part("even", "several thresholds with the same recall", points=1, fields=("threshold",)),
         Part("ties", "examples that share a score", points=1, cases=3, fields=("threshold",)),
         Part("edge", "a precision that is met exactly, and one that is never met", points=1,
              cases=4, hidden=True),
@@ -432,8 +434,8 @@ EXERCISE = Exercise(
         Wrong(
             "stops-at-the-first",
             stops_at_the_first,
-            "The search ended at the first score that was not precise enough. Precision comes back "
-            "further down: go on.",
+            "The search stopped at the first score that was not precise enough. Precision recovers "
+            "further down, so keep going.",
         ),
         Wrong("stops-at-the-first", stops_before_the_fall),
         Wrong(
@@ -445,14 +447,14 @@ EXERCISE = Exercise(
         Wrong(
             "best-f1-of-those",
             best_f1_of_those,
-            "Of the thresholds that are precise enough the one with the best F1 was taken. Take "
-            "the one with the highest recall.",
+            "Of the thresholds that are precise enough, the one with the best F1 was chosen. "
+            "Choose the one with the highest recall.",
         ),
         Wrong(
             "lowest-that-fits",
             lowest_that_fits,
-            "The lowest score that is precise enough was taken. Where several have the highest "
-            "recall, take the highest of them.",
+            "The lowest score that is precise enough was chosen. If several have the highest "
+            "recall, choose the highest of them.",
         ),
         Wrong("lowest-that-fits", first_of_the_curve),
         Wrong("said-below", said_below),
@@ -460,19 +462,20 @@ EXERCISE = Exercise(
         Wrong(
             "most-precise",
             most_precise,
-            "The most precise threshold was taken. Any precision from least_precision on is "
-            "enough: of those take the highest recall.",
+            "The most precise threshold was chosen. Any precision of at least least_precision is "
+            "enough: of those thresholds, choose the one with the highest recall.",
         ),
         Wrong(
             "strictly-more",
             strictly_more,
-            "A precision of exactly least_precision was refused: it is enough, so compare with >=.",
+            "A precision of exactly least_precision was refused. It is enough, so compare with >=.",
         ),
         Wrong(
             "highest-that-fits",
             highest_that_fits,
-            "The highest threshold that is precise enough was taken. Recall grows further down: "
-            "take the highest recall of those that are precise enough.",
+            "The highest threshold that is precise enough was chosen. Recall is higher further "
+            "down: of the thresholds that are precise enough, choose the one with the highest "
+            "recall.",
         ),
         Wrong(
             "above-a-half",
@@ -482,20 +485,20 @@ EXERCISE = Exercise(
         Wrong(
             "without-the-lowest",
             without_the_lowest,
-            "The lowest score was not tried, at which everybody is called.",
+            "The lowest score was not tried. At that threshold every example is predicted as 1.",
             sure=True,
         ),
         Wrong(
             "without-the-highest",
             without_the_highest,
-            "The highest score was not tried, at which one example is called.",
+            "The highest score was not tried. At that threshold one example is predicted as 1.",
             sure=True,
         ),
         Wrong(
             "recall-required",
             recall_required,
-            "The recall was held to the required number, and the precision made as high as "
-            "possible. It is the other way round.",
+            "The requirement was applied to recall, and precision was made as high as possible. It "
+            "is the other way round.",
         ),
         Wrong(
             "best-f1",
@@ -508,38 +511,38 @@ EXERCISE = Exercise(
         Wrong(
             "ties-split",
             ties_split,
-            "Precision was counted within examples of one score. At a threshold all of them are "
-            "said to be positive, or none.",
+            "Precision was counted partway through a group of equal scores. At any threshold, "
+            "either all examples with the same score are predicted as 1, or none.",
         ),
         Wrong("ties-split", ties_as_sorted),
         Wrong(
             "said-above",
             said_above,
-            "The answer is that of `score > threshold`. A score that equals the threshold counts "
-            "as yes: use >=.",
+            "The answer matches `score > threshold`. A score equal to the threshold is predicted "
+            "as 1: use >=.",
         ),
         Wrong(
             "on-a-grid",
             on_a_grid,
             "The threshold is one of 0, 0.01, ..., 1. Try the scores themselves: they may lie "
-            "closer together, and outside of 0 to 1.",
+            "closer together than that, or outside 0 to 1.",
         ),
         Wrong(
             "precision-for-recall",
             precision_for_recall,
-            "The threshold is right; the second number is the precision there. Recall divides by "
-            "the number of positives.",
+            "The threshold is right, but the second number is the precision there. Recall divides "
+            "by the number of positives.",
         ),
         Wrong(
             "share-said",
             share_said,
-            "The threshold is right; the second number is the share of examples said to be "
-            "positive. Recall is the share of positives that are found.",
+            "The threshold is right, but the second number is the share of examples predicted as "
+            "1. Recall is the share of positives that are found.",
         ),
         Wrong(
             "hits-over-all",
             hits_over_all,
-            "The threshold is right; the hits were divided by the number of examples. Recall "
+            "The threshold is right, but the hits were divided by the number of examples. Recall "
             "divides by the number of positives.",
         ),
         Wrong("none-is-the-top", none_is_the_top),
@@ -548,10 +551,11 @@ EXERCISE = Exercise(
         Wrong(
             "halfway",
             halfway,
-            "The threshold lies halfway to the next score. It decides alike here; asked is the "
-            "score itself.",
+            "The threshold lies halfway to the next score. Here it gives the same predictions, but "
+            "return the score itself.",
         ),
-        Wrong("recall-first", recall_first, "The two numbers are swapped: first the threshold."),
+        Wrong("recall-first", recall_first, "The two numbers are swapped: the threshold comes "
+                                            "first."),
         *common(walks_down, *LOOKS),
     ),
     right=(walks_down, with_masks, all_at_once),

@@ -279,6 +279,13 @@ def generator_read_twice(parameters, max_norm):
     return norm
 
 
+def of_the_weights(parameters, max_norm):
+    kept = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = _norm([parameter.detach() for parameter in kept])
+    _scale([parameter.grad for parameter in kept], norm, max_norm)
+    return norm
+
+
 def none_not_skipped(parameters, max_norm):
     grads = [parameter.grad for parameter in parameters]
     norm = torch.sqrt(sum(grad.square().sum() for grad in grads))
@@ -345,11 +352,11 @@ EXERCISE = Exercise(
         Part("below", "a norm below the ceiling", points=0.5),
         Part(
             "missing",
-            "parameters without a gradient, handed over as a generator",
+            "parameters without a gradient, passed as a generator",
             points=1,
             fields=("grads",),
         ),
-        Part("zero", "gradients that are zero, all or one of them", points=1, hidden=True),
+        Part("zero", "gradients that are zero, some or all", points=1, hidden=True),
     ),
     reference=clip_by_global_norm,
     draw=draw,
@@ -360,14 +367,14 @@ EXERCISE = Exercise(
         Wrong(
             "each-tensor",
             each_tensor,
-            "Each tensor got a factor of its own, which turns the joint gradient. Compute one norm "
-            "over all of them, and one factor from it.",
+            "Each tensor got its own factor, which changes the direction of the joint gradient. "
+            "Compute one norm over all of them, and one factor from it.",
         ),
         Wrong(
             "by-value",
             by_value,
-            "That limits each number, which turns the gradient. Clipping by norm keeps the "
-            "direction: multiply everything by one factor.",
+            "That limits each number separately, which changes the gradient's direction. Clipping "
+            "by norm keeps it: multiply everything by one factor.",
         ),
         Wrong(
             "always-scaled",
@@ -378,8 +385,8 @@ EXERCISE = Exercise(
         Wrong(
             "square-compared",
             square_compared,
-            "Gradients whose norm is below the ceiling were changed: the square of the norm is "
-            "above it. Compare the norm itself.",
+            "Gradients whose norm is below the ceiling were changed, because the square of the "
+            "norm is above it. Compare the norm itself.",
             sure=True,
         ),
         Wrong("always-scaled", always_scaled_bare),
@@ -394,8 +401,8 @@ EXERCISE = Exercise(
         Wrong(
             "norm-after",
             norm_after,
-            "The gradients are right; the norm that was returned is the one after clipping. "
-            "Return the one before, which tells that a spike came.",
+            "The gradients are right, but the returned norm is the one after clipping. Return the "
+            "one before, which shows a spike.",
         ),
         Wrong(
             "sum-of-norms",
@@ -406,8 +413,8 @@ EXERCISE = Exercise(
         Wrong(
             "largest-norm",
             largest_norm,
-            "That is the norm of the one tensor whose norm is largest. The joint norm is that of "
-            "all numbers, as of one long vector.",
+            "That is the largest norm of any single tensor. The joint norm is that of all numbers, "
+            "as of one long vector.",
         ),
         Wrong(
             "mean-of-squares",
@@ -436,40 +443,46 @@ EXERCISE = Exercise(
         Wrong(
             "zeros-for-none",
             zeros_for_none,
-            "A parameter whose .grad was None has zeros there now, which an optimizer with "
-            "momentum or weight decay takes a step on. None stays None.",
+            "A parameter whose .grad was None now has zeros there, and an optimizer with momentum "
+            "or weight decay would move it. None stays None.",
             sure=True,
         ),
         Wrong(
             "ends-at-none",
             ends_at_none,
-            "The gradients after a parameter whose .grad is None were left out. Skip that one and "
-            "go on: continue, not break.",
+            "All gradients after a parameter whose .grad is None were left out. Skip only that "
+            "parameter: continue, not break.",
         ),
         Wrong(
             "biases-not-scaled",
             biases_not_scaled,
-            "The norm is right; tensors of one dimension, the biases, were not scaled. One factor "
-            "for all gradients.",
+            "The norm is right, but one-dimensional tensors (the biases) were not scaled. Scale "
+            "all gradients by the same factor.",
         ),
         Wrong("set-to-zero", set_to_zero),
         Wrong("freezes", freezes),
         Wrong(
             "factor-returned",
             factor_returned,
-            "The gradients are right; what was returned is the factor. Return the norm before "
+            "The gradients are right, but the factor was returned. Return the norm before "
             "clipping.",
         ),
         Wrong(
             "biases-left-out",
             biases_left_out,
-            "Tensors of one dimension, the biases, were left out of the norm and not scaled. All "
+            "One-dimensional tensors (the biases) were left out of the norm and not scaled. All "
             "gradients count.",
+        ),
+        Wrong(
+            "of-the-weights",
+            of_the_weights,
+            "That is the norm of the weights themselves. Clipping is about their gradients: take "
+            "the norm of each parameter's .grad.",
         ),
         Wrong(
             "no-root",
             no_root,
-            "That is the square of the norm: the root over the sum of squares is missing.",
+            "That is the square of the norm: take the root of the sum of squares.",
         ),
         Wrong(
             "not-in-place",
@@ -481,7 +494,7 @@ EXERCISE = Exercise(
             "generator-read-twice",
             generator_read_twice,
             "Nothing was scaled when the parameters came as a generator, as model.parameters() "
-            "does: a generator can be read once. Make a list of it first.",
+            "gives them: a generator can be read only once. Make a list of it first.",
         ),
         Wrong(
             "none-not-skipped",

@@ -42,7 +42,7 @@ def draw(source: Draw, part: str) -> Case:
         if part in ("smoothing", "backward") or together
         else 0.0,
         "ignore": ignore,
-        "dtype": ("float32", "float64", "float32")[source.index],
+        "dtype": ("float32", "float64", "float64" if together else "float32")[source.index],
         "slopes": part == "backward",
     }
 
@@ -60,6 +60,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "form": form_of(returned),
         "disturbed": disturbed,
     }
+    if not (targets != case["ignore"]).any():  # compared with its own, so that it costs one part
+        some = function(logits, targets.clamp(min=0), weight, case["smoothing"], -100)
+        alike = form_of(returned) == form_of(some)
+        answer["of nothing"] = "as where some count" if alike else form_of(returned)
     if case["slopes"]:
         answer["slopes"] = kept(slopes_of, returned, logits)
     return answer
@@ -81,7 +85,7 @@ def reference(
     }
     loss = losses.cross_entropy(*handed, **options)
     if math.isnan(loss):
-        return torch.tensor(loss)
+        return logits.sum() * math.nan
     return numpy_loss(loss, losses.cross_entropy_backward(*handed, **options), logits)
 
 
@@ -113,14 +117,24 @@ def made_of(log_p=stable, spread=smoothed, mean=weighted_mean, *, ignored=None, 
     return cross_entropy
 
 
+def others_share_of_all(one_hot, epsilon):
+    return (1 - epsilon) * one_hot + epsilon / one_hot.shape[1] * (1 - one_hot)
+
+
 def others_share(one_hot, epsilon):
     return (1 - epsilon) * one_hot + epsilon / (one_hot.shape[1] - 1) * (1 - one_hot)
 
 
 naive = made_of(lambda z: (z.exp() / z.exp().sum(1, keepdim=True)).log())
 softmax_then_log = made_of(lambda z: z.softmax(1).log())
-log_of_clamped = made_of(lambda z: z.softmax(1).clamp(min=1e-8).log())
-number_added = made_of(lambda z: (z.softmax(1) + 1e-12).log())
+log_of_clamped, *kept_off_0 = (
+    made_of(limit)
+    for eps in (1e-8, 1e-5, 1e-6, 1e-7, 1e-9, 1e-10, 1e-12, 1e-15)
+    for limit in (
+        lambda z, eps=eps: z.softmax(1).clamp(min=eps).log(),
+        lambda z, eps=eps: (z.softmax(1) + eps).log(),
+    )
+)
 softmax_twice = made_of(lambda z: stable(z.softmax(1)))
 over_the_batch = made_of(lambda z: z - z.logsumexp(0, keepdim=True))
 base_two = made_of(lambda z: stable(z) / math.log(2))
@@ -141,8 +155,33 @@ fixed_smoothing = made_of(spread=lambda q, e: smoothed(q, 0.1 if e else 0.0))
 weight_of_the_target = made_of(by_example=True)
 clamped_logits = made_of(lambda z: stable(z.clamp(-50, 50)))
 with_a_dimension = made_of(after=lambda loss: loss[None])
+added_on_top = made_of(spread=lambda q, e: q + e / q.shape[1])
+shared_but_not_by_all = made_of(spread=others_share_of_all)
 spread_not_divided = made_of(spread=lambda q, e: (1 - e) * q + e)
 zero_for_nothing = made_of(after=torch.nan_to_num)
+
+
+def nan_made(make):
+    """Where nothing counts, a nan of its own."""
+
+    def cross_entropy(logits, targets, weight, label_smoothing, ignore_index):
+        if (targets == ignore_index).all():
+            return make(logits)
+        return made_of()(logits, targets, weight, label_smoothing, ignore_index)
+
+    return cross_entropy
+
+
+def class_ruled_out(low):
+    """A class that is ignored gets no probability in any example."""
+
+    def cross_entropy(logits, targets, weight, label_smoothing, ignore_index):
+        if 0 <= ignore_index < logits.shape[1]:
+            ruled_out = torch.arange(logits.shape[1], device=logits.device) == ignore_index
+            logits = logits.masked_fill(ruled_out, low)
+        return made_of()(logits, targets, weight, label_smoothing, ignore_index)
+
+    return cross_entropy
 
 
 def pairs_of_all(logits, targets, weight, label_smoothing, ignore_index):
@@ -366,7 +405,7 @@ EXERCISE = Exercise(
              fields=("loss", "disturbed")),
         Part("backward", "the gradient of the logits", points=1, fields=("slopes", "form")),
         Part("together", "all of it at once, and nothing left to count", points=1, cases=3,
-             hidden=True, fields=("loss",)),
+             hidden=True, fields=("loss", "of nothing")),
     ),
     reference=reference,
     draw=draw,
@@ -374,6 +413,7 @@ EXERCISE = Exercise(
     says={
         "loss": "the loss",
         "form": "the returned loss",
+        "of nothing": "the returned loss where nothing counts",
         "slopes": "the gradient of the logits at",
     },
     tolerance={torch.float64: TOLERANCE[torch.float32]},  # one_hot() times a float is float32
@@ -390,11 +430,13 @@ EXERCISE = Exercise(
         Wrong("logarithm-of-a-probability", softmax_then_log, sure=True),
         Wrong("logarithm-of-a-probability", softmax_picked, sure=True),
         Wrong(
-            "clamped",
+            "kept-off-0",
             log_of_clamped,
-            "However wrong the logits are, the loss stays below 18.4: probabilities were clamped "
-            "before the logarithm. log p is the logit minus the logsumexp, without a limit.",
+            "However wrong the logits are, no example's loss passes a certain limit: before the "
+            "logarithm, probabilities were clamped or a small number was added to them. log p is "
+            "the logit minus the logsumexp, without a limit.",
         ),
+        *(Wrong("kept-off-0", function) for function in kept_off_0),
         Wrong(
             "softmax-twice",
             softmax_twice,
@@ -462,12 +504,6 @@ EXERCISE = Exercise(
             "The sum was divided by the sum of the class weights, or by the number of classes. "
             "Divide by weight[target], added up over the examples that count.",
         ),
-        Wrong(
-            "number-added",
-            number_added,
-            "However wrong the logits are, no example's loss passes 27.6: a small number was added "
-            "before the logarithm. log p is the logit minus the logsumexp, without a limit.",
-        ),
         Wrong("sign-kept", sign_kept, "The loss is negative: a logarithm of a probability is "
               "never above 0, so put a minus before it.", sure=True),
         Wrong(
@@ -519,6 +555,18 @@ EXERCISE = Exercise(
             "classes gets ε/C.",
         ),
         Wrong(
+            "added-on-top",
+            added_on_top,
+            "With smoothing, the right class kept all of its 1, and ε/C was added to every class: "
+            "q adds up to 1 + ε. Multiply the one-hot part by 1 - ε.",
+        ),
+        Wrong(
+            "shared-but-not-by-all",
+            shared_but_not_by_all,
+            "With smoothing, the right class got 1 - ε and no ε/C on top, so q adds up to less "
+            "than 1. All C classes get ε/C, the right one too.",
+        ),
+        Wrong(
             "spread-not-divided",
             spread_not_divided,
             "Every class got ε. The classes share it: each gets ε/C.",
@@ -547,6 +595,25 @@ EXERCISE = Exercise(
             "Where every target is ignored there is no mean: nan is right, and 0 hides it.",
             sure=True,
         ),
+        Wrong(
+            "nan-of-its-own",
+            nan_made(lambda z: torch.tensor(math.nan)),
+            "Where every target is ignored, the loss came back in another form than elsewhere: a "
+            "plain number, or a tensor of another dtype or with a dimension. Leave that case to "
+            "the division: 0 / 0 is nan, in the logits' dtype.",
+            sure=True,
+        ),
+        Wrong("nan-of-its-own", nan_made(lambda z: math.nan), sure=True),
+        Wrong("nan-of-its-own", nan_made(lambda z: z.new_full((1,), math.nan)), sure=True),
+        Wrong(
+            "class-ruled-out",
+            class_ruled_out(-1e9),
+            "A class that is ignored was ruled out for every example: its logit no longer counts. "
+            "ignore_index leaves out examples; those that count keep all C logits.",
+            sure=True,
+        ),
+        *(Wrong("class-ruled-out", class_ruled_out(low), sure=True)
+          for low in (-math.inf, -1e4, -100.0)),
         Wrong("pairs-of-all", pairs_of_all),
         Wrong(
             "spoils-what-is-handed-over",
@@ -580,5 +647,6 @@ EXERCISE = Exercise(
         ),
         Wrong("clamped-logits", clamped_logits),
     ),
-    right=(made_of(), rows_that_count, one_by_one, with_multiplied_mask),
+    right=(made_of(), rows_that_count, one_by_one, with_multiplied_mask,
+           nan_made(lambda z: z.new_full((), math.nan))),
 )  # fmt: skip

@@ -157,13 +157,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
         model[0].weight.grad = case["stale"].to(xs[0]).view(model[0].weight.shape)
         model[1].register_forward_hook(lambda *seen: None)  # somebody else's
     in_place = _in_place(model)
+    fresh = [(x.clone(), y) for x, y in loader]
     with torch.set_grad_enabled(case["recording"]):
         watch = Watch(model, data=[t for pair in loader for t in pair])
         found = function(model, OnePass(loader) if case["one_pass"] else loader)
         disturbed = watch.changed()
     disturbed += ["whether a ReLU works in place"] * (_in_place(model) != in_place)
     return {"names": kept(_names, found), "dead": kept(_counts, found), "disturbed": disturbed,
-            "scaled": _scaled(function, case, loader, found)}  # fmt: skip
+            "scaled": _scaled(function, case, fresh, found)}  # fmt: skip
 
 
 def _in_place(model: nn.Module) -> list[bool]:
@@ -255,6 +256,10 @@ one_position_zero = made_of(
 )
 ever_zero = made_of(alive=lambda o: ~(o == 0).sum(over(o)).bool(), join=torch.logical_and)
 zero_fires = made_of(alive=lambda o: (o >= 0).sum(over(o)) > 0)
+all_of_an_example = made_of(
+    alive=lambda o: (o.flatten(2).sum(2) if o.dim() > 2 else o).any(1),
+    join=lambda a, b: torch.cat([a, b]),
+)
 dead_examples = made_of(
     alive=lambda o: (o.flatten(1) > 0).any(1),
     join=lambda a, b: torch.cat([a, b]),
@@ -528,10 +533,12 @@ EXERCISE = Exercise(
               "A unit was counted that is 0 for one example. For any one example about half of "
               "the units are 0: dead means 0 for every example."),
         Wrong("nothing-dead", zero_fires,
-              "Every unit came out alive, even those that give 0 for every example. Ask for each "
-              "unit whether any output of the ReLU is > 0; >= 0 is always true.",
+              "No unit was counted, though some give 0 for every example. Ask of each unit, over "
+              "the examples (dim=0), whether any output of the ReLU is > 0. Over dim=1 that is "
+              "asked of each example, and >= 0 is always true.",
               sure=True),
         Wrong("nothing-dead", dead_examples),
+        Wrong("nothing-dead", all_of_an_example),
         Wrong("nothing-dead", linear_watched),
         Wrong("by-position", by_position,
               "Positions of an image were counted. A unit is a channel, dead if it is 0 at all of "

@@ -28,9 +28,11 @@ EXERCISE = Number(
     wrong=tuple(Wrong(name, answer, message) for name, answer, message in (
         ("one-layer", lambda n, v, d: {"linear": n * v, "relu": n * v / 2, "residual": 2},
          "That is one layer. Each of the {d} layers multiplies what the one before it returns."),
+        ("a-layer-short", lambda n, v, d: {"linear": (n * v) ** (d - 1),
+         "relu": (n * v / 2) ** (d - 1), "residual": 2 ** (d - 1)},
+         "That is one layer short: all {d} of them multiply."),
         ("added-up", lambda n, v, d: {"linear": d * n * v, "relu": d * n * v / 2,
-         "residual": 1 + d}, "That adds {d} times. But each layer multiplies: raise to the power "
-                             "{d}."),
+         "residual": 1 + d}, "That adds {d} times. But each layer multiplies: take a power."),
         ("root-taken", lambda n, v, d: {"linear": (n * v) ** (d / 2), "residual": 2 ** (d / 2)},
          "That is the root of the mean square, the typical size. The mean square is its square."),
         ("sizes-doubled", lambda n, v, d: {"residual": 4**d},
@@ -47,8 +49,7 @@ EXERCISE = Number(
          "That uses n·v as the size of f(x). In the question f(x) is as large as x."),
         ("relu-once", lambda n, v, d: {"relu": (n * v) ** d / 2}, "There are {d} relus, not one."),
         ("relu-quarters", lambda n, v, d: {"relu": (n * v / 4) ** d},
-         "That keeps a quarter per layer. Half of the squares are gone, but the others stay as "
-         "large."),
+         "That keeps a quarter per layer. Half of the squares are gone, the others stay."),
         ("variance", lambda n, v, d: {"std": 2 / n}, "That is the variance. Take its root."),
         ("no-shortcut", lambda n, v, d: {"residual": 1.0},
          "f(x) alone would keep it at 1, but x is added to it, and both have the same size."))),

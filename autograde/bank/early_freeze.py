@@ -237,6 +237,18 @@ def clearing_lost(model, loader, criterion, optimizer, scheduler, epochs):
     return lrs
 
 
+def cleared_per_epoch(model, loader, criterion, optimizer, scheduler, epochs):
+    lrs = []
+    for _ in range(epochs):
+        lrs.append(optimizer.param_groups[0]["lr"])
+        optimizer.zero_grad()
+        for inputs, targets in loader:
+            criterion(model(inputs), targets).backward()
+            optimizer.step()
+        scheduler.step()
+    return lrs
+
+
 def left_in_eval(model, loader, criterion, optimizer, scheduler, epochs):
     lrs = with_the_group(model, loader, criterion, optimizer, scheduler, epochs)
     model.eval()
@@ -324,11 +336,11 @@ EXERCISE = Exercise(
     difficulty=1,
     read=("F59", "N27"),
     hints=(
-        "Print the learning rate after every batch of the first epoch, and compare it "
-        "with what the schedule was meant to do.",
+        "Print the learning rate after every batch of the first epoch, and compare it with the "
+        "intended schedule.",
         "Two loops, two units: which of them does the schedule count?",
-        "Move scheduler.step() out of the loop over the batches, to the end of the loop "
-        "over the epochs; note the rate before the batches.",
+        "Move scheduler.step() out of the loop over batches, to the end of the loop over epochs; "
+        "record the rate before the batches.",
     ),
     signature="fixed_fit(model, loader, criterion, optimizer, scheduler, epochs)",
     parts=(
@@ -341,7 +353,9 @@ EXERCISE = Exercise(
             fields=("state", "in_eval", "disturbed"),
         ),
         Part("steps", "other schedules", points=1, fields=("state",)),
-        Part("end", "where the schedule is at the end", points=1, fields=("after",), hidden=True),
+        Part(
+            "end", "the state of the schedule at the end", points=1, fields=("after",), hidden=True
+        ),
     ),
     reference=reference,
     draw=draw,
@@ -357,9 +371,9 @@ EXERCISE = Exercise(
         Wrong(
             "still-planted",
             still_planted,
-            "The schedule still moves after every batch, and it counts epochs: after a few batches "
-            "the rate is 0, or comes back up again. One scheduler.step() per epoch, outside the "
-            "inner loop.",
+            "The schedule counts epochs, but it still moves after every batch: after a few batches "
+            "the rate is 0, or rises again. One scheduler.step() per epoch, outside the inner "
+            "loop.",
         ),
         Wrong(
             "before-the-epoch",
@@ -370,77 +384,84 @@ EXERCISE = Exercise(
         Wrong(
             "clearing-lost",
             clearing_lost,
-            "The rates are right; zero_grad() got lost, so the gradients of all batches add up.",
+            "The rates are right, but zero_grad() got lost, so the gradients of all batches add "
+            "up.",
+        ),
+        Wrong(
+            "cleared-per-epoch",
+            cleared_per_epoch,
+            "The rates are right, but zero_grad() is called once per epoch, so the gradients of an "
+            "epoch's batches add up. Call it for each batch.",
         ),
         Wrong(
             "rate-after",
             rate_after,
-            "Those are the rates after each epoch. Give the one that the epoch was trained with: "
-            "note it before the loop over the batches.",
+            "Those are the rates after each epoch. Return the rate that the epoch was trained "
+            "with: record it before the loop over batches.",
         ),
         Wrong(
             "no-schedule",
             no_schedule,
-            "All epochs have the rate of the first. Is there a scheduler.step() inside the "
-            "epochs' loop, once per epoch, after its batches?",
+            "All epochs have the rate of the first. Is there a scheduler.step() inside the loop "
+            "over epochs, once per epoch, after its batches?",
         ),
         Wrong("no-schedule", after_the_run),
         Wrong(
             "every-fourth-epoch",
             every_fourth_epoch,
-            "The schedule stood still until the fourth epoch was over. A scheduler counts by "
-            "itself, StepLR up to its step_size: call scheduler.step() after every epoch.",
+            "The schedule stood still until the end of the fourth epoch. A scheduler does its own "
+            "counting (StepLR up to its step_size): call scheduler.step() after every epoch.",
         ),
         Wrong(
             "own-decay",
             own_decay,
-            "The rate went to 0.3 of itself after the fourth epoch, and the schedules here have "
-            "other factors and lengths. Call step() of the scheduler that was handed over.",
+            "The rate was multiplied by 0.3 after the fourth epoch, but the schedules here have "
+            "other factors and lengths. Call step() of the scheduler that is passed in.",
         ),
         Wrong(
             "not-after-the-last",
             not_after_the_last,
-            "Only the step after the last epoch is missing: the next call would begin with a rate "
-            "that has been used already.",
+            "Only the step after the last epoch is missing, so the next call would begin with a "
+            "rate that has already been used.",
             sure=True,
         ),
         Wrong(
             "not-after-the-first",
             not_after_the_first,
-            "The first two epochs have the same rate: scheduler.step() does not come after the "
-            "first. It comes after each.",
+            "The first two epochs have the same rate: scheduler.step() was not called after the "
+            "first. Call it after every epoch.",
         ),
         Wrong(
             "of-the-last-group",
             of_the_last_group,
-            "Where the optimizer has two groups, the rates are those of the last. Those of the "
-            "first are asked for: param_groups[0].",
+            "When the optimizer has two groups, the rates are those of the last. Return those of "
+            "the first: param_groups[0].",
             sure=True,
         ),
         Wrong(
             "base-rate",
             base_rate,
-            "All rates returned are the one that the run began with, and the weights are right. "
-            "Note param_groups[0]['lr'] in each epoch.",
+            "The weights are right, but all rates returned are the one that the run began with. "
+            "Record param_groups[0]['lr'] in each epoch.",
         ),
         Wrong(
             "noted-then-moved",
             noted_then_moved,
-            "The rates returned are right, and the weights come from each epoch's next one: the "
-            "schedule moved before the first update of the epoch. Train first, then "
+            "The returned rates are right, but each epoch was trained with the next epoch's rate: "
+            "the schedule moved before the first update of the epoch. Train first, then "
             "scheduler.step().",
         ),
         Wrong(
             "rate-of-each-batch",
             rate_of_each_batch,
-            "There is a rate for every batch; the exercise asks for one per epoch. Note it before "
-            "the loop over the batches.",
+            "There is one rate per batch; the exercise asks for one per epoch. Record it before "
+            "the loop over batches.",
         ),
         Wrong(
             "from-the-first-on",
             from_the_first_on,
-            "The schedule moved after the first epoch, and then stood still until the fifth was "
-            "over. Call scheduler.step() after every epoch, without an if.",
+            "The schedule moved after the first epoch, then stood still until the end of the "
+            "fifth. Call scheduler.step() after every epoch, without an if.",
         ),
         Wrong(
             "every-second-epoch",
@@ -450,15 +471,16 @@ EXERCISE = Exercise(
         Wrong(
             "in-eval-mode",
             in_eval_mode,
-            "The rates and weights are right; batches went through the model in eval mode, in "
-            "which dropout and BatchNorm do nothing. It comes in train mode: leave it there.",
+            "The rates and weights are right, but batches went through the model in eval mode, in "
+            "which dropout is off and BatchNorm learns no statistics. The model arrives in train "
+            "mode: leave it there.",
             sure=True,
         ),
         Wrong(
             "counts-again",
             counts_again,
-            "A schedule that had moved before the call began again at its start. Call "
-            "scheduler.step() without a number: it counts by itself.",
+            "A schedule that had already moved before the call started again from the beginning. "
+            "Call scheduler.step() without a number: it does its own counting.",
             sure=True,
         ),
         Wrong("every-fourth-batch", every_fourth_batch),
@@ -466,20 +488,21 @@ EXERCISE = Exercise(
         Wrong(
             "stepped-per-epoch",
             stepped_per_epoch,
-            "The rates are right; the weights moved once per epoch, by the last batch's gradient. "
-            "optimizer.step() belongs to every batch, scheduler.step() to every epoch.",
+            "The rates are right, but the weights moved only once per epoch, by the last batch's "
+            "gradient. Call optimizer.step() in every batch, scheduler.step() in every epoch.",
         ),
         Wrong(
             "before-the-last-update",
             before_the_last_update,
-            "The rates returned are right; the last batch of each epoch had the next one's. Call "
-            "scheduler.step() after the loop over the batches.",
+            "The returned rates are right, but the last batch of each epoch was trained with the "
+            "next epoch's rate. Call scheduler.step() after the loop over the batches.",
         ),
         Wrong(
             "after-the-first-batch",
             after_the_first_batch,
-            "The rates returned are right; all batches but the first of each epoch had the next "
-            "one's. Call scheduler.step() after the loop over the batches.",
+            "The returned rates are right, but all batches except the first of each epoch were "
+            "trained with the next epoch's rate. Call scheduler.step() after the loop over the "
+            "batches.",
         ),
         *common(
             with_the_group,

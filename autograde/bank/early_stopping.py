@@ -130,8 +130,8 @@ def _made(function, case: Case):
         inspect.signature(function).bind(patience=case["patience"])
     except TypeError:
         raise AnswerError(
-            "EarlyStopping(patience=5) cannot be called: __init__(self, patience, min_delta=0.0) "
-            "has these names, and a default."
+            "EarlyStopping(patience=5) cannot be called. Keep the names and the default: "
+            "__init__(self, patience, min_delta=0.0)."
         ) from None
     return function(patience=case["patience"])
 
@@ -498,10 +498,11 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.engine.EarlyStopping", "N53", "B39"),
     hints=(
-        "Three things change together when an epoch is better: which ones?",
-        "state_dict() hands out the model's own tensors: what do they hold three epochs later?",
-        "Better means val_loss < best - min_delta: then keep best and a clone of every tensor, and "
-        "count from 0; else count one more, and stop when the count reaches patience.",
+        "When an epoch is better, three things change together: which ones?",
+        "state_dict() returns the model's own tensors: what do they hold three epochs later?",
+        "Better means val_loss < best - min_delta. If so, keep val_loss as best, clone every "
+        "tensor and reset the count to 0; otherwise count one more, and stop when the count "
+        "reaches patience.",
     ),
     signature="EarlyStopping(patience, min_delta)",
     parts=(
@@ -531,15 +532,16 @@ EXERCISE = Exercise(
     says={
         "epochs": "the number of epochs until it stops",
         "stopped": "update() at the last epoch",
-        "stays": "whether update() says the same after one more epoch, no better",
-        "goes_on": "whether update() is False again at a better loss later",
+        "stays": "whether update() returns the same after one more epoch that is no better",
+        "goes_on": "whether update() returns False again at a later, better loss",
         "best": "best",
         "twice": "after restore() into a second model, in the second:",
         "unmoved": "after restore(), whether best and update() are as before it:",
         "restored": "after restore(), the weight",
         "buffers": "after restore(), the running mean",
         "counted": "after restore(), num_batches_tracked",
-        "replaced": "after restore(), parameters that are other objects than before:",
+        "replaced": "after restore(), the number of parameters that are different objects than "
+        "before:",
         "lowest": "whether the weights restored are those of a loss that fell too little:",
     },
     by_hand=(EarlyStopping.update,),
@@ -547,90 +549,91 @@ EXERCISE = Exercise(
         Wrong(
             "alias-kept",
             Alias,
-            "What was restored is what the trained model holds now, not at its best: state_dict() "
-            "hands out its own tensors, and training goes on in them. Keep a clone of each.",
+            "restore() gave back what the trained model holds now, not what it held at its best: "
+            "state_dict() returns the model's own tensors, which training goes on changing. Keep a "
+            "clone of each.",
             sure=True,
         ),
         Wrong(
             "lowest-kept",
             LowestKept,
-            "Where it stops is right. Restored was the epoch of the lowest loss, which fell by "
-            "less than min_delta: keep a copy where the count begins again, and nowhere else.",
+            "It stops at the right epoch, but restores the epoch of the lowest loss, which was "
+            "lower by less than min_delta. Keep a copy exactly when the count is reset.",
             sure=True,
         ),
         Wrong(
             "floats-only",
             FloatsOnly,
-            "The weights and the running mean came back, the whole number num_batches_tracked did "
+            "The weights and the running mean came back, but the integer num_batches_tracked did "
             "not. Keep and load all of state_dict().",
             sure=True,
         ),
         Wrong(
             "parameters-replaced",
             DictReplaced,
-            "After restore() the model holds other parameters than before, and an optimizer goes "
-            "on with the old ones. Copy the numbers into them, as load_state_dict() does.",
+            "After restore() the model's parameters are new objects, but an optimizer still holds "
+            "the old ones. Copy the numbers into the existing tensors, as load_state_dict() does.",
             sure=True,
         ),
         Wrong("parameters-replaced", Replaces),
         Wrong(
             "restores-once",
             RestoresOnce,
-            "The first restore() was right, the second changed nothing. Keep the weights: both "
+            "The first restore() was right, but the second changed nothing. Keep the weights: both "
             "methods may be called again.",
             sure=True,
         ),
         Wrong(
             "restore-forgets",
             RestoreForgets,
-            "After restore() the best loss or the count had begun again. restore() changes the "
-            "model alone.",
+            "restore() reset the best loss or the count. It must change only the model.",
             sure=True,
         ),
         Wrong(
             "restores-itself",
             RestoresItself,
-            "update() put the best weights into the model. It counts and keeps; restore() puts "
-            "them back, when it is called.",
+            "update() put the best weights into the model. It should only count and keep; putting "
+            "them back is the job of restore().",
             sure=True,
         ),
         Wrong("restores-in-eval", RestoresInEval),
         Wrong(
             "best-from-a-number",
             FromTen,
-            "Large losses were never an improvement, not even the first. Begin best with "
-            'float("inf"), which every number is lower than.',
+            "Large losses never counted as an improvement, not even the first one. Begin best with "
+            'float("inf"), since every number is lower than that.',
             sure=True,
         ),
         Wrong(
             "higher-improves",
             HigherImproves,
             "A higher loss counted as an improvement. Lower is better: val_loss < best - "
-            "min_delta, and best begins with inf.",
+            "min_delta, and best begins at inf.",
         ),
         Wrong(
             "relative-delta",
             RelativeDelta,
-            "min_delta was taken as a share of the best loss. It is a difference: val_loss < best "
-            "- min_delta.",
+            "min_delta was treated as a fraction of the best loss. It is a difference: val_loss < "
+            "best - min_delta.",
         ),
         Wrong(
             "best-is-last",
             BestIsLast,
-            "It stops where it should; best holds the loss of the last epoch. Set it only when an "
-            "epoch improves.",
+            "It stops where it should, but best holds the loss of the last epoch. Set it only when "
+            "an epoch improves.",
         ),
         Wrong(
             "first-kept",
             FirstKept,
-            "Restored was the first epoch that improved. Keep a copy again at every improvement.",
+            "restore() brought back the first epoch that improved. Keep a new copy at every "
+            "improvement.",
             sure=True,
         ),
         Wrong(
             "nan-stops",
             NanStops,
-            "update() said True at a loss of nan, before the count had reached patience. It is an "
-            "epoch without improvement, like others.",
+            "update() returned True at a loss of nan, before the count had reached patience. It is "
+            "an epoch without improvement, like any other.",
             sure=True,
         ),
         Wrong("nan-raises", NanRaises),
@@ -643,12 +646,13 @@ EXERCISE = Exercise(
         Wrong(
             "never-reset",
             NeverReset,
-            "An improvement did not start the count again: patience counts epochs in a row.",
+            "An improvement did not reset the count: patience counts epochs in a row.",
         ),
         Wrong(
             "delta-ignored",
             DeltaIgnored,
-            "An improvement of less than min_delta counted. Better: val_loss < best - min_delta.",
+            "An improvement of less than min_delta counted. Better means val_loss < best - "
+            "min_delta.",
         ),
         Wrong(
             "one-too-early",
@@ -660,50 +664,50 @@ EXERCISE = Exercise(
         Wrong(
             "equal-improves",
             EqualImproves,
-            "A loss that is lower by exactly min_delta, or equal to the best where that is 0, "
+            "A loss that is lower by exactly min_delta (or equal to the best, if min_delta is 0) "
             "counted as an improvement. It must be lower by more: <, not <=.",
         ),
         Wrong(
             "true-once",
             TrueOnce,
-            "update() said True, and False again one epoch later, which was no better. Ask whether "
-            "the count is at least patience.",
+            "update() returned True, then False one epoch later, though that epoch was no better. "
+            "Check whether the count is at least patience.",
             sure=True,
         ),
         Wrong(
             "buffers-missing",
             ParametersOnly,
-            "The weights came back, the running mean of the BatchNorm did not: it is a buffer, no "
+            "The weights came back, but BatchNorm's running mean did not: it is a buffer, not a "
             "parameter. Keep and load all of state_dict().",
             sure=True,
         ),
         Wrong(
             "not-loaded",
             NotLoaded,
-            "restore() left the model it was given as it was. Put the weights you kept into it "
+            "restore() did not change the model it was given. Put the weights you kept into it "
             "with load_state_dict().",
             sure=True,
         ),
         Wrong(
             "best-follows",
             BestFollows,
-            "best followed a loss that was lower by no more than min_delta. It is the loss of the "
-            "last epoch that improved.",
+            "best was set to a loss that was lower by no more than min_delta. It should be the "
+            "loss of the last epoch that improved.",
         ),
         Wrong(
             "trains-the-kept",
             TrainsTheKept,
-            "The first restore() was right, the second brought the weights of an epoch in between: "
-            "after the first, the model trained in the kept tensors themselves. Copy them into it, "
-            "as load_state_dict() does without assign.",
+            "The first restore() was right, but the second brought back weights from an epoch in "
+            "between: after the first, the model went on training in the kept tensors themselves. "
+            "Copy them into it, as load_state_dict() does without assign.",
             sure=True,
         ),
         Wrong("trains-the-kept", TrainsTheData),
         Wrong(
             "never-again",
             NeverAgain,
-            "update() said True also at an epoch that improved, later. An improvement starts the "
-            "count again, whenever it comes.",
+            "update() also returned True at a later epoch that improved. An improvement resets the "
+            "count, whenever it comes.",
             sure=True,
         ),
         Wrong("no-default", NoDefault),
@@ -713,8 +717,8 @@ EXERCISE = Exercise(
         Wrong(
             "shared-by-all",
             SharedByAll,
-            "Two objects kept their weights in one place, and one restored what the other had "
-            "kept. Keep them in self, from __init__ on.",
+            "Two objects shared one place for their weights, so one restored what the other had "
+            "kept. Keep the weights in self, from __init__ on.",
             sure=True,
         ),
         Wrong(
@@ -731,13 +735,13 @@ EXERCISE = Exercise(
             "nan-skipped",
             NanSkipped,
             "An epoch whose loss was nan did not count. It is an epoch without improvement: count "
-            "one more, so that a run of nan ends.",
+            "it, so that a run of nan losses ends.",
             sure=True,
         ),
         Wrong(
             "nan-improves",
             NanImproves,
-            "A loss of nan counted as an improvement. Every comparison with nan is False: ask "
+            "A loss of nan counted as an improvement. Every comparison with nan is False: test "
             "whether the loss is smaller, not whether it is not larger.",
         ),
     ),

@@ -10,27 +10,29 @@ EXERCISE = Number(
     source='Training-loop chapter, c0 and c9, quizzes',
     ledger=("N01", "N02", "N03", "N04", "N05", "X29", "X36", "T12", "T13", "K08"),
     read=("N01", "N05", "course.data.arithmetic.training_arithmetic"),
-    hints=("Write an epoch's micro-batches as a row: M - 1 full ones and a last one.",
-           "Cut the row into groups of K. Loop B does not step for a group that is not full.",
+    hints=("Draw an epoch's micro-batches as a row: M - 1 full ones and a last one.",
+           "Divide the row into groups of K. Loop B does not step for a group that is not full.",
            "M = ceil(n / b); A steps ceil(M / K) times per epoch, B floor(M / K) times."),
-    question="{n:,} examples in micro-batches of {b}, K = {k} to an update, {e} epochs. Loop A "
-    "also steps at the end of an epoch, with what is there. Loop B steps only where "
-    "`(i + 1) % K == 0`, and its i begins at 0 in each epoch.",
+    question="A run has {n:,} examples in micro-batches of {b}, K = {k} micro-batches per update, "
+    "and {e} epochs. Loop A also steps at the end of an epoch, with whatever is left. Loop B steps "
+    "only when `(i + 1) % K == 0`, and its i starts at 0 in each epoch.",
     inputs={"n": (3_000, 9_999), "b": [24, 32, 48, 64], "k": (3, 8), "e": (3, 12)},
     answer=lambda n, b, k, e: {"last": (n - 1) % b + 1, "a": e * ceil(ceil(n / b) / k),
                                "b": e * (ceil(n / b) // k), "one": e * n},
     parts=(Part("last", "examples in an epoch's last micro-batch", points=1),
-           Part("a", "updates of loop A in the run", points=1),
-           Part("b", "updates of loop B in the run", points=1),
-           Part("one", "updates of a stochastic run, with one example each", points=0.5)),
+           Part("a", "updates by loop A in the run", points=1),
+           Part("b", "updates by loop B in the run", points=1),
+           Part("one", "updates in a run of the same epochs with one example per update "
+                "(stochastic)", points=0.5)),
     wrong=(
         Wrong("missing", lambda n, b, k, e: {"last": b - ((n - 1) % b + 1)},
-              "That is how many it lacks to be full. How many does it hold?"),
+              "That is how many it is short of being full. How many does it hold?"),
         Wrong("full", lambda n, b, k, e: {"last": b},
-              "{b} is what the others hold. The last one gets what they leave of {n:,}."),
+              "The others hold {b}. The last one gets what they leave of the {n:,}."),
         Wrong("across-epochs", lambda n, b, k, e: {
             "a": ceil(e * ceil(n / b) / k), "b": e * ceil(n / b) // k},
-              "That counts groups of {k} on across the ends of epochs. Each epoch begins its own."),
+              "That lets groups of {k} continue across the ends of epochs. Each epoch starts a new "
+              "group."),
         Wrong("other-loop", lambda n, b, k, e: {
             "a": e * (ceil(n / b) // k), "b": e * ceil(ceil(n / b) / k)},
               "That is the other loop's count. Which one steps for a group that is not full?"),
@@ -38,6 +40,14 @@ EXERCISE = Number(
             "a": ceil(ceil(n / b) / k), "b": ceil(n / b) // k, "one": n},
               "That is one epoch's count. The run has {e}."),
         Wrong("k-forgotten", lambda n, b, k, e: {"a": e * ceil(n / b), "b": e * ceil(n / b)},
-              "That counts micro-batches; {k} of them make an update."),
+              "That counts micro-batches; it takes {k} of them to make an update."),
+        Wrong("of-the-last-group", lambda n, b, k, e: {"last": (ceil(n / b) - 1) % k + 1},
+              "That is how many micro-batches the last group has. How many examples does the last "
+              "micro-batch hold?"),
+        Wrong("short-left-out", lambda n, b, k, e: {"a": ceil(e * (n // b) / k)},
+              "That leaves out each epoch's short last micro-batch, which loop A uses, and lets "
+              "groups of {k} continue across the ends of epochs."),
+        Wrong("micro-batches", lambda n, b, k, e: {"one": e * ceil(n / b)},
+              "That counts micro-batches of {b}. Here every single example makes an update."),
         Wrong("full-batch", lambda n, b, k, e: {"one": e},
-              "That is a run with the full batch, which updates once per epoch.")))  # fmt: skip
+              "That is a full-batch run, which updates once per epoch.")))  # fmt: skip

@@ -309,13 +309,13 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.engine.evaluate", "N55", "F24", "F25"),
     hints=(
-        "Ask two things: what do the layers do while you measure, and what is different "
+        "Ask yourself two things: what do the layers do while you measure, and what is different "
         "about the model afterwards?",
-        "model.eval() and torch.no_grad() are two switches, and each module carries a "
-        "flag of its own: module.training.",
-        "Remember [(m, m.training) for m in model.modules()], call model.eval(), sum loss "
-        "* len(targets) and the number of right answers under torch.no_grad(), then set "
-        "each m.training back.",
+        "model.eval() and torch.no_grad() are two switches, and each module has its own flag, "
+        "module.training.",
+        "Remember [(m, m.training) for m in model.modules()], call model.eval(), sum loss * "
+        "len(targets) and the number of correct predictions under torch.no_grad(), then set each "
+        "m.training back.",
     ),
     signature="evaluate(model, loader, criterion)",
     parts=(
@@ -333,7 +333,11 @@ EXERCISE = Exercise(
             fields=("graph", "disturbed", "seen"),
         ),
         Part(
-            "mode", "the model comes back in its mode", points=1, cases=4, fields=("modes", "seen")
+            "mode",
+            "the model is left in the mode it arrived in",
+            points=1,
+            cases=4,
+            fields=("modes", "seen"),
         ),
         Part(
             "frozen",
@@ -359,48 +363,48 @@ EXERCISE = Exercise(
         Wrong(
             "graph-kept",
             graph_kept,
-            "Every forward pass built a graph, which nobody uses. Put the loop under "
+            "Every forward pass built a graph that is never used. Put the loop under "
             "torch.no_grad(); eval() does not do that.",
             sure=True,
         ),
         Wrong(
             "eval-forgotten",
             eval_forgotten,
-            "The batches went through the model in train mode: dropout was on, and BatchNorm took "
-            "each batch's own statistics and moved its running ones. Call model.eval() first.",
+            "The batches went through the model in train mode: dropout was on, and BatchNorm used "
+            "each batch's own statistics and updated its running ones. Call model.eval() first.",
         ),
         Wrong(
             "means-over-examples",
             means_over_examples,
-            "Means of batches were added up and divided by the number of examples. Multiply each "
+            "The batch means were added up and divided by the number of examples. Multiply each "
             "batch's mean by its size first.",
         ),
         Wrong("grad-mode-left-off", grad_mode_left_off),
         Wrong(
             "grad-mode-left-on",
             grad_mode_left_on,
-            "torch's grad mode was off before the call, and is on after it. Under "
-            "`with torch.no_grad():` it comes back as it was.",
+            "torch's grad mode was off before the call and is on after it. `with torch.no_grad():` "
+            "restores it to what it was.",
             sure=True,
         ),
         Wrong(
             "thaws-what-was-frozen",
             thaws_what_was_frozen,
-            "A parameter came with requires_grad False and has it True now. torch.no_grad() builds "
-            "no graph and touches no parameter.",
+            "A parameter arrived with requires_grad False and now has True. torch.no_grad() "
+            "prevents a graph without touching any parameter.",
             sure=True,
         ),
         Wrong(
             "left-in-eval",
             left_in_eval,
-            "The model stays in eval mode, so the next epoch trains without dropout. Remember the "
-            "mode it came in and give it back.",
+            "The model was left in eval mode, so the next epoch would train without dropout. "
+            "Remember the mode it arrived in and restore it.",
         ),
         Wrong(
             "always-train-after",
             always_train_after,
-            "The model is always left in train mode, also when it came in eval mode. Remember "
-            "the mode it came in, and give it back.",
+            "The model is always left in train mode, even when it arrived in eval mode. Remember "
+            "the mode it arrived in, and restore it.",
         ),
         Wrong(
             "top-flag-only",
@@ -412,13 +416,14 @@ EXERCISE = Exercise(
         Wrong(
             "in-percent",
             in_percent,
-            "That is the accuracy in percent. Give the share, between 0 and 1.",
+            "That is the accuracy in percent. Return the fraction, between 0 and 1.",
         ),
         Wrong(
             "accuracy-of-batches",
             accuracy_of_batches,
             "The loss is over all examples, the accuracy a mean over batches, in which a short one "
-            "counts as much as the others. Count the right answers, and divide by the examples.",
+            "counts as much as the others. Count the correct predictions, and divide by the number "
+            "of examples.",
         ),
         Wrong(
             "loss-of-batches",
@@ -430,19 +435,19 @@ EXERCISE = Exercise(
         Wrong(
             "accuracy-set",
             accuracy_set,
-            "The right answers of the last batch alone were counted, and divided by the number of "
+            "Only the last batch's correct predictions were counted, and divided by the number of "
             "all examples. Add up over the loop: +=, not =.",
         ),
         Wrong(
             "loss-set",
             loss_set,
-            "The loss of the last batch alone was divided by the number of all examples. Add up "
-            "over the loop: +=, not =.",
+            "Only the last batch's loss was counted, and divided by the number of all examples. "
+            "Add up over the loop: +=, not =.",
         ),
         Wrong(
             "accuracy-not-divided",
             accuracy_not_divided,
-            "That is the number of right answers. Divide it by the number of examples.",
+            "That is the number of correct predictions. Divide it by the number of examples.",
         ),
         Wrong(
             "loss-not-divided",
@@ -452,8 +457,8 @@ EXERCISE = Exercise(
         Wrong(
             "accuracy-by-batches",
             accuracy_by_batches,
-            "The number of right answers was divided by the number of batches. Divide it by the "
-            "number of examples.",
+            "The number of correct predictions was divided by the number of batches. Divide it by "
+            "the number of examples.",
         ),
         Wrong(
             "loss-by-batches",
@@ -464,13 +469,13 @@ EXERCISE = Exercise(
         Wrong(
             "accuracies-over-examples",
             accuracies_over_examples,
-            "The batches' shares of right answers were added up and divided by the number of "
-            "examples. Add up the right answers themselves: sum(), not mean().",
+            "The accuracies of the batches were added up and divided by the number of examples. "
+            "Add up the correct predictions themselves: sum(), not mean().",
         ),
         Wrong(
             "error-rate",
             error_rate,
-            "That is the share of wrong answers. Give that of the right ones.",
+            "That is the fraction of wrong predictions. Return that of the correct ones.",
         ),
         Wrong(
             "as-if-all-were-full",
@@ -481,7 +486,7 @@ EXERCISE = Exercise(
         Wrong(
             "asks-the-list",
             asks_for_its_data_set,
-            "The loader came as a plain list, which has no attributes of a DataLoader. Count the "
+            "The loader was a plain list, which lacks the attributes of a DataLoader. Count the "
             "examples in the loop: num_examples += len(targets).",
             raises="^AttributeError: 'list' object has no attribute '(dataset|batch_size)'",
         ),
@@ -493,8 +498,8 @@ EXERCISE = Exercise(
         Wrong(
             "softmax-first",
             softmax_first,
-            "The criterion was handed softmax(logits). cross_entropy applies softmax itself, and "
-            "another criterion may want logits too: hand it what the model gives.",
+            "The criterion was given softmax(logits). cross_entropy applies softmax itself, and "
+            "another criterion may expect logits too: pass it the model's output as it is.",
         ),
         Wrong(
             "train-mode-again",
@@ -510,8 +515,8 @@ EXERCISE = Exercise(
         Wrong(
             "divided-by-batches",
             divided_by_batches,
-            "Sums over examples were divided by the number of batches. What was multiplied by "
-            "len(targets) must be divided by the number of examples.",
+            "Sums over examples were divided by the number of batches. If each batch's mean is "
+            "multiplied by len(targets), divide by the number of examples.",
         ),
         *common(
             weighted_means,

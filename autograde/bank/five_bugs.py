@@ -56,6 +56,7 @@ def draw(source: Draw, part: str) -> Case:
         "train": [batch(source.integer(5, 8)) for _ in range(3)],
         "val": [batch(source.integer(6, 8)), batch(2)],
         "norm": part == "validation",
+        "eval_at_first": source.index == 1,  # the layers' mode, which reaches no list
         "lr": 0.0 if part in ("criterion", "validation") else source.uniform(0.1, 0.3),
         "epochs": source.integer(2, 3),
     }
@@ -75,7 +76,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     first.register_forward_pre_hook(
         lambda module, args: seen.append((args[0].data_ptr() in known, module.training))
     )
-    layers = [first, norm, nn.Tanh(), last]
+    layers = [layer.train(not case["eval_at_first"]) for layer in (first, norm, nn.Tanh(), last)]
     losses = function(layers, train, val, case["lr"], case["epochs"])
     said = kept(as_numbers, losses, "val_losses", "the validation losses, one per epoch")
     return {
@@ -147,6 +148,11 @@ half_registered = fixed(
      "            self.head = layers[-1]\n"),
 )  # fmt: skip
 last_layer_only = fixed(("SGD(model.parameters()", "SGD(layers[-1].parameters()"))
+list_and_parameters = fixed(
+    (LIST.replace("list(", "nn.ModuleList("), LIST),
+    ("model.parameters()", "[p for layer in layers for p in layer.parameters()]"),
+)
+copies = fixed(("nn.ModuleList(layers)", "nn.ModuleList(__import__('copy').deepcopy(layers))"))
 one_epoch = fixed(("    return val_losses\n", "        return val_losses\n"))
 
 in_a_sequence = fixed(
@@ -244,6 +250,13 @@ EXERCISE = Exercise(
               "Validation batches went through the model in train mode. Call model.eval() before "
               "them."),
         Wrong("no-eval", neither),
+        Wrong("list-and-parameters", list_and_parameters,
+              "The modes of the layers never changed, although the weights moved: train() and "
+              "eval() of the model do not reach layers in a plain list. Use nn.ModuleList; then "
+              "model.parameters() finds them, too."),
+        Wrong("copies", copies,
+              "The losses are right, but the layers that were passed in did not move: copies of "
+              "them were trained. Put the layers themselves into the model."),
         Wrong("train-once", stays_in_eval),
         Wrong("train-once", train_once,
               "After the first validation the model trained in eval mode: model.train() belongs "

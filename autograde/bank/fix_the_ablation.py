@@ -112,7 +112,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
 def _gains(returned: object) -> dict[str, float]:
     if not isinstance(returned, dict):
         kind = type(returned).__name__
-        raise AnswerError(f"Return a dictionary of gains by name; what came back was a {kind}.")
+        raise AnswerError(f"Return a dictionary of gains by name; yours is a {kind}.")
     return {str(name): as_number(gain, "a gain") for name, gain in returned.items()}
 
 
@@ -186,12 +186,12 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("T27", "N23", "course.analysis.ablate"),
     hints=(
-        "Print which runs are made: seed, split and settings of each. In what does a variant's "
-        "run differ from the baseline's of the same seed?",
-        "Three questions: with which settings does the second change begin, which split does a "
-        "variant see, and what is compared with the mean of the baseline?",
+        "Print the seed, split and settings of every run. How does a variant's run differ from the "
+        "baseline's run with the same seed?",
+        "Ask three questions: which settings does the second change start from, which split does a "
+        "variant see, and what is compared with the baseline's mean?",
         "settings = {**baseline, **change} in the loop; split 0 in every run; the mean of the "
-        "scores, less the mean of the reference.",
+        "scores minus the mean of the reference.",
     ),
     signature="gains_of(run, baseline, changes, seeds)",
     parts=(
@@ -208,60 +208,61 @@ EXERCISE = Exercise(
           "changed": "the number of lines changed"},
     wrong=(
         Wrong("piles-up", piles_up,
-              "From the second change on, the settings hold the changes before it as well: several "
-              "things change at once. Begin each variant from the baseline."),
+              "From the second change on, the settings still contain the earlier changes, so "
+              "several things change at once. Start each variant from the baseline."),
         Wrong("spoils-the-baseline", spoils_the_baseline,
-              "Each variant keeps the changes before it, and the baseline that was handed over is "
-              "changed with them: update() writes into the same dictionary. Make a new one."),
+              "Each variant keeps the earlier changes, and the baseline dictionary that was passed "
+              "in is changed too: update() writes into the same dictionary. Make a new one."),
         Wrong("spoils-the-baseline", copied_in_the_loop),
         Wrong("split-by-seed", split_by_seed,
-              "A variant's run sees another split than the baseline's: the gain is one of settings "
-              "and split together. Split 0 is for every run."),
+              "A variant's run sees a different split than the baseline's, so the gain mixes "
+              "settings and split. Use split 0 for every run."),
         Wrong("split-by-seed-in-both", split_by_seed_in_both,
-              "Each seed has a split of its own, in the baseline too. The study is about split 0: "
-              "hand 0 to every run."),
+              "Each seed has its own split, in the baseline too. The study uses split 0: pass 0 to "
+              "every run."),
         Wrong("another-split", another_split),
         Wrong("best-seed", best_seed,
               "The variant's best seed is compared with the mean of the baseline: more seeds alone "
               "would raise that. Compare mean with mean."),
         Wrong("best-against-best", best_against_best,
-              "The best seed of each is compared. Which seed is best is luck: compare the means."),
+              "The best seeds are compared. Which seed is best is luck: compare the means."),
         Wrong("worst-seed", worst_seed,
               "The variant's worst seed is compared with the mean of the baseline. Compare mean "
               "with mean."),
         Wrong("first-for-all", first_for_all,
-              "Every run of a variant had the first of the seeds. Hand each of them over."),
+              "Every run of a variant used the first seed. Pass each seed in turn."),
         Wrong("over-the-changes", over_the_changes,
               "The sum over a variant's seeds was divided by the number of changes. Divide it by "
               "the number of seeds."),
         Wrong("other-way-round", other_way_round,
-              "The gain has the wrong sign: it is the variant less the baseline."),
+              "The gain has the wrong sign: it is variant minus baseline."),
         Wrong("sums", sums,
-              "That is the gain summed over the seeds. Divide by how many there are."),
+              "That is the gain summed over the seeds. Divide by the number of seeds."),
         Wrong("scores-not-gains", scores_not_gains,
-              "Those are the variants' mean scores. A gain is what lies above the baseline's."),
+              "Those are the variants' mean scores. A gain is the difference from the baseline's "
+              "mean."),
         Wrong("last-seed", last_seed, "That is the gain with the last seed alone."),
         Wrong("first-seed", first_seed, "That is the gain with the first seed alone."),
         Wrong("one-reference", one_reference,
-              "The mean of the variant is compared with the baseline of the first seed alone."),
+              "The mean of the variant is compared with the baseline's first seed alone."),
         Wrong("medians", medians,
-              "The medians over the seeds are compared. Asked are means."),
+              "The medians over the seeds are compared. Compare the means."),
         Wrong("one-seed", one_seed,
-              "Every run, of baseline and variants, had seed 0. Hand each of the seeds over."),
+              "Every run, of baseline and variants, used seed 0. Pass each seed in turn."),
         Wrong("baseline-wins", baseline_wins,
-              "All gains are 0: each variant ran with the baseline's own settings. Of two "
-              "dictionaries that are joined the second one wins: let it be the change.", sure=True),
+              "All gains are 0: each variant ran with the baseline's own settings. When two "
+              "dictionaries are merged, the second one wins: put the change second.", sure=True),
         Wrong("relative", relative),
         Wrong("seed-zero", seed_zero),
         Wrong("split-and-best", split_and_best,
-              "Each variant begins from the baseline now. Its runs still see another split, and "
-              "its best seed is compared with a mean."),
+              "Each variant now starts from the baseline. But its runs still see another split, "
+              "and its best seed is compared with a mean."),
         Wrong("pile-and-best", pile_and_best,
-              "Every run sees split 0 now. The settings still hold the changes before, and the "
-              "best seed is compared with a mean."),
+              "Every run now sees split 0. But the settings still contain the earlier changes, and "
+              "the best seed is compared with a mean."),
         Wrong("pile-and-split", pile_and_split,
-              "Means are compared now. The settings still hold the changes before, and a variant "
-              "sees another split than the baseline."),
+              "Means are now compared. But the settings still contain the earlier changes, and a "
+              "variant sees a different split than the baseline."),
         Wrong("best-gain", best_gain,
               "That is the gain with the best seed. Which seed is best is luck: take the mean."),
         Wrong("baseline-again", baseline_again),

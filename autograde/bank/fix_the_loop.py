@@ -142,8 +142,9 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("B02", "B05", "N55"),
     hints=(
-        "One bug sits in the updates, one between two epochs, one in the validation loss.",
-        "Write down for each line which mode the model is in, and what .grad holds, in epoch 2.",
+        "One bug is in the updates, one is between two epochs, one is in the validation loss.",
+        "For each line, write down which mode the model is in during epoch 2, and what .grad "
+        "holds.",
         "Clear before backward(), train() at the start of every epoch, and each batch's mean loss "
         "times its number of examples.",
     ),
@@ -154,7 +155,7 @@ EXERCISE = Exercise(
         Part("loss", "the validation loss", points=1, fields=("losses", "val_modes")),
         Part(
             "little",
-            f"all of it right, with at most {MOST} lines changed",
+            f"everything right, with at most {MOST} lines changed",
             points=1,
             fields=("weights", "train_modes", "val_modes", "losses", "changed"),
         ),
@@ -173,25 +174,25 @@ EXERCISE = Exercise(
         Wrong(
             "cleared-too-early",
             cleared_too_early,
-            "zero_grad() still stands between backward() and step(): the step finds nothing.",
+            "zero_grad() is still between backward() and step(), so the step finds no gradient.",
         ),
         Wrong(
             "never-cleared",
             never_cleared,
-            "Gradients of earlier batches were added to each step. Clear before every backward().",
+            "Each step also used the gradients of earlier batches. Clear before every backward().",
         ),
         Wrong("never-cleared", cleared_per_epoch),
         Wrong(
             "train-mode-once",
             train_mode_once,
-            "After the first validation the model stayed in eval mode: the later epochs trained in "
-            "it. Call train() at the start of every epoch.",
+            "After the first validation the model stayed in eval mode, so the later epochs trained "
+            "in it. Call train() at the start of every epoch.",
         ),
         Wrong(
             "train-mode-too-late",
             train_mode_too_late,
-            "The first epoch trained in eval mode, in which the model came, the later ones in "
-            "train mode. Call train() at the start of every epoch.",
+            "The first epoch trained in eval mode, in which the model had arrived; the later ones "
+            "trained in train mode. Call train() at the start of every epoch.",
         ),
         Wrong(
             "never-in-train-mode",
@@ -208,8 +209,8 @@ EXERCISE = Exercise(
         Wrong(
             "total-of-all-epochs",
             total_of_all_epochs,
-            "From the second epoch on, the earlier epochs' losses count too. Begin the sum again "
-            "in every epoch.",
+            "From the second epoch on, the losses of earlier epochs count, too. Start the sum "
+            "again in every epoch.",
         ),
         Wrong(
             "one-epoch-only",
@@ -219,7 +220,7 @@ EXERCISE = Exercise(
         Wrong(
             "scored-in-train-mode",
             scored_in_train_mode,
-            "Validation batches went through the model in train mode too. eval() must be the last "
+            "Validation batches also went through the model in train mode. eval() must be the last "
             "switch before them.",
             raises="Expected more than 1 value per channel when training",
         ),
@@ -237,7 +238,7 @@ EXERCISE = Exercise(
         Wrong(
             "means-over-examples",
             means_over_examples,
-            "Means of batches were added up and divided by the number of examples. Multiply each "
+            "The batch means were added up and divided by the number of examples. Multiply each "
             "batch's mean by its size first.",
         ),
         Wrong(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -52,6 +53,20 @@ def draw(source: Draw, part: str) -> Case:
     }
 
 
+class Loader:
+    """Batches in the same order each time, so that whoever counts them first changes nothing."""
+
+    def __init__(self, batches: list) -> None:
+        self.batches, self.passes = batches, 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator:
+        self.passes += 1
+        yield from self.batches
+
+
 def run(function, case: Case, device: torch.device) -> Answer:
     """The rates that the updates used, as seen at optimizer.step(); those reported; the weights."""
     model = nn.Linear(3, 2).to(device)
@@ -63,7 +78,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     optimizer = torch.optim.SGD(groups, case["lr"], momentum=case["momentum"])
     used: list[float] = []
     optimizer.register_step_pre_hook(lambda made, *_: used.append(made.param_groups[0]["lr"]))
-    loader = [(x.to(device), y.to(device)) for x, y in case["batches"]]
+    loader = Loader([(x.to(device), y.to(device)) for x, y in case["batches"]])
     criterion = nn.CrossEntropyLoss(label_smoothing=case["smoothing"])
     returned = function(model, loader, criterion, optimizer, case["epochs"])
     return {
@@ -73,6 +88,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "used": used,
         "lrs": as_numbers(returned, "lrs", "the rates, one per update"),
         "weights": torch.cat([model.weight.flatten(), model.bias]).detach().cpu(),
+        "passes": min(loader.passes, case["epochs"]),
         "changed": change_size(GIVEN, function, most=MOST),
     }
 
@@ -123,6 +139,10 @@ another_schedule = fixed(
 )  # fmt: skip
 with_a_floor = fixed(("len(loader))", "len(loader), eta_min=0.01)"))
 
+batches_kept = fixed((MADE, "    batches = list(loader)\n" + MADE), ("in loader:", "in batches:"))
+one_epoch_made_each_epoch = fixed(
+    (MADE + EPOCHS, EPOCHS + "    " + MADE), ("epochs * len(loader)", "len(loader)")
+)
 with_a_total = fixed((MADE, "    total = len(loader) * epochs\n" + MADE.replace(
     "epochs * len(loader)", "total")))  # fmt: skip
 noted_first = fixed((NOTE + TURN, TURN), (CLEAR, NOTE + CLEAR))
@@ -158,7 +178,7 @@ EXERCISE = Exercise(
             "little",
             f"rates, report and weights of a whole run, at most {MOST} lines changed",
             points=1,
-            fields=("used", "lrs", "weights", "changed"),
+            fields=("used", "lrs", "weights", "passes", "changed"),
         ),
     ),
     reference=reference,
@@ -168,8 +188,9 @@ EXERCISE = Exercise(
         "first": "the rate of the first update",
         "falls": "the rates after the first, full one (counted from 0)",
         "left": "the rate after the run",
-        "used": "the rate of update (counted from 0)",
-        "lrs": "lrs at (counted from 0)",
+        "used": "the rates that the updates used, counted from 0:",
+        "lrs": "the returned list of rates, counted from 0:",
+        "passes": "how often the loader was gone through, up to the number of epochs:",
         "weights": "after the run, the weights at",
         "changed": "the number of lines changed",
     },
@@ -185,6 +206,19 @@ EXERCISE = Exercise(
             one_epoch_long,
             "The schedule is one epoch long: it climbs in the second. The run has epochs * "
             "len(loader) updates.",
+        ),
+        Wrong(
+            "one-epoch-long-each-epoch",
+            one_epoch_made_each_epoch,
+            "The rate falls once in every epoch: a new schedule, one epoch long, is created in "
+            "each. Create one before the loop over the epochs, with T_max = epochs * len(loader).",
+        ),
+        Wrong(
+            "batches-kept",
+            batches_kept,
+            "The batches of the first epoch were used in every epoch: the loader was gone through "
+            "once. One that shuffles has others each time, so go through the loader itself.",
+            sure=True,
         ),
         Wrong("half-as-long", half_as_long),
         Wrong(

@@ -138,6 +138,7 @@ last_warm_up_counted = fixed(
      "            start = clock()\n        if number + 1 >= warmup:\n"),
 )  # fmt: skip
 clock_in_the_warm_up_only = fixed(("    start = clock()\n    for", "    start = None\n    for"))
+clock_in_the_loop_only = fixed((START + LOOP, LOOP))
 one_batch_counted_too = fixed(("number + 1 == warmup + most", "number == warmup + most"))
 first_size_for_all = fixed(
     (COUNT, "        if number == 0:\n            size = len(targets)\n" + COUNT),
@@ -193,6 +194,11 @@ at_the_end_of_warm_up = fixed(
 """),
 )  # fmt: skip
 
+NO_START = (
+    r"^TypeError: unsupported operand type\(s\) for -: .*NoneType"
+    r"|^UnboundLocalError: cannot access local variable"
+)
+"""What subtracting a time raises that was never noted."""
 
 EXERCISE = Exercise(
     id="03c.throughput",
@@ -204,27 +210,27 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("F97", "course.data.measure_loader"),
     hints=(
-        "One bug sits in what the time covers, one in how many batches are counted, one in how "
-        "many examples a batch holds.",
-        "Take a loader of three batches with most = 5: which batches are in the time, and which in "
-        "the count? They must be the same.",
-        "Add up len(targets) of each batch behind the warm-up, and read the clock again after each "
+        "One bug is in what the time covers, one in how many batches are counted, one in how many "
+        "examples a batch holds.",
+        "Take a loader of three batches with most = 5: which batches are timed, and which are "
+        "counted? They must be the same.",
+        "Add up len(targets) of each batch after the warm-up, and restart the clock after each "
         "batch of the warm-up.",
     ),
     signature="examples_per_second(loader, warmup, most, clock)",
     parts=(
         Part(
             "start",
-            "a warm-up that is in neither count nor time",
+            "a warm-up that is neither counted nor timed",
             points=1,
             cases=3,
             fields=("rate",),
         ),
         Part("few", "a loader with fewer batches than asked for", points=1, fields=("rate",)),
-        Part("sizes", "batches of unlike size", points=1, fields=("rate",)),
+        Part("sizes", "batches of different sizes", points=1, fields=("rate",)),
         Part(
             "both",
-            f"all of it at once, no batch read too many, at most {MOST} lines changed",
+            f"everything at once, no extra batch read, at most {MOST} lines changed",
             points=1,
             cases=3,
             fields=("rate", "read", "changed"),
@@ -242,38 +248,36 @@ EXERCISE = Exercise(
         Wrong(
             "start-fixed-only",
             start_fixed_only,
-            "The warm-up is out of the time now. The count still is that of most batches, each as "
+            "The warm-up is no longer in the time. But the count is still `most` batches, each as "
             "large as the last one read.",
         ),
         Wrong(
             "warm-up-timed",
             warm_up_timed,
-            "The time of the warm-up batches is in the result, their examples are not. Read the "
-            "clock again after the last of them.",
+            "The warm-up batches are timed, but their examples are not counted. Read the clock "
+            "again after the last of them.",
         ),
         Wrong(
             "warm-up-counted",
             warm_up_counted,
-            "The examples of the warm-up are in the result, their time is not. Count only what is "
-            "timed.",
+            "The examples of the warm-up are counted, but not timed. Count only what is timed.",
         ),
         Wrong(
             "warm-up-in-both",
             warm_up_in_both,
-            "The rate is that of all batches, the warm-up among them. Leave it out of the count, "
-            "and out of the time.",
+            "The rate is that of all batches, including the warm-up. Leave the warm-up out of both "
+            "count and time.",
         ),
         Wrong(
             "clock-one-early",
             clock_one_early,
-            "The time of the last warm-up batch is in the result, its examples are not. Read the "
-            "clock once it has come.",
+            "The last warm-up batch is timed, but its examples are not counted. Read the clock "
+            "after it has arrived.",
         ),
         Wrong(
             "batches-asked-for",
             batches_asked_for,
-            "Where the loader ended early, the batches asked for were counted, not those that "
-            "came.",
+            "When the loader ended early, the batches asked for were counted, not those that came.",
         ),
         Wrong(
             "last-size-for-all",
@@ -284,40 +288,38 @@ EXERCISE = Exercise(
         Wrong(
             "batches-per-second",
             batches_per_second,
-            "That is batches per second. Examples were asked for: batches differ in size.",
+            "That is batches per second. Return examples per second, since batches differ in size.",
         ),
         Wrong(
             "seconds-per-example",
             seconds_per_example,
-            "That is turned round: seconds per example.",
+            "That is the inverse, seconds per example.",
         ),
         Wrong(
             "one-batch-more",
             one_batch_more,
-            "One batch more than warmup + most was read, and its time is in the result. Stop "
-            "before it is asked for.",
+            "One batch more than warmup + most was read, and timed. Stop before asking for it.",
         ),
         Wrong(
             "warm-up-within-most",
             warm_up_within_most,
-            "Reading stopped after most batches, of which the warm-up was a part. Read warmup + "
-            "most.",
+            "Reading stopped after `most` batches, including the warm-up. Read warmup + most.",
         ),
         Wrong(
             "started-too-late",
             started_too_late,
-            "The first batch behind the warm-up was counted, and its time was not: the clock was "
-            "read once it had come.",
+            "The first batch after the warm-up was counted but not timed: the clock was read after "
+            "it had arrived.",
         ),
         Wrong(
             "one-warm-up-short",
             one_warm_up_short,
-            "The last batch of the warm-up is in the result. Leave out all of them.",
+            "The last batch of the warm-up is included. Leave out the whole warm-up.",
         ),
         Wrong(
             "never-stops",
             never_stops,
-            "The loader was read to its end. Stop after warmup + most batches.",
+            "The loader was read to the end. Stop after warmup + most batches.",
         ),
         Wrong("never-stops", reads_all),
         Wrong("listed-first", listed_first),
@@ -330,19 +332,19 @@ EXERCISE = Exercise(
         Wrong(
             "last-warm-up-counted",
             last_warm_up_counted,
-            "The examples of the last warm-up batch are in the result, its time is not. Count from "
-            "number == warmup on.",
+            "The last warm-up batch was counted but not timed. Count from number == warmup on.",
         ),
         Wrong(
             "clock-in-the-warm-up-only",
             clock_in_the_warm_up_only,
-            "Without a warm-up the clock was not read at the start. Read it before the loop, too.",
-            raises=r"^TypeError: unsupported operand type\(s\) for -: .*NoneType",
+            "With warmup = 0 no time was noted at the start. Read the clock before the loop, too.",
+            raises=NO_START,
         ),
+        Wrong("clock-in-the-warm-up-only", clock_in_the_loop_only, raises=NO_START),
         Wrong(
             "one-more-counted",
             one_batch_counted_too,
-            "One batch more than `most` is in the result. Stop where number + 1 is warmup + most.",
+            "One batch more than `most` is included. Stop when number + 1 is warmup + most.",
         ),
         Wrong(
             "first-size-for-all",
@@ -358,30 +360,29 @@ EXERCISE = Exercise(
         Wrong(
             "last-batch-lost",
             last_batch_lost,
-            "The last batch that was read is in the time, and not in the count. Count it before "
-            "the loop ends.",
+            "The last batch read was timed but not counted. Count it before the loop ends.",
         ),
         Wrong(
             "first-timed-not-counted",
             first_timed_not_counted,
-            "The first batch behind the warm-up is in the time, and not in the count.",
+            "The first batch after the warm-up was timed but not counted.",
         ),
         Wrong(
             "one-left-out",
             one_left_out,
-            "The first batch behind the warm-up is in neither count nor time. The warm-up are "
-            "those with number < warmup.",
+            "The first batch after the warm-up was neither counted nor timed. The warm-up consists "
+            "of the batches with number < warmup.",
         ),
         Wrong(
             "rounded",
             rounded,
-            "The rate was rounded to a whole number. Return it as it is.",
+            "The rate was rounded to a whole number. Return it unrounded.",
         ),
         Wrong(
             "mean-of-rates",
             mean_of_rates,
-            "That is the mean of the batches' own rates, in which a quick batch counts as much as "
-            "a slow one. Divide all examples by all seconds.",
+            "That is the mean of the rates of the single batches, in which a fast batch counts as "
+            "much as a slow one. Divide all examples by all seconds.",
         ),
         Wrong(
             "features-counted",

@@ -90,6 +90,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         optimizer = torch.optim.SGD(model.parameters(), **options)
     steps: list[int] = []
     optimizer.register_step_pre_hook(lambda *_: steps.append(1))
+    called_on: list[int] = []
+    model.register_forward_pre_hook(lambda _, args: called_on.append(len(args[0])))
     ignored = case["ignore_index"]
     criterion = nn.CrossEntropyLoss(ignore_index=ignored, label_smoothing=0.1)
     criterion = Focal(ignored) if case["criterion"] == "focal" else criterion
@@ -100,6 +102,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "weights": [parameter.detach().cpu() for parameter in model.parameters()],
         "steps": len(steps),
         "losses": kept(as_numbers, losses, "losses", "the losses, one per window"),
+        "joined": max(called_on, default=0) > max(len(x) for x, _ in loader),
         "changed": change_size(GIVEN, function, most=MOST),
     }
 
@@ -111,6 +114,7 @@ STEP, LOSS = "        optimizer.step()\n", "criterion(model(inputs), targets)"
 COUNT = "        count = sum((targets != ignore_index).sum().item() for _, targets in window)\n"
 SHARE = "            share = (targets != ignore_index).sum().item() / count\n"
 LINE = "            loss = "
+BACKWARD, ADD = "            loss.backward()\n", "            total += loss.item()\n"
 FIXED = GIVEN
 for old, new in (
     (RANGE, "range(0, len(batches), accum_steps)"),
@@ -130,6 +134,16 @@ share_of_examples = fixed(
     (COUNT, "        count = sum(len(targets) for _, targets in window)\n"),
     (SHARE, "            share = len(targets) / count\n"),
 )
+share_of_ignored = fixed(
+    (COUNT, COUNT.replace("!=", "==").replace("sum((", "1e-9 + sum((")),
+    (SHARE, SHARE.replace("!=", "==")),
+)
+window_joined = fixed(
+    (COUNT, ""),
+    ("        for inputs, targets in window:\n",
+     "        inputs, targets = (torch.cat(side) for side in zip(*window, strict=True))\n"),
+    (SHARE, ""), (LINE, LINE[4:]), (" * share", ""), (BACKWARD, BACKWARD[4:]), (ADD, ADD[4:]),
+)  # fmt: skip
 share_of_epoch = fixed((COUNT, COUNT.replace("in window", "in batches")))
 in_full = fixed((" * share", ""))
 trailing_dropped = fixed(("range(0, len(batches), accum_steps)", RANGE))
@@ -226,22 +240,22 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("F43", "F39", "N19"),
     hints=(
-        "One bug sits in which windows there are, one in what a micro-batch counts, one in when "
-        "the ceiling is applied.",
-        "Take five micro-batches and K = 2: which are never used? Then: over which targets does "
+        "One bug is in which windows there are, one in how much a micro-batch counts, one in when "
+        "the gradient is clipped.",
+        "Take five micro-batches and K = 2: which of them are never used? Over which targets does "
         "the criterion take its mean?",
         "Before the inner loop, count the targets of the whole window that are not ignore_index; "
-        "each loss enters with its own count over that. Clip once, after the loop.",
+        "multiply each loss by its own count over that total. Clip once, after the loop.",
     ),
     signature="fit_epoch(model, loader, criterion, optimizer, accum_steps, max_norm, ignore_index)",
     parts=(
-        Part("shares", "windows with unlike numbers of ignored targets", points=1,
+        Part("shares", "windows with different numbers of ignored targets", points=1,
              fields=("weights",)),
         Part("trailing", "a last window with fewer micro-batches", points=1,
              fields=("weights", "steps")),
         Part("clip", "the ceiling, once per window", points=1, fields=("weights",)),
-        Part("little", f"all at once, and the losses, with at most {MOST} lines changed", points=1,
-             fields=("weights", "steps", "losses", "changed")),
+        Part("little", f"all of it and the losses, with at most {MOST} lines changed", points=1,
+             fields=("weights", "steps", "losses", "joined", "changed")),
     ),
     reference=reference,
     draw=draw,
@@ -250,42 +264,50 @@ EXERCISE = Exercise(
         "weights": "after the epoch, parameter (counted from 0) and place, the weight",
         "steps": "the number of optimizer.step() calls",
         "losses": "the losses: window (counted from 0)",
+        "joined": "whether the model was called on several micro-batches at once",
         "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("divided-by-k", divided_by_k,
-              "Every loss was divided by accum_steps: micro-batches with few targets that count "
-              "count as much as others, and a short window's update is too small."),
+              "Every loss was divided by accum_steps: a micro-batch with few valid targets counts "
+              "as much as any other, and a short window's update is too small."),
         Wrong("divided-by-length", divided_by_length,
               "Every loss was divided by the number of micro-batches in its window: one with few "
-              "targets that count has as much weight as one with many."),
+              "valid targets has as much weight as one with many."),
         Wrong("share-of-examples", share_of_examples,
-              "Each loss entered with its share of the examples. The criterion's mean is over the "
-              "targets that are not ignored: count those."),
+              "Each loss was weighted by its share of the examples. The criterion's mean is over "
+              "the targets that are not ignored: count those."),
+        Wrong("share-of-ignored", share_of_ignored,
+              "Each loss was weighted by its share of the targets that are ignored. Count the "
+              "others: targets != ignore_index."),
+        Wrong("window-joined", window_joined,
+              "The updates are right, but the model was called on the joined batch, which a window "
+              "is there to avoid. Send each micro-batch through on its own.", sure=True),
         Wrong("share-of-epoch", share_of_epoch,
-              "The weights moved as if the counts had been divided by those of the whole epoch. An "
-              "update is made of its own window."),
+              "The weights moved as if the counts had been divided by that of the whole epoch. An "
+              "update depends only on its own window."),
         Wrong("in-full", in_full,
-              "Each loss entered in full: the gradient is the sum over the micro-batches' means."),
+              "Each loss entered unweighted: the gradient is the sum over the micro-batches' "
+              "means."),
         Wrong("trailing-dropped", trailing_dropped,
               "The last window, which has fewer micro-batches, made no update.", sure=True),
         Wrong("clipped-inside", clipped_inside,
               "The weights moved as if the gradients had been clipped after each micro-batch. Clip "
               "the window's gradient, once."),
         Wrong("never-clipped", never_clipped,
-              "The weights moved as if there were no ceiling. Clip once per window, behind its "
-              "last backward() and before step()."),
+              "The weights moved as if there were no ceiling. Clip once per window, after its last "
+              "backward() and before step()."),
         Wrong("never-clipped", clipped_late),
         Wrong("clipped-to-one", clipped_to_one),
         Wrong("by-value", by_value,
-              "The weights moved as if each number had been clipped by itself. max_norm is a "
-              "ceiling of the joint norm."),
+              "The weights moved as if each number had been clipped separately. max_norm is a "
+              "ceiling for the joint norm."),
         Wrong("by-tensor", by_tensor,
-              "The weights moved as if each tensor had the ceiling to itself. max_norm is a "
-              "ceiling of the joint norm."),
+              "The weights moved as if each tensor had been clipped separately. max_norm is a "
+              "ceiling for the joint norm."),
         Wrong("divided-late", divided_late,
-              "The weights moved as if the gradients had been clipped first and divided by the "
-              "count then. The ceiling is for the gradient of the mean: divide, then clip."),
+              "The weights moved as if the gradients had been clipped first and then divided by "
+              "the count. The ceiling is for the gradient of the mean: divide, then clip."),
         Wrong("only-the-range", only_the_range,
               "The last window makes an update now. Every loss is still divided by accum_steps, "
               "and the gradients are clipped after each micro-batch."),
@@ -293,10 +315,10 @@ EXERCISE = Exercise(
               "The window's gradient is clipped once now. Every loss is still divided by "
               "accum_steps, and the last window, if it is short, makes no update."),
         Wrong("never-divided", never_divided,
-              "The gradient is the sum over a window's targets that count, not their mean. Divide "
-              "each weight by the window's count before backward()."),
+              "The gradient is the sum over a window's valid targets, not their mean. Divide each "
+              "weight by the window's count before backward()."),
         Wrong("counts-so-far", counts_so_far,
-              "Each loss entered with its count over the counts so far. Count the whole window "
+              "Each loss was weighted by its count over the counts so far. Count the whole window "
               "before its first micro-batch."),
         Wrong("cleared-inside", cleared_inside,
               "The weights moved by each window's last micro-batch alone: the gradients of the "
@@ -306,14 +328,14 @@ EXERCISE = Exercise(
         Wrong("never-cleared", never_cleared,
               "Gradients of earlier windows were mixed in. Clear before each window."),
         Wrong("examples-over-counted", examples_over_counted,
-              "Each loss entered with its examples over the targets that count: where some are "
-              "ignored, the shares of a window add up to more than 1."),
+              "Each loss was weighted by its examples over the valid targets: if some are ignored, "
+              "the shares of a window add up to more than 1."),
         Wrong("usual-index", usual_index,
-              "Only targets of -100 were left out of the counts, and ignore_index is another "
-              "number."),
+              "Only targets of -100 were left out of the counts, but ignore_index is another "
+              "number here."),
         Wrong("own-criterion", own_criterion,
-              "The weights moved by plain cross_entropy. Call the criterion that was handed over: "
-              "it is another loss."),
+              "The weights moved by plain cross_entropy. Call the criterion that is passed in: it "
+              "is another loss."),
         Wrong("sum-of-means", sum_of_means,
               "The updates are right. The reported loss is the sum of the micro-batches' means: "
               "add up what entered backward()."),

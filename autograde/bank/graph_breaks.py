@@ -21,25 +21,27 @@ EXERCISE = Choices(
     id="03i.graph-breaks", title="which functions break the graph",
     source='Annotated-loop essay, "Compilation"; engineering module, §5',
     ledger=("C34", "T30", "F119"), minutes=5, difficulty=2, worth=2, read=("F119",),
-    hints=("The tracer runs without numbers: it knows shapes and dtypes, and records operations.",
-        "Ask of every line: can it be carried out while nobody knows a value of the tensor?",
-        "Look for Python that needs a value now: a branch on it, a list or a text made of it."),
-    question="Each is the body of a function of a tensor x of shape [N], `for` over two lines. "
-    "Which of them does `torch.compile`, with its defaults, not get into one graph?",
+    hints=("The tracer runs without values: it knows shapes and dtypes, and records operations.",
+        "Ask for every line: can it run without knowing any value in the tensor?",
+        "Look for Python code that needs a value now: a branch on it, or a list or string made "
+        "from it."),
+    question="Each option is the body of a function of a tensor x of shape [N], with `for` and its "
+    "body on separate lines. Which of them can `torch.compile`, with its default settings, *not* "
+    "put into one graph?",
     options=(
-        Option("print", CODE["print"], "Printing needs the value now, and is not an operation on "
-               "tensors: the graph ends before it, another begins after it.", right=True),
-        Option("if-value", CODE["if-value"], "Which branch runs depends on a value, which tracing "
+        Option("print", CODE["print"], "Printing needs the value now and is not a tensor "
+               "operation: one graph ends before it, and another begins after it.", right=True),
+        Option("if-value", CODE["if-value"], "Which branch runs depends on a value that the tracer "
                "does not have: the graph ends at the `if`.", right=True),
-        Option("tolist", CODE["tolist"], "A list of Python numbers is made of the values: the "
-               "graph ends there.", right=True),
+        Option("tolist", CODE["tolist"], "It makes a list of Python numbers from the values, so "
+               "the graph ends there.", right=True),
         Option("where", CODE["where"],
-               "torch.where is one operation that holds both branches: no value has to be known."),
+               "torch.where is one operation that covers both branches: no value has to be known."),
         Option("if-shape", CODE["if-shape"],
-               "A shape is known while tracing. The branch is decided then, once per shape."),
+               "The shape is known during tracing, so the branch is decided then, once per shape."),
         Option("loop", CODE["loop"],
-               "A loop over plain numbers is unrolled while tracing: three times two operations."),
+               "A loop over plain numbers is unrolled during tracing: three times two operations."),
         Option("stack", CODE["stack"],
-               "A list of tensors is known while tracing, its values are not asked for."),
+               "The list of tensors is known during tracing, and their values are not needed."),
     ),
 )  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
@@ -114,6 +115,13 @@ images_only = fixed(
 variance_over_the_batch = fixed(("var(dim=2,", "var(dim=(0, 2),"))
 mean_of_all_groups = fixed(("mean(dim=2,", "mean(dim=(1, 2),"))
 bias_along_the_width = fixed(("bias.view(shape)", "bias"))
+every_other_put_back_in_a_row = fixed(
+    ("reshape(batch, groups, -1)", "reshape(batch, -1, groups).transpose(1, 2)")
+)
+mean_across_the_groups = fixed(("mean(dim=2,", "mean(dim=1,"))
+both_across_the_groups = fixed(
+    ("mean(dim=2,", "mean(dim=1,"), ("var(dim=2, unbiased=False,", "var(dim=1, unbiased=False,")
+)
 corrected_by_channels = fixed(
     ("unbiased=False, keepdim=True)",
      "keepdim=True) * (channels // groups - 1) / (channels // groups)"),
@@ -193,7 +201,7 @@ EXERCISE = Exercise(
         "Normalise one image by hand: which numbers go into its mean, and from which image are "
         "they?",
         "One bug lets examples see one another, one divides by the wrong count, one multiplies "
-        "along the wrong dimension. Compare with torch's F.group_norm to see when you are done.",
+        "along the wrong dimension. Compare your results with those of torch's F.group_norm.",
         "mean over dim=2 alone; var(..., unbiased=False); weight and bias belong to dimension 1: "
         "view them as (1, channels, 1, ...), for any rank of x.",
     ),
@@ -209,6 +217,7 @@ EXERCISE = Exercise(
     reference=reference,
     draw=draw,
     run=run,
+    by_hand=(F.group_norm, F.batch_norm, F.instance_norm, nn.GroupNorm.forward),
     says={
         "normal": "whether the result differs from x:",
         "alone": "whether example 0 gives the same result in another batch:",
@@ -245,6 +254,15 @@ EXERCISE = Exercise(
               "weight now belongs to the channels, but bias is still applied along the last "
               "dimension. View both as (1, channels, 1, ...).",
               raises=HALF_SHAPED),
+        Wrong("mean-across-the-groups", mean_across_the_groups,
+              "The mean was taken over dimension 1, from group to group. Take it within a group, "
+              "over dimension 2, as the variance."),
+        Wrong("both-across-the-groups", both_across_the_groups,
+              "Mean and variance were taken over dimension 1, from group to group. Take both "
+              "within a group, over dimension 2."),
+        Wrong("every-other-out-of-order", every_other_put_back_in_a_row,
+              "Channels 0, g, 2g, ... made up a group, and the results are in another order than "
+              "the channels. A group holds adjacent channels: leave the reshape as it was given."),
         Wrong("variance-of-all-groups", variance_of_all_groups,
               "The variance is that of all groups of an example, but the mean that of one. Both "
               "should go over dimension 2 alone."),

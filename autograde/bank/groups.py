@@ -80,12 +80,13 @@ def run(function, case: Case, device: torch.device) -> Answer:
     given: dict[str, list[Any]] = {}
     for parameter, lr, decay in rows:
         given.setdefault(names.get(id(parameter), "a tensor of its own"), []).append((lr, decay))
+    twice = _listed(name for name, rates in given.items() if len(rates) > 1)
     return {
+        "twice": twice,  # first: of what is in two groups, the rate below is that of one of them
         "lr": {name: given[name][0][0] if name in given else "in no group" for name in trainable},
         "decay": {name: given[name][0][1] if name in given else "no group" for name in trainable},
         "listed": [name for name in trainable if name in given],
         "extra": _listed(set(given) - set(trainable)),
-        "twice": _listed(name for name, rates in given.items() if len(rates) > 1),
         "disturbed": watch.changed(),
     }
 
@@ -442,7 +443,14 @@ EXERCISE = Exercise(
             "head.parameters(), so it gets head_lr.",
             sure=True,
         ),
-        Wrong("both-sides", both_sides),
+        Wrong(
+            "both-sides",
+            both_sides,
+            "A weight that the head shares with another module is in two groups; an optimizer "
+            "refuses that. It is one of head.parameters(), so it gets head_lr and is left out of "
+            "the rest: compare identities, not names or modules.",
+            sure=True,
+        ),
         Wrong(
             "last-is-head",
             last_is_head,

@@ -86,22 +86,30 @@ def run(function, case: Case, device: torch.device) -> Answer:
         _use(model, case["stale"])
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     watch = Watch(model)
-    before, others = list(model.parameters()), apart(model)
+    before, others = dict(model.named_parameters()), apart(model)
     old = {name: layer.weight.detach().clone() for name, layer in layers(model)}
     function(model, case["activation"])
-    now = dict(layers(model))
+    now, after = dict(layers(model)), dict(model.named_parameters())
+    gone = before.keys() - after
     return {
         "std": {_called(name): layer.weight.detach().std().item() for name, layer in now.items()},
         "drawn": not_drawn(now, old),
-        "biases": [_called(name) for name, layer in now.items()
-                   if layer.bias is not None and layer.bias.detach().cpu().any()],
+        "biases": [text for name, layer in now.items() if (text := _bias(name, layer, gone))],
         "others": [name for name, tensor in apart(model).items()
                    if not torch.equal(tensor, others[name])][:1],
         "dtypes": [f"{name} in {parameter.dtype}" for name, parameter in model.named_parameters()
-                   if parameter.dtype != dtypes[name]][:1],
-        "replaced": sum(a is not b for a, b in zip(before, model.parameters(), strict=True)),
+                   if parameter.dtype != dtypes.get(name, parameter.dtype)][:1],
+        "replaced": sum(after.get(name, it) is not it for name, it in before.items()),
         "disturbed": watch.changed(frozenset({"weights", "random", "buffers"})),
     }  # fmt: skip
+
+
+def _bias(name: str, layer: nn.Module, gone: set[str]) -> str:
+    """What is wrong with the bias of a layer, in words."""
+    if layer.bias is None:
+        lost = f"{name}.bias".lstrip(".") in gone
+        return f"{_called(name)}, whose bias is None now" if lost else ""
+    return _called(name) if layer.bias.detach().cpu().any() else ""
 
 
 def _use(model: nn.Sequential, stale: Tensor) -> None:
@@ -144,6 +152,8 @@ def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> str:
             found.append(f"{_called(name)}: no number is below 0")
         elif not flat.mean().abs() <= FAR * error:
             found.append(f"{_called(name)}: the mean is {flat.mean():.1g}, not 0")
+        elif len(flat.unique()) < flat.numel() / 2:
+            found.append(f"{_called(name)}: the same few numbers again and again")
         elif torch.equal(old[name], weight):
             found.append(f"{_called(name)}: the same numbers as before")
         elif any(other.shape == weight.shape and torch.equal(other, weight) for other in seen):
@@ -391,6 +401,19 @@ def share_of_rand(model, activation):
     each_as_it_was(model, one)
 
 
+def signs_alone(model, activation):
+    plain(model, activation)
+    each_as_it_was(
+        model,
+        lambda m: m.weight.data.copy_(m.weight.data.sign() * he(m.weight, activation)),
+    )
+
+
+def biases_removed(model, activation):
+    plain(model, activation)
+    each_as_it_was(model, lambda m: setattr(m, "bias", None))
+
+
 def not_under_no_grad(model, activation):
     each_as_it_was(model, lambda m: m.weight.mul_(0).add_(he(m.weight, activation)))
 
@@ -550,6 +573,9 @@ EXERCISE = Exercise(
         Wrong("biases-not-0", biases_left,
               "Biases are not 0 afterwards. Fill them with 0 wherever there is one.", sure=True),
         Wrong("biases-not-0", biases_drawn, sure=True),
+        Wrong("biases-removed", biases_removed,
+              "A layer that had a bias has none now. A bias of 0 is still a parameter, which "
+              "training moves: fill it with 0, and leave it in the layer.", sure=True),
         Wrong("others-touched", reset_norms,
               "Parameters of another kind of module were changed, too. Draw only Linear and "
               "Conv2d layers: check each module's type."),
@@ -576,6 +602,9 @@ EXERCISE = Exercise(
               "The rows of a weight, or the numbers in a row, are the same or depend "
               "on one another. Draw each number independently.", sure=True),
         Wrong("not-independent", a_row_at_once, sure=True),
+        Wrong("signs-alone", signs_alone,
+              "The weights have only a few different values, e.g. plus and minus the standard "
+              "deviation. Draw them from a normal or a uniform distribution.", sure=True),
         Wrong("new-parameters", new_parameters,
               "The model holds new Parameter objects, but an optimizer made before "
               "still moves the old ones. Fill the weights in place, e.g. with "

@@ -335,8 +335,8 @@ EXERCISE = Exercise(
     read=("course.data.check_batch",),
     hints=(
         "Four questions, four independent if statements; the answers are collected in a list.",
-        "Each question is about the whole batch, not about its first row: .all(), .min() "
-        "and .max() ask everybody.",
+        "Each question is about the whole batch, not its first row: .all(), .min() and .max() look "
+        "at every value.",
         "Compare len(inputs) with len(targets), targets.dtype with torch.long, "
         "torch.isfinite(inputs).all(), and both targets.min() and targets.max() with the "
         "range of the classes.",
@@ -349,7 +349,7 @@ EXERCISE = Exercise(
         Part("negative", "a label below zero", points=0.5, cases=4),
         Part(
             "infinite",
-            "inf and -inf, and values that are only large",
+            "inf and -inf, and values that are merely large",
             points=0.5,
             cases=5,
             hidden=True,
@@ -364,36 +364,36 @@ EXERCISE = Exercise(
         Wrong(
             "no-labels",
             no_labels,
-            "A label beyond the classes was let through. Compare every label with both ends, 0 and "
-            "num_classes - 1; how many different ones there are does not tell.",
+            "A label beyond the classes was let through. Compare every label with both limits, 0 "
+            "and num_classes - 1; counting the different labels is not enough.",
         ),
         Wrong(
             "first-row-only",
             first_row_only,
-            "Only the first example was looked at, and one bad value anywhere makes the loss nan. "
-            "Ask about all of them: .all(), .any(), .max().",
+            "Only the first example was checked, but one bad value anywhere makes the loss nan. "
+            "Check all of them: .all(), .any(), .max().",
         ),
         Wrong("first-row-only", finite_first_row, sure=True),
         Wrong(
             "all-for-any",
             finite_anywhere,
-            "Inputs with some nan in them were let through, and only inputs of nothing but nan "
-            "were not. One value is enough: not isfinite().all().",
+            "Inputs with some nan were let through; only inputs that were nan throughout were "
+            "caught. One value is enough: not isfinite().all().",
             sure=True,
         ),
         Wrong("as-many-labels-as-inputs", as_many_labels_as_inputs),
         Wrong(
             "float32-alone",
             float32_alone,
-            "'dtype' was named for inputs of float16. It is about the targets; inputs may be of "
+            "'dtype' was returned for float16 inputs. It is about the targets; inputs may be of "
             "any float dtype.",
             sure=True,
         ),
         Wrong(
             "nan-only",
             nan_only,
-            "nan was found and inf was not: isnan() does not see inf, which becomes nan one "
-            "operation later. torch.isfinite() sees both.",
+            "nan was found but inf was not: isnan() does not detect inf, which becomes nan one "
+            "operation later. torch.isfinite() detects both.",
             sure=True,
         ),
         Wrong(
@@ -404,26 +404,26 @@ EXERCISE = Exercise(
         Wrong(
             "no-lower-end",
             no_lower_end,
-            "A label below 0 was let through. Compare every label with both ends, 0 and "
+            "A label below 0 was let through. Compare every label with both limits, 0 and "
             "num_classes - 1.",
             sure=True,
         ),
         Wrong(
             "left-out-let-through",
             left_out_let_through,
-            "A label of -100 was let through. cross_entropy leaves such an example out, and the "
-            "contract here is that every example has a class: 0 to num_classes - 1.",
+            "A label of -100 was let through. cross_entropy ignores such an example, but here the "
+            "contract says that every example has a class: 0 to num_classes - 1.",
             sure=True,
         ),
         Wrong(
             "first-fault-only",
             first_fault_only,
-            "Two faults at once, and only one was named. Collect them all before returning.",
+            "A batch had two faults, and only one was returned. Collect them all before returning.",
         ),
         Wrong(
             "no-dtype",
             no_dtype,
-            "Labels that are floats were let through. Class indices are torch.long.",
+            "Float labels were let through. Class indices are torch.long.",
         ),
         Wrong(
             "floats-only",
@@ -435,39 +435,40 @@ EXERCISE = Exercise(
         Wrong(
             "no-sizes",
             no_sizes,
-            "Inputs and targets had different lengths, unnoticed. Compare len() of both.",
+            "Inputs and targets of different lengths were let through. Compare len() of both.",
             sure=True,
         ),
         Wrong(
             "finite-sum",
             finite_sum,
-            "Values that are large and finite were called non-finite. Whatever it is that "
-            "overflows there, ask each value: torch.isfinite(inputs).all().",
+            "Values that are large but finite were called non-finite. Something overflows on the "
+            "way: test each value itself, torch.isfinite(inputs).all().",
             sure=True,
         ),
         Wrong(
             "no-minus-inf",
             no_minus_inf,
-            "-inf was let through; inf and nan were found. torch.isfinite() sees all three.",
+            "-inf was let through, though inf and nan were found. torch.isfinite() detects all "
+            "three.",
             sure=True,
         ),
         Wrong(
             "compared-with-nan",
             compared_with_nan,
             "nan was let through. nan equals nothing, not even nan, so x == nan is always False: "
-            "torch.isfinite() sees nan and inf.",
+            "torch.isfinite() detects nan and inf.",
         ),
         Wrong(
             "whole-shapes",
             whole_shapes,
-            "'sizes' was named for a batch with as many inputs as targets. Compare the lengths: "
-            "the shape of the inputs holds their features as well.",
+            "'sizes' was returned for a batch with as many inputs as targets. Compare the lengths: "
+            "the shape of the inputs also includes their features.",
         ),
         Wrong(
             "ten-classes",
             ten_classes,
-            "Labels were judged as if there were ten classes. Compare them with num_classes, which "
-            "is 4, 5 or 12 here.",
+            "Labels were checked as if there were ten classes. Compare them with num_classes, "
+            "which is 4, 5 or 12 here.",
         ),
         Wrong("finite-sum", below_a_million, sure=True),
         Wrong("finite-sum", finite_in_float32, sure=True),
@@ -485,23 +486,23 @@ EXERCISE = Exercise(
         Wrong(
             "paired-rows-only",
             paired_rows_only,
-            "A nan in a row without a target was overlooked. Every input is looked at, whatever "
-            "the sizes.",
+            "A nan in a row without a target was overlooked. Check every input, whatever the "
+            "sizes.",
             sure=True,
         ),
         Wrong("paired-labels-only", paired_labels_only),
         Wrong(
             "labels-of-long-alone",
             labels_of_long_alone,
-            "A label outside 0 ... C - 1 was overlooked where the dtype is wrong, too. Each fault "
-            "is looked for by itself.",
+            "A label outside 0 ... C - 1 was overlooked when the dtype was wrong, too. Look for "
+            "each fault independently.",
             sure=True,
         ),
         Wrong(
             "labels-of-equal-sizes-alone",
             labels_of_equal_sizes_alone,
-            "A label outside 0 ... C - 1 was overlooked where the sizes differ, too. Each fault is "
-            "looked for by itself.",
+            "A label outside 0 ... C - 1 was overlooked when the sizes differed, too. Look for "
+            "each fault independently.",
         ),
         Wrong("each-value", each_value),
         Wrong(  # last: a single part that was called sound shows one of the above

@@ -388,24 +388,24 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("N52", "course.analysis.ranks.mean_gradient", "course.engine.distributed"),
     hints=(
-        "A rank's mean times its number of examples is its sum. What do the sums of all ranks "
-        "give?",
-        "nan times 0 is nan: what must not even be multiplied?",
-        "Leave out ranks without examples. Each share is count / all examples; a missing gradient "
-        "adds nothing, and its rank's examples still count.",
+        "A rank's mean times its number of examples is its sum. What do you get from the sums of "
+        "all ranks?",
+        "nan times 0 is nan, so what must not even be multiplied?",
+        "Leave out ranks without examples. The weight of a rank is count / all examples. A missing "
+        "gradient adds nothing, but its rank's examples still count.",
     ),
     signature="join_ranks(ranks)",
     parts=(
         Part("equal", "equal shares", points=0.5, fields=("loss", "accuracy", "grads")),
-        Part("metrics", "loss and accuracy of unequal shares", points=1, cases=3,
+        Part("metrics", "loss and accuracy with unequal shares", points=1, cases=3,
              fields=("loss", "accuracy")),
-        Part("grads", "the gradient of unequal shares; the reports stay as they are", points=1,
+        Part("grads", "gradients with unequal shares, and unchanged reports", points=1,
              cases=3, fields=("grads", "disturbed")),
-        Part("empty", "a rank without examples, another with a nan", points=1,
+        Part("empty", "one rank without examples, another with a nan", points=1,
              fields=("loss", "accuracy", "grads")),
-        Part("missing", "gradients that are None on one rank, and on all", points=1,
+        Part("missing", "gradients that are None on one rank, or on all", points=1,
              fields=("grads",)),
-        Part("hidden", "all of it at once", points=0.5, hidden=True),
+        Part("hidden", "everything at once", points=0.5, hidden=True),
     ),
     reference=reference,
     draw=draw,
@@ -414,65 +414,61 @@ EXERCISE = Exercise(
     by_hand=(course_ranks.joined, course_ranks.mean_gradient),
     wrong=(
         Wrong("ddp-gradient", ddp_gradient,
-              "The gradients are the plain mean over the ranks, as DistributedDataParallel "
-              "takes it, in which an example of a short share counts for more. Weigh each rank "
-              "by its count."),
+              "The gradients are the plain mean over the ranks, as DistributedDataParallel takes "
+              "it, so an example of a short share counts more. Weight each rank by its count."),
         Wrong("ddp-gradient", ddp_where_there),
         Wrong("gradient-sum", gradient_sum,
               "The gradients of the ranks were added up. Each is a mean over its own examples: "
-              "weigh it by its share of all examples."),
+              "weight it by its share of all examples."),
         Wrong("gradient-not-divided", gradient_not_divided,
-              "The gradients were weighed by count, and the sum was not divided by the number "
-              "of all examples."),
+              "The gradients were weighted by count, but the sum was not divided by the number of "
+              "all examples."),
         Wrong("gradient-of-first", gradient_of_first),
         Wrong("by-correct", by_correct),
         Wrong("mean-of-losses", mean_of_losses,
-              "The loss is the plain mean over the ranks, in which an example of a short share "
-              "counts for more. Weigh each by its count."),
+              "The loss is the plain mean over the ranks, so an example of a short share counts "
+              "more. Weight each rank by its count."),
         Wrong("sum-of-losses", sum_of_losses,
-              "The loss is the sum of the ranks' means. Weigh each by its share of all "
-              "examples."),
+              "The loss is the sum of the ranks' means. Weight each by its share of all examples."),
         Wrong("loss-not-divided", loss_not_divided,
               "The loss is the sum over all examples. Divide it by their number."),
         Wrong("loss-of-first", loss_of_first),
         Wrong("mean-of-accuracies", mean_of_accuracies,
-              "The accuracy is the mean of the ranks' accuracies. Divide all right answers by "
-              "all examples."),
+              "The accuracy is the mean of the ranks' accuracies. Divide the number of all right "
+              "answers by the number of all examples."),
         Wrong("accuracy-of-first", accuracy_of_first),
         Wrong("number-right", number_right,
-              "The number of right answers came back as accuracy. Divide it by the number of "
-              "examples."),
-        Wrong("percent", percent, "The accuracy is in percent; a share, 0 to 1, is asked for."),
+              "The accuracy is the number of right answers. Divide it by the number of examples."),
+        Wrong("percent", percent, "The accuracy is in percent; return a share from 0 to 1."),
         Wrong("nan-joins", nan_joins,
-              "nan came back where a rank has no examples: nan times 0 is nan. Leave that rank "
-              "out before you multiply.",
+              "The result is nan if a rank has no examples: nan times 0 is nan. Leave out that "
+              "rank before you multiply.",
               sure=True),
         Wrong("missing-skipped", missing_skipped,
-              "Where a rank has no gradient, the others were divided by their own examples "
-              "alone. Its examples count: they just add nothing."),
+              "If a rank has no gradient, the others were divided only by their own examples. Its "
+              "examples still count; they just add nothing."),
         Wrong("missing-dropped", missing_dropped,
-              "A gradient that is None on one rank came back as None. It is None only where "
-              "every rank's is.",
+              "A gradient that is None on one rank was returned as None. It should be None only if "
+              "it is None on every rank.",
               sure=True),
         Wrong("missing-filled", missing_filled),
         Wrong("as-on-the-first", as_on_the_first),
         Wrong("none-left-out", none_left_out),
         Wrong("empties-removed", empties_removed),
         Wrong("all-plain", all_plain,
-              "Loss, accuracy and gradients are plain means over the ranks, in which an example of "
-              "a short share counts for more. Weigh each rank by its count."),
+              "Loss, accuracy and gradients are plain means over the ranks, so an example of a "
+              "short share counts more. Weight each rank by its count."),
         Wrong("even-over-all", even_over_all,
-              "Loss and gradients were divided by the number of ranks, one without examples "
-              "included. Weigh each rank by its count: an empty one's is 0."),
+              "Loss and gradients were divided by the number of ranks, including one without "
+              "examples. Weight each rank by its count; that of an empty rank is 0."),
         Wrong("even-over-all", even_over_all_by_hand),
         Wrong("empty-counts-as-there", nan_counts_as_there,
-              "A gradient came back as a tensor though no rank with examples has one: the empty "
-              "rank's tensor of nan stood for it. Look for None among ranks with examples.",
+              "A tensor was returned for a gradient although no rank with examples has one: only "
+              "the empty rank has a tensor, of nan. Look for None only among ranks with examples.",
               sure=True),
         Wrong("nan-as-zero", nan_as_zero,
-              "A rank with examples reported nan, and a number came back in its place: a loss "
-              "or gradient that is broken has to show. Leave ranks out by their count, not by "
-              "nan.",
+              "A rank with examples reported nan, but a number was returned instead: a broken loss "
+              "or gradient must stay visible. Leave out ranks by their count, not because of nan.",
               sure=True),
         Wrong("nan-as-zero", nan_skipped, sure=True),
         Wrong("nan-as-zero", nan_of_losses_as_zero, sure=True),
@@ -480,8 +476,8 @@ EXERCISE = Exercise(
         Wrong("nan-as-zero", nan_losses_left_out, sure=True),
         Wrong("nan-as-zero", nan_tensors_left_out, sure=True),
         Wrong("zeros-as-none", zeros_as_none,
-              "A gradient of zeros came back as None. Its ranks did report one: it is None only "
-              "where no rank with examples has a tensor.",
+              "A gradient of zeros was returned as None. Its ranks did report a tensor: it should "
+              "be None only if no rank with examples has one.",
               sure=True),
         Wrong("in-place", in_place),
         Wrong("nothing-averaged", nothing_averaged),

@@ -276,7 +276,7 @@ class WholeEpochs(KeyedNoise):
 
 EXERCISE = Exercise(
     id="03g.noise",
-    title="noise that no worker changes",
+    title="noise that does not depend on the worker",
     source='Lecture 3, "Reproducibility in five layers"; annotated-loop essay, "The data"',
     kind="class",
     ledger=("B33", "C15", "F95", "T26"),
@@ -284,11 +284,11 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("F94", "F95", "course.data.noisy"),
     hints=(
-        "Which three numbers may the noise of an example depend on? Everything else that is drawn "
-        "from depends on who drew before.",
-        "A generator that lives for one example knows nothing of workers and of their order.",
-        "np.random.default_rng([seed, epoch, index]) mixes a list of numbers into one seed; "
-        "added up, many triples would be alike.",
+        "Which three numbers may the noise of an example depend on? A generator that is shared "
+        "between examples depends on what was drawn from it before.",
+        "A generator made for one example alone does not depend on workers or on the order.",
+        "np.random.default_rng([seed, epoch, index]) mixes a list of numbers into one seed. If you "
+        "added them up, many triples would give the same seed.",
     ),
     signature="KeyedNoise(inputs, seed, sd)",
     parts=(
@@ -296,11 +296,11 @@ EXERCISE = Exercise(
              fields=("there", "noise")),
         Part("repeats", "the same in any order, and in any worker", points=1,
              fields=("there", "repeats")),
-        Part("distinct", "another one for each example, epoch and seed", points=1,
+        Part("distinct", "different noise for each example, epoch and seed", points=1,
              fields=("there", "repeats", "distinct")),
-        Part("far", "the same for numbers up to 1000", points=1,
+        Part("far", "different noise, for numbers up to 1000", points=1,
              fields=("there", "repeats", "distinct")),
-        Part("still", "inputs and global generators stay as they are", points=0.5, cases=1,
+        Part("still", "inputs and global generators unchanged", points=0.5, cases=1,
              fields=("there", "repeats", "disturbed")),
         Part("hidden", "all of it at once", points=0.5, hidden=True, cases=1),
     ),
@@ -310,50 +310,55 @@ EXERCISE = Exercise(
     by_hand=(noisy.KeyedNoise.__getitem__,),
     wrong=(
         Wrong("global-generator", by_torch,
-              "The noise depends on what a global generator has drawn before, so on the order of "
-              "the examples and on the worker. Make a generator for each example."),
+              "The noise depends on what a global generator has drawn before, and therefore on the "
+              "order of the examples and on the worker. Make a new generator for each example."),
         Wrong("global-generator", by_numpy),
         Wrong("generator-held", GeneratorHeld,
-              "The noise depends on how many examples were asked for before: a generator that "
-              "goes on from one to the next. Every worker has a copy of it. Make one for each "
-              "example."),
+              "The noise depends on how many examples were fetched before: one generator continues "
+              "from example to example, and every worker has its own copy of it. Make a new "
+              "generator for each example."),
         Wrong("generator-held", GeneratorOfEpoch),
         Wrong("epoch-left-out", epoch_left_out,
-              "Each epoch has the noise of the one before. Let the epoch, too, seed the generator "
-              "of an example."),
+              "Each epoch has the same noise as the one before. Include the epoch in the seed of "
+              "an example's generator."),
         Wrong("index-left-out", index_left_out,
-              "All examples of an epoch have the same noise. Let the index, too, seed the "
-              "generator."),
+              "All examples of an epoch have the same noise. Include the index in the generator's "
+              "seed."),
         Wrong("seed-left-out", seed_left_out,
-              "Another seed has the same noise. Let it, too, seed the generator of an example."),
+              "A different seed gives the same noise. Include it in the seed of an example's "
+              "generator."),
         Wrong("sum", summed,
-              "Example 0 of epoch 1 has the noise of example 1 of epoch 0: the sum of their "
-              "numbers is the same. Seed with the list [seed, epoch, index]."),
+              "Example 0 of epoch 1 has the same noise as example 1 of epoch 0: epoch + index is "
+              "the same for both. Seed with the list [seed, epoch, index]."),
         Wrong("thousands", in_thousands,
-              "Neighbouring numbers differ. Larger ones meet: with a factor an epoch has only so "
-              "much room for its examples. Seed with the list [seed, epoch, index]."),
+              "Small numbers give different noise, but larger ones collide: epoch * factor + index "
+              "gives each epoch only a limited range of seeds. Seed with the list [seed, epoch, "
+              "index]."),
         Wrong("hundreds", in_hundreds),
         Wrong("product", multiplied),
         Wrong("sorted", sorted_key),
         Wrong("by-bits", by_bits),
         Wrong("hash-of-text", hash_of_text,
-              "hash() of a text is another number in each process, so tomorrow's run has other "
-              "noise. Mix numbers: np.random.default_rng([seed, epoch, index])."),
+              "hash() of a string is a different number in each process, so tomorrow's run has "
+              "different noise. Mix numbers instead: np.random.default_rng([seed, epoch, index])."),
         Wrong("hash-of-text", hash_with_text),
         Wrong("epochs-before", EpochsCounted,
-              "The noise of an epoch depends on which epochs were set before. It follows from the "
-              "number that set_epoch() is handed: count nothing, and keep no earlier noise."),
+              "The noise of an epoch depends on which epochs were set before. It should depend "
+              "only on the number passed to set_epoch(): do not count calls, and do not keep "
+              "earlier noise."),
         Wrong("epochs-before", FirstKept),
         Wrong("begins-at-one", BeginsAtOne,
-              "Before set_epoch() is called the noise is not that of epoch 0. Begin with an epoch "
-              "of 0.", sure=True),
+              "Before set_epoch() is called, the noise is not that of epoch 0. Start with epoch "
+              "0.", sure=True),
         Wrong("worker-number", with_worker_id,
-              "The noise depends on the number of the worker that fetches an example, so other "
-              "workers give another run. Leave it out."),
+              "The noise depends on the number of the worker that fetches the example, so a "
+              "different number of workers gives a different run. Leave the worker out of the "
+              "seed."),
         Wrong("worker-seed", with_worker_seed),
         Wrong("seeds-global", SeedsTorch,
-              "The noise is right, and a global generator was seeded for it: whatever else draws "
-              "from that, dropout for example, begins again at each example. Make one of its own.",
+              "The noise is right, but a global generator was seeded for it: whatever else draws "
+              "from that generator, such as dropout, starts again at each example. Make a separate "
+              "generator.",
               sure=True),
         Wrong("seeds-global", SeedsNumpy, sure=True),
         Wrong("seeds-global", SeedsPython, sure=True),
@@ -361,8 +366,8 @@ EXERCISE = Exercise(
         Wrong("sum-of-places", summed_places),
         Wrong("generator-held", of_the_module),
         Wrong("in-place", InPlace,
-              "The noise was added into the inputs, so the next epoch adds its own on top. Make a "
-              "new tensor, inputs[index] + noise; += writes into the old one.", sure=True),
+              "The noise was added to the inputs in place, so the next epoch adds its own on top. "
+              "Make a new tensor, inputs[index] + noise; += writes into the old one.", sure=True),
         Wrong("variance", Variance),
         Wrong("uniform", Uniform),
         Wrong("one-number", OneNumber),

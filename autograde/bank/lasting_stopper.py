@@ -71,7 +71,7 @@ def _said(stopper: Any, loss: float) -> bool:
     stop = stopper.update(loss)
     if not isinstance(stop, bool):
         kind = type(stop).__name__
-        raise AnswerError(f"update() returned a {kind}; return True to stop, else False.")
+        raise AnswerError(f"update() returned a {kind}; return True to stop, False otherwise.")
     return stop
 
 
@@ -422,7 +422,7 @@ class ByEpoch(Stopper):
 
 EXERCISE = Exercise(
     id="03g.stopper",
-    title="a patience that survives the night",
+    title="patience that survives the night",
     source="Training-loop chapter, c7, component 1; annotated-loop essay, \"Checkpointing\"",
     kind="class",
     ledger=("C12", "C13", "F111", "B28", "T34"),
@@ -430,17 +430,17 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("F111", "N53", "course.engine.EarlyStopping"),
     hints=(
-        "Which two of its numbers change from epoch to epoch? Which two never do?",
-        "The state of epoch 3 has to say the same at epoch 9: is it a copy? And may "
-        "weights_only=True read it, also if a loss came from NumPy?",
-        "state_dict() returns {'best': self.best, 'waited': self.waited} with float(val_loss) in "
+        "Which two of its numbers change from epoch to epoch, and which two never change?",
+        "The state of epoch 3 must still say the same at epoch 9: is it a copy? And can "
+        "weights_only=True read it, even if a loss came from NumPy?",
+        "state_dict() returns {'best': self.best, 'waited': self.waited} with float(val_loss) as "
         "best; load_state_dict() sets these two, and leaves patience and min_delta alone.",
     ),
     signature="Stopper(patience, min_delta)",
     parts=(
         Part("whole", "when it stops, without a cut", points=1, fields=("said",)),
-        Part("cut", "the same after a cut at any epoch", points=2, fields=("resumed",)),
-        Part("file", "a state that stays as it is, and loads safely", points=1,
+        Part("cut", "the same answers after a cut at any epoch", points=2, fields=("resumed",)),
+        Part("file", "a state that later epochs do not change, and that loads safely", points=1,
              fields=("moved", "loaded", "file", "resumed")),
         Part("longer", "another patience after the cut", points=1, hidden=True,
              fields=("resumed",)),
@@ -450,52 +450,55 @@ EXERCISE = Exercise(
     run=run,
     says={
         "said": "what update() says, epoch by epoch:",
-        "resumed": "what update() says after the cut, by the epoch of the cut from 0:",
+        "resumed": "what update() says after the cut, by the epoch of the cut, from 0:",
         "moved": "epochs whose state was changed by later ones:",
-        "loaded": "the state that was loaded, after later epochs, by the cut:",
+        "loaded": "the loaded state, after later epochs, by the epoch of the cut:",
         "file": "the state",
     },
     by_hand=(EarlyStopping.update,),
     wrong=(
         Wrong("count-lost", CountLost,
-              "After a cut patience was counted from 0. Save how many epochs have passed since the "
-              "best one, and load it."),
+              "After a cut, patience was counted from 0. Save how many epochs have passed since "
+              "the best one, and load it."),
         Wrong("count-lost", RestartedCount),
         Wrong("best-lost", BestLost,
-              "After a cut any loss was an improvement: the best one was not known. Save it, and "
-              "load it."),
+              "After a cut, any loss counted as an improvement: the best loss was not known. Save "
+              "it, and load it."),
         Wrong("nothing-loaded", NothingLoaded,
-              "After a cut it was as new: neither the best loss nor the count came back."),
+              "After a cut, the object was like new: neither the best loss nor the count was "
+              "restored."),
         Wrong("settings-too", SettingsToo,
-              "The new object was made with a longer patience, and went on with the old one. "
-              "Settings are what it is made with; only the state comes from the file."),
+              "The new object was made with a longer patience, but it continued with the old one. "
+              "Keep the settings it was made with; only the state comes from the file."),
         Wrong("living", Living,
-              "The state of an earlier epoch changed while training went on: what was handed out "
+              "The state of an earlier epoch changed as training continued: the returned object "
               "is, or holds, something that update() writes into. Return copies."),
         Wrong("living", LivingState),
         Wrong("living", LivingList),
         Wrong("loaded-lives", LoadedLives,
-              "The state that was loaded changed in later epochs: the object went on with the very "
-              "dictionary that it was handed. Take the numbers out of it, or a copy.", sure=True),
+              "The loaded state changed in later epochs: the object keeps using the same "
+              "dictionary that it was given. Take the numbers out of it, or make a "
+              "copy.", sure=True),
         Wrong("in-float32", InFloat32,
-              "After a cut the best loss was rounded: a loss equal to it, or lower by exactly "
-              "min_delta, counted as an improvement. A tensor is float32 unless it is told "
-              "otherwise; keep a float.", sure=True),
+              "After a cut, the best loss was rounded: a loss equal to it, or lower by exactly "
+              "min_delta, counted as an improvement. A tensor is float32 by default; keep a Python "
+              "float.", sure=True),
         Wrong("zero-is-none", ZeroIsNone,
-              "A best loss of 0 was lost by the cut: `or` and `if best` take 0 for nothing. Ask "
+              "A best loss of 0 was lost in the cut: `or` and `if best` treat 0 as missing. Check "
               "whether it is None.", sure=True),
         Wrong("on-the-previous", OnThePrevious,
-              "Each loss was compared with that of the epoch before. The best stays until an epoch "
-              "improves on it."),
+              "Each loss was compared with that of the epoch before. The best loss stays until an "
+              "epoch improves on it."),
         Wrong("numpy-kept", NumpyKept),
         Wrong("one-more", OneMore,
-              "After a cut it stops one epoch early. Loading is no epoch: it counts nothing."),
+              "After a cut, it stops one epoch early. Loading is not an epoch: it must not change "
+              "the count."),
         Wrong("nan-skipped", NanSkipped,
-              "An epoch whose loss was nan did not count. It is an epoch without improvement."),
+              "An epoch with a loss of nan did not count. It is an epoch without improvement."),
         Wrong("nan-best", NanBest,
-              "A loss of nan counted as an improvement. Ask whether the loss is smaller."),
+              "A loss of nan counted as an improvement. Check whether the loss is smaller."),
         Wrong("nan-first", NanFirst,
-              "A first loss of nan became the best one, and no number is lower than nan. Begin "
+              "A first loss of nan became the best one, and no number is lower than nan. Start "
               "with a best of inf, which nan does not beat."),
         Wrong("equal-improves", EqualImproves,
               "A loss that is lower by exactly min_delta, or equal, counted as an improvement."),
@@ -503,18 +506,18 @@ EXERCISE = Exercise(
               "An improvement of less than min_delta counted."),
         Wrong("late-stop", LateStop, "It stops one epoch late."),
         Wrong("not-reset", NotReset,
-              "An improvement did not start the count again."),
+              "An improvement did not restart the count."),
         Wrong("only-once", OnlyOnce,
-              "It said True, and False an epoch later, which was no better."),
+              "It said True, and then False one epoch later, although that epoch was no better."),
         Wrong("counts-again", CountsAgain,
               "It said True, then counted from 0 again without an improvement. Only an improvement "
-              "starts the count."),
+              "restarts the count."),
         Wrong("stays-stopped", Frozen,
-              "It said True once, and then for ever, also where the loss had improved. Answer for "
-              "the count as it is now: an improvement starts it again."),
+              "Once it had said True, it always said True, even after the loss had improved. "
+              "Answer from the current count: an improvement restarts it."),
         Wrong("best-creeps", Creeping,
-              "A loss that was lower by min_delta or less became the best one. A slow fall is "
-              "then never an improvement: set the best only where the epoch improves."),
+              "A loss that was lower by min_delta or less became the best one. Then a slow fall is "
+              "never an improvement: update the best only if the epoch improves."),
         Wrong("as-text", AsText),
     ),
     right=(Stopper, AllLosses, InTensors, ByEpoch),

@@ -97,13 +97,13 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 def _sides(returned: object) -> list[list[Tensor]]:
     """Two pairs of tensors on the CPU."""
-    wanted = "Return (training inputs, targets), (validation inputs, targets), all of them tensors"
+    wanted = "Return (training inputs, targets), (validation inputs, targets), all as tensors"
     if not isinstance(returned, (tuple, list)) or len(returned) != 2:
-        raise AnswerError(f"{wanted}; a {type(returned).__name__} came back.")
+        raise AnswerError(f"{wanted}; got a {type(returned).__name__}.")
     for side in returned:
         both = isinstance(side, (tuple, list)) and len(side) == 2
         if not both or not all(isinstance(part, Tensor) for part in side):
-            raise AnswerError(f"{wanted}; one of the two sides is something else.")
+            raise AnswerError(f"{wanted}; one of the two sides is not a pair of tensors.")
         if side[0].ndim != 2 or side[1].ndim != 1:
             raise AnswerError(
                 f"A side has inputs [n, columns] and targets [n]; one has "
@@ -115,11 +115,11 @@ def _sides(returned: object) -> list[list[Tensor]]:
 def _columns(val: Tensor, raw: Tensor) -> list[int]:
     """Which column of the given rows each returned one is: scaling leaves the order of rows."""
     if len(val) != len(raw):
-        raise AnswerError(f"{len(val)} validation rows came, and {len(raw)} were given.")
+        raise AnswerError(f"{len(val)} validation rows were returned; there are {len(raw)}.")
     orders = raw.argsort(0).T.tolist()
     found = [column.argsort().tolist() for column in val.T]
     if any(order not in orders for order in found):
-        raise AnswerError("A column of validation is none of those given, scaled.")
+        raise AnswerError("A validation column does not match any of the given columns, scaled.")
     return [orders.index(order) for order in found]
 
 
@@ -244,16 +244,16 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("F99", "F100", "course.analysis.leakage"),
     hints=(
-        "For each line ask: which rows did this number see?",
-        "Three lines look at validation: two means and a concatenation.",
-        "Compute mean, deviation and gap from the first num_train rows; take validation out before "
-        "the rare rows are repeated.",
+        "For each line ask: which rows went into this number?",
+        "Three steps use validation rows: the scaling, the class means, and the concatenation.",
+        "Compute mean, standard deviation and gap from the first num_train rows, and split off "
+        "validation before the rare rows are repeated.",
     ),
     signature="prepare(inputs, targets, num_train, num_columns)",
     parts=(
-        Part("scale", "mean and deviation, with all columns kept", points=1,
+        Part("scale", "mean and standard deviation, with all columns kept", points=1,
              fields=("scaled_train", "scaled_val")),
-        Part("columns", "the columns that are chosen", points=1, fields=("columns",)),
+        Part("columns", "the chosen columns", points=1, fields=("columns",)),
         Part("repeats", "the targets of both sides, repeats included", points=1,
              fields=("train_targets", "val_targets")),
         Part("whole", f"everything together, at most {MOST} lines changed", points=1, cases=3,
@@ -263,72 +263,72 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "scaled_train": "of the training rows, without repeats, the entry",
-        "scaled_val": "of the validation rows the entry",
-        "columns": "the chosen columns, most telling first, at",
+        "scaled_train": "in the training rows without repeats, entry",
+        "scaled_val": "in the validation rows, entry",
+        "columns": "the chosen columns, largest gap first, at",
         "train_targets": "the training targets at",
         "val_targets": "the validation targets at",
-        "train": "of the training inputs the entry",
-        "val": "of the validation inputs the entry",
+        "train": "in the training inputs, entry",
+        "val": "in the validation inputs, entry",
         "changed": "the number of lines changed",
     },
     wrong=(
         Wrong("scaled-by-all", scaled_by_all,
-              "Rows were scaled by the mean and deviation of all rows, validation's among them. "
-              "Take those of the first num_train rows."),
+              "Rows were scaled by the mean and deviation of all rows, including validation. Use "
+              "those of the first num_train rows."),
         Wrong("mean-alone", mean_alone,
-              "The mean is training's; the deviation is still that of all rows."),
+              "The mean comes from training, but the deviation still comes from all rows."),
         Wrong("std-alone", std_alone,
-              "The deviation is training's; the mean is still that of all rows."),
+              "The deviation comes from training, but the mean still comes from all rows."),
         Wrong("each-by-itself", each_by_itself,
-              "Validation was scaled by its own mean and deviation. What the model will meet has "
-              "none yet: scale it by training's."),
+              "Validation was scaled by its own mean and deviation. New inputs will not have their "
+              "own: scale by training's."),
         Wrong("val-not-scaled", val_not_scaled,
-              "Validation came back as it was. Scale it by training's mean and deviation."),
+              "Validation was not scaled. Scale it by training's mean and deviation."),
         Wrong("after-repeats", after_repeats,
-              "Mean and deviation count the repeated rows twice. Each training row counts once."),
+              "The mean and deviation count the repeated rows twice. Count each training row "
+              "once."),
         Wrong("columns-by-all", columns_by_all,
-              "The columns are those that all labels choose, validation's among them. Let the "
-              "training rows choose."),
+              "The columns were chosen with all labels, including validation's. Choose them with "
+              "the training rows only."),
         Wrong("columns-by-val", columns_by_val,
-              "The columns are those that validation's labels choose. Let the training rows "
-              "choose."),
+              "The columns were chosen with validation's labels. Choose them with the training "
+              "rows only."),
         Wrong("columns-signed", columns_signed,
-              "The columns are those with the largest gap above 0. One in which class 1 lies lower "
-              "tells as much: compare the gaps' abs()."),
+              "The columns are those with the largest positive gap. A column in which class 1 lies "
+              "lower is just as useful: compare the absolute gaps."),
         Wrong("first-columns", first_columns),
         Wrong("repeats-in-both", repeats_in_both,
-              "Validation's rare rows stand twice as well. Only training's are repeated."),
+              "Validation's rare rows were repeated too. Repeat only training's."),
         Wrong("never-repeated", never_repeated,
-              "The rare rows stand once in training; they should stand there twice."),
+              "The rare rows are in training once; they should be there twice."),
         Wrong("others-repeated", others_repeated,
-              "The rows of class 0 stand twice in training. Repeat those of class 1."),
+              "The rows of class 0 were repeated in training. Repeat those of class 1."),
         Wrong("still-before-the-split", still_before_the_split,
-              "The repeats stand in validation, training's rare rows among them. Split first, "
+              "The repeated rows are in validation, including training's rare rows. Split first, "
               "then repeat training's."),
         Wrong("all-repeats-to-training", all_repeats_to_training,
-              "Training holds more rare rows than its own, twice: validation's were repeated into "
-              "it."),
+              "Training holds validation's rare rows as well: they were repeated into it."),
         Wrong("biased-std", biased_std,
-              "The deviation is the one that divides by n. std(0) of the given line divides by "
-              "n − 1: leave it."),
+              "The deviation divides by n. std(0) in the given line divides by n − 1: leave that "
+              "as it is."),
         Wrong("in-order-of-place", in_order_of_place,
-              "The right columns came, in the order in which they stand in the table. The most "
-              "telling one comes first."),
-        Wrong("least-telling-first", least_telling_first,
-              "The right columns came, the least telling one first. The most telling one comes "
+              "The columns are right, but in table order. The one with the largest gap comes "
               "first."),
+        Wrong("least-telling-first", least_telling_first,
+              "The columns are right, but the one with the smallest gap comes first. Put the "
+              "largest gap first."),
         Wrong("gap-before-scaling", gap_before_scaling,
-              "The columns are those with the largest gap before scaling, where large units win. "
-              "Scale first, then compare the gaps."),
+              "The columns are those with the largest gap before scaling, which favours columns in "
+              "large units. Scale first, then compare the gaps."),
         Wrong("repeats-in-front", repeats_in_front,
-              "The repeated rows stand in front of training's; they belong at the end."),
+              "The repeated rows are at the start of training; they belong at the end."),
         Wrong("repeats-to-val", repeats_to_val,
-              "Training's rare rows were repeated at the end of validation. Split before they are "
-              "repeated."),
+              "Training's rare rows were repeated at the end of validation. Split before you "
+              "repeat them."),
         Wrong("repeats-alone-first", repeats_alone_first,
-              "Mean, deviation and columns still come from all rows, validation's among them. "
-              "Take the first num_train rows for each."),
+              "Mean, deviation and columns still come from all rows, including validation. Use the "
+              "first num_train rows for each."),
         Wrong("in-place", in_place),
         Wrong("sides-swapped", sides_swapped),
     ),

@@ -11,19 +11,19 @@ EXERCISE = Choices(
         "A line is fine if step() still moves the weights along this batch's gradient.",
         "Reading a number, one factor for all gradients, an average over micro-batches: all fine.",
     ),
-    question="Which of these lines may stand between `loss.backward()` and `optimizer.step()` in "
-    "every update, and the run still trains as it should?",
+    question="Which of these lines can you put between `loss.backward()` and `optimizer.step()` in "
+    "every update, so that the run still trains as it should?",
     options=(
         Option("log", "`losses.append(loss.item())`",
                "item() only reads the loss: neither gradient nor weights change.", right=True),
         Option("clip", "`clip_grad_norm_(model.parameters(), 1.0)`",
-               "Clipping belongs exactly here: after the gradient is there, before it is used.",
+               "Clipping belongs exactly here: the gradient has been computed, but not used yet.",
                right=True),
         Option("average", "`for p in model.parameters(): p.grad /= K`, after K equal micro-batches",
                "The K gradients were added up; dividing the sum by K makes it their mean.",
                right=True),
         Option("clear", "`optimizer.zero_grad()`",
-               "That throws away the gradient just made: step() then has nothing to use."),
+               "That throws away the gradient just computed: step() then has nothing to use."),
         Option("schedule", "`scheduler.step()`",
                "That changes the rate before the update it was meant for: the schedule's first "
                "rate is never used. It comes after optimizer.step()."),

@@ -146,7 +146,7 @@ def _example(example: Any) -> list[Any]:
     if not isinstance(text, str):
         raise AnswerError(f"The first of an example is its text; yours is a {type(text).__name__}.")
     if isinstance(label, str):
-        raise AnswerError("The label is a text; make it a number: int(label).")
+        raise AnswerError("The label is a string; make it a number: int(label).")
     return [text, as_index(label, "the label")]
 
 
@@ -569,90 +569,92 @@ class TabsAsBlanks(Offsets):
 
 WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("loaded", Loaded,
-     "A line was overwritten in the file, and the data set gave the old one, which it had not been "
-     "asked for before. Keep only where the lines begin, and read a line in __getitem__."),
+     "A line was overwritten in the file, and the data set returned the old text, although it had "
+     "never been asked for that line. Keep only where the lines begin, and read a line in "
+     "__getitem__."),
     ("remembered", Remembered,
-     "A line that was read, then overwritten in the file, came back as it was at first. Read it "
-     "each time: what is remembered adds up to the whole file in one epoch."),
+     "A line was read, then overwritten in the file, and still came back in its first version. "
+     "Read it each time: remembered lines add up to the whole file within one epoch."),
     ("in-letters", InLetters,
-     "Lines behind one with letters such as ü came back cut or shifted. Such a letter is two or "
-     "three bytes, and seek() counts bytes: open the file with 'rb', add up the lengths of bytes, "
+     "Lines after one with letters such as ü came back cut or shifted. Such a letter takes two or "
+     "three bytes, and seek() counts bytes: open the file with 'rb', add up lengths in bytes, and "
      "decode last."),
     ("in-letters", InLettersOfAnyLine, ""),
     ("other-line-ends", SplitLines,
-     "A \\r inside a text was taken for the end of a line. Only \\n ends one: splitlines() knows "
-     "many more, the lines of a file opened with 'rb' do not."),
+     "A \\r inside a text was treated as the end of a line. Only \\n ends one: splitlines() splits "
+     "at many other characters, a file opened with 'rb' does not."),
     ("kept-open", KeptOpen, ""),
     ("kept-open", KeptOpenAsText, ""),
     ("counted", Counted,
-     "After an earlier line was overwritten by one with a newline in it, a later line came back as "
-     "another one, though its bytes had not moved. Note in __init__ where each line begins, and "
-     "jump there with seek()."),
+     "After an earlier line was overwritten by one with a newline in it, a later line came back "
+     "changed, though its bytes had not moved. Record in __init__ where each line begins, and jump "
+     "there with seek()."),
     ("with-newline", WithNewline,
-     "The texts end with their newline. Cut it off, and nothing else."),
+     "The texts still end with their newline. Remove it, and nothing else."),
     ("stripped", Stripped,
-     "Blanks at the ends of a text are gone. strip() takes more than the newline."),
+     "Blanks at the ends of a text are gone. strip() removes more than the newline."),
     ("stripped-behind", StrippedBehind,
-     "Blanks at the end of a text are gone. rstrip() takes more than the newline, also with the "
-     "whole line."),
+     "Blanks at the end of a text are gone. rstrip() removes more than the newline, even when "
+     "applied to the whole line."),
     ("stripped-behind", StrippedLine, ""),
     ("stripped-in-front", StrippedInFront,
-     "Blanks at the beginning of a text are gone. The text begins right behind the tab: split at "
+     "Blanks at the beginning of a text are gone. The text begins right after the tab: split at "
      "the tab, not at blanks."),
     ("return-cut", ReturnCut,
-     "A \\r at the end of a text is gone. It belongs to the text: cut one \\n off, as "
+     "A \\r at the end of a text is gone. It belongs to the text: remove one \\n only, as "
      "removesuffix('\\n') does."),
     ("return-cut", ReturnReplaced, ""),
     ("cut-at-return", CutAtReturn,
-     "A text was cut at a \\r inside it: splitlines() takes that for the end of a line, and so "
-     "does a file opened as text. Read bytes, 'rb', and cut one \\n off the end."),
+     "A text was cut at a \\r inside it: splitlines() treats that as the end of a line, and so "
+     "does a file opened as text. Read bytes, 'rb', and remove one \\n from the end."),
     ("cut-at-return", CutAsText, ""),
     ("second-field", SecondField,
-     "A text with tabs of its own was cut at the first of them. Split the line once only."),
+     "A text that contains tabs was cut at the first of them. Split the line only once."),
     ("last-tab", LastTab,
-     "A text with tabs of its own lost all but what is behind the last of them. Split at the "
-     "first tab."),
+     "A text that contains tabs lost everything before the last of them. Split at the first tab."),
     ("one-tab-expected", SplitAtEveryTab,
-     "The line whose text holds tabs could not be read, the others could. Split a line once, at "
-     "its first tab: split('\\t', 1)."),
+     "The line whose text contains tabs could not be read, though the others could. Split a line "
+     "once, at its first tab: split('\\t', 1)."),
     ("one-tab-expected", SplitFromTheRight, ""),
     ("first-digit", FirstDigit,
-     "Labels of two digits came back as their first one. All before the tab is the label."),
+     "Labels of two digits came back as their first digit. The label is everything before the "
+     "tab."),
     ("one-letter-label", OneLetterLabel,
-     "Of a label of two digits the first was read, and the second stands in the text. All before "
-     "the tab is the label."),
+     "Of a label of two digits only the first was read, and the second is now in the text. The "
+     "label is everything before the tab."),
     ("from-one", FromOne,
-     "Each index gave the line before it, and 0 the last one. Lines count from 0."),
+     "Each index gave the line before it, and index 0 gave the last line. Lines are counted from "
+     "0."),
     ("one-behind", OneBehind,
-     "Each index gave the line behind it. Note the place before the line is read."),
+     "Each index gave the line after it. Record the position before the line is read."),
     ("newlines-counted", NewlinesCounted,
-     "The number of lines is one too few where the file does not end with a newline: the last line "
-     "counts, too."),
+     "The number of lines is one too small when the file does not end with a newline: the last "
+     "line counts, too."),
     ("empty-line-at-the-end", EmptyLineAtTheEnd,
-     "The number of lines is one too many where the file ends with a newline: there is no line "
-     "behind it."),
+     "The number of lines is one too large when the file ends with a newline: there is no line "
+     "after it."),
     ("one-line-more", OneLineMore,
-     "The number of lines is one too many, however the file ends. The place behind the last line "
-     "is not a line."),
+     "The number of lines is one too large, however the file ends. The position after the last "
+     "line does not begin a line."),
     ("joined-words", JoinedWords,
-     "Blanks at the ends of a text are gone, and the tabs in it are blanks now. Split a line once, "
+     "Blanks at the ends of a text are gone, and its tabs have become blanks. Split a line once, "
      "at its first tab."),
     ("last-cut", LastCut,
      "The last line lost its last letter, in a file that does not end with a newline."),
     ("swapped", Swapped, ""),
     ("label-as-text", LabelAsText, ""),
     ("whole-line", WholeLine,
-     "The texts begin with the label and the tab. The text is what is behind the first tab."),
+     "The texts begin with the label and the tab. The text is what follows the first tab."),
     ("shared-places", SharedPlaces,
-     "A second data set, of another file, changed the first one. Make the list in __init__: one in "
-     "the body of the class belongs to all of them."),
+     "A second data set, for another file, changed the first one. Create the list in __init__: a "
+     "list in the class body is shared by all objects."),
     ("latin", Latin,
-     "Letters such as ü came back as two others: the file is in UTF-8."),
+     "Letters such as ü came back as two other characters: the file is in UTF-8."),
     ("letters-lost", AsciiAlone,
-     "Letters such as ü are gone. Decode as utf-8, in which the file is written, and let nothing "
-     "be ignored."),
+     "Letters such as ü are gone. Decode as utf-8, in which the file is written, and do not ignore "
+     "errors."),
     ("tabs-as-blanks", TabsAsBlanks,
-     "The tabs in a text are blanks now. Split a line once, at its first tab."),
+     "The tabs in a text have become blanks. Split a line once, at its first tab."),
     ("reads-nothing", ReadsNothing, ""),
 )  # fmt: skip
 
@@ -667,12 +669,12 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.data.LineFile", "C16"),
     hints=(
-        "Two things are known of a line: where it begins, and that it ends with a newline. Which "
-        "of them do you have to keep?",
-        "open(path, 'rb') gives lines as bytes; their lengths add up to places for seek(). What "
-        "comes back from the file is bytes, too.",
+        "You know two things about a line: where it begins, and that it ends with a newline. Which "
+        "of them do you have to store?",
+        "open(path, 'rb') yields lines as bytes; their lengths add up to positions for seek(). "
+        "What you read back from the file is bytes, too.",
         "__init__: for line in file: starts.append(at); at += len(line). __getitem__: open, "
-        "seek(starts[index]), readline(), decode, cut the newline, partition at the tab.",
+        "seek(starts[index]), readline(), decode, remove the newline, partition at the tab.",
     ),
     signature="LineDataset(path)",
     parts=(
@@ -680,7 +682,7 @@ EXERCISE = Exercise(
         Part("bytes", "letters of more than one byte", points=1, fields=("length", "items")),
         Part("ends", "blanks, tabs and the end of the file", points=0.5, cases=3,
              fields=("length", "items")),
-        Part("asked", "read from its place, each time it is asked for", points=1,
+        Part("asked", "each line read from its place whenever it is asked for", points=1,
              fields=("items", "again", "first", "behind")),
         Part("copies", "a copy for a worker", points=0.5, fields=("items", "copied")),
     ),
@@ -689,10 +691,10 @@ EXERCISE = Exercise(
     run=run,
     says={
         "length": "len() of the data set",
-        "items": "the examples asked for, [text, label] each,",
+        "items": "the examples asked for, as [text, label],",
         "copied": "the examples of a copy of the data set",
-        "again": "line 2, read before and overwritten since,",
-        "first": "line 2, overwritten before it was first read,",
+        "again": "line 2, overwritten after it was read,",
+        "first": "line 2, overwritten before it was read,",
         "behind": "line 3, after line 0 was overwritten by one with a newline in it,",
     },
     by_hand=(LineFile.__getitem__,),

@@ -119,8 +119,8 @@ def _loaded(function, path: Path, build: Any) -> Any:
         if not any(modes):
             raise
         raise AnswerError(
-            f"A sound file was refused ({error}), and the outputs that were compared are those of "
-            "a model in train mode: call eval() before you compare."
+            f"A good file was refused ({error}), because the compared outputs come from a "
+            "model in train mode: call eval() before you compare."
         ) from None
     finally:
         hook.remove()
@@ -177,7 +177,7 @@ def _spoiled(document: dict[str, Any], fault: str) -> dict[str, Any]:
 
 def _looked_at(model: Any, case: Case) -> Answer:
     if not isinstance(model, nn.Module):
-        raise AnswerError(f"Return the model; what came back was a {type(model).__name__}.")
+        raise AnswerError(f"Return the model; yours is a {type(model).__name__}.")
     with undisturbed():
         outputs = model(case["fresh"])
     graph = "a graph" if outputs.requires_grad else "no graph"
@@ -335,7 +335,7 @@ def own_error(path, make_model):
 
 EXERCISE = Exercise(
     id="03g.load",
-    title="load a model for use, and believe nothing",
+    title="load a model for use, and trust nothing",
     source='Engineering module, §4; Lecture 3, "Save / load correctly"',
     ledger=("C35", "B28", "B29", "F106", "F107"),
     minutes=12,
@@ -343,7 +343,8 @@ EXERCISE = Exercise(
     read=("F107", "B29", "course.engine.load_weights"),
     hints=(
         "Four things can be wrong with a file from elsewhere. Which of them raise by themselves?",
-        "A model for use is in eval mode, builds no graph, and gives the outputs that came along.",
+        "A model for use is in eval mode, builds no graph, and gives the outputs stored in the "
+        "file.",
         "weights_only=True, make_model(**settings), load_state_dict, eval(), requires_grad_(False);"
         " then raise ValueError unless every difference is at most 1e-4.",
     ),
@@ -353,10 +354,10 @@ EXERCISE = Exercise(
              fields=("outputs", "built")),
         Part("frozen", "eval mode in every module, and no graph", points=1,
              fields=("modes", "graph", "disturbed", "outputs")),
-        Part("checked", "other outputs are refused, roundings are not", points=1,
+        Part("checked", "wrong outputs are refused, rounding differences are not", points=1,
              fields=("said", "outputs")),
         Part("safe", "a file with code in it", points=1, fields=("called", "said", "outputs")),
-        Part("strict", "weights that are missing, or too many", points=1, hidden=True,
+        Part("strict", "missing weights, or too many", points=1, hidden=True,
              fields=("said", "outputs")),
     ),
     reference=reference,
@@ -364,10 +365,10 @@ EXERCISE = Exercise(
     run=run,
     says={
         "outputs": "the model's outputs on new inputs",
-        "built": "whether make_model got the settings of the file",
+        "built": "whether make_model got the settings from the file",
         "modes": "train mode of each module",
         "graph": "outputs have",
-        "said": "for files that are not as they should be:",
+        "said": "for faulty files:",
         "called": "what was called while loading",
     },
     by_hand=(checkpoint.load, checkpoint.load_weights),
@@ -377,52 +378,55 @@ EXERCISE = Exercise(
               "Call eval() on it."),
         Wrong("train-mode", lambda path, make_model: train_mode_afterwards(path, make_model)),
         Wrong("inner-modules", but(top_only=True, check="never"),
-              "The model itself says eval, modules inside it are in train mode. eval() switches "
-              "all of them."),
+              "The model itself is in eval mode, but modules inside it are in train mode. eval() "
+              "switches all of them."),
         Wrong("keeps-a-graph", but(frozen=False),
-              "Outputs hold a graph, and the memory of it. Switch requires_grad off for every "
+              "The outputs hold a graph, which costs memory. Switch off requires_grad for every "
               "parameter."),
         Wrong("not-checked", but(check="never"),
-              "Outputs that differ by 3e-4 were accepted, and nan. Compute them again from the "
-              "file's inputs: each may differ by 1e-4 at most."),
+              "Outputs that differ by 3e-4 were accepted, and so was nan. Compute the outputs "
+              "again from the file's inputs: each may differ by at most 1e-4."),
         Wrong("nan-accepted", but(check="not greater"),
               "Outputs of nan were accepted. Every comparison with nan is False: raise unless the "
               "difference is at most the limit."),
         Wrong("nan-alike", but(check="nan alike"),
-              "A file was accepted whose outputs are nan, as the model's own are. equal_nan=True "
-              "takes nan for nan; nothing is known of such a model.", sure=True),
+              "A file was accepted whose outputs are nan, like the model's own. equal_nan=True "
+              "treats nan as equal to nan, but such outputs prove nothing.", sure=True),
         Wrong("first-row", but(check="first row"),
-              "A last output that is off was accepted, a first one was not. Compare all of them."),
+              "A wrong last output was accepted, but a wrong first one was not. Compare all "
+              "outputs."),
         Wrong("mean-difference", but(check="mean"),
-              "Files were accepted in which one output is off by 3e-4. Every output is asked: "
+              "Files were accepted in which one output is off by 3e-4. Every output counts: "
               "compare the largest difference with 1e-4, not the mean."),
         Wrong("relative-limit", but(check="rtol"),
-              "An output of about 500 was accepted though it is off by 3e-4. allclose adds 1e-5 "
-              "times the value to its limit: rtol=0 leaves 1e-4 alone."),
+              "An output of about 500 was accepted although it is off by 3e-4. allclose adds 1e-5 "
+              "times the value to its limit: with rtol=0 the limit is just 1e-4."),
         Wrong("one-sided", but(check="signed"),
-              "An output that is off to one side was accepted. Compare the absolute difference."),
+              "An output that is off in one direction was accepted. Compare the absolute "
+              "difference."),
         Wrong("one-sided", but(check="other sign")),
         Wrong("equal-only", but(check="equal"),
-              "A file was refused whose outputs differ by roundings alone. Another machine adds "
-              "up in another order: allow 1e-4."),
+              "A file was refused whose outputs differ only by rounding. Another machine sums in a "
+              "different order: allow 1e-4."),
         Wrong("equal-only", but(check="thousandth")),
         Wrong("another-exception", with_assert,
-              "Other outputs were refused by another exception than the ValueError asked for."),
+              "Wrong outputs were refused, but not with a ValueError."),
         Wrong("unsafe", but(safe=False),
               "Loading called a function that the file names. Read it with weights_only=True.",
               sure=True),
         Wrong("classes-alone", but(check="classes"),
-              "Files were accepted in which an output is off by 3e-4, and its class is the same. "
-              "Compare the numbers."),
+              "Files were accepted in which an output is off by 3e-4 but the predicted class is "
+              "the same. Compare the numbers."),
         Wrong("wide-limit", but(check="ten times"),
               "Files were accepted in which an output is off by 3e-4. The limit is 1e-4."),
         Wrong("missing-accepted", but(loose=True),
-              "A file was accepted that lacks a weight: what the model was built with stood in for "
-              "it, and the outputs cannot tell. load_state_dict raises, if strict is left alone.",
+              "A file was accepted that lacks a weight: the model kept its initial value, and the "
+              "outputs do not show it. load_state_dict raises an error if you leave strict at its "
+              "default.",
               sure=True),
         Wrong("not-strict", but(strict=False),
-              "A file that lacks weights, or has too many, was accepted. load_state_dict raises "
-              "for it, if strict is left alone."),
+              "A file that lacks weights, or has too many, was accepted. load_state_dict raises an "
+              "error if you leave strict at its default."),
         Wrong("fixed-settings", fixed_settings),
         Wrong("not-loaded", not_loaded),
         Wrong("grad-switched-off", grad_switched_off),

@@ -150,7 +150,9 @@ def _scaled(scaler: Any, loss: Tensor) -> Tensor:
         kind = type(scaled).__name__
         raise AnswerError(f"scaled() returned a {kind}; backward() needs a tensor of one number.")
     if not scaled.requires_grad:
-        raise AnswerError("What scaled() returned holds no graph: backward() has no way back.")
+        raise AnswerError(
+            "What scaled() returned has no graph, so backward() cannot reach the parameters."
+        )
     return scaled
 
 
@@ -503,6 +505,34 @@ class DoneForGood(Plain):
         self.done = done
 
 
+class UnscaledOnce(DoneForGood):
+    """Never forgets it, and then unscale() itself does nothing."""
+
+    def unscale(self, optimizer):
+        if not self.done:
+            super().unscale(optimizer)
+
+
+class GrowsOnce(Plain):
+    """The count goes on after a growth, and equals the interval only once."""
+
+    def update(self):
+        self.good = self.good + 1 if self.finite else 0
+        if not self.finite:
+            self.scale *= self.backoff
+        elif self.good == self.interval:
+            self.scale *= self.growth
+        self.done = False
+
+
+class StepsAnyway(Plain):
+    def step(self, optimizer):
+        if not self.done:
+            self.unscale(optimizer)
+        optimizer.step()
+        return self.finite
+
+
 class BacksOffTwice(Plain):
     def step(self, optimizer):
         stepped = super().step(optimizer)
@@ -676,7 +706,7 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("N34", "F114", "F116"),
     hints=(
-        "Write down what each method needs to know that another one found out.",
+        "For each method, write down what it needs to know that another one found out.",
         "unscale() notes that it was called and whether all gradients are finite; step() asks for "
         "both; update() reads the second and forgets the first.",
         "update(): after a skip, scale *= backoff and the count is 0; else count one more, and "
@@ -690,7 +720,7 @@ EXERCISE = Exercise(
              fields=("unscaled", "weights", "disturbed")),
         Part("skipped", "an update skipped for inf, -inf or nan", points=1, cases=3,
              fields=("stepped", "told", "weights")),
-        Part("scale", "the scale: shrinking and growing", points=1, fields=("scales", "early")),
+        Part("scale", "how the scale shrinks and grows", points=1, fields=("scales", "early")),
         Part("clip", "clipping between unscale() and step()", points=0.5,
              fields=("weights", "stepped")),
         Part("long", "a longer run with all of it", points=1, hidden=True,
@@ -711,93 +741,96 @@ EXERCISE = Exercise(
         "told": "what step() returned in update (counted from 0)",
         "scales": "the scale after update (counted from 0)",
         "early": "the scale after step(), before update(), in update (counted from 0)",
-        "disturbed": "what it changed besides",
+        "disturbed": "what else it changed",
     },
     by_hand=(torch.amp.GradScaler.scale, LossScaler.update),
     wrong=(
         Wrong("in-sixteen-bits", InSixteenBits,
-              "The scaled loss is inf where the loss is a float16 number: the product was taken in "
-              "float16, which ends at 65,504. Turn such a loss into float32 first.", sure=True),
+              "The scaled loss is inf for a float16 loss: the product was computed in float16, "
+              "whose largest number is 65,504. Convert such a loss to float32 first.", sure=True),
         Wrong("in-sixteen-bits", WidenedLate, sure=True),
         Wrong("always-float32", AlwaysFloat32,
-              "A float64 loss came back as float32. Only a float16 loss becomes another dtype.",
+              "A float64 loss came back as float32. Only a float16 loss should change its dtype.",
               sure=True),
         Wrong("scaled-in-place", ScaledInPlace,
-              "The loss itself is times the scale now, and a log that reads it says so. loss * "
-              "scale makes a new tensor; mul_() and *= do not.", sure=True),
+              "The loss itself was multiplied by the scale, so a log would show the wrong value. "
+              "loss * scale makes a new tensor; mul_() and *= do not.", sure=True),
         Wrong("not-scaled", NotScaled,
-              "The loss came back as long as it was. Multiply it by the scale.", sure=True),
+              "The loss came back unscaled. Multiply it by the scale.", sure=True),
         Wrong("never-unscaled", NeverUnscaled,
-              "The weights moved by gradients that are still times the scale. Divide each .grad by "
-              "it before optimizer.step()."),
+              "The weights moved by gradients that were still multiplied by the scale. Divide each "
+              ".grad by it before optimizer.step()."),
         Wrong("unscaled-twice", UnscaledTwice,
-              "Where unscale() was called before step(), the gradients were divided twice. Note "
-              "that it was called, and forget it in update()."),
+              "When unscale() was called before step(), the gradients were divided twice. Remember "
+              "that it was called, and reset this in update()."),
         Wrong("first-group", FirstGroup,
               "Only the first group's gradients were divided. Go through all of "
               "optimizer.param_groups."),
         Wrong("never-skips", NeverSkips,
-              "It stepped with gradients that are not finite. Ask isfinite of every gradient."),
+              "It stepped with gradients that are not finite. Apply isfinite() to every gradient."),
         Wrong("inf-alone", InfAlone,
               "It stepped with a gradient that holds nan, though not with one that holds inf. "
-              "isfinite() says no to all three.", sure=True),
+              "isfinite() is False for nan, inf and -inf.", sure=True),
         Wrong("nan-alone", NanAlone,
               "It stepped with a gradient that holds inf, though not with one that holds nan. "
-              "isfinite() says no to all three."),
+              "isfinite() is False for nan, inf and -inf."),
         Wrong("upwards-alone", UpwardsAlone,
-              "It stepped with a gradient that holds -inf, though not with inf. isfinite() says no "
-              "to all three.", sure=True),
+              "It stepped with a gradient that holds -inf, though not with inf. isfinite() is "
+              "False for nan, inf and -inf.", sure=True),
         Wrong("last-gradient", LastGradient,
-              "It stepped with a gradient that is not finite, where the last one is. Each one "
-              "overwrote what was noted of those before."),
+              "It stepped with a gradient that is not finite when the last gradient was finite. "
+              "Each one overwrote what was noted about those before."),
         Wrong("sum-of-squares", ByNorm),
         Wrong("looked-before", LookedBefore,
-              "Gradients that became inf when they were divided by a scale below 1 counted as "
-              "finite. Divide first, then look.", sure=True),
+              "Gradients that became inf when divided by a scale below 1 counted as finite. Divide "
+              "first, then check.", sure=True),
         Wrong("ends-at-the-first", EndsAtTheFirst,
-              "Gradients after the first one that is not finite were left undivided. Divide every "
-              "one; note what is not finite, and go on.", sure=True),
+              "Gradients after the first one that is not finite were not divided. Divide every "
+              "one: note what is not finite, and continue.", sure=True),
         Wrong("only-finite-ones", OnlyFiniteOnes,
-              "Where one gradient was not finite, none was divided. Divide them all the same.",
+              "When one gradient was not finite, none was divided. Divide them anyway.",
               sure=True),
         Wrong("set-in-step", SetInStep,
-              "The scale had changed after step() already. update() sets it.", sure=True),
+              "The scale had already changed after step(). Only update() should set "
+              "it.", sure=True),
         Wrong("grows-at-a-skip", GrowsAtASkip,
-              "An update that was skipped was also multiplied by growth: 0 % interval is 0. Grow "
-              "after a good update alone.", sure=True),
+              "After a skipped update the scale was also multiplied by growth: 0 % interval is 0. "
+              "Grow only after a good update.", sure=True),
         Wrong("growth-ignored", GrowsByTwo,
-              "The scale was doubled where it grew. Multiply it by growth.", sure=True),
+              "The scale was doubled when it grew. Multiply it by growth.", sure=True),
         Wrong("other-backoff", BacksOffByHalf),
         Wrong("back-by-growth", BackByGrowth,
               "After a skip the scale was divided by growth. Multiply it by backoff.", sure=True),
         Wrong("counts-every-update", CountsEveryUpdate),
         Wrong("sum-of-squares", SumOfSquares,
-              "It skipped an update whose gradients are large and finite. A sum of squares "
-              "overflows before they do: ask isfinite() of the gradients."),
+              "It skipped an update whose gradients are large but finite. A sum of squares "
+              "overflows before they do: apply isfinite() to the gradients themselves."),
         Wrong("step-does-not-unscale", StepDoesNotUnscale,
-              "Where unscale() was not called before step(), it stepped with gradients that were "
-              "still scaled. Call it in step(), unless it was called.", sure=True),
+              "When unscale() was not called before step(), it stepped with gradients that were "
+              "still scaled. Call it in step(), unless it has already been called.", sure=True),
         Wrong("forgets-in-step", ForgetsInStep,
               "After a skip the scale stayed, and the update was counted as a good one. What "
-              "unscale() noted has to last until update()."),
+              "unscale() noted must be kept until update()."),
         Wrong("zeroes", Zeroes,
               "optimizer.step() was called in an update with gradients that are not finite, and "
-              "the weights moved as if those were 0: momentum, averages and counters moved, too. "
-              "Do not step at all.", sure=True),
+              "the weights moved as if those gradients were 0: momentum, averages and counters "
+              "moved, too. Do not step at all.", sure=True),
         Wrong("looks-at-step", LooksAtStep,
-              "It stepped after a ceiling on each number had cut an inf down to a number. Look at "
-              "the gradients in unscale(), and remember.", sure=True),
+              "It stepped after clipping by value had turned an inf into a finite number. Check "
+              "the gradients in unscale(), and remember the result.", sure=True),
         Wrong("never-backs-off", NeverBacksOff,
               "The scale stayed where it was after an update that overflowed. Multiply it by "
               "backoff."),
         Wrong("never-grows", NeverGrows,
               "The scale never grew. After interval good updates in a row, multiply it by growth."),
         Wrong("skip-keeps-count", SkipKeepsCount,
-              "A skipped update did not start the count again: interval counts good updates in a "
-              "row."),
+              "A skipped update did not reset the count: interval counts good updates in a row."),
         Wrong("grows-on-and-on", GrowsOnAndOn,
               "After a growth the scale grew again in the next update. Count from 0 after each "
               "growth."),
+        Wrong("grows-once", GrowsOnce,
+              "After one growth the scale did not grow again until an update was skipped. Count "
+              "from 0 after each growth."),
         Wrong("one-too-late", OneTooLate,
               "The scale grew one good update late: with interval 3 it grows in the update() after "
               "the third."),
@@ -808,23 +841,30 @@ EXERCISE = Exercise(
               "The scale grew by 2 and shrank by 0.5. Use growth and backoff."),
         Wrong("tells-nothing", TellsNothing),
         Wrong("tells-the-skip", TellsTheSkip,
-              "step() returned True where it skipped and False where it stepped: the other way "
-              "round."),
+              "step() returned True when it skipped and False when it stepped. It should be the "
+              "other way round."),
         Wrong("never-forgets", NeverForgets,
-              "After an update that was skipped, every later one was skipped, too, though its "
-              "gradients were finite. Forget in update() what unscale() noted.", sure=True),
+              "After one update was skipped, every later one was skipped, too, though its "
+              "gradients were finite. Reset in update() what unscale() noted.", sure=True),
         Wrong("done-for-good", DoneForGood,
-              "The first update is right. From the second on, where unscale() was not called "
-              "before it, step() used gradients that are still times the scale. Forget in update() "
-              "that unscale() was called."),
+              "The first update is right. From the second on, if unscale() was not called first, "
+              "step() used gradients that were still scaled. Reset in update() that unscale() was "
+              "called."),
+        Wrong("unscaled-once", UnscaledOnce,
+              "The first update is right. From the second on nothing was divided, as if its "
+              "gradients had been unscaled already. Reset in update() that unscale() was called."),
+        Wrong("steps-anyway", StepsAnyway,
+              "optimizer.step() was called in an update with gradients that are not finite, though "
+              "step() returned False. Call it only if unscale() found all of them finite."),
         Wrong("backs-off-twice", BacksOffTwice,
               "After an overflow the scale was multiplied by backoff twice. Leave it to update()."),
         Wrong("looks-at-the-loss", LooksAtTheLoss,
-              "It stepped with a gradient that is not finite, while the loss was. Ask the "
-              "gradients.", sure=True),
+              "It stepped with a gradient that is not finite, when the loss was finite. Check the "
+              "gradients, not the loss.", sure=True),
         Wrong("steps-with-nothing", StepsWithNothing,
               "optimizer.step() was called in an update with gradients that are not finite, though "
-              "no weight moved by it. Do not call it: a weight decay or a counter may move.",
+              "no weight moved. Do not call it at all: weight decay could move weights, and a "
+              "counter could advance.",
               sure=True),
         Wrong("capped", Capped),
         Wrong("scales-the-rate", ScalesTheRate),

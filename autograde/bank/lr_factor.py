@@ -214,6 +214,13 @@ EXERCISE = Exercise(
             "is 1 at step = total.",
         ),
         Wrong(
+            "ends-a-step-late",
+            _factor("a_step_late", done=lambda step, warmup, total: min(
+                (step - warmup) / (total - warmup + 1), 1.0)),
+            "The cosine reaches its end one step too late. It has total - warmup steps, and done "
+            "is 1 at step = total.",
+        ),
+        Wrong(
             "climbs-again",
             _factor("climbs", done=lambda step, warmup, total: (step - warmup) / (total - warmup)),
             "After the end the factor climbs again, as a cosine does. Keep it at the floor: "
@@ -253,6 +260,12 @@ EXERCISE = Exercise(
             _factor("on_top", fall=lambda done, floor: floor + _cosine(done, 0.0)),
             "The floor was added on top, so the fall begins above 1. The cosine has only 1 - "
             "floor to fall.",
+        ),
+        Wrong(
+            "floor-on-top-cut-off",
+            _factor("on_top_cut", fall=lambda done, floor: min(1.0, floor + _cosine(done, 0.0))),
+            "The floor was added on top and the result cut off at 1, so the fall begins late. The "
+            "cosine has only 1 - floor to fall: floor + (1 - floor) times the cosine's factor.",
         ),
         Wrong(
             "cut-off-at-the-floor",

@@ -85,8 +85,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     )
     if not machine.readings:
         raise AnswerError(
-            "The clock that your function was handed was never read: call clock() for the time, "
-            "not a clock of your own."
+            "The clock that your function was given was never read: call clock() for the time, not "
+            "a different clock."
         )
     return {"seconds": as_number(returned, "the median time"), "calls": machine.calls}
 
@@ -278,33 +278,39 @@ def from_readings(work, synchronize, clock, warmup, repeats):
 
 EXERCISE = Exercise(
     id="03i.median-time",
-    title="measure a call rightly",
+    title="measure a call correctly",
     source="Engineering module, §5 and lab 5",
     ledger=("C34", "X27", "T40"),
     minutes=12,
     difficulty=2,
     read=("C34", "course.analysis.timing.time_in_turn"),
     hints=(
-        "Three things are done for each call that counts: make sure that nothing is running, read "
-        "the clock, and read it again when this call's work is done.",
-        "The device may be busy when your function begins. Whose time would that be?",
+        "For each call that counts, do three things: make sure that nothing is running, read the "
+        "clock, and read it again when this call's work is done.",
+        "The device may be busy when your function starts. To which call would that time be added?",
         "Warm up; then, per repeat: synchronize, start = clock(), work(), synchronize, append "
-        "clock() - start. The middle of the sorted times; of an even number the mean of two.",
+        "clock() - start. Take the middle of the sorted times; if their number is even, the mean "
+        "of the middle two.",
     ),
     signature="median_time(work, synchronize, clock, warmup, repeats)",
     parts=(
-        Part("median", "the median of an odd and of an even number", points=1, fields=("seconds",)),
         Part(
-            "warmup", "a warm-up that does not count, slow or quick", points=1, fields=("seconds",)
-        ),
-        Part(
-            "async",
-            "a device that works on when the call has returned",
+            "median",
+            "the median of an odd and an even number of repeats",
             points=1,
             fields=("seconds",),
         ),
-        Part("queued", "work that was left over from before", points=0.5, fields=("seconds",)),
-        Part("all", "all of it at once, in warmup + repeats calls", points=0.5, cases=3),
+        Part(
+            "warmup", "a warm-up that does not count, slow or fast", points=1, fields=("seconds",)
+        ),
+        Part(
+            "async",
+            "a device that is still working when the call returns",
+            points=1,
+            fields=("seconds",),
+        ),
+        Part("queued", "work left over from before", points=0.5, fields=("seconds",)),
+        Part("all", "everything at once, in warmup + repeats calls", points=0.5, cases=3),
     ),
     reference=reference,
     draw=draw,
@@ -315,16 +321,16 @@ EXERCISE = Exercise(
         Wrong(
             "read-too-early",
             never_waits,
-            "The time is that of the launches: after work() the clock was read before the device "
-            "had finished. Call synchronize() before that reading.",
+            "Only the launches were timed: after work() the clock was read before the device had "
+            "finished. Call synchronize() before that reading.",
         ),
         Wrong("read-too-early", waits_once_before),
         Wrong("read-too-early", waits_before_only),
         Wrong(
             "waits-after-only",
             waits_after_only,
-            "Work from before the first repeat is in its time. Wait for the device before the "
-            "clock is started.",
+            "The time of the first repeat includes earlier work. Wait for the device before you "
+            "start the clock.",
         ),
         Wrong("waits-after-only", waits_once_started),
         Wrong("waits-after-only", waits_when_started),
@@ -332,7 +338,7 @@ EXERCISE = Exercise(
         Wrong(
             "mean",
             mean_of_times,
-            "That is the mean of the repeats, which one slow call moves. Take the median.",
+            "That is the mean of the repeats, which a single slow call changes. Take the median.",
         ),
         Wrong("mean", whole_divided),
         Wrong(
@@ -348,31 +354,31 @@ EXERCISE = Exercise(
         Wrong(
             "lower-middle",
             lower_middle,
-            "Of an even number of times the lower of the two in the middle came back, as "
-            "torch.median gives it. Take the mean of the two.",
+            "For an even number of times you returned the lower of the middle two, as torch.median "
+            "does. Take the mean of the two.",
         ),
         Wrong(
             "upper-middle",
             upper_middle,
-            "Of an even number of times the upper of the two in the middle came back. Take the "
-            "mean of the two.",
+            "For an even number of times you returned the upper of the middle two. Take the mean "
+            "of the two.",
         ),
         Wrong(
             "unsorted-middle",
             unsorted_middle,
-            "The middle one in the order of measuring came back. Sort the times first.",
+            "You returned the middle one in the order of measurement. Sort the times first.",
         ),
         Wrong("unsorted-middle", unsorted_middle_two),
         Wrong(
             "warm-up-counted",
             warm_up_counted,
-            "The median is that of all calls, the warm-up's among them. Count the repeats alone.",
+            "The median is over all calls, including the warm-up. Use only the repeats.",
         ),
         Wrong(
             "first-calls",
             warm_up_skipped,
-            "The median is that of the first calls. Those are the warm-up: leave them out, and "
-            "count the ones after them.",
+            "The median is over the first calls. Those are the warm-up: leave them out, and use "
+            "the calls after them.",
         ),
         Wrong("first-calls", end_left_out),
         Wrong("first-calls", warm_up_of_repeats),
@@ -382,8 +388,8 @@ EXERCISE = Exercise(
         Wrong(
             "smallest-left-out",
             smallest_left_out,
-            "The shortest times were left out. The warm-up is the first calls, in the order in "
-            "which they were made.",
+            "The shortest times were left out. The warm-up is the first calls, in the order they "
+            "were made.",
         ),
         Wrong(
             "largest-left-out",
@@ -395,17 +401,17 @@ EXERCISE = Exercise(
         Wrong(
             "since-the-start",
             since_the_start,
-            "Each time was taken from one start, so it holds the repeats before it. Read the "
-            "clock before each call.",
+            "Each time was measured from a single start, so it includes the repeats before it. "
+            "Read the clock before each call.",
         ),
         Wrong("milliseconds", milliseconds, "That is in milliseconds; the clock gives seconds."),
-        Wrong("rate", rate, "That is turned round: calls per second."),
+        Wrong("rate", rate, "That is the inverse: calls per second."),
         Wrong("own-clock", own_clock),
         Wrong(
             "rounded-readings",
             rounded_readings,
-            "A clock that begins late was read in float32, which counts 1e9 seconds in steps of "
-            "64 or more. Subtract Python's floats.",
+            "A clock that starts from a large value was read in float32, which counts 1e9 seconds "
+            "in steps of 64 or more. Subtract Python floats.",
             sure=True,
         ),
         *common(plain_loop, "returns-none", "returns-text"),

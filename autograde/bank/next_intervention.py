@@ -253,8 +253,8 @@ EXERCISE = Exercise(
         "Three answers, one after the other: which bucket, how much, what to do.",
         "The gain is counted in points of accuracy, so compare the bucket with everything "
         "that was evaluated.",
-        "Leave out '?', count the rest, take the most common name; gain = 100 * its count "
-        "/ num_examples; the action stands under the name in `actions`.",
+        "Leave out '?', count the rest, take the most common name; gain = 100 * its count / "
+        "num_examples; look up the action under that name in `actions`.",
     ),
     signature="next_intervention(buckets, num_examples, actions)",
     parts=(
@@ -265,7 +265,7 @@ EXERCISE = Exercise(
             cases=3,
             fields=("bucket", "disturbed"),
         ),
-        Part("gain", "the ceiling of the gain", points=1, fields=("gain",)),
+        Part("gain", "the most it can gain", points=1, fields=("gain",)),
         Part("action", "what to do about it", points=1, cases=3, fields=("action",)),
         Part(
             "unsorted",
@@ -289,28 +289,28 @@ EXERCISE = Exercise(
         Wrong(
             "smallest-bucket",
             smallest_bucket,
-            "That is the smallest bucket, where there is least to win.",
+            "That is the smallest bucket, where there is least to gain.",
         ),
         Wrong(
             "all-mistakes",
             all_mistakes,
-            "That is what fixing every bucket would give. One intervention fixes its own bucket "
-            "at most.",
+            "That is what fixing every bucket would gain. One intervention fixes at most its own "
+            "bucket.",
         ),
         Wrong("all-mistakes", all_sorted_mistakes),
         Wrong("looks-first", looks_first),
         Wrong(
             "unknown-added",
             unknown_added,
-            "The '?' were counted as if they were in the largest bucket. Nobody has looked at "
-            "them: count only what is in it.",
+            "The '?' mistakes were counted as if they were in the largest bucket. Nobody has "
+            "looked at them: count only what is in it.",
             sure=True,
         ),
         Wrong(
             "count-itself",
             count_itself,
-            "That is the number of mistakes in the bucket. As points of accuracy it is 100 times "
-            "its share of all examples.",
+            "That is the number of mistakes in the bucket. In points of accuracy, the gain is 100 "
+            "times the bucket's share of all examples.",
         ),
         Wrong(
             "share-of-mistakes",
@@ -322,7 +322,7 @@ EXERCISE = Exercise(
         Wrong(
             "not-in-points",
             not_in_points,
-            "Right, as a share; the exercise asks for points: times 100.",
+            "That is right as a fraction, but the exercise asks for points: multiply by 100.",
         ),
         Wrong(
             "first-in-the-list",
@@ -338,26 +338,26 @@ EXERCISE = Exercise(
         Wrong(
             "last-in-the-alphabet",
             last_in_the_alphabet,
-            "That is the bucket whose name is last in the alphabet. Compare how often each comes: "
-            "max() of a Counter compares its names, unless it is given key=counts.get.",
+            "That is the bucket whose name is last in the alphabet. Compare how often each occurs: "
+            "max() of a Counter compares the names, unless you pass key=counts.get.",
         ),
         Wrong(
             "rounded",
             rounded,
-            "That is the gain rounded to whole points. Give it as it is.",
+            "That is the gain rounded to whole points. Return it unrounded.",
         ),
         Wrong(
             "without-the-unknown",
             without_the_unknown,
-            "The gain is right where every mistake was looked at; the '?' were left out of the "
-            "examples. Accuracy counts all of them: divide by num_examples.",
+            "The gain is right if every mistake was looked at, but otherwise the '?' were left out "
+            "of the examples. Accuracy counts all examples: divide by num_examples.",
             sure=True,
         ),
         Wrong(
             "unknown-shared-out",
             unknown_shared_out,
-            "The '?' were shared out among the buckets. Nobody has looked at them: count only "
-            "what is in the bucket.",
+            "The '?' mistakes were shared out among the buckets. Nobody has looked at them: count "
+            "only what is in the bucket.",
             sure=True,
         ),
         Wrong("unknown-removed", unknown_removed),
@@ -365,23 +365,23 @@ EXERCISE = Exercise(
         Wrong(
             "questions-left-out",
             questions_left_out,
-            "A bucket whose name holds a question mark was left out. `?` alone marks what nobody "
-            "has looked at: compare the whole name.",
+            "A bucket whose name contains a question mark was left out. Only the name `?` means "
+            "that nobody has looked: compare the whole name.",
             sure=True,
         ),
         Wrong(
             "of-the-right-ones",
             of_the_right_ones,
-            "The count was divided by the examples that are right. The accuracy is over all of "
-            "them: divide by num_examples.",
+            "The count was divided by the number of correct predictions. Accuracy is over all "
+            "examples: divide by num_examples.",
         ),
         Wrong("the-second", the_second),
         Wrong("longest-run", longest_run),
         Wrong(
             "mistakes-added",
             mistakes_added,
-            "The mistakes were added to num_examples, which counts them already: right ones and "
-            "wrong ones.",
+            "The mistakes were added to num_examples, which already counts all examples, right and "
+            "wrong.",
         ),
         *common(with_counter, *LOOKS),
     ),

@@ -155,6 +155,11 @@ second_of_two_forwards = slip(
     ("loss.item()", "later.item()"),
 )
 squeezed = slip(("model(inputs)", "model(inputs).squeeze()"))
+sum_of_sizes = slip((NORM, "sum(grad.abs().sum() for grad in grads)"))
+schedule_given_the_loss = slip((SCHEDULE, "    scheduler.step(loss.item())\n"))
+forward_again_for_the_loss = slip(
+    ("criterion(outputs, targets)\n", "criterion(model(inputs), targets)\n")
+)
 largest_norm = slip((NORM, "max(grad.norm() for grad in grads)"))
 clipped = slip((NORM, "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"))
 with_softmax = slip(("criterion(outputs,", "criterion(outputs.softmax(dim=1),"))
@@ -278,6 +283,13 @@ EXERCISE = Exercise(
         Wrong("norm-of-matrices", norm_of_matrices,
               "That is the norm without the biases' gradients. Every parameter that has one "
               "counts."),
+        Wrong("sum-of-sizes", sum_of_sizes,
+              "That is the sum of the sizes of all entries, the L1 norm. The length is the root "
+              "of the sum of all squares."),
+        Wrong("schedule-given-the-loss", schedule_given_the_loss,
+              "The next rate is that of scheduler.step(loss): a schedule takes the number for how "
+              "many times it was stepped. Call step() without it; ReduceLROnPlateau alone takes "
+              "a loss."),
         Wrong("largest-norm", largest_norm,
               "That is the largest of the tensors' norms. Include all tensors: the root of the "
               "sum of all squares."),
@@ -307,9 +319,10 @@ EXERCISE = Exercise(
               "Gradients from an earlier update were cleared only in the optimizer's first group. "
               "optimizer.zero_grad() clears all of them.", sure=True),
         Wrong("forward-twice", first_of_two_forwards,
-              "The model was called twice, and the loss that was returned is not the one that "
-              "backward() started from: dropout draws again in each call. Call the model once.",
+              "The model was called twice, and dropout draws again in each call: the results no "
+              "longer belong together. Call the model once, and use its outputs for everything.",
               sure=True),
+        Wrong("forward-twice", forward_again_for_the_loss, sure=True),
         Wrong("forward-twice", second_of_two_forwards, sure=True),
         Wrong("squeezed", squeezed),
         Wrong("none-not-skipped", none_not_skipped,

@@ -162,6 +162,17 @@ def until_small(model, batches, criterion, optimizer, steps):
     return losses
 
 
+def one_forward_pass(model, batches, criterion, optimizer, steps):
+    inputs, targets = _first_mixed(batches)
+    loss, losses = criterion(model(inputs), targets), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def the_last_mixed(model, batches, criterion, optimizer, steps):
     mixed = [batch for batch in batches if len(batch[1].unique()) > 1]
     return _repeat(model, mixed[-1], criterion, optimizer, steps)
@@ -252,8 +263,8 @@ EXERCISE = Exercise(
     read=("course.debug.climb", "F78"),
     hints=(
         "Two jobs: choose a batch, then repeat one training step on it.",
-        "Choose before the loop: how many different classes does a batch hold? Then it is "
-        "the loop of an epoch with the same batch every time.",
+        "Choose before the loop: how many different classes does a batch hold? After that it is "
+        "the usual training loop, with the same batch every time.",
         "inputs, targets = next(b for b in batches if len(b[1].unique()) > 1); then "
         "`steps` times: zero_grad(), loss, backward(), step(), "
         "losses.append(loss.item()).",
@@ -266,11 +277,17 @@ EXERCISE = Exercise(
             "the weights after the last step, with any criterion and optimizer",
             points=1,
             cases=3,
-            fields=("state", "modes", "left", "forwards", "disturbed"),
+            fields=("forwards", "state", "modes", "left", "disturbed"),
         ),
-        Part("mixed", "a first batch that is mixed already", points=1, fields=("state",)),
         Part(
-            "small", "a batch of one example on the way", points=1, fields=("state",), hidden=True
+            "mixed", "a first batch that already has several classes", points=1, fields=("state",)
+        ),
+        Part(
+            "small",
+            "a batch of one example among the others",
+            points=1,
+            fields=("state",),
+            hidden=True,
         ),
     ),
     reference=reference,
@@ -288,26 +305,26 @@ EXERCISE = Exercise(
         Wrong(
             "no-step",
             no_step,
-            "The loss stands still. Into the loop belong zero_grad(), the loss, backward() and "
+            "The loss does not change. The loop needs zero_grad(), the loss, backward() and "
             "step(), in this order.",
         ),
         Wrong(
             "the-first-batch",
             the_first_batch,
-            "The first batch holds one class only: a model that always answers this class has "
-            "overfitted it. Take the first batch with at least two classes.",
+            "The first batch holds only one class: a model that always answers this class has "
+            "already overfitted it. Take the first batch with at least two classes.",
         ),
         Wrong(
             "another-batch-each-step",
             another_batch_each_step,
-            "Another batch came in each step: that is training. Choose one before the loop and "
-            "stay with it.",
+            "Each step used a different batch, which is ordinary training. Choose one batch before "
+            "the loop and stay with it.",
         ),
         Wrong(
             "more-than-two-classes",
             more_than_two_classes,
-            "A batch of two classes was passed over for one of three. Two are enough: no single "
-            "answer is right for both.",
+            "A batch of two classes was skipped in favour of one with three. Two are enough: no "
+            "single answer is right for both.",
         ),
         Wrong(
             "most-classes",
@@ -318,26 +335,26 @@ EXERCISE = Exercise(
         Wrong(
             "first-two-labels",
             first_two_labels,
-            "A batch whose first two labels are equal was passed over, and it holds two classes. "
+            "A batch whose first two labels are equal was skipped, although it holds two classes. "
             "Look at all labels of a batch: len(targets.unique()) > 1.",
         ),
         Wrong(
             "first-and-last-label",
             first_and_last_label,
-            "A batch that ends with the label it begins with was passed over, and it holds two "
+            "A batch that ends with the label it begins with was skipped, although it holds two "
             "classes. Look at all labels of a batch: len(targets.unique()) > 1.",
         ),
         Wrong(
             "in-eval-mode",
             in_eval_mode,
-            "The model was in eval mode during the steps. It came in train mode: leave it so, or "
-            "dropout and BatchNorm do not train as they will.",
+            "The model was in eval mode during the steps. It arrived in train mode: leave it "
+            "there, or dropout and BatchNorm do not behave as they will in training.",
         ),
         Wrong(
             "two-classes-alone",
             two_classes_alone,
-            "A batch of three classes was passed over for one of two. At least two are asked for: "
-            "len(targets.unique()) > 1.",
+            "A batch of three classes was skipped in favour of one with two. Any number from two "
+            "on will do: len(targets.unique()) > 1.",
             sure=True,
         ),
         Wrong("zero-and-one", zero_and_one),
@@ -347,8 +364,16 @@ EXERCISE = Exercise(
         Wrong(
             "all-joined",
             all_joined,
-            "That is all batches joined into one: they are not one batch. Choose the first with at "
-            "least two classes.",
+            "All batches were joined into one. Choose a single batch: the first with at least two "
+            "classes.",
+        ),
+        Wrong(
+            "one-forward-pass",
+            one_forward_pass,
+            "backward() found that weights had changed since the forward pass. Each step needs a "
+            "forward pass of its own: compute the loss inside the loop, then backward(), then "
+            "step(). No graph has to be retained.",
+            raises="^RuntimeError: .*modified by an inplace operation",
         ),
         Wrong(
             "the-last-mixed",
@@ -363,8 +388,8 @@ EXERCISE = Exercise(
         Wrong(
             "loss-after-the-step",
             loss_after_the_step,
-            "Those are the losses after each step. Give the one that the step was computed from: "
-            "the first is then the untrained model's.",
+            "Those are the losses after each step. Return the loss that each step was computed "
+            "from, so that the first is the untrained model's.",
         ),
         Wrong(
             "one-step-too-many",

@@ -333,68 +333,71 @@ def mask_all_true(inputs, targets, mask, examples, pad_value):
 
 
 SPOILED = {
-    "mask-from-values": "Real values that are equal to pad_value were masked out as padding. "
-    "Make the mask of the lengths, not of what is in the cells.",
+    "mask-from-values": "Real values equal to pad_value were masked out as padding. Compute the "
+    "mask from the lengths, not from the contents of the cells.",
     "mask-not-zero": "",
-    "not-padding-counted": "The mask is as long as a sequence has values other than pad_value. "
-    "Real cells may hold it as well: use the lengths.",
-    "inputs-time-first": "The first two dimensions of inputs are swapped, those of the mask are "
-    "not: inputs are [B, T, ...]. pad_sequence() needs batch_first=True for that.",
+    "not-padding-counted": "In each row, the mask counts the values other than pad_value. Real "
+    "cells may hold pad_value, too: use the lengths.",
+    "inputs-time-first": "The first two dimensions of inputs are swapped, though those of the mask "
+    "are not. inputs should be [B, T, ...]: pad_sequence() needs batch_first=True for that.",
     "one-mask-per-example": "The mask has one value per example. It is [B, T]: one per position.",
-    "mask-turned": "The mask is True where there is padding. True means real.",
-    "mask-as-floats": "The mask holds floats. It is bool, True where a cell is real: ~mask and "
-    "inputs[mask] mean something else for numbers.",
-    "mask-as-longs": "The mask holds whole numbers. It is bool, True where a cell is real: ~mask "
-    "and inputs[mask] mean something else for numbers.",
-    "mask-second": "The mask came second, the targets third. Return inputs, targets, mask.",
+    "mask-turned": "The mask is True where there is padding. True should mean a real cell.",
+    "mask-as-floats": "The mask holds floats. It should be bool, True where a cell is real: ~mask "
+    "and inputs[mask] do something else with numbers.",
+    "mask-as-longs": "The mask holds integers. It should be bool, True where a cell is real: ~mask "
+    "and inputs[mask] do something else with numbers.",
+    "mask-second": "The mask was returned second and the targets third. Return inputs, targets, "
+    "mask.",
     "empty-with-a-cell": "The mask of an empty sequence is True in its first cell. It has no real "
     "cell.",
     "short-rows-one-short": "The mask leaves out the last real cell of each sequence that is "
     "shorter than the longest.",
-    "squeezed": "A batch of one example lost its first dimension. It is [1, T, ...]: squeeze "
-    "nothing.",
+    "squeezed": "A batch of one example lost its first dimension. It should be [1, T, ...]: do not "
+    "squeeze it.",
     "one-cell-too-long": "The batch is one cell longer than its longest sequence.",
     "by-arithmetic": "An infinite pad_value made real cells nan: 0 times infinity. Fill with "
     "pad_value first and write the sequences into it, or use torch.where().",
-    "zeros-replaced": "Real zeros became pad_value. Pad with it from the beginning.",
-    "mask-of-all-cells": "The mask of vectors has a value for each of their numbers. It is [B, T]: "
-    "one per position.",
-    "mask-of-values": "The mask is inputs != pad_value: real values that are equal to pad_value "
-    "are masked out, and of vectors each number has a value. Make it [B, T], of the lengths.",
-    "time-first": "The first two dimensions are swapped, of inputs and mask: the batch comes "
+    "zeros-replaced": "Real zeros became pad_value. Pad with pad_value from the start.",
+    "mask-of-all-cells": "For sequences of vectors, the mask has one value per number. It should "
+    "be [B, T]: one per position.",
+    "mask-of-values": "The mask is inputs != pad_value: real values equal to pad_value are masked "
+    "out, and for vectors there is one value per number. Make it [B, T], from the lengths.",
+    "time-first": "The first two dimensions of both inputs and mask are swapped: the batch comes "
     "first, [B, T].",
-    "mask-time-first": "The mask is [T, B], its inputs [B, T, ...]. Both begin with the batch.",
-    "floats-of-all": "The inputs are float32, whatever the sequences are. Make the batch in their "
-    "dtype: sequence.new_full(...).",
-    "default-dtype": "Sequences in float64 came back in float32, to which torch.full() and "
-    "torch.zeros() turn floats by default. Make the batch in their dtype: sequence.new_full(...).",
-    "longs-of-all": "The inputs are whole numbers, whatever the sequences are. Make the batch in "
+    "mask-time-first": "The mask is [T, B], but inputs are [B, T, ...]. Both should begin with the "
+    "batch.",
+    "floats-of-all": "The inputs are float32, whatever the sequences are. Create the batch in "
+    "their dtype: sequence.new_full(...).",
+    "default-dtype": "float64 sequences came back as float32, the default of torch.full() and "
+    "torch.zeros(). Create the batch in the sequences' dtype: sequence.new_full(...).",
+    "longs-of-all": "The inputs are integers, whatever the sequences are. Create the batch in "
     "their dtype: sequence.new_full(...).",
     "float-targets": "The targets are floats. Class indices are long.",
-    "target-column": "The targets are a column, [B, 1]. A class index per example is [B].",
+    "target-column": "The targets are a column, [B, 1]. They should be [B]: one class index per "
+    "example.",
     "targets-as-list": "",
-    "lengths-for-mask": "The third result holds one length per example. The mask is [B, T], bool.",
+    "lengths-for-mask": "The third result holds one length per example. The mask should be [B, T], "
+    "bool.",
     "one-short": "The mask leaves out the last real cell of each sequence.",
-    "one-more": "The mask holds one cell of padding behind each sequence that is shorter than the "
-    "longest.",
-    "mask-all-true": "The mask is True everywhere, also where there is padding.",
+    "one-more": "The mask includes one cell of padding after each sequence that is shorter than "
+    "the longest.",
+    "mask-all-true": "The mask is True everywhere, even where there is padding.",
 }
 ALONE = {
-    "always-zeros": "The padded cells hold 0. They should hold the pad_value that is handed over.",
-    "padded-in-front": "The padding stands in front of the sequences. It belongs behind them.",
+    "always-zeros": "The padded cells hold 0. They should hold the given pad_value.",
+    "padded-in-front": "The padding is before the sequences. It belongs after them.",
     "cut-to-the-shortest": "All sequences were cut to the length of the shortest. Pad up to the "
     "longest of the batch.",
-    "long-as-the-first": "The batch is as long as its first sequence: longer ones were cut. Take "
-    "the longest.",
+    "long-as-the-first": "The batch is as long as its first sequence, and longer ones were cut. "
+    "Take the longest.",
     "always-eight": "The batch has 8 positions, however long its sequences are. Take the longest "
     "of the batch.",
-    "by-their-length": "The examples came in another order, the longest first. Row i is example i.",
-    "up-to-eights": "The batch is longer than its longest sequence, up to a multiple of 8. Pad up "
-    "to the longest only.",
-    "inputs-sorted-alone": "The inputs came with the longest first, the targets did not: they no "
-    "longer belong together. Row i is example i.",
-    "without-empty": "An example whose sequence is empty is missing. Its row is nothing but "
-    "padding.",
+    "by-their-length": "The rows are in another order, longest first. Row i should be example i.",
+    "up-to-eights": "The batch is longer than its longest sequence, rounded up to a multiple of 8. "
+    "Pad only up to the longest.",
+    "inputs-sorted-alone": "The inputs are sorted, longest first, but the targets are not, so they "
+    "no longer match. Row i should be example i.",
+    "without-empty": "An example with an empty sequence is missing. Its row should be all padding.",
 }
 
 
@@ -410,15 +413,15 @@ def _function(name: str) -> Callable[..., Any]:
 
 EXERCISE = Exercise(
     id="03c.collate",
-    title="sequences of unlike length",
+    title="sequences of different lengths",
     source='Training-loop chapter, c2, "Collate"',
     ledger=("C19", "N08", "F89"),
     minutes=12,
     difficulty=2,
     read=("N08", "F89", "course.data.pad_collate"),
     hints=(
-        "Three things are made, each of one column of the examples: what shape has each of them?",
-        "Find the longest length first, make a tensor full of pad_value in the right shape and "
+        "You build three tensors, each from one column of the examples: what shape does each have?",
+        "Find the longest length first, create a tensor full of pad_value with the right shape and "
         "dtype, then write each sequence into its row.",
         "inputs = first.new_full((B, longest, *first.shape[1:]), pad_value); the mask is "
         "torch.arange(longest) < lengths[:, None].",
@@ -432,12 +435,12 @@ EXERCISE = Exercise(
             points=0.5,
             fields=VALUES,
         ),
-        Part("real", "real values that are equal to pad_value", points=1, fields=VALUES),
+        Part("real", "real values equal to pad_value", points=1, fields=VALUES),
         Part("kinds", "longs, floats and doubles", points=0.5, cases=3),
         Part("wide", "sequences of vectors and of matrices", points=0.5, fields=VALUES),
         Part(
             "edges",
-            "an empty sequence, one example, all alike",
+            "an empty sequence, a single example, equal lengths",
             points=0.5,
             cases=3,
             hidden=True,
@@ -463,7 +466,7 @@ EXERCISE = Exercise(
             "made-for-numbers",
             made_for_numbers,
             "A sequence of vectors did not fit into a row of numbers. The batch is [B, T, ...]: "
-            "behind T come the other dimensions of a sequence, sequence.shape[1:].",
+            "after T come the other dimensions of a sequence, sequence.shape[1:].",
             raises=r"expand\(torch\.\w+\{.*\}, size=\[\d+\]\): the number of sizes provided \(1\)",
         ),
         Wrong("time-first", named("all-time-first", changed(all_time_first))),

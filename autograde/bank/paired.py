@@ -350,11 +350,11 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("T27", "course.analysis.ablate"),
     hints=(
-        "Which luck do two runs with one seed share, and how do you take it out?",
-        "A difference for each shared seed; of these the mean, and their own standard deviation. "
-        "Student's t belongs to n − 1, and to the level that comes in.",
-        "reach = scipy.stats.t.ppf((1 + level) / 2, n - 1) * stdev(d) / n**0.5; the verdict is "
-        "the side of 0 on which the whole interval lies, turned round where lower is better.",
+        "What luck do two runs with the same seed share, and how do you cancel it?",
+        "Take one difference per shared seed, then their mean and standard deviation. Student's t "
+        "depends on n − 1 and on the level that is passed in.",
+        "reach = scipy.stats.t.ppf((1 + level) / 2, n - 1) * stdev(d) / n**0.5; the verdict "
+        "follows from the side of 0 on which the whole interval lies, reversed if lower is better.",
     ),
     signature="compare(baseline, variant, level, higher_is_better)",
     parts=(
@@ -362,7 +362,8 @@ EXERCISE = Exercise(
              fields=("difference", "disturbed")),
         Part("interval", "Student's interval, at any level", points=1, cases=3,
              fields=("low", "high")),
-        Part("verdict", "better, worse, unclear; higher is better, or lower", points=1, cases=6,
+        Part("verdict", "better, worse or unclear, whether higher or lower is "
+                        "better", points=1, cases=6,
              fields=("verdict",)),
         Part("shared", "seeds that only one of the two has", points=1, cases=3, hidden=True),
     ),
@@ -374,75 +375,78 @@ EXERCISE = Exercise(
           "verdict": "the verdict"},
     wrong=(
         Wrong("baseline-less-variant", baseline_less_variant,
-              "Difference and ends have the wrong sign: it is the variant less the baseline."),
+              "The difference and the ends have the wrong sign: subtract the baseline from the "
+              "variant."),
         Wrong("all-turned-round", all_turned_round,
-              "Everything is turned round, the verdict too: baseline and variant have changed "
-              "places."),
+              "Everything is reversed, including the verdict: baseline and variant are swapped."),
         Wrong("turned-where-lower-is-better", turned_where_lower_is_better,
-              "The verdict is right. Where lower is better, difference and ends have changed their "
-              "sign: they are the variant less the baseline in any case.", sure=True),
+              "The verdict is right. But where lower is better, the difference and the ends have "
+              "the wrong sign: they are always variant minus baseline.", sure=True),
         Wrong("own-seeds", own_seeds,
-              "Those are the ends for two groups with seeds of their own. Here a seed has two "
-              "scores: take the differences seed by seed first."),
+              "Those are the ends for two independent groups. Here each seed has two scores: first "
+              "take the differences seed by seed."),
         Wrong("own-seeds", welch),
         Wrong("own-seeds", means_of_all),
         Wrong("ends-swapped", ends_swapped,
-              "The lower end is above the upper one: they have changed places. The lower is the "
-              "mean less t·s/√n.", sure=True),
+              "The lower end is above the upper one: they are swapped. The lower end is the mean "
+              "minus t·s/√n.", sure=True),
         Wrong("ends-swapped", ends_swapped_and_judged, sure=True),
         Wrong("by-position", by_position,
-              "The scores were paired by their place in the dictionaries. Pair them by their seed: "
+              "The scores were paired by their position in the dictionaries. Pair them by seed: "
               "variant[seed] - baseline[seed]."),
         Wrong("normal-quantile", normal_quantile,
-              "Those are the ends with the normal's quantile. For so few seeds it is Student's t, "
-              "which is larger."),
+              "Those are the ends with the quantile of the normal distribution. With so few seeds, "
+              "use Student's t, which is larger."),
         Wrong("always-two", always_two,
               "The ends are 1.96 standard errors away, whatever the level and the number of seeds. "
               "Student's t takes both: t.ppf((1 + level) / 2, n - 1)."),
         Wrong("always-95", always_95,
-              "Those are the ends at 95 %. The level comes in, and varies."),
+              "Those are the ends at 95 %. The level is an argument, and it varies."),
         Wrong("one-sided", one_sided,
-              "Those are the ends with t.ppf(level). A share of 1 - level lies outside on both "
-              "sides together: t.ppf((1 + level) / 2)."),
+              "Those are the ends with t.ppf(level). A share of 1 - level lies outside, counting "
+              "both sides: t.ppf((1 + level) / 2)."),
         Wrong("no-root", no_root,
-              "Those ends hold for a single difference. The mean of n scatters by √n times less."),
+              "Those are the ends for a single difference. The mean of n varies √n times less."),
         Wrong("over-n", over_n,
               "The standard deviation was divided by n. The error of a mean falls with √n."),
         Wrong("population", population,
-              "The standard deviation was taken with n. From a sample it is n − 1 that is divided "
-              "by: statistics.stdev, or ddof=1."),
+              "The standard deviation divides by n. For a sample, divide by n − 1: use "
+              "statistics.stdev, or ddof=1."),
         Wrong("n-degrees", n_degrees,
-              "Those are the ends with n degrees of freedom. The mean was estimated too: n − 1."),
+              "Those are the ends with n degrees of freedom. The mean was estimated too, so use n "
+              "− 1."),
         Wrong("one-error", one_error,
-              "Those ends are one standard error away. Student's t for the level is missing."),
+              "Those ends are one standard error from the mean. Student's t for the level is "
+              "missing."),
         Wrong("around-the-median", around_the_median,
-              "That is the median of the differences. Asked is their mean."),
+              "That is the median of the differences. Return their mean."),
         Wrong("below-is-unclear", below_is_unclear,
-              "An interval that lies below 0 as a whole was called unclear. It decides as much as "
+              "An interval that lies entirely below 0 was called unclear. It is as conclusive as "
               "one above 0."),
         Wrong("relative", relative,
-              "The differences are shares of the baseline's scores. Asked are differences: variant "
-              "less baseline."),
+              "The differences are relative to the baseline's scores. Use plain differences: "
+              "variant minus baseline."),
         Wrong("ends-from-zero", ends_from_zero,
-              "The ends lie around 0. They belong around the mean difference."),
+              "The ends are centred on 0. Centre them on the mean difference."),
         Wrong("higher-always-better", higher_always_better,
-              "Difference and ends are right. The verdict takes higher for better in every case: "
-              "look at higher_is_better."),
+              "The difference and the ends are right. But the verdict treats higher as better in "
+              "every case: look at higher_is_better."),
         Wrong("never-unclear", sign_decides,
-              "The verdict was never 'unclear', also where the interval holds 0. Which side the "
-              "mean or most seeds are on does not decide it."),
+              "The verdict was never 'unclear', even where the interval contains 0. The side that "
+              "the mean or most seeds are on does not decide it."),
         Wrong("never-unclear", majority),
         Wrong("never-unclear", not_better_is_worse),
         Wrong("all-or-none", all_or_none),
         Wrong("always-unclear", always_unclear,
-              "The verdict was 'unclear' in every case, also where the interval does not hold 0."),
+              "The verdict was 'unclear' in every case, even where the interval does not contain "
+              "0."),
         Wrong("other-words", other_words),
         Wrong("all-seeds-in-the-mean", all_seeds_in_the_mean,
-              "Where a seed is missing, the difference is that of two means, each over all the "
-              "seeds it has. Take the shared ones alone."),
+              "Where a seed is missing, the difference is between two means, each over all the "
+              "seeds of its own setting. Use only the shared seeds."),
         Wrong("in-percent", in_percent,
-              "The differences are percent of the baseline's scores. Asked are differences: "
-              "variant less baseline."),
+              "The differences are percentages of the baseline's scores. Use plain differences: "
+              "variant minus baseline."),
         Wrong("other-tail", other_tail,
               "Those are the ends with t.ppf(1 - level / 2). A share of 1 - level lies outside, "
               "half of it on each side: t.ppf((1 + level) / 2)."),
@@ -450,16 +454,17 @@ EXERCISE = Exercise(
         Wrong("difference-turned-where-lower-is-better", difference_turned),
         Wrong("every-seed-of-the-baseline", every_seed),
         Wrong("missing-as-zero", missing_as_zero,
-              "Where only one of the two has a seed, the other's score was taken as 0. Leave such "
-              "seeds out."),
+              "Where only one of the two has a seed, the other's score was taken as 0. Leave out "
+              "such seeds."),
         Wrong("by-sorted-place", by_sorted_place,
-              "Scores were paired in the order of each dictionary's own seeds. Behind a seed that "
-              "one of them lacks, the pairs have unlike seeds: pair by seed."),
+              "Scores were paired in the order of each dictionary's seeds. After a seed that one "
+              "of them lacks, the two scores of a pair come from different seeds: pair by seed."),
         Wrong("n-of-the-baseline", n_of_the_baseline,
-              "The interval is that of as many seeds as baseline has. n counts the shared ones."),
+              "The interval uses the number of seeds in baseline as n. n is the number of shared "
+              "seeds."),
         Wrong("ends-turned", ends_turned,
-              "Where lower is better, the ends have changed their sign and the difference has not. "
-              "They lie around it in any case.", sure=True),
+              "Where lower is better, the ends have the opposite sign but the difference does not. "
+              "The ends always lie around the difference.", sure=True),
         *common(plain, "returns-none", "returns-text"),
     ),
     right=(plain, with_numpy, with_tensors, with_one_sample),

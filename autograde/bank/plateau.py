@@ -114,6 +114,28 @@ def over_the_batch(model, inputs, targets, optimizer):
     )
 
 
+def softmax_over_the_batch(model, inputs, targets, optimizer):
+    return _step(
+        model, inputs, targets, optimizer,
+        lambda out, y: F.cross_entropy(out.softmax(dim=0), y),
+    )  # fmt: skip
+
+
+def one_question_per_class(model, inputs, targets, optimizer):
+    def loss_of(out, y):
+        return F.binary_cross_entropy_with_logits(out, F.one_hot(y, out.shape[1]).to(out.dtype))
+
+    return _step(model, inputs, targets, optimizer, loss_of)
+
+
+def stepped_before_backward(model, inputs, targets, optimizer):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(inputs), targets)
+    optimizer.step()
+    loss.backward()
+    return loss.item()
+
+
 def logits_as_log(model, inputs, targets, optimizer):
     return _step(model, inputs, targets, optimizer, F.nll_loss)
 
@@ -210,11 +232,11 @@ EXERCISE = Exercise(
     difficulty=1,
     read=("N38", "F06"),
     hints=(
-        "Compare what the loss function expects with what the step gives it.",
-        "The formula for the floor, ln(1 + (C - 1) / e), appears if one operation is "
-        "applied twice. Which one does cross_entropy do by itself?",
-        "Delete the softmax: loss = F.cross_entropy(model(inputs), targets). Everything "
-        "else of the step stays.",
+        "Compare what the loss function expects with what the step passes to it.",
+        "The formula for the floor, ln(1 + (C - 1) / e), appears if one operation is applied "
+        "twice. Which operation does cross_entropy perform itself?",
+        "Delete the softmax: loss = F.cross_entropy(model(inputs), targets). Everything else in "
+        "the step stays.",
     ),
     signature="fixed_step(model, inputs, targets, optimizer)",
     parts=(
@@ -230,7 +252,11 @@ EXERCISE = Exercise(
         ),
         Part("short", "a shorter last batch", points=1, fields=("state",)),
         Part(
-            "left-over", "gradients left over from before", points=1, fields=("state",), hidden=True
+            "left-over",
+            "gradients left over from an earlier step",
+            points=1,
+            fields=("state",),
+            hidden=True,
         ),
     ),
     reference=reference,
@@ -246,14 +272,13 @@ EXERCISE = Exercise(
         Wrong(
             "still-planted",
             still_planted,
-            "The bug is still there: cross_entropy applies softmax itself. Given "
-            "probabilities, it yields a loss that cannot fall below ln(1 + (C - 1) / e). Hand it "
-            "the logits.",
+            "The bug is still there: cross_entropy applies softmax itself. Given probabilities, it "
+            "yields a loss that cannot fall below ln(1 + (C - 1) / e). Pass it the logits.",
         ),
         Wrong(
             "log-of-softmax",
             log_of_softmax,
-            "The loss is not finite where the model is sure of another class: there softmax gives "
+            "The loss is not finite when the model is certain of a wrong class: then softmax gives "
             "0, or exp() overflows. cross_entropy and log_softmax take the logits and stay finite.",
             sure=True,
         ),
@@ -269,20 +294,39 @@ EXERCISE = Exercise(
         Wrong(
             "over-the-batch",
             over_the_batch,
-            "The softmax runs over the examples (dim=0) and lets them compete with each other. "
-            "It belongs over the classes.",
+            "The softmax runs over the examples (dim=0) and makes them compete with each other. It "
+            "belongs over the classes.",
+        ),
+        Wrong(
+            "softmax-over-the-batch",
+            softmax_over_the_batch,
+            "cross_entropy was given a softmax over the examples (dim=0). It applies a softmax "
+            "over the classes itself: pass it the logits, without any softmax.",
+        ),
+        Wrong(
+            "one-question-per-class",
+            one_question_per_class,
+            "That is binary_cross_entropy with one-hot targets: every class becomes a separate "
+            "yes-or-no question, and the mean is over B x C of them. For one class out of C, use "
+            "cross_entropy of the logits.",
+        ),
+        Wrong(
+            "never-moves",
+            stepped_before_backward,
+            "No weight moved. step() uses what backward() has put into .grad: is there an "
+            "optimizer.step() after backward(), and no zero_grad() between the two?",
         ),
         Wrong(
             "logits-as-log",
             logits_as_log,
-            "nll_loss of raw logits has no floor: it falls without end while nothing is learned. "
-            "It wants log_softmax before it; cross_entropy does both.",
+            "nll_loss of raw logits has no lower bound: it falls forever while nothing is learned. "
+            "It needs log_softmax before it; cross_entropy does both.",
         ),
         Wrong(
             "squared-error",
             squared_error,
-            "The squared error of probabilities hardly moves a class that is surely wrong. Use "
-            "cross_entropy of the logits.",
+            "The squared error of probabilities gives hardly any gradient when the model is "
+            "confidently wrong. Use cross_entropy of the logits.",
         ),
         Wrong(
             "summed",
@@ -299,25 +343,26 @@ EXERCISE = Exercise(
             "rate-raised",
             rate_raised,
             "The softmax is still there, and the rate was raised. No rate gets below the floor of "
-            "that loss, ln(1 + (C - 1) / e): hand cross_entropy the logits, and leave the rate.",
+            "that loss, ln(1 + (C - 1) / e): pass cross_entropy the logits, and leave the rate "
+            "alone.",
         ),
         Wrong(
             "with-a-sigmoid",
             with_a_sigmoid,
-            "cross_entropy was handed the sigmoid of the logits, which holds it above a floor just "
-            "as a softmax does. Hand it the logits themselves.",
+            "cross_entropy was given the sigmoid of the logits, which keeps the loss above a floor "
+            "just as a softmax does. Pass it the logits themselves.",
         ),
         Wrong(
             "loss-after-the-step",
             loss_after_the_step,
-            "The weights are right; the loss returned is that of the weights after the step. Give "
-            "the one that backward() was called on.",
+            "The weights are right, but the returned loss is that of the weights after the step. "
+            "Return the loss that backward() was called on.",
         ),
         Wrong(
             "called-twice",
             called_twice,
-            "Losses and weights are right, and the model was called more than once per step. Call "
-            "it once, and compute the loss from what it gives.",
+            "Losses and weights are right, but the model was called more than once per step. Call "
+            "it once, and compute the loss from its output.",
             sure=True,
         ),
         Wrong(
@@ -334,6 +379,7 @@ EXERCISE = Exercise(
             *("own-optimizer", "first-group-only", "global-model", "global-optimizer"),
             *("global-data", "returns-none", "returns-text", "returns-graph", "changes-data"),
             *("changes-lr", "changes-requires-grad", "changes-dtype", "changes-grad-mode"),
+            alike={"global-optimizer": "never-moves"},
         ),
     ),
     right=(with_logits, with_log_softmax, by_hand),

@@ -78,7 +78,7 @@ def as_flag(value) -> bool:
         return bool(value)
     if isinstance(value, Tensor) and value.dtype == torch.bool and value.numel() == 1:
         return bool(value)
-    raise AnswerError(f"It returned a {type(value).__name__}; True or False is asked for.")
+    raise AnswerError(f"It returned a {type(value).__name__}; return True or False.")
 
 
 def weights_after(make, batches, *, clear: bool, seed: int | None = 0, steps: int | None = None):
@@ -307,73 +307,75 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("course.debug.twins.program", "B01", "F27"),
     hints=(
-        "What may a healthy program not care about? Change exactly that between its steps, and "
-        "look whether anything else changes.",
-        "Make the program twice, with the same seed. Run it once as it is, once with all .grad "
-        "cleared before every step.",
-        "torch.manual_seed(0), make(), the steps; the same with p.grad = None before each; then "
-        "compare all weights after the last step.",
+        "What should not matter to a healthy program? Change exactly that between its steps, and "
+        "check whether anything else changes.",
+        "Make the program twice, with the same seed. Run it once as it is, and once with every "
+        ".grad cleared before every step.",
+        "torch.manual_seed(0), make(), the steps; then the same again with p.grad = None before "
+        "each step; then compare all weights after the last step.",
     ),
     signature="uses_old_gradients(make, batches)",
     parts=(
-        Part("never", "never cleared, against cleared at the start", points=1, cases=4),
+        Part("never", "never cleared, or cleared at the start", points=1, cases=4),
         Part("places", "cleared at the end, to zeros, to None, or once", points=1, cases=10),
         Part("partly", "cleared in some steps, or in some layers", points=2, cases=12),
         Part("chance", "with dropout in the model", points=1, cases=6),
-        Part("unseen", "programs of another make", points=1, cases=12, hidden=True),
+        Part("unseen", "programs of a different kind", points=1, cases=12, hidden=True),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"said": "what your probe says of the program"},
+    says={"said": "what your probe says about the program"},
     wrong=(
         Wrong("gradient-left", gradient_left,
-              "Healthy programs were called buggy that clear at the start: they leave .grad "
-              "behind after a step, and do not use it. Ask whether it is used."),
+              "Healthy programs that clear at the start were called buggy. They leave .grad behind "
+              "after a step but do not use it. Check whether it is used."),
         Wrong("norm-grows", norm_grows),
         Wrong("unseeded", unseeded,
-              "A healthy program with dropout was called buggy: two runs of it draw other masks. "
-              "Seed torch before each run."),
+              "A healthy program with dropout was called buggy: two runs of it draw different "
+              "masks. Seed torch before each run."),
         Wrong("one-tensor", by_one_tensor,
-              "A program whose last update spoils its last layer alone was called healthy. Compare "
+              "A program whose last update spoils only its last layer was called healthy. Compare "
               "all weights after the steps.", sure=True),
         Wrong("last-tensor", by_the_last_tensor,
               "A program whose last update spoils all layers but the last was called healthy. "
               "Compare all weights after the steps.", sure=True),
         Wrong("two-steps", two_steps,
-              "A program was called healthy that clears before its first two steps and not before "
-              "the third. Take all the batches."),
+              "A program that clears before its first two steps but not before the third was "
+              "called healthy. Use all the batches."),
         Wrong("all-healthy", one_step,
-              "Every program was called healthy. In its first step a program has nothing old to "
-              "use, and its source need not show what it clears: watch what later steps do."),
+              "Every program was called healthy. In its first step a program has no old gradients "
+              "to use, and its source need not show what it clears: watch what later steps do."),
         Wrong("all-healthy", reads_the_source),
         Wrong("one-batch", one_batch,
-              "A program was called healthy that clears before full batches and not before a "
-              "short one. Give it all the batches, each once and in order.", sure=True),
+              "A program that clears before full batches but not before a short one was called "
+              "healthy. Give it all the batches, each once and in order.", sure=True),
         Wrong("last-step-missed", by_losses,
-              "A program whose last step alone uses old gradients was called healthy. Run all the "
-              "steps, and compare the weights after them: no loss is computed after the last.",
+              "A program in which only the last step uses old gradients was called healthy. Run "
+              "all the steps and compare the weights after them: no loss is computed after the "
+              "last step.",
               sure=True),
         Wrong("last-step-missed", all_but_the_last_step),
         Wrong("by-unseeded-losses", by_unseeded_losses,
-              "A program whose last step alone uses old gradients was called healthy, and a "
-              "healthy one with dropout buggy. Compare weights after all steps, since no loss is "
-              "computed after the last, and seed torch before each run."),
+              "A program in which only the last step uses old gradients was called healthy, and a "
+              "healthy one with dropout was called buggy. Compare weights after all steps, since "
+              "no loss is computed after the last step, and seed torch before each run."),
         Wrong("poisoned-at-first", poisoned_at_first,
               "Healthy programs that clear at the end were called buggy: what you put into .grad "
-              "before the first step is not theirs."),
+              "before the first step was not left by them."),
         Wrong("poisoned-each-step", poisoned_each_step,
-              "A program that clears at the end was called buggy: what you put into .grad before "
-              "its step is used, and no earlier step has left it there. Change only what is left."),
+              "A program that clears at the end was called buggy: its step uses what you put into "
+              ".grad, but no earlier step left that there. Change only what an earlier step "
+              "leaves."),
         Wrong("all-buggy", one_program_for_both,
-              "Every program was called buggy. Let two runs of it differ in nothing but what is "
-              "cleared: each begins with make(), from the same weights, and with the same seed."),
+              "Every program was called buggy. Make two runs of each that differ only in what is "
+              "cleared: start each with make(), from the same weights, and with the same seed."),
         Wrong("repeats-a-batch", repeats_a_batch,
-              "A healthy program with momentum or Adam was called buggy: what its optimizer "
-              "remembers may change its steps. Compare two runs that remember the same."),
+              "A healthy program with momentum or Adam was called buggy: its optimizer's state may "
+              "change its steps. Compare two runs with the same optimizer state."),
         Wrong("repeats-a-batch", each_step_in_a_fresh_program),
         Wrong("the-other-way-round", the_other_way_round,
-              "Every program got the other's verdict: True is for those that use old gradients."),
+              "Every verdict is reversed: return True for programs that use old gradients."),
     ),
     right=(step_by_step, at_the_step, poisoned_each_time),
 )  # fmt: skip

@@ -18,7 +18,7 @@ def settings(facts, key):
 def of_the_baseline(facts):
     """All of its settings by name."""
     if settings(facts, "baseline") is None:
-        return "A dictionary of all settings of the baseline is asked for, two at least."
+        return "Give a dictionary of all settings of the baseline, at least two."
     return ""
 
 
@@ -26,17 +26,17 @@ def one_change(facts):
     """The same settings, of which exactly one has another value."""
     before, after = settings(facts, "baseline"), settings(facts, "variant")
     if before is None or after is None:
-        return "Two dictionaries are compared, baseline and variant, with two settings or more."
+        return "Give two dictionaries, baseline and variant, with at least two settings each."
     if set(before) != set(after):
         names = ", ".join(sorted(set(before) ^ set(after)))
-        return f"Only one of the two runs has a setting {names}. Give every setting in both."
+        return f"Only one of the two runs has the setting {names}. Give every setting in both."
     changed = [name for name in before if before[name] != after[name]]
     if not changed:
-        return "Both have the same settings: nothing was changed."
+        return "Both runs have the same settings: nothing was changed."
     if len(changed) > 1:
         return (
-            f"{len(changed)} settings differ ({', '.join(changed)}): the difference belongs to "
-            "none of them alone."
+            f"{len(changed)} settings differ ({', '.join(changed)}): the difference cannot "
+            "be attributed to any one of them."
         )
     if "seed" in str(changed[0]).lower():
         return f"The change is {changed[0]}: seeds are what every setting is tried over."
@@ -47,9 +47,9 @@ def enough(facts):
     """The number of validation images."""
     found = facts["images"]
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        return "A whole number is asked for: how many images validation has."
+        return "Give a whole number: how many images validation has."
     if found < FEWEST_IMAGES:
-        return f"With {found} images one of them is {100 / found:.1f} points: validate on more."
+        return f"With {found} images, one image is {100 / found:.1f} points: validate on more."
     return ""
 
 
@@ -57,13 +57,13 @@ def in_images(facts):
     """A difference per seed, in points, of accuracies over that many images."""
     found = numbers(facts["differences"], LEAST)
     if found is None:
-        return f"A list of at least {LEAST} finite numbers is asked for, one per seed, in points."
+        return f"Give a list of at least {LEAST} finite numbers, one per seed, in points."
     if enough(facts):
-        return "Differences are judged by the number of images: give that first."
+        return "The differences depend on the number of images: give that first."
     image = 100 / facts["images"]
     for place, value in enumerate(found, start=1):
         if abs(value) > 100:
-            return "A difference of more than 100 points came; accuracies run from 0 to 100."
+            return "One difference is more than 100 points; accuracies run from 0 to 100."
         if abs(value - image * round(value / image)) > ROUNDED:
             return (
                 f"Number {place}, {value:g}, is not a difference of two accuracies over "
@@ -73,7 +73,7 @@ def in_images(facts):
     if min(found) > MOST_GAIN:
         return (
             f"All are above {MOST_GAIN} points, as accuracies are. A difference is the variant's "
-            "accuracy less the baseline's."
+            "accuracy minus the baseline's."
         )
     if len(set(found)) == 1:
         return "All differences are equal: did both runs of a pair get the same settings?"
@@ -85,21 +85,21 @@ EXERCISE = Write(
     source='Lecture 3, "Ablation discipline"', ledger=("X09", "T27", "N23"),
     minutes=25, difficulty=3, read=("course.analysis.ablate", "T27"),
     hints=(
-        "Question, change, seeds and the rule for the verdict are written down before the first "
-        "run.",
-        "A run per seed for either setting, on the split of the project; only then subtract.",
-        "score(**variant, seed=s) - score(**baseline, seed=s) for six seeds or more, then "
+        "Write down the question, the change, the seeds and the rule for the verdict before the "
+        "first run.",
+        "Make one run per seed for each of the two settings, on the project's split; then "
+        "subtract.",
+        "score(**variant, seed=s) - score(**baseline, seed=s) for at least six seeds, then "
         "paired_interval(differences, 0.95).",
     ),
-    question="Change one setting of your project and measure what it brings on its validation "
-    "images, over at least six seeds. Give the differences as they were computed, in points, "
-    "variant less baseline.",
+    question="Change one setting of your project and measure the effect on its validation images, "
+    "over at least six seeds. Give the differences unrounded, in points, variant minus baseline.",
     facts=(
         Fact("baseline", "all settings of the baseline: a dictionary", 0.5, of_the_baseline),
-        Fact("variant", "all settings of the variant: one value differs", 1, one_change),
+        Fact("variant", "all settings of the variant: exactly one value differs", 1, one_change),
         Fact("images", "validation images", 0.5, enough),
-        Fact("differences", "points, variant less baseline, one per seed", 1, in_images),
-        Fact("interval", "Student's 95 % interval of their mean: [low, high]", 0.5,
+        Fact("differences", "points, variant minus baseline, one per seed", 1, in_images),
+        Fact("interval", "95 % Student's t interval of their mean: [low, high]", 0.5,
              from_the_differences),
         Fact("verdict", "better, worse or unclear at 95 %", 0.5, follows),
     ),
@@ -112,13 +112,13 @@ EXERCISE = Write(
         points=3, ask="Write the paragraph of the report: question and rule, the one change, what "
         "was held fixed, the difference with its interval, what it does not show. Five sentences.",
         rubric=(
-            (1, "question and rule stand before the result; change and what is fixed are said"),
+            (1, "question and rule come before the result; change and what is fixed are stated"),
             (1, "difference with unit, interval, seeds; the verdict follows"),
             (1, "a limit of this study: data, range of settings, validation seen before"),
         ),
         solution="Does a wider hidden layer help here? Beforehand we chose six seeds and a 95 % "
-        "interval. Split, rate, epochs and seeds stayed; 64 units became 128. Accuracy on 400 "
-        "validation images rose by 0.5 points (0.13 to 0.87): better. One data set and one rate "
-        "were tried, and validation had chosen the rate.",
+        "interval. Split, rate, epochs and seeds stayed the same; 64 units became 128. Accuracy on "
+        "400 validation images rose by 0.5 points (0.13 to 0.87): better. Only one data set and "
+        "one rate were tried, and the rate had been chosen on validation.",
     ),
 )  # fmt: skip

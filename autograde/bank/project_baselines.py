@@ -203,30 +203,30 @@ def own_means(data):
 
 WRONG = (
     ("majority-of-validation", spoiled(majority=lambda x, y, u, v: _share(v.mode().values, v)),
-     "The most common class of validation was taken. A baseline learns from training, too: take "
-     "the most common class there."),
+     "The most common class of validation was used. A baseline learns from training too: use the "
+     "most common class there."),
     ("majority-on-training", spoiled(majority=lambda x, y, u, v: _share(y.mode().values, y)),
-     "The majority was scored on training. The bar is what it scores on validation."),
+     "The majority baseline was scored on training. Score it on validation."),
     ("guessing", spoiled(majority=lambda x, y, u, v: 1 / len(y.unique())),
-     "1 / C is random guessing. Answer the most common class of training, always."),
+     "1 / C is random guessing. Always answer the most common class of training."),
     ("means-of-validation", own_means,
-     "The means are those of the validation images: what is fitted has seen validation. Take them "
+     "The means are those of the validation images, so the fit has seen validation. Compute them "
      "over training."),
     ("means-on-training", spoiled(nearest_mean=lambda x, y, u, v: _share(_nearest(x, y, x), y)),
      "The nearest mean was scored on training. Score it on validation."),
     ("nearest-image", spoiled(nearest_mean=lambda x, y, u, v: _share(
         y[torch.cdist(u, x).argmin(dim=1)], v)),
-     "That is the label of the nearest training image. Asked for is the nearest class mean: one "
-     "point per class."),
+     "That is the label of the nearest training image. Use the nearest class mean: one point per "
+     "class."),
     ("largest-product", spoiled(nearest_mean=lambda x, y, u, v: _share(
         _nearest(x, y, u, largest_product), v)),
-     "The class with the largest product x·mean was taken, which favours long means. Take the "
-     "smallest distance, torch.cdist."),
+     "The class with the largest product x·mean was chosen, which favours long means. Choose the "
+     "smallest distance, with torch.cdist."),
     ("largest-distance", spoiled(nearest_mean=lambda x, y, u, v: _share(
         _nearest(x, y, u, lambda a, b: -torch.cdist(a, b)), v)), ""),
     ("absolute-differences", spoiled(nearest_mean=lambda x, y, u, v: _share(
         _nearest(x, y, u, absolute_differences), v)),
-     "The distance is the sum of absolute differences. Asked is the Euclidean one: the root of the "
+     "The distance is the sum of absolute differences. Use the Euclidean distance, the root of the "
      "sum of squares, which torch.cdist gives."),
     ("other-distance", spoiled(nearest_mean=lambda x, y, u, v: _share(
         _nearest(x, y, u, longest_way), v)), ""),
@@ -234,21 +234,21 @@ WRONG = (
         y.unique()[torch.cdist(u, torch.stack(
             [x[y == c].median(dim=0).values for c in y.unique()])).argmin(dim=1)], v)), ""),
     ("gaps-win", stacked_with_gaps,
-     "A class without a training image has a mean of nan, and argmin() takes nan for the smallest. "
-     "Use the classes that occur: targets.unique()."),
+     "A class without a training image has a mean of nan, and argmin() treats nan as the smallest. "
+     "Use only the classes that occur: targets.unique()."),
     ("gaps-at-zero", zeros_for_gaps,
-     "A class without a training image got the mean 0, and wins images near 0. Use the classes "
-     "that occur."),
+     "A class without a training image got the mean 0, so it wins images near 0. Use only the "
+     "classes that occur."),
     ("positions-for-labels", positions_for_labels,
-     "unique() lists the classes that occur: the position of the nearest mean is not its label "
-     "once a class is missing. Take names[position]."),
+     "The position of the nearest mean was used as its label. unique() lists only the classes that "
+     "occur, so once a class is missing the two differ. Use names[position]."),
     ("positions-in-validation", positions_in_validation,
-     "The label was looked up among those that occur in validation. A class may be missing there, "
-     "too: take the name that training gave the mean."),
+     "The label was looked up among those that occur in validation. A class may be missing there "
+     "too: use the label that the mean has in training."),
     ("data-changed", flattened_in_place, ""),
     ("ten-classes", ten_classes, ""),
-    ("in-percent", in_percent, "Those are percents. Give shares, between 0 and 1."),
-    ("keys-swapped", keys_swapped, "The two numbers stand under each other's key."),
+    ("in-percent", in_percent, "Those are percentages. Give shares, from 0 to 1."),
+    ("keys-swapped", keys_swapped, "The two keys are swapped."),
     ("hits", spoiled(majority=lambda x, y, u, v: (v == y.mode().values).sum()), ""),
     ("returns-the-means", spoiled(nearest_mean=lambda x, y, u, v: x.mean(dim=0)), ""),
     ("nothing", lambda data: {}, ""),
@@ -257,16 +257,17 @@ WRONG = (
 
 EXERCISE = Exercise(
     id="05.baselines",
-    title="the bar to take",
+    title="the accuracy to beat",
     source='Lecture 1, "The debug ladder", rung 2',
     ledger=("T21", "X09"),
     minutes=10,
     difficulty=1,
     read=("course.debug.climb", "T21"),
     hints=(
-        "Both learn from training and are scored on validation. What does each of them learn?",
-        "targets.unique() names the classes, x[y == name].mean(0) is a mean, torch.cdist gives all "
-        "distances at once.",
+        "Both baselines learn from training and are scored on validation. What does each of them "
+        "learn?",
+        "targets.unique() lists the classes, x[y == name].mean(0) is the mean of one, and "
+        "torch.cdist gives all distances at once.",
         "said = names[torch.cdist(val_rows, means).argmin(1)]; its accuracy is the mean of said == "
         "val_targets as floats. Rows are inputs.flatten(1).",
     ),
@@ -275,7 +276,7 @@ EXERCISE = Exercise(
         Part("majority", "the most common class", points=0.5, cases=3,
              fields=("majority", "disturbed")),
         Part("means", "the nearest class mean", points=1, cases=4, fields=("nearest_mean",)),
-        Part("gaps", "classes that training lacks", points=0.5, hidden=True),
+        Part("gaps", "classes missing from training", points=0.5, hidden=True),
     ),
     reference=reference,
     draw=draw,

@@ -109,7 +109,7 @@ def as_data(returned: Any) -> dict[str, Any]:
         if not (isinstance(pair, (tuple, list)) and len(pair) == 2) or not all(
             isinstance(part, Tensor) and part.ndim for part in pair
         ):
-            raise AnswerError(f"'{side}' is a pair of tensors, inputs and targets.")
+            raise AnswerError(f"'{side}' must be a pair of tensors, inputs and targets.")
         inputs, targets = (part.detach().cpu() for part in pair)
         if len(inputs) != len(targets) or not len(inputs):
             raise AnswerError(f"'{side}' has {len(inputs)} inputs and {len(targets)} targets.")
@@ -118,7 +118,7 @@ def as_data(returned: Any) -> dict[str, Any]:
         try:
             found[key] = float(returned[key])
         except (TypeError, ValueError):
-            raise AnswerError(f"'{key}' is one number, in bytes.") from None
+            raise AnswerError(f"'{key}' must be one number, in bytes.") from None
     return found
 
 
@@ -164,7 +164,7 @@ def _scales(data: dict[str, Any], case: Case, places: dict[str, list[int]]) -> A
         back = data[side][0].double()[rows].flatten() * data["std"] + data["mean"]
         fits = {unit: len(known) > 0 and bool(torch.allclose(unit * back, raw, rtol=0, atol=0.05))
                 for unit in (1, 255)}  # fmt: skip
-        by = "255 times mean and std" if fits[255] else "other numbers than mean and std"
+        by = "255 times mean and std" if fits[255] else "not the given mean and std"
         says[f"{side}_by"] = "mean and std" if fits[1] else by
     return says
 
@@ -396,57 +396,56 @@ def in_place(images, labels, groups, seed):
 
 WRONG = (
     ("rows-split", rows_split,
-     "Objects are on both sides: images were split, and takes of one object came apart. Split the "
-     "groups, then take all images of each."),
+     "Objects are on both sides: takes of the same object were separated. Split the groups, then "
+     "take all images of each group."),
     ("normalised-by-all", normalised_by_all,
-     "Training is centred only together with validation: the mean and the deviation were taken "
-     "over all images, so validation has leaked into what is fitted. Take them over training."),
+     "Training is centred only together with validation: the mean and deviation were computed over "
+     "all images, so validation has leaked into what is fitted. Compute them over training."),
     ("each-by-itself", each_by_itself,
-     "Validation was scaled by other numbers than training. Both sides are normalised by the mean "
-     "and the deviation of training."),
+     "Validation was scaled by different numbers than training. Normalise both sides by the mean "
+     "and deviation of training."),
     ("only-scaled", only_scaled,
-     "The inputs are not centred with deviation 1, and not what mean and std say. Give (images - "
-     "mean) / std, as floats."),
+     "The inputs are not centred with deviation 1, and they do not match mean and std. Return "
+     "(images - mean) / std, as floats."),
     ("shares-of-one", shares_of_one,
-     "mean and std are shares of 255. They are asked for in bytes, as images has them: times 255."),
+     "mean and std are shares of 255. Give them in bytes, like the images: multiply by 255."),
     ("rounded", rounded, ""),
     ("wrapped-bytes", wrapped_bytes, ""),
     ("no-channel", changed(lambda x, y: (x[:, 0], y)),
-     "The inputs have no channel dimension: [N, 1, H, W] is asked for, here unsqueeze(1)."),
+     "The inputs have no channel dimension. Make them [N, 1, H, W], here with unsqueeze(1)."),
     ("channel-last", changed(lambda x, y: (x.permute(0, 2, 3, 1), y)), ""),
     ("double-inputs", changed(lambda x, y: (x.double(), y)),
-     "The inputs are float64, and the weights of a model are float32: .float()."),
+     "The inputs are float64, but the weights of a model are float32: use .float()."),
     ("byte-targets", changed(lambda x, y: (x, y.to(torch.uint8))),
-     "The targets are still bytes, as in the file. Class indices are long: labels.long()."),
+     "The targets are still bytes, as in the file. Class indices must be long: labels.long()."),
     ("one-hot", changed(lambda x, y: (x, torch.nn.functional.one_hot(y).float())), ""),
     ("classes-counted", classes_counted,
-     "num_classes is the number of labels that occur. A class may be missing here and come later: "
-     "take the highest label plus 1."),
+     "num_classes is the number of labels that occur. A class may be missing here but come later: "
+     "use the highest label plus 1."),
     ("highest-of-training", highest_of_training,
-     "Where the highest class is in validation alone, num_classes is too small: it was taken from "
-     "training's labels. Take the highest of all, plus 1."),
+     "If the highest class is only in validation, num_classes is too small: it was taken from "
+     "training's labels. Use the highest of all labels, plus 1."),
     ("highest-label", highest_label,
-     "num_classes is the highest label. Labels are counted from 0: one more."),
+     "num_classes is the highest label. Labels are counted from 0, so add 1."),
     ("seeded-globally", seeded_globally,
-     "torch's global generator was seeded or used on the way. Draw from one of your own: "
+     "torch's global generator was seeded or used. Draw from your own generator: "
      "torch.Generator().manual_seed(seed)."),
     ("seed-ignored", seed_ignored,
-     "Another seed gave the same split. Draw the groups of validation with the seed that is "
-     "handed over."),
+     "Another seed gave the same split. Draw the validation groups with the seed that is passed "
+     "in."),
     ("seed-ignored", last_groups, ""),
     ("drawn-freely", drawn_freely, ""),
     ("swapped", swapped,
      "Validation holds most of the images: the two sides are swapped."),
     ("one-take-each", one_take_each,
-     "Images of the project are on neither side. Every take is used; only its side follows from "
-     "its object."),
+     "Some images are on neither side. Use every take; its object decides only its side."),
     ("unseen-left-out", unseen_left_out,
-     "Where training lacks a class its images are on neither side. Each image stays on the side of "
-     "its object: what is never learnt counts as a mistake."),
+     "If training lacks a class, that class's images are on neither side. Leave each image on the "
+     "side of its object: what is never learnt counts as a mistake."),
     ("validation-kept-in", validation_kept_in,
-     "The images of validation are in training as well."),
+     "The images of validation are in training too."),
     ("targets-in-file-order", targets_in_file_order,
-     "Targets do not belong to their inputs. Take both by the same positions."),
+     "Targets do not belong to their inputs. Index both with the same positions."),
     ("shifted-labels", shifted_by_one, ""),
     ("groups-as-positions", groups_as_positions, ""),
     ("in-place", in_place, ""),
@@ -466,12 +465,12 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.data.group_split", "F99", "T24"),
     hints=(
-        "Four steps in this order: which groups validate, which images these are, the mean and "
-        "the deviation of the others, both sides.",
-        "group_split of course.data does the first two. Bytes become floats before anything is "
-        "subtracted.",
+        "Take four steps in this order: choose the validation groups, find their images, compute "
+        "mean and deviation of the others, build both sides.",
+        "group_split from course.data does the first two. Turn bytes into floats before you "
+        "subtract anything.",
         "inputs = images.float().unsqueeze(1); mean, std = inputs[train].mean(), "
-        "inputs[train].std(); then the pair ((inputs[rows] - mean) / std, labels[rows].long()) of "
+        "inputs[train].std(); then the pair ((inputs[rows] - mean) / std, labels[rows].long()) for "
         "each side.",
     ),
     signature="make_data(images, labels, groups, seed)",
@@ -485,7 +484,7 @@ EXERCISE = Exercise(
              fields=("unknown", "missing", "twice", "wrong_targets")),
         Part("apart", "no object on both sides", points=1.5,
              fields=("unknown", "shared_groups", "share")),
-        Part("seed", "a split that the seed repeats", points=0.5,
+        Part("seed", "a split that repeats with the seed", points=0.5,
              fields=("unknown", "same", "differs", "disturbed")),
     ),
     reference=reference,
@@ -497,18 +496,18 @@ EXERCISE = Exercise(
         "train_targets": "the training targets",
         "val_targets": "the validation targets",
         "num_classes": "num_classes",
-        "left_out": "where training lacks a class, the number of images on neither side",
-        "unknown": "the number of inputs that are no image of the project, rescaled,",
+        "left_out": "if training lacks a class, the number of images on neither side",
+        "unknown": "the number of inputs that are not a rescaled image of the project",
         "train_scale": "the training inputs' mean and standard deviation",
-        "train_by": "what leads back from the training inputs to the bytes",
-        "val_by": "what leads back from the validation inputs to the bytes",
+        "train_by": "what turns the training inputs back into bytes",
+        "val_by": "what turns the validation inputs back into bytes",
         "missing": "the number of images on neither side",
-        "twice": "the number of images that come twice",
-        "wrong_targets": "the number of targets that are another image's",
+        "twice": "the number of images that occur twice",
+        "wrong_targets": "the number of targets that belong to another image",
         "shared_groups": "the objects that are on both sides",
         "share": "the share of the images in validation",
         "same": "whether the same seed gives the same sides",
-        "differs": "whether another seed gives another validation side",
+        "differs": "whether another seed gives a different validation side",
     },
     wrong=tuple(
         Wrong(name, named(name, function), message, sure=name in SURE)

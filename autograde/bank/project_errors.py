@@ -110,7 +110,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 def _recalls(value: Any, what: str) -> dict[str, float]:
     if not isinstance(value, dict):
-        raise AnswerError(f"'recall' is a dictionary, and a {type(value).__name__} came.")
+        raise AnswerError(f"'recall' must be a dictionary; yours is a {type(value).__name__}.")
     found = {as_index(name, "a class"): as_number(one, "a recall") for name, one in value.items()}
     return {str(name): found[name] for name in sorted(found)}
 
@@ -119,7 +119,7 @@ def _listed(value: Any, what: str) -> list[Any]:
     if isinstance(value, (Tensor, np.ndarray)):
         value = value.tolist()
     if not isinstance(value, (list, tuple)):
-        raise AnswerError(f"A list was expected for {what}, and a {type(value).__name__} came.")
+        raise AnswerError(f"Give a list for {what}; yours is a {type(value).__name__}.")
     return list(value)
 
 
@@ -131,7 +131,7 @@ def _pairs(value: Any, what: str) -> list[str]:
     rows = [[as_index(n, "a class or a count") for n in _listed(row, what)] for row in
             _listed(value, what)]  # fmt: skip
     if any(len(row) != 3 for row in rows):
-        raise AnswerError("Each of 'pairs' is two classes and a count: (3, 8, 12).")
+        raise AnswerError("Each entry of 'pairs' must be two classes and a count: (3, 8, 12).")
     return [f"({low}, {high}): {count}" for low, high, count in rows]
 
 
@@ -248,80 +248,82 @@ PLACES = "places[order][:n].tolist()"
 WRONG = (
     ("people-used-up", people_used_up, ""),
     ("precision", edited((RECALL, "(targets[said == c] == c).float().mean().item()")),
-     "Those are precisions: of what was called so. Recall is the share of a class's own examples "
-     "that were found: targets == c chooses them."),
+     "Those are precisions, shares of the examples predicted as the class. Recall is the share of "
+     "a class's own examples that were found: targets == c selects them."),
     ("misses", edited((RECALL, "(said[targets == c] != c).float().mean().item()")),
-     "Those are the shares that were missed. Recall is the share that was found, 1 less that."),
+     "Those are the shares that were missed. Recall is the share that was found: 1 minus that."),
     ("accuracy-for-recall", edited((RECALL, "(said == targets).float().mean().item()")),
-     "Every class got the accuracy of the whole. Choose the examples of the class first."),
+     "Every class got the overall accuracy. Select the examples of the class first."),
     ("one-against-rest", edited((RECALL, "((said == c) == (targets == c)).float().mean().item()")),
      "That is how often class and not-class are told apart over all examples, which is high for "
-     "every rare class. Recall looks at the class's own examples alone."),
+     "every rare class. Recall looks only at the class's own examples."),
     ("share-of-all", edited((RECALL, "((said == c) & (targets == c)).float().mean().item()")),
-     "The hits of a class were divided by all examples. Divide by those of the class."),
+     "The hits of a class were divided by the number of all examples. Divide by the number of the "
+     "class's examples."),
     ("absent-at-zero", edited((CLASSES, "range(logits.shape[1])}"),
                               (RECALL, RECALL[:-7] + ".nan_to_num().item()")),
-     "A class without an example got a recall. Nothing is known about it: leave it out."),
+     "A class without examples got a recall. Nothing is known about it: leave it out."),
     ("absent-at-nan", edited((CLASSES, "range(logits.shape[1])}")), ""),
     ("directed", edited((COUNTED, "Counter(both)")),
-     "The two directions of a pair are counted apart. Three taken for five and five taken for "
-     "three are one pair: (3, 5)."),
+     "The two directions of a pair are counted separately. A 3 taken for a 5 and a 5 taken for a 3 "
+     "belong to one pair: (3, 5)."),
     ("directed", edited((COUNTED, "Counter(both)"),
                         (GAINS, GAINS.replace("get(pair", "get(tuple(sorted(pair))"))), ""),
     ("upper-first", edited((COUNTED, "Counter((max(t, s), min(t, s)) for t, s in both)")), ""),
     ("by-class", edited((RANKED, "sorted(counts)")),
-     "The pairs come in the order of their classes. The most frequent comes first."),
+     "The pairs are in the order of their classes. The most frequent comes first."),
     ("smallest-first", edited((RANKED, "sorted(counts, key=lambda pair: (counts[pair], pair))")),
-     "The pairs come the other way round: the most frequent is asked for first."),
+     "The pairs are in reverse order: the most frequent comes first."),
     ("ties", edited((RANKED, "sorted(counts, key=lambda p: (counts[p], p))[::-1]")),
      "Equally frequent pairs are not in the order of their classes. Sorting by the count alone "
-     "leaves them as they were met, and reverse=True turns them round: sort by (-count, pair)."),
+     "leaves them in the order they were found, and reverse=True reverses the classes too: sort by "
+     "(-count, pair)."),
     ("ties", edited((RANKED, "sorted(counts, key=lambda p: -counts[p])")), ""),
     ("ties", edited((RANKED, "sorted(counts, key=lambda p: (-counts[p], p[::-1]))")), ""),
     ("by-logit", edited(("logits.softmax(dim=1).amax(dim=1)", "logits.amax(dim=1)")),
-     "The mistakes are sorted by their largest logit. Only the softmax makes rows comparable: a "
-     "constant added to a row changes no probability."),
+     "The mistakes are sorted by their largest logit. Only the softmax makes rows comparable: "
+     "adding a constant to a row changes its logits but not its probabilities."),
     ("by-loss", edited((SURE, "logits.log_softmax(1)[places, targets[places]].argsort()")),
-     "The mistakes are sorted by the probability of the true class, the lowest first. Confident is "
-     "a mistake whose predicted class has a high one."),
+     "The mistakes are sorted by the probability of the true class, the lowest first. A mistake is "
+     "confident if its predicted class has a high probability."),
     ("by-margin", edited(("logits.softmax(dim=1).amax(dim=1)",
                           "-logits.softmax(dim=1).topk(2).values.diff(dim=1).flatten()")),
-     "The mistakes are sorted by the lead over the second class. Asked is the probability of the "
-     "predicted one."),
+     "The mistakes are sorted by the lead over the second class. Sort by the probability of the "
+     "predicted class."),
     ("least-confident", edited((SURE, "sure[places].argsort()")),
-     "Those are the mistakes of which the model was least sure."),
+     "Those are the mistakes of which the model was least confident."),
     ("by-entropy", edited((SURE, "torch.special.entr(logits.softmax(1)).sum(1)[places].argsort()")),
      ""),
     ("in-half-precision", edited(("logits.softmax(dim=1)", "logits.half().float().softmax(dim=1)")),
      ""),
     ("right-ones-too", edited((PLACES, "sure.argsort(descending=True)[:n].tolist()")),
-     "Right answers are among them. Choose the mistakes first, then sort."),
+     "Some right answers are among them. Select the mistakes first, then sort."),
     ("places-among-mistakes", edited((PLACES, "order[:n].tolist()")),
-     "Those are positions among the mistakes. Give them among all examples: "
+     "Those are positions among the mistakes. Give positions among all examples: "
      "wrong.nonzero().flatten()[order]."),
     ("in-order-of-data", edited((PLACES, "places[:n].tolist()")), ""),
     ("most-frequent", edited(("max(gains, key=gains.get, default=None)",
                               "next(iter(ranked), None)")),
-     "The most frequent pair was chosen. People make nine in ten of its mistakes as well: "
-     "multiply by what is left, 1 - people."),
+     "The most frequent pair was chosen. But people make nine in ten of its mistakes too: multiply "
+     "by what is left, 1 - people."),
     ("headroom-alone", edited(("max(gains, key=gains.get, default=None)",
                                "min(ranked, key=lambda p: people.get(p, 0), default=None)")), ""),
     ("people-share", edited((GAINS, "100 * counts[pair] / len(targets) * people.get(pair, 0)")),
-     "The pair was multiplied by the share that people make as well. What can be won is the rest: "
-     "1 - people."),
+     "The pair was multiplied by the share of mistakes that people make too. Only the rest can be "
+     "gained: 1 - people."),
     ("unlisted-left-out", edited((GAINS, GAINS.replace("get(pair, 0)", "get(pair, 1)"))),
-     "A pair that people is silent about counted as one that can bring nothing. Nothing is known "
-     "of it: people.get(pair, 0)."),
+     "A pair that is not listed in people counted as one with nothing to gain. Nothing is known "
+     "about it: people.get(pair, 0)."),
     ("whole-ceiling", edited((PAID, "100 * counts.get(work_on, 0) / len(targets)")),
-     "That is what the pair would give if all of its mistakes could be won. People make some of "
-     "them as well: times 1 - people."),
+     "That is the gain if all of the pair's mistakes could be fixed. People make some of them too: "
+     "multiply by 1 - people."),
     ("share-of-mistakes", edited((GAINS, GAINS.replace("len(targets)", "wrong.sum().item()"))),
-     "That is the pair's share of the mistakes, in percent. Points of accuracy count all examples: "
-     "divide by len(targets)."),
+     "That is the pair's share of the mistakes, in percent. Points of accuracy are relative to all "
+     "examples: divide by len(targets)."),
     ("all-pairs", edited((PAID, "sum(gains.values())")),
-     "That is what all pairs would give together. Asked is the gain of the one to work on."),
+     "That is the gain of all pairs together. Give the gain of the pair to work on."),
     ("not-in-points", edited((PAID, PAID + " / 100")),
-     "Right as a share of all examples; points are 100 times that."),
+     "This is right as a share of all examples, but points are 100 times that."),
     ("fails-without-mistakes", edited((", key=gains.get, default=None)", ", key=gains.get)")),
      ""),
 )  # fmt: skip
@@ -335,9 +337,10 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.analysis.confusion", "course.analysis.collect_errors", "N24"),
     hints=(
-        "wrong = said != targets chooses the mistakes; everything but the recalls is made of them.",
+        "wrong = said != targets selects the mistakes; everything except the recalls is computed "
+        "from them.",
         "A pair is (min(t, s), max(t, s)); a Counter counts them. places = "
-        "wrong.nonzero().flatten() says where the mistakes are; sort these by confidence.",
+        "wrong.nonzero().flatten() gives the positions of the mistakes; sort these by confidence.",
         "gain = 100 * count / len(targets) * (1 - people.get(pair, 0)); sort the pairs with "
         "key=lambda pair: (-counts[pair], pair); max(gains, key=gains.get, default=None).",
     ),
@@ -347,9 +350,9 @@ EXERCISE = Exercise(
              fields=("recall", "disturbed")),
         Part("pairs", "the pairs of classes that are mixed up", points=1, fields=("pairs",)),
         Part("confident", "the most confident mistakes", points=1, cases=3, fields=("confident",)),
-        Part("work_on", "the pair to work on, and what it gives", points=1, cases=4,
+        Part("work_on", "the pair to work on, and its gain", points=1, cases=4,
              fields=("work_on", "gain")),
-        Part("edges", "no mistake at all, and nothing to win", points=0.5, hidden=True),
+        Part("edges", "no mistake at all, and nothing to gain", points=0.5, hidden=True),
     ),
     reference=reference,
     draw=draw,
@@ -359,7 +362,7 @@ EXERCISE = Exercise(
         "pairs": "the pairs",
         "confident": "the positions of the most confident mistakes",
         "work_on": "the pair to work on",
-        "gain": "the points to win",
+        "gain": "the points to gain",
     },
     wrong=(
         *(Wrong(name, function, message, sure=name == "fails-without-mistakes")

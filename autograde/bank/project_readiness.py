@@ -26,12 +26,12 @@ def all_parts(facts):
     """Model, loss, optimizer and device, each in words."""
     found = facts["setup"]
     if not isinstance(found, dict) or not set(PARTS) <= set(found):
-        return f"A dictionary with {', '.join(PARTS)} is asked for."
+        return f"Give a dictionary with {', '.join(PARTS)}."
     empty = [name for name in PARTS if not isinstance(found[name], str) or not found[name].strip()]
     if empty:
-        return f"Say in words: {', '.join(empty)}."
+        return f"Describe in words: {', '.join(empty)}."
     if not found["device"].strip().lower().startswith(("cpu", "cuda", "mps")):
-        return "The device is the one that the run was made on, as torch calls it: cpu, cuda:0."
+        return "The device is the one the run used, under its torch name: cpu, cuda:0."
     return ""
 
 
@@ -51,7 +51,7 @@ def with_evidence(facts):
     found = texts(given, PROBES)
     if found is None:
         return (
-            f"A list of at least {PROBES} different texts of {WORDS} words or more is asked for: "
+            f"Give a list of at least {PROBES} different texts of {WORDS} words or more: "
             "what was tried, and what was seen."
         )
     bare = [text for text in found if not any(letter.isdigit() for letter in text)]
@@ -61,20 +61,20 @@ def with_evidence(facts):
 def by_name(probes):
     """A finite number for each of enough names."""
     if len(probes) < PROBES:
-        return f"{len(probes)} probes came; at least {PROBES} are asked for."
+        return f"{len(probes)} probes given; at least {PROBES} are needed."
     bare = [name for name, value in probes.items() if numbers([value], 1) is None]
-    return f"The probe '{bare[0]!s:.30}' has no number that was measured." if bare else ""
+    return f"The probe '{bare[0]!s:.30}' has no measured number." if bare else ""
 
 
 def accuracies(facts):
     """Of training and validation, as shares."""
     found = numbers(facts["train_val"], 2)
     if found is None or len(found) != 2 or not all(0 <= value <= 1 for value in found):
-        return "Two accuracies between 0 and 1 are asked for, training first: [0.99, 0.95]."
+        return "Give two accuracies from 0 to 1, training first: [0.99, 0.95]."
     if found[1] - found[0] > MOST_ABOVE:
         return (
-            f"Validation is {100 * (found[1] - found[0]):.0f} points above training. Training "
-            "stands first, and both are evaluated in eval mode."
+            f"Validation is {100 * (found[1] - found[0]):.0f} points above training. Give "
+            "training first, and evaluate both in eval mode."
         )
     return ""
 
@@ -83,9 +83,9 @@ def hits_of(facts):
     """Hits on the held-back images, and how many images these are, above the bar."""
     found = facts["held_back"]
     if not isinstance(found, list) or len(found) != 2 or not all(map(is_count, found)):
-        return "Two whole numbers are asked for: hits, and held-back images."
+        return "Give two whole numbers: hits, and held-back images."
     if not 0 <= found[0] <= found[1] or not found[1]:
-        return f"{found[0]} hits among {found[1]} images cannot be."
+        return f"{found[0]} hits among {found[1]} images is impossible."
     return ""
 
 
@@ -93,12 +93,12 @@ def a_bar(facts):
     """The baseline's accuracy on the same images: a share of as many, below the model's."""
     found = numbers([facts["baseline"]], 1)
     if found is None or not 0 <= found[0] <= 1:
-        return "An accuracy between 0 and 1 is asked for."
+        return "Give an accuracy from 0 to 1."
     if hits_of(facts):
-        return "The bar is compared with the hits: give those first."
+        return "The baseline is compared with the hits: give those first."
     hits, images = facts["held_back"]
     if abs(found[0] * images - round(found[0] * images)) > NEAR * images:
-        return f"That is no share of {images} images. Score the baseline on the held-back ones."
+        return f"That is not a share of {images} images. Score the baseline on the held-back ones."
     if found[0] >= hits / images:
         return f"The baseline is not below the model's {hits / images:.3f}: not ready."
     return ""
@@ -108,9 +108,9 @@ def wilson(facts):
     """Wilson's 95 % interval of the accuracy on held-back data."""
     ends = numbers(facts["interval"], 2)
     if hits_of(facts):
-        return "The interval is that of the hits: give those first."
+        return "The interval belongs to the hits: give those first."
     if ends is None or len(ends) != 2 or not 0 <= ends[0] <= ends[1] <= 1:
-        return "Two shares between 0 and 1 are asked for, the lower end first."
+        return "Give two shares from 0 to 1, the lower end first."
     hits, n = facts["held_back"]
     p = hits / n
     middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
@@ -119,7 +119,7 @@ def wilson(facts):
         return ""
     plain = Z * math.sqrt(p * (1 - p) / n)
     if abs(ends[0] - p + plain) <= NEAR and abs(ends[1] - p - plain) <= NEAR:
-        return "That is the normal interval, p ± 1.96 standard errors. Wilson's is asked for."
+        return "That is the normal interval, p ± 1.96 standard errors. Give Wilson's."
     return "That is not Wilson's 95 % interval of these hits."
 
 
@@ -127,10 +127,10 @@ def resumes(facts):
     """How far the resumed run is from the unbroken one."""
     found = numbers([facts["resumed"]], 1)
     if found is None or found[0] < 0:
-        return "The largest difference of two weights is asked for: a number, 0 or more."
+        return "Give the largest difference of two weights: a number, 0 or more."
     if found[0] > 0:
         return (
-            "The run that was resumed is not the one that was never stopped: the checkpoint lacks "
+            "The resumed run is not the same as the uninterrupted one: the checkpoint lacks "
             "something. Not ready."
         )
     return ""
@@ -139,7 +139,7 @@ def resumes(facts):
 def at_scale(facts):
     """What may go wrong when it is used."""
     if texts(facts["risks"], RISKS) is None:
-        return f"A list of at least {RISKS} different risks is asked for, {WORDS} words or more."
+        return f"Give a list of at least {RISKS} different risks, {WORDS} words or more each."
     return ""
 
 
@@ -148,22 +148,24 @@ EXERCISE = Write(
     source="Engineering module, lab 6", ledger=("T39", "X11", "X28"),
     minutes=25, difficulty=3, read=("T39", "T25"),
     hints=(
-        "Every number of the note is one that a cell above has printed.",
-        "Open the held-back images once, after everything is decided: hits, images, the bar there.",
-        "course.analysis.scores.intervals has wilson_interval(hits, images); the risks are images, "
+        "A cell above has printed every number that the note needs.",
+        "Open the held-back images once, after everything is decided, and note hits, images and "
+        "the baseline there.",
+        "course.analysis.scores.intervals has wilson_interval(hits, images). Risks are images, "
         "classes or machines that the project has not seen.",
     ),
-    question="Your model is reviewed before somebody relies on it. Answer the reviewer's "
-    "questions with what you have measured.",
+    question="Your model is reviewed before anybody relies on it. Answer the reviewer's questions "
+    "with what you have measured.",
     facts=(
         Fact("setup", "model, loss, optimizer, device: a dictionary of texts", 0.5, all_parts),
-        Fact("probes", "at least three probes, as texts with a number or by name", 0.5,
+        Fact("probes", "at least three probes: texts with a number, or numbers by name", 0.5,
              with_evidence),
-        Fact("train_val", "accuracy on training and on validation, 0 to 1", 0.5, accuracies),
-        Fact("held_back", "hits and images of the held-back data", 0.5, hits_of),
-        Fact("baseline", "the nearest mean's accuracy there, 0 to 1", 0.5, a_bar),
+        Fact("train_val", "accuracy on training and on validation, from 0 to 1", 0.5, accuracies),
+        Fact("held_back", "hits and number of images on the held-back data", 0.5, hits_of),
+        Fact("baseline", "the nearest mean's accuracy there, from 0 to 1", 0.5, a_bar),
         Fact("interval", "Wilson's 95 % interval of your accuracy there", 0.5, wilson),
-        Fact("resumed", "largest difference of a weight, resumed less unbroken", 0.5, resumes),
+        Fact("resumed", "largest difference of a weight, resumed minus "
+                        "uninterrupted", 0.5, resumes),
         Fact("risks", f"at least two risks in use, {WORDS} words or more each", 0.5, at_scale),
     ),
     example={
@@ -176,18 +178,18 @@ EXERCISE = Write(
         "risks": ["images from a darker camera than any here", "a class that was never shown"],
     },
     text=Reason(
-        points=4, ask="Write the note in six to eight sentences: what it may and may not be used "
-        "for, on which evidence, how to make the run again, what to watch in use.",
+        points=4, ask="Write the note in six to eight sentences: what the model may and may not be "
+        "used for, on what evidence, how to repeat the run, what to watch in use.",
         rubric=(
-            (1, "a use and a limit of it, both from the data"),
-            (1, "held-back accuracy, interval, bar; the gap is read"),
+            (1, "a use and a limit, both from the data"),
+            (1, "held-back accuracy, interval, baseline; the gap is interpreted"),
             (1, "commit, seed, split, settings, checkpoint"),
-            (1, "per risk, what would show it and who acts"),
+            (1, "for each risk, what would show it and who acts"),
         ),
-        solution="It may sort images of this camera into these ten classes, with a person at "
-        "doubtful ones. On 300 unseen objects it reads 96.0 % (93.1 to 97.7), the nearest mean "
-        "90.0 %. Training stands at 99.5 %, validation at 96.2 %: a little overfit. Commit, seed, "
-        "split, settings are in run.json, weights in best.pt. Darker images would lower "
-        "confidence, which is logged. The owner checks fifty a week and stops below 90 %.",
+        solution="The model may sort images from this camera into these ten classes, with a person "
+        "checking doubtful ones. On 300 unseen objects it gets 96.0 % right (93.1 to 97.7), the "
+        "nearest mean 90.0 %. Training is at 99.5 %, validation at 96.2 %: a little overfitting. "
+        "Commit, seed, split and settings are in run.json, weights in best.pt. Darker images would "
+        "lower confidence, which is logged. The owner checks fifty a week and stops below 90 %.",
     ),
 )  # fmt: skip

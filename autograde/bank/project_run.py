@@ -536,58 +536,58 @@ def with_explicit_resume(make_setup, data, folder, seed, epochs, after_epoch):
 
 WRONG = (
     ("starts-again", script(('if (folder / "last.pt").exists():', "if False:")),
-     "A run that was killed began again from its first epoch. Go on from the folder's checkpoint "
-     "where there is one."),
+     "A killed run started again from its first epoch. Continue from the folder's checkpoint if "
+     "there is one."),
     ("optimizer-forgotten", script(('        optimizer.load_state_dict(kept["optimizer"])\n', "")),
-     "After the kill the optimizer began from scratch. Save and load optimizer.state_dict()."),
+     "After the kill the optimizer started from scratch. Save and load optimizer.state_dict()."),
     ("schedule-forgotten", script(('        scheduler.load_state_dict(kept["scheduler"])\n', "")),
-     "After the kill the schedule began again. Save and load scheduler.state_dict()."),
+     "After the kill the schedule started again. Save and load scheduler.state_dict()."),
     ("order-forgotten", script(('        own.set_state(kept["own"])\n', "")),
-     "After the kill the images came in another order. It is drawn from train_loader.generator: "
-     "save its get_state()."),
+     "After the kill the images came in a different order. The order is drawn from "
+     "train_loader.generator: save its get_state()."),
     ("draws-forgotten", script(('        torch.set_rng_state(kept["rng"])\n', "")),
-     "After the kill torch's generator was not where it had been, so dropout drew other numbers. "
-     "Save torch.get_rng_state() at the end of the epoch."),
+     "After the kill torch's generator was not in its old state, so dropout drew different "
+     "numbers. Save torch.get_rng_state() at the end of the epoch."),
     ("train-mode-once", script(("        model.train()\n", ""),
                                ("    for epoch in range(start", "    model.train()\n"
                                 "    for epoch in range(start")),
-     "The model is in another mode after the kill than without one: eval() of a validation lasts "
-     "until train() is called. Call it in every epoch."),
+     "After the kill the model is in a different mode from the uninterrupted run: the eval() of a "
+     "validation lasts until train() is called. Call train() in every epoch."),
     ("best-forgotten", script(('        best = kept["best"]\n', "")),
-     "After a kill a worse epoch took the place of the best one in best.pt: the lowest loss was "
-     "forgotten. Keep it in the checkpoint."),
+     "After a kill a worse epoch replaced the best one in best.pt: the lowest loss was forgotten. "
+     "Keep it in the checkpoint."),
     ("best-at-the-end", script(("    for epoch in range(start", "    held = None\n"
                                 "    for epoch in range(start"),
                                (BEST_PT, "            held = {n: v.clone() for n, v in "
                                 "model.state_dict().items()}\n"),
                                (END, "    if held:\n        torch.save({'model': held}, "
                                 "folder / 'best.pt')\n" + END)),
-     "The best weights were lost in a kill: they were in memory. Write best.pt in the epoch that "
-     "is the best so far."),
+     "The best weights were lost in a kill: they were only in memory. Write best.pt in every epoch "
+     "that is the best so far."),
     ("dropout-unseeded", script(("    torch.manual_seed(seed)\n", "")),
-     "Two processes of one seed drew other numbers for dropout: torch's generator was left as it "
-     "was found. Seed it before the first epoch."),
+     "Two processes with the same seed drew different numbers for dropout: torch's generator was "
+     "not seeded. Seed it before the first epoch."),
     ("epochs-left", script(('    record["status"]', '    record["settings"]["epochs"] -= start\n'
                             '    record["status"]')),
-     "After a kill run.json gives the epochs that were left. settings.epochs is the number of the "
-     "whole run."),
+     "After a kill run.json gives the number of remaining epochs. settings.epochs should be that "
+     "of the whole run."),
     ("data-not-identified", script(("mark.hexdigest()", 'len(data["train"][1])')),
-     "data.train of run.json is the same for other training data, in an image or in a target. "
-     "Write what tells them apart, such as a hash over both; the engine does."),
+     "data.train in run.json is the same for different training data, where an image or a target "
+     "differs. Write something that tells them apart, such as a hash over both; the engine does."),
     ("data-not-identified", script(('in data["train"]:', 'in data["train"][:1]:')), ""),
     ("data-not-identified", script(('in data["train"]:', 'in data["train"][1:]:')), ""),
     ("epoch-forgotten", script(('        start = kept["epoch"] + 1\n', "")), ""),
     ("epoch-repeated", script(('kept["epoch"] + 1', 'kept["epoch"]')),
-     "After the kill, an epoch that was in the checkpoint was trained again. Go on with the one "
-     "after it."),
+     "After the kill, an epoch that was already in the checkpoint was trained again. Continue with "
+     "the next one."),
     ("list-forgotten", script(('        accuracies = kept["accuracies"]\n', "")),
-     "The list begins after the kill. Keep the accuracies of earlier epochs in the checkpoint."),
+     "The list starts after the kill. Keep the accuracies of earlier epochs in the checkpoint."),
     ("told-too-early", script((LAST_PT + TOLD, TOLD + LAST_PT)),
-     "after_epoch was called for an epoch whose checkpoint was not there yet: killed at that "
-     "moment, the epoch was trained again. Save first."),
+     "after_epoch was called for an epoch whose checkpoint was not written yet: after a kill at "
+     "that moment, the epoch was trained again. Save first."),
     ("never-told", script((TOLD, "")), "after_epoch was never called."),
     ("validates-in-train-mode", script(("        model.eval()\n", "")),
-     "Validation images went through the model in train mode, where dropout drops. Call "
+     "Validation images went through the model in train mode, where dropout is on. Call "
      "model.eval() before each validation."),
     ("batch-means-of-loss", script(("out, y).item() * len(y) for", "out, y).item() for"),
                                    ("in pairs) / len(targets)", "in pairs) / len(pairs)")), ""),
@@ -598,13 +598,13 @@ WRONG = (
                                   ('if per == "epoch"', "if True")), ""),
     ("no-schedule", script(('if per == "update"', 'if per == "never"'),
                            ('if per == "epoch"', 'if per == "never"')),
-     "The weights are those of a rate that never changes: the scheduler of the set-up did not "
-     "step. schedule_per says when it does."),
+     "The weights are those of a constant learning rate: the set-up's scheduler did not step. "
+     "schedule_per says when it should."),
     ("own-loss", script(("loss_fn(model(inputs), targets).backward()",
                          "nn.functional.cross_entropy(model(inputs), targets).backward()")), ""),
     ("never-cleared", script(("            optimizer.zero_grad()\n", "")), ""),
     ("another-seed", script(("make_setup(data, seed, epochs)", "make_setup(data, 0, epochs)")),
-     "make_setup was called with another seed than the one handed over."),
+     "make_setup was called with a different seed from the one passed in."),
     ("another-length", script(("make_setup(data, seed, epochs)", "make_setup(data, seed, 10)")),
      ""),
     ("batch-means", script(("accuracies.append((logits.argmax(dim=1) == targets).double().mean()",
@@ -612,30 +612,29 @@ WRONG = (
                             "for out, y in pairs]).mean()")),
      ""),
     ("best-is-last", script(("if loss < best:", "if True:")),
-     "best.pt holds the last epoch's weights. Write it where the validation loss is the lowest so "
-     "far."),
+     "best.pt holds the last epoch's weights. Write it only if the validation loss is the lowest "
+     "so far."),
     ("best-by-accuracy", script(("if loss < best:",
                                  "if accuracies[-1] > max(accuracies[:-1], default=-1):")),
-     "best.pt holds the weights of the epoch with the highest validation accuracy. Asked are those "
-     "of the lowest validation loss, which another epoch has here."),
+     "best.pt holds the weights of the epoch with the highest validation accuracy. Save those with "
+     "the lowest validation loss, which here is a different epoch."),
     ("best-by-accuracy", best_by_accuracy, ""),
     ("best-is-loaded", script((END, "    best_state = torch.load(folder / 'best.pt')\n"
                                     "    model.load_state_dict(best_state['model'])\n" + END)),
-     "The model ends with the weights of an earlier epoch. best.pt keeps those; the model itself "
-     "is asked for as the last epoch left it."),
+     "The model ends with the weights of an earlier epoch. best.pt keeps those; leave the model "
+     "itself as it was after the last epoch."),
     ("no-best", script((BEST_PT, "")),
      "There is no best.pt in the folder."),
     ("no-record", script(('    (folder / "run.json").write_text(json.dumps(record))\n', "")),
      "There is no run.json in the folder."),
     ("seed-not-noted", script(('"seed": seed, ', "")), ""),
     ("still-running", script(('    record["status"] = "finished"\n', "")),
-     "run.json says that the run is still running. Write its end, too."),
+     "run.json says that the run is still running. Update the status at the end."),
     ("scale-not-noted", script((', "mean": data["mean"], "std": data["std"]}', "}")),
-     "run.json does not say by which mean and std the inputs were normalised: without them the "
+     "run.json does not say with which mean and std the inputs were normalised; without them the "
      "checkpoint cannot be used."),
     ("epochs-more", script(("range(start, epochs)", "range(start, start + epochs)")),
-     "After the kill as many epochs as asked for were trained on top of those before it. epochs is "
-     "the number of the whole run."),
+     "After the kill, `epochs` more epochs were trained. epochs counts the whole run."),
     ("one-epoch", script(("range(start, epochs)", "range(start, 1)")), ""),
 )  # fmt: skip
 SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",
@@ -657,12 +656,12 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("course.engine.Trainer", "course.engine.read_run", "T25"),
     hints=(
-        "The engine does all of it: run_dir, seed, resume, config, and a callback. What is left is "
+        "The engine does all of it: run_dir, seed, resume, config, and a callback. You only have "
         "to connect them.",
-        'resume="auto" goes on where a checkpoint is, and begins where none is. A Callback\'s '
-        "on_checkpoint comes right after the checkpoint is written.",
-        "there len(trainer.history) - 1 is the epoch that has ended; "
-        'config={"mean": data["mean"], ...}; return [line["val_accuracy"] for line in history].',
+        'resume="auto" continues if there is a checkpoint, and starts if there is none. A '
+        "Callback's on_checkpoint runs right after the checkpoint is written.",
+        'in it, len(trainer.history) - 1 is the epoch that has just ended; config={"mean": '
+        'data["mean"], ...}; return [line["val_accuracy"] for line in history].',
     ),
     signature="train(make_setup, data, folder, seed, epochs, after_epoch)",
     parts=(
@@ -682,15 +681,15 @@ EXERCISE = Exercise(
         "mode": "the mode in which validation images go through the model",
         "told": "the epochs that after_epoch was called with",
         "died": "whether the kill ended the first call",
-        "begins": "what the first update after the kill finds otherwise than without one",
-        "best_resumed": "the weights in best.pt, where the run was killed after its best epoch:",
-        "apart": "the largest difference of a weight from the run that was not killed",
-        "made": "the number of updates of the second call",
-        "as_whole": "whether the accuracies are those of the run that was not killed",
-        "more": "the number of updates of a call when the run is finished",
+        "begins": "what the first update after the kill finds different from the uninterrupted run",
+        "best_resumed": "the weights in best.pt, if the run was killed after its best epoch:",
+        "apart": "the largest difference of a weight from the uninterrupted run",
+        "made": "the number of updates in the second call",
+        "as_whole": "whether the accuracies are those of the uninterrupted run",
+        "more": "the number of updates in a call on a finished run",
         "repeats": "whether that call gives the same list",
         "lacks": "what run.json lacks",
-        "blind": "what data.train of run.json does not tell, or tells where nothing differs,",
+        "blind": "what data.train in run.json misses, or reports although nothing differs,",
         "best": "the weights in best.pt:",
         "ends": "the weights that the model ends with are those of",
     },

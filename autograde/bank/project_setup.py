@@ -95,29 +95,29 @@ def _made(function, data: dict[str, Any], seed: int, *, epochs: int) -> dict[str
     for key, kind in (("model", nn.Module), ("optimizer", torch.optim.Optimizer)):
         if not isinstance(setup[key], kind):
             got = type(setup[key]).__name__
-            raise AnswerError(f"'{key}' is a torch {kind.__name__}, and a {got} came.")
+            raise AnswerError(f"'{key}' must be a torch {kind.__name__}; yours is a {got}.")
     if not callable(setup["loss_fn"]):
         raise AnswerError(f"'loss_fn' is called with logits and targets; {seen(setup['loss_fn'])}")
     if isinstance(setup.get("scheduler"), torch.optim.lr_scheduler.ReduceLROnPlateau):
         raise AnswerError(
-            "ReduceLROnPlateau wants a number at each step, and 'schedule_per' hands none over. "
-            "Take a schedule that counts updates or epochs."
+            "ReduceLROnPlateau needs a number at each step, and 'schedule_per' does not pass one. "
+            "Use a schedule that counts updates or epochs."
         )
     if (per := setup.get("schedule_per", "epoch")) not in UNITS:
-        raise AnswerError(f"'schedule_per' is 'epoch' or 'update', and {per!r:.30} came.")
+        raise AnswerError(f"'schedule_per' must be 'epoch' or 'update'; yours is {per!r:.30}.")
     for key in KEYS[3:]:
         if not isinstance(setup[key], DataLoader):
             got = type(setup[key]).__name__
-            raise AnswerError(f"'{key}' is a DataLoader, and a {got} came.")
+            raise AnswerError(f"'{key}' must be a DataLoader; yours is a {got}.")
         batch = next(iter(setup[key]), None)
         if batch is None:
             raise AnswerError(
-                f"'{key}' gives no batch at all. With drop_last=True an incomplete one is left "
-                "out, and here there may be no other."
+                f"'{key}' gives no batch at all. drop_last=True leaves out an incomplete batch, "
+                "and here there may be no other."
             )
         if not isinstance(batch, (list, tuple)) or len(batch) != 2:
             what = f"{len(batch)} things" if isinstance(batch, (list, tuple)) else "something else"
-            raise AnswerError(f"'{key}' gives pairs of inputs and targets; {what} came in a batch.")
+            raise AnswerError(f"'{key}' must give pairs of inputs and targets; a batch was {what}.")
     return setup
 
 
@@ -170,7 +170,7 @@ def _schedule(setup: dict[str, Any]) -> str:
         other = {"update": "epoch", "epoch": "update"}[per]
         if length == units[per]:
             return f"a step for each {other}, but it steps per {per}"
-        return f"{length} steps, of {planned} that the run has"
+        return f"{length} steps; the run has {planned}"
     if length is None and _runs_out(_rates(setup["optimizer"], scheduler, planned)):
         return "a rate that has run out before half of the run"
     return RUNS_WITH
@@ -407,46 +407,46 @@ half_of_training = sound(('*data[side]) for side in ("train", "val"))',
 
 WRONG = (
     ("softmax-last", softmax_last,
-     "The model's outputs are probabilities already. CrossEntropyLoss takes the softmax "
-     "itself: end the model with logits."),
+     "The model's outputs are already probabilities. CrossEntropyLoss applies the softmax itself: "
+     "end the model with logits."),
     ("head-only", head_only,
-     "Parameters of the model are not in the optimizer and would stay as they were drawn. Hand it "
-     "model.parameters()."),
+     "Some parameters of the model are not in the optimizer, so they would keep their initial "
+     "values. Pass model.parameters() to the optimizer."),
     ("tiny-rate", tiny_rate, ""),
     ("huge-rate", huge_rate, ""),
     ("ten-outputs", ten_outputs,
-     "The model gives ten numbers per image whatever the data. It is to give num_classes."),
+     "The model gives ten numbers per image, whatever the data. It should give num_classes."),
     ("one-output-short", seen_outputs, ""),
     ("eight-by-eight", eight_by_eight, ""),
     ("not-shuffled", not_shuffled,
-     "A training epoch brings the images in the order of the data. Use shuffle=True."),
+     "A training epoch has the images in the order of the data. Use shuffle=True."),
     ("no-generator", no_generator,
-     "Two set-ups of one seed came with other orders of the batches. Give the training loader its "
-     "own generator=torch.Generator().manual_seed(seed), a new one at each call."),
+     "Two set-ups with the same seed have different orders of the batches. Give the training "
+     "loader its own generator=torch.Generator().manual_seed(seed), a new one at each call."),
     ("never-seeded", never_seeded,
-     "Two set-ups of one seed begin with other weights. Call torch.manual_seed(seed) before the "
-     "model is built."),
+     "Two set-ups with the same seed start with different weights. Call torch.manual_seed(seed) "
+     "before you build the model."),
     ("seed-ignored", seed_ignored,
-     "Another seed gave the same weights and the same order. Use the seed that is handed over."),
+     "Another seed gave the same weights and the same order. Use the seed that is passed in."),
     ("order-ignores-seed", order_ignores_seed, ""),
     ("trains-on-validation", trains_on_validation,
-     "Training images of the data come in no training batch."),
+     "Some training images are in no training batch."),
     ("validates-on-training", validates_on_training,
-     "Validation images of the data come in no validation batch."),
+     "Some validation images are in no validation batch."),
     ("likelihood-of-logits", likelihood_of_logits, ""),
     ("frozen-layer", frozen_layer,
-     "Parameters of the model do not require a gradient and would stay as they were drawn. All of "
-     "them train: leave requires_grad as it is."),
+     "Some parameters of the model do not require a gradient, so they would keep their initial "
+     "values. All of them should train: leave requires_grad as it is."),
     ("half-of-training", half_of_training, ""),
     ("length-in-epochs", cosine_of_epochs,
-     "The schedule is as long as the run in epochs, and steps per update: it is through in a part "
-     "of the run. Its length is epochs * len(train_loader), or schedule_per is 'epoch'."),
+     "The length of the schedule is the number of epochs, but it steps per update, so it ends long "
+     "before the run. Make its length epochs * len(train_loader), or schedule_per 'epoch'."),
     ("length-in-epochs", one_cycle_of_epochs, ""),
     ("length-in-updates", cosine_of_updates,
-     "The schedule is as long as the run in updates, and steps per epoch: it has hardly begun when "
-     "the run ends. Its length is epochs, or schedule_per is 'update'."),
+     "The length of the schedule is the number of updates, but it steps per epoch, so it has "
+     "hardly begun when the run ends. Make its length epochs, or schedule_per 'update'."),
     ("runs-out", lambda_of_epochs,
-     "The schedule's rate is next to nothing before half of the run is over. In which unit does "
+     "The schedule's learning rate is almost 0 before half of the run is over. In which unit does "
      "its formula count, and in which does it step?"),
     ("fixed-length", fixed_length, ""),
     ("not-normalised", doubled, ""),
@@ -467,17 +467,19 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.debug.climb", "course.debug.diagnose", "course.lr_finder.lr_find"),
     hints=(
-        "Build it plainly first: Flatten, two Linear layers, AdamW. climb(setup, top=4) and "
-        "diagnose(setup) say what is wrong with it.",
-        "Sizes come from data: the number of pixels from data['train'][0][0].numel(), the outputs "
-        "from data['num_classes'].",
-        "torch.manual_seed(seed) before the model is built; DataLoader(TensorDataset(*data"
-        "['train']), 64, shuffle=True, generator=torch.Generator().manual_seed(seed)).",
+        "Start simple: Flatten, two Linear layers, AdamW. climb(setup, top=4) and diagnose(setup) "
+        "tell you what is wrong with it.",
+        "Take the sizes from data: the number of pixels from data['train'][0][0].numel(), the "
+        "number of outputs from data['num_classes'].",
+        "Call torch.manual_seed(seed) before you build the model; use "
+        "DataLoader(TensorDataset(*data['train']), 64, shuffle=True, "
+        "generator=torch.Generator().manual_seed(seed)).",
     ),
     signature="make_setup(data, seed, epochs)",
     parts=(
         Part("contract", "batches and outputs, for any size of image", points=1, cases=3),
-        Part("seed", "the seed repeats weights and order, whoever else draws", points=1, cases=1),
+        Part("seed", "the same seed gives the same weights and order, whatever else is "
+                     "drawn", points=1, cases=1),
         Part("ladder", "rungs 1 to 4 of the debug ladder", points=1, cases=1),
         Part("doctor", "the doctor's findings", points=1, cases=1, hidden=True),
     ),
@@ -486,19 +488,19 @@ EXERCISE = Exercise(
     run=run,
     says={
         "untrained": "the list of parameters that would not train",
-        "breaches": "what breaks the contract of a batch (check_batch says how)",
+        "breaches": "what breaks the contract of a batch (check_batch shows how)",
         "outputs": "the shape of the model's outputs",
-        "train_missing": "the number of training images that no batch holds",
-        "val_missing": "the number of validation images that no batch holds",
-        "shuffled": "whether a training epoch has another order than the data",
+        "train_missing": "the number of training images that are in no batch",
+        "val_missing": "the number of validation images that are in no batch",
+        "shuffled": "whether a training epoch has a different order from the data",
         "schedule": "the length of the schedule:",
-        "same_weights": "whether two set-ups of one seed have the same weights",
+        "same_weights": "whether two set-ups with one seed have the same weights",
         "same_order": "whether they have the same order of the images",
-        "other_weights": "whether another seed gives other weights",
-        "other_order": "whether another seed gives another order",
-        "another_order": "whether two epochs have other orders",
-        "fresh": "whether each call builds a model of its own",
-        "rungs": "the ladder (climb(setup, top=4) says why):",
+        "other_weights": "whether another seed gives different weights",
+        "other_order": "whether another seed gives a different order",
+        "another_order": "whether two epochs have different orders",
+        "fresh": "whether each call builds a new model",
+        "rungs": "the ladder (climb(setup, top=4) shows why):",
         "findings": "the doctor's list of findings (diagnose(setup) explains each)",
     },
     wrong=tuple(

@@ -102,9 +102,9 @@ def _pieces(returned: Any) -> dict[str, Any]:
         raise AnswerError(f"Return a dictionary with the keys {', '.join(keys)}; {seen(returned)}")
     setup = returned["setup"]
     if not isinstance(setup, dict) or not isinstance(setup.get("model"), nn.Module):
-        raise AnswerError("'setup' is the dictionary of make_setup whose model was trained.")
+        raise AnswerError("'setup' must be the dictionary from make_setup whose model was trained.")
     if not callable(returned["classify"]):
-        raise AnswerError("'classify' is a function of (folder, images).")
+        raise AnswerError("'classify' must be a function of (folder, images).")
     return returned
 
 
@@ -167,11 +167,11 @@ def _agree(
     right = by_the_files(model, folder, images)
     said = _said(found, folder, images)
     if not _as_good_as(_said(found, folder, images.flip(0)).flip(0), said):
-        return "not all: in another order the images get others"
+        return "not all: in a different order the images get different answers"
     if _as_good_as(said, right):
         return "all"
     if run is not None and torch.equal(said, _said(found, run, images)):
-        return "not all: they are those of the folder as it was"
+        return "not all: they are those of the unchanged folder"
     others = (what for what, scaled in SCALES.items()
               if _as_good_as(said, by_the_files(model, folder, images, scaled=scaled)))  # fmt: skip
     follows = list(others)
@@ -185,7 +185,7 @@ def _said(found: dict[str, Any], folder: Path, images: Tensor) -> Tensor:
         given = given.detach().cpu()
     said = torch.tensor(as_numbers(given, "the classes", "class indices, one per image"))
     if len(said) != len(images):
-        raise AnswerError(f"'classify' gave {len(said)} classes for {len(images)} images.")
+        raise AnswerError(f"'classify' returned {len(said)} classes for {len(images)} images.")
     return said
 
 
@@ -233,7 +233,7 @@ def by_the_files(
             return model(scaled(images, settings).unsqueeze(1)).argmax(dim=1)
     except (KeyError, TypeError, RuntimeError) as fault:
         text = f"{type(fault).__name__}: {fault}".splitlines()[0][:80]
-        raise AnswerError(f"best.pt and run.json do not fit the set-up's model: {text}") from None
+        raise AnswerError(f"best.pt and run.json do not match the set-up's model: {text}") from None
     finally:
         model.load_state_dict(before)
         model.train(mode)
@@ -242,7 +242,7 @@ def by_the_files(
 def _all_there(folder: Path) -> None:
     for name in ("best.pt", "run.json"):
         if not (folder / name).is_file():
-            raise AnswerError(f"There is no {name} in the folder when the run is finished.")
+            raise AnswerError(f"There is no {name} in the folder after the run has finished.")
 
 
 def _held(case: Case) -> Any:
@@ -283,9 +283,10 @@ def _findings(setup: dict[str, Any], begun: Begun, one: Run) -> list[str]:
     lacking = [key for key in project_setup.KEYS if key not in setup]
     if lacking or id(setup["optimizer"]) not in begun:
         raise AnswerError(
-            f"'setup' lacks {lacking[0]}: it is the whole dictionary of make_setup."
+            f"'setup' lacks {lacking[0]}: it must be the whole dictionary from make_setup."
             if lacking
-            else "'setup' holds an optimizer that has made no update: it is not what was trained."
+            else "'setup' holds an optimizer that has made no update: it is not the set-up that "
+            "was trained."
         )
     found = [f"{name} does not train" for name in project_setup.untrained(setup)]
     first, second = (project_setup.joined(list(setup["train_loader"])) for _ in range(2))
@@ -317,7 +318,7 @@ def _schedule_of(setup: dict[str, Any], epochs: int) -> list[str]:
     planned = epochs * (len(setup["train_loader"]) if setup.get("schedule_per") == "update" else 1)
     if length is None or abs(length - planned) <= 1:
         return []
-    return [f"a schedule of {length} steps, in a run of {planned}"]
+    return [f"a schedule of {length} steps in a run of {planned}"]
 
 
 def _held_back(one: Run, found: dict[str, Any]) -> Answer:
@@ -344,7 +345,7 @@ def _held_back(one: Run, found: dict[str, Any]) -> Answer:
 def _resumed(one: Run, found: dict[str, Any], other: Run, begun: Begun) -> Answer:
     """The same run in a folder of its own, killed and called again, against the whole one."""
     torch.default_generator.manual_seed(82)
-    killed = "it ends" if other.call(dies_after=one.case["dies_after"]) is None else "it goes on"
+    killed = "it ends" if other.call(dies_after=one.case["dies_after"]) is None else "it continues"
     first = list(other.told)
     torch.default_generator.manual_seed(83)
     again = other.call()
@@ -451,43 +452,42 @@ MADE = "made.append(make_setup(data, seed, epochs))"
 
 WRONG = (
     ("weights-of-the-run", edited((LOADED, ""), (FRESH, 'made[-1]["model"]')),
-     "A copy of the folder has other weights in best.pt, and got other answers than those give. "
-     "Load them from the folder that classify is handed."),
+     "A copy of the folder has different weights in best.pt, but classify did not answer with "
+     "them. Load the weights from the folder that classify is given."),
     ("weights-of-the-run", edited((RUN, "first = Path(folder); " + RUN),
                                   ('Path(folder) / "best.pt"', 'first / "best.pt"')), ""),
     ("never-loaded", edited((LOADED, "")), ""),
     ("scale-of-the-run", edited((SCALED, SCALED.replace("settings", "data"))),
-     "A copy of the folder has another mean and std in run.json, and got the answers of before. "
-     "Take both from the record of the folder that classify is handed."),
+     "A copy of the folder has a different mean and std in run.json, but classify answered as "
+     "before. Take both from the record in the folder that classify is given."),
     ("not-normalised", edited((SCALED, "images.float().unsqueeze(1)")),
-     "The model was given raw images, and learnt from normalised ones. mean and std are in the "
+     "The model was given raw images, but it learnt from normalised ones. mean and std are in the "
      "folder's run.json."),
     ("other-unit", edited((SCALED, SCALED.replace("unsqueeze(1)", "unsqueeze(1).div(255)"))),
-     "Nearly all images got one class, as they do where they are divided by 255 before they are "
-     "normalised: mean and std in run.json are those of raw values. Does the answer follow the "
+     "Nearly all images got the same class, as happens if they are divided by 255 before they are "
+     "normalised: mean and std in run.json are those of raw values. Does the answer depend on the "
      "images at all?"),
     ("scale-of-the-run", edited((SCALED, "images.float().sub(images.float().mean()).div("
                                           "images.float().std()).unsqueeze(1)")), ""),
     ("train-mode", edited(("        model.eval()\n", "")),
-     "The same images in reversed order got other classes, as in train mode, where dropout draws "
-     "and BatchNorm looks at the batch. Call eval() on the model first."),
+     "The same images in reverse order got different classes, as in train mode, where dropout "
+     "draws and BatchNorm looks at the batch. Call eval() on the model first."),
     ("gives-logits", edited(("model(inputs).argmax(dim=1)", "model(inputs)")), ""),
     ("starts-again", edited((RUN, "import shutil; shutil.rmtree(folder, True); " + RUN)),
-     "A run that was killed began again from its first epoch. Hand the folder to train as it "
-     "came."),
+     "A killed run started again from its first epoch. Pass the folder to train unchanged."),
     ("another-folder", edited((RUN, RUN.replace("folder", "str(folder) + '-run'"))),
      ""),
     ("one-epoch", edited((RUN, RUN.replace("epochs", "1"))),
-     "The run ended after its first epoch, whatever epochs says. Hand epochs to train as it came."),
+     "The run ended after its first epoch, whatever epochs says. Pass epochs to train unchanged."),
     ("never-told", edited((RUN, RUN.replace("after_epoch", "id"))),
-     "after_epoch was never called. Hand it to train."),
+     "after_epoch was never called. Pass it to train."),
     ("caught", edited((RUN, f"try:\n        {RUN}\n    except Exception:\n        "
                        f"{RUN.replace('after_epoch', 'id')}")),
-     "after_epoch raised, and the call went on. Its exception stands for the kill: let it "
-     "through."),
+     "after_epoch raised an exception, but the call continued. The exception stands for the kill: "
+     "do not catch it."),
     ("set-up-made-again", edited(('"setup": made[-1], ',
                                   '"setup": make_setup(data, seed, epochs), ')),
-     "best.pt has learnt, and the model in 'setup' answers as if it had not. Return the set-up "
+     "best.pt has learnt, but the model in 'setup' answers as if it had not. Return the set-up "
      "that was trained, not a new one."),
     ("split-drawn-again", edited(("make_data(images, labels, groups, seed), []",
                                   "make_data(images, labels, groups, "
@@ -506,8 +506,8 @@ WRONG = (
     ("looked-up", edited(('Path(folder) / "best.pt"',
                           'sorted(Path(folder).parent.rglob("best.pt"))[0]')), ""),
     ("another-seed", edited((RUN, RUN.replace("seed", "seed + 1"))),
-     "run.json has another seed than whole_run was given, or other epochs. Hand both to train as "
-     "they came."),
+     "run.json has a different seed from the one that whole_run was given, or different epochs. "
+     "Pass both to train unchanged."),
     ("no-setup", edited(('"setup": made[-1], ', "")), ""),
 )  # fmt: skip
 SURE = (
@@ -534,9 +534,9 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.engine.read_run", "T25"),
     hints=(
-        "Three calls in a row, and one function inside that is returned. Which of the three makes "
-        "the set-up, and how do you get hold of it?",
-        "train takes any function for make_setup: hand it one that keeps what it has made, as the "
+        "You need three calls in a row, and an inner function that you return. Which of the three "
+        "calls makes the set-up, and how do you get hold of it?",
+        "train accepts any function as make_setup: pass it one that keeps what it makes, as the "
         "cell after 05.run does.",
         "classify: model = make_setup(...)['model']; torch.load(folder / 'best.pt')['model'] are "
         "its weights; read_run(folder).content['settings'] has 'mean' and 'std'; model.eval(); "
@@ -544,9 +544,9 @@ EXERCISE = Exercise(
     ),
     signature="whole_run(images, labels, groups, folder, seed, epochs, after_epoch)",
     parts=(
-        Part("files", "what is answered from the folder alone", points=1, cases=1,
+        Part("files", "answers from the folder alone", points=1, cases=1,
              fields=("from_the_run", "other_weights", "other_scale", "noted")),
-        Part("resumed", "killed, and called again: the same bits, of a sound set-up", points=1,
+        Part("resumed", "killed, and called again: the same bits, from a sound set-up", points=1,
              cases=1, hidden=True, fields=("killed", "epochs", "weights", "best", "findings")),
         Part("held-back", "best.pt on objects that the run has not seen", points=1, cases=1,
              hidden=True, fields=("score", "trained")),
@@ -555,15 +555,15 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "from_the_run": "the answers that are those of best.pt and run.json:",
-        "other_weights": "with other weights in best.pt, the answers that follow them:",
-        "other_scale": "with another mean and std in run.json, the answers that follow them:",
-        "noted": "seed and epochs in run.json, those that were handed over:",
-        "findings": "the faults of the set-up that trained, the doctor's among them:",
-        "killed": "what comes of a call when after_epoch raises:",
-        "epochs": "the epochs that after_epoch was called with, before the kill and after it,",
-        "weights": "resumed and in one go, the model's last weights:",
-        "best": "resumed and in one go, the weights in best.pt:",
+        "from_the_run": "the answers that match best.pt and run.json:",
+        "other_weights": "with different weights in best.pt, the answers that follow them:",
+        "other_scale": "with a different mean and std in run.json, the answers that follow them:",
+        "noted": "seed and epochs in run.json, compared with those passed in:",
+        "findings": "the faults of the trained set-up, including the doctor's findings:",
+        "killed": "what happens to a call when after_epoch raises an exception:",
+        "epochs": "the epochs that after_epoch was called with, before and after the kill,",
+        "weights": "the model's last weights, resumed and in one go:",
+        "best": "the weights in best.pt, resumed and in one go:",
         "score": "the accuracy of best.pt on held-back objects",
         "trained": "the accuracy of the set-up's model on them, after its last epoch,",
     },

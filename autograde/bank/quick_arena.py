@@ -33,13 +33,15 @@ EXERCISE = Tune(
     source="Training-loop chapter, c8", ledger=("X44", "S09", "F84"),
     minutes=12, difficulty=2, read=("course.lr_finder.lr_find", "F84", "F73"),
     hints=(
-        "Here the batch may change, too, and only updates count: what does a larger one cost?",
-        "The usual Adam at 0.01 with batches of 32 is nearly there. Change one thing, then one.",
-        "All 500 points in one batch, Adam, and a rate between 0.02 and 0.1.",
+        "Here you may change the batch size too, and only updates count: what does a larger batch "
+        "cost?",
+        "Adam at its usual 0.01 with batches of 32 nearly gets there. Change one thing, then "
+        "another.",
+        "All 500 points in one batch, Adam, and a learning rate between 0.02 and 0.1.",
     ),
-    question="A network of 2-64-64-3 on 500 points of three spirals, accuracy on 150 others. "
-    "`momentum` is SGD's; adam and adamw take no notice of it. The chapter's baseline, SGD at 0.01 "
-    "with batches of 32, does not arrive within 400 updates.",
+    question="A 2-64-64-3 network trains on 500 points of three spirals; accuracy is measured on "
+    "150 others. `momentum` belongs to SGD; adam and adamw ignore it. The chapter's baseline, SGD "
+    "at 0.01 with batches of 32, does not reach the goal within 400 updates.",
     settings={"optimizer": [*OPTIMIZERS], "lr": (1e-5, 10.0), "momentum": (0.0, 0.99),
               "batch_size": [16, 32, 64, 128, 250, 500]},
     train=train, quality=0.9, unit="validation accuracy of 90 %", most=200, seeds=(0, 1, 2, 3, 4),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
@@ -54,6 +58,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     for block in blocks:
         outputs = _tensor(function(block, outputs))
     first, joined = runs[0], outputs.requires_grad
+    between = _next_numbers()
     if joined:
         (outputs * slopes).sum().backward()
     answer = {
@@ -62,25 +67,41 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "inputs": _grad(inputs),
         "grads": [_grad(p) for p in blocks.parameters()],
         "runs": [first, runs[0]],
+        "between": between,
         "after": torch.rand(2),
         "disturbed": watch.changed(MAY),
     }
     return answer | {"kept": _keeps_more(function, case, device)}
 
 
-def _keeps_more(function, case: Case, device: torch.device) -> bool:
-    """Whether autograd keeps more than the inputs of the blocks, in a run that only looks for it.
+def _next_numbers() -> Tensor:
+    """The random numbers that come next, which are then still to come."""
+    with torch.random.fork_rng(devices=[]):
+        return torch.rand(2)
 
-    Under such hooks a Function's saved weights are other objects than the block's, without .grad.
+
+def _keeps_more(function, case: Case, device: torch.device) -> bool:
+    """Whether more than the inputs of the blocks is in memory before backward().
+
+    A run that only looks for it: here nobody else holds inputs or outputs, only the graph does.
     """
     dtype = getattr(torch, case["dtype"])
     blocks = _blocks(case, device, dtype)
-    outputs = inputs = case["inputs"].to(device, dtype).requires_grad_(case["asks"])
-    kept = _Kept(blocks)
-    with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor):
-        for block in blocks:
-            outputs = _tensor(function(block, outputs))
-    return kept.numbers > len(blocks) * inputs.numel()
+    given = case["inputs"].to(device, dtype).requires_grad_(case["asks"])
+    gc.freeze()  # so that collecting looks at what is new alone, which takes no time
+    try:
+        with _Made() as made:
+            outputs = 1 * given  # whose graph keeps neither factor
+            for block in blocks:
+                outputs = _tensor(function(block, outputs))
+        graph = outputs.grad_fn
+        del outputs
+        gc.collect()  # what only a cycle of references holds is not kept
+    finally:
+        gc.unfreeze()
+    free = {p.numel() for p in blocks.parameters()}  # copies of the weights may be kept
+    kept = made.numbers(len(given), free)
+    return graph is not None and kept > len(blocks) * given.numel()
 
 
 class Mask(nn.Module):
@@ -97,15 +118,25 @@ class Mask(nn.Module):
         return x * keep.to(x.device, x.dtype) / (1 - self.p)
 
 
-class _Kept:
-    """Counts the numbers that autograd saves for backward, besides whole weights."""
+class _Made(TorchDispatchMode):
+    """Notes all tensors that are made under it, whoever keeps them, and keeps none itself."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.numbers, self.weights = 0, {p.numel() for p in model.parameters()}
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[StorageWeakRef, int] = {}
 
-    def pack(self, tensor: Tensor) -> Tensor:
-        self.numbers += 0 if tensor.numel() in self.weights else tensor.numel()
-        return tensor
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, Tensor) and tensor.dtype != torch.uint8:  # not a random state
+                storage = tensor.untyped_storage()
+                self.sizes[StorageWeakRef(storage)] = storage.nbytes() // tensor.element_size()
+        return made
+
+    def numbers(self, least: int, free: set[int]) -> int:
+        """How many numbers are still in memory, in tensors of at least that size and not free."""
+        there = (size for ref, size in self.sizes.items() if not ref.expired())
+        return sum(size for size in there if size >= least and size not in free)
 
 
 def _blocks(case: Case, device: torch.device, dtype: torch.dtype) -> nn.ModuleList:
@@ -193,6 +224,7 @@ mask_drawn_again = recomputing(state=lambda: None)
 doubled = recomputing(change=lambda inputs, grads: (inputs, *[2 * grad for grad in grads]))
 inputs_without = recomputing(change=lambda _inputs, grads: (None, *grads))
 outputs_kept = recomputing(keep=lambda inputs, outputs: (inputs, outputs.clone()))
+inputs_copied = recomputing(keep=lambda inputs, _outputs: (inputs.clone(),))
 in_eval_mode = recomputing(before=lambda block: block.eval())
 
 
@@ -273,6 +305,49 @@ class _Inside(torch.autograd.Function):
 
 def inputs_alone(block, inputs):
     return _Inside.apply(block, inputs, torch.zeros(1))
+
+
+class _OutputsNoted(_Inside):
+    """Keeps the outputs as an attribute, where autograd does not see them."""
+
+    @staticmethod
+    def forward(ctx, block, inputs, *joined):
+        ctx.outputs = _Inside.forward(ctx, block, inputs, *joined)
+        return ctx.outputs.clone()
+
+
+def outputs_noted(block, inputs):
+    return _OutputsNoted.apply(block, inputs, torch.zeros(1, requires_grad=True))
+
+
+class _ActivationsNoted(_Inside):
+    """Keeps what every layer answers."""
+
+    @staticmethod
+    def forward(ctx, block, inputs, *joined):
+        ctx.seen = []
+        note = [m.register_forward_hook(lambda *a: ctx.seen.append(a[2])) for m in block.modules()]
+        outputs = _Inside.forward(ctx, block, inputs, *joined)
+        for hook in note:
+            hook.remove()
+        return outputs.clone()
+
+
+def activations_noted(block, inputs):
+    return _ActivationsNoted.apply(block, inputs, torch.zeros(1, requires_grad=True))
+
+
+class _PutBack(_Inside):
+    """Puts the random numbers back after the first run as well."""
+
+    @staticmethod
+    def forward(ctx, block, inputs, *joined):
+        with torch.random.fork_rng(devices=[]):
+            return _Inside.forward(ctx, block, inputs, *joined)
+
+
+def put_back_at_once(block, inputs):
+    return _PutBack.apply(block, inputs, torch.zeros(1, requires_grad=True))
 
 
 class _Overwriting(_Inside):
@@ -447,10 +522,11 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("F51", "torch.autograd.Function"),
     hints=(
-        "A torch.autograd.Function has a forward() without a graph and a backward() of your own. "
-        "What must backward() have, to make everything else again?",
-        "In backward(): with torch.enable_grad(), run the block on inputs.detach() that ask for a "
-        "gradient, then torch.autograd.grad(outputs, [inputs, *parameters], slope).",
+        "A torch.autograd.Function has a forward() without a graph and a backward() that you "
+        "write. What must backward() be given so that it can recompute everything else?",
+        "In backward(): with torch.enable_grad(), run the block on "
+        "inputs.detach().requires_grad_(), then torch.autograd.grad(outputs, [inputs, "
+        "*parameters], slope).",
         "Call Twice.apply(block, inputs, *parameters): one gradient is returned per argument, "
         "None for the block. Keep torch.get_rng_state(), and set it within "
         "torch.random.fork_rng(devices=[]).",
@@ -461,12 +537,12 @@ EXERCISE = Exercise(
              fields=("outputs", "inputs", "grads", "kept", "disturbed")),
         Part("first", "inputs that need no gradient", points=1,
              fields=("joined", "inputs", "grads", "kept", "disturbed")),
-        Part("kept", "the inputs alone kept, the block run twice", points=1,
+        Part("kept", "only the inputs kept, the block run twice", points=1,
              fields=("joined", "kept", "runs")),
         Part("random", "dropout's mask, and the random numbers after it", points=1,
-             fields=("outputs", "grads", "after", "kept")),
+             fields=("outputs", "grads", "between", "after", "kept")),
         Part("chain", "three blocks, with a frozen weight", points=1, hidden=True,
-             fields=("outputs", "inputs", "grads", "after", "kept")),
+             fields=("between", "outputs", "inputs", "grads", "after", "kept")),
     ),
     reference=reference,
     draw=draw,
@@ -476,10 +552,11 @@ EXERCISE = Exercise(
         "joined": "whether the output has a graph",
         "inputs": "the inputs' gradient",
         "grads": "after backward(), the gradient of parameter (counted from 0)",
-        "kept": "whether more than the inputs was kept for backward",
+        "kept": "whether more than the inputs was still in memory before backward()",
         "runs": "how often the block ran before backward() and altogether:",
+        "between": "the next random number after recomputed(), before backward()",
         "after": "the next random number after backward()",
-        "disturbed": "what it changed besides",
+        "disturbed": "what else it changed",
     },
     by_hand=(torch.utils.checkpoint.checkpoint,),
     wrong=(
@@ -487,40 +564,40 @@ EXERCISE = Exercise(
               "Autograd kept more than the inputs, and the block ran once. Run it without a graph, "
               "and again in backward().", sure=True),
         Wrong("no-way-back", no_way_back,
-              "The output holds no graph, whether or not the inputs need a gradient: nothing flows "
-              "back. A torch.autograd.Function gives it a backward() of your own.", sure=True),
+              "The output has no graph, whether or not the inputs need a gradient, so nothing "
+              "flows back. A torch.autograd.Function lets you give it a backward() of your "
+              "own.", sure=True),
         Wrong("inputs-alone", inputs_alone,
-              "Where the inputs need no gradient, as in the first block, the output has no graph, "
-              "and the block's weights get none. Hand the parameters to apply(), too.", sure=True),
+              "When the inputs need no gradient, as in the first block, the output has no graph, "
+              "and the block's weights get no gradient. Pass the parameters to apply(), "
+              "too.", sure=True),
         Wrong("inputs-without", inputs_without,
-              "The weights have their gradients and the inputs have none: the block before this "
-              "one would get nothing. Return one for the inputs, too.", sure=True),
+              "The weights have their gradients, but the inputs have none, so the block before "
+              "this one would get nothing. Return one for the inputs, too.", sure=True),
         Wrong("inputs-without", inputs_detached),
         Wrong("mask-drawn-again", mask_drawn_again,
-              "With dropout, the output is that of one mask and the gradients are those of "
-              "another. Set the state of the random numbers before the second run to what it was "
-              "before the first."),
+              "With dropout, the output comes from one mask and the gradients from another. Before "
+              "the second run, set the random state to what it was before the first."),
         Wrong("random-rewound", random_rewound,
-              "The gradients are right, and the next random number is one that was drawn before: "
-              "backward() left the old state behind. torch.random.fork_rng() puts it back."),
+              "The gradients are right, but the next random number is one that was drawn before: "
+              "backward() left the old random state behind. torch.random.fork_rng() restores the "
+              "current one."),
         Wrong("seeded", seeded,
-              "With dropout the output is that after manual_seed(0), before backward() already. "
-              "Take the state as it is, torch.get_rng_state(), and set no seed."),
+              "With dropout the output is already that of manual_seed(0), before backward(). Save "
+              "the state as it is, torch.get_rng_state(), and set no seed."),
         Wrong("seeded-again", seeded_again,
-              "With dropout the output is that of the seed set once more: numbers that were drawn "
-              "before come again. Take the state as it is, torch.get_rng_state(), and set no "
-              "seed."),
+              "With dropout the output is that of the same seed set again, so random numbers are "
+              "repeated. Save the state as it is, torch.get_rng_state(), and set no seed."),
         Wrong("state-too-late", state_too_late,
-              "With dropout the second run went on with the random numbers as they were after the "
-              "first: another mask. Take the state before the first run, and set it for the "
-              "second."),
+              "With dropout the second run continued with the random state left by the first, and "
+              "drew another mask. Save the state before the first run, and set it for the second."),
         Wrong("state-too-late", drawn_on),
         Wrong("no-mask-again", no_mask_again,
-              "The output has dropout's mask, and the gradients are those without one: the second "
-              "run was in eval mode. Run it in the mode of the first, with its random numbers."),
+              "The output has a dropout mask, but the gradients have none: the second run was in "
+              "eval mode. Run it in the same mode as the first, with the same random numbers."),
         Wrong("added-and-returned", added_and_returned,
-              "Where there was a gradient before, it counts twice as well: what was added to .grad "
-              "in backward() was returned, and so added once more. Do one of the two."),
+              "A gradient that was there before counts twice: what was added to .grad in "
+              "backward() was also returned, and so added again. Do only one of the two."),
         Wrong("doubled", doubled,
               "The weights' gradients are twice as long as they should be. Either return them from "
               "backward(), or let them be added to .grad inside it."),
@@ -528,20 +605,29 @@ EXERCISE = Exercise(
               "The gradients that were there before are gone. backward() adds to .grad.",
               sure=True),
         Wrong("weights-without", on_a_copy,
-              "The inputs have their gradient and the block's parameters got none. Was the second "
-              "run one of a copy, or its gradients not returned?", sure=True),
+              "The inputs have their gradient, but the block's parameters got none. Did the second "
+              "run use a copy, or were its gradients not returned?", sure=True),
         Wrong("slope-forgotten", slope_forgotten,
-              "The gradients are those of the output's sum. backward() is handed the gradient of "
-              "the output: start from it."),
+              "The gradients are those of the output's sum. backward() is given the gradient of "
+              "the output: start from that."),
         Wrong("marks-the-inputs", marks_the_inputs,
               "Inputs that need no gradient got one. requires_grad_() changes the tensor that was "
-              "handed over: call it on inputs.detach()."),
+              "passed in: call it on inputs.detach()."),
         Wrong("all-parameters", all_parameters),
-        Wrong("outputs-kept", outputs_kept),
+        Wrong("outputs-kept", outputs_kept,
+              "The block ran again, and still more than its inputs was in memory until then: its "
+              "outputs or activations, as saved tensors or as attributes of ctx. Keep the inputs, "
+              "the parameters and the random state, and compute the rest again.", sure=True),
+        Wrong("outputs-kept", outputs_noted, sure=True),
+        Wrong("outputs-kept", activations_noted, sure=True),
+        Wrong("put-back-at-once", put_back_at_once,
+              "With dropout the next random number after recomputed() is one that its mask was "
+              "made of: the old random state was put back after the first run. Leave the state as "
+              "the first run leaves it, and restore it only after the second."),
         Wrong("in-eval-mode", in_eval_mode),
         Wrong("twice-at-once", twice_at_once,
-              "The block ran twice before backward(), and what lies inside it was kept. The second "
-              "run belongs into backward().", sure=True),
+              "The block ran twice before backward(), and its activations were kept. The second "
+              "run belongs in backward().", sure=True),
     ),
-    right=(parameters_handed_over, with_a_dummy, by_hooks, with_functional_call),
+    right=(parameters_handed_over, with_a_dummy, by_hooks, with_functional_call, inputs_copied),
 )  # fmt: skip

@@ -77,13 +77,13 @@ def _listed(folder: Path) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
-        raise AnswerError("After save(state, path) there is no file under the path.")
+        raise AnswerError("After save(state, path) there is no file at the path.")
     try:
         state = torch.load(path, weights_only=True)
     except Exception as error:
         kind = type(error).__name__
         raise AnswerError(
-            f"torch.load(path, weights_only=True) raises {kind}: no whole checkpoint is there."
+            f"torch.load(path, weights_only=True) raises {kind}: there is no complete checkpoint."
         ) from None
     if isinstance(state, dict):
         state.pop(PROBE, None)
@@ -406,9 +406,9 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.engine.checkpoint", "C10"),
     hints=(
-        "Which single operation of the system puts one file in the place of another?",
-        "Write a file of another name in path.parent. What has to be true before it gets the name, "
-        "and what becomes of it if writing fails?",
+        "Which single system operation replaces one file by another?",
+        "Write a file with another name in path.parent. What must be true before it gets the final "
+        "name, and what should happen to it if writing fails?",
         "open(partial, 'wb'), torch.save into it, flush, os.fsync(file.fileno()); after the with, "
         "os.replace(partial, path); all in try ... finally partial.unlink(missing_ok=True).",
     ),
@@ -416,13 +416,13 @@ EXERCISE = Exercise(
     parts=(
         Part("content", "the state, in a new file and over an old one", points=1,
              fields=("read", "files")),
-        Part("whole", "at every instant the old file or the new one", points=2,
+        Part("whole", "at every instant, the old file or the new one", points=2,
              fields=("seen", "read")),
         Part("failed", "a disk that is full in the middle", points=1,
              fields=("read", "raised", "files")),
-        Part("disk", "on the disk before it gets its name, from the same folder", points=1,
+        Part("disk", "bytes on the disk before the rename, from the same folder", points=1,
              fields=("synced", "folder", "read")),
-        Part("killed", "what a killed process left lies there", points=1, hidden=True,
+        Part("killed", "a partial file left by a killed process", points=1, hidden=True,
              fields=("read",)),
     ),
     reference=reference,
@@ -431,7 +431,7 @@ EXERCISE = Exercise(
     says={
         "read": "what torch.load(path, weights_only=True) gives:",
         "files": "the files in the folder afterwards:",
-        "seen": "what lies under the path, in the order of time:",
+        "seen": "what is at the path, over time:",
         "raised": "a full disk makes save() raise",
         "synced": "os.fsync of the whole new file came",
         "folder": "the new file came from",
@@ -439,46 +439,48 @@ EXERCISE = Exercise(
     by_hand=(checkpoint.save, checkpoint.write_whole, checkpoint.save_last),
     wrong=(
         Wrong("written-into", direct,
-              "For a while a file that is cut off lay under the path: it was opened and filled "
-              "while it had that name already, so a kill leaves neither state. Fill another file, "
+              "For a while there was an incomplete file at the path: it already had its final name "
+              "while it was being filled, so a kill leaves neither state. Fill a different file, "
               "then let os.replace give it the name."),
         Wrong("written-into", direct_with_sync),
         Wrong("written-into", bytes_into_the_file),
         Wrong("written-into", copied),
         Wrong("gap", removed_first,
-              "For an instant no file lay under the path: the old one was gone before the new one "
-              "had its name. os.replace does both at once."),
+              "For an instant there was no file at the path: the old one was gone before the new "
+              "one had its name. os.replace does both at once."),
         Wrong("gap", old_moved_away),
         Wrong("not-synced", not_synced,
               "The new file got its name before its bytes were synced to the disk: after a power "
-              "cut the name can be there without them. Flush and os.fsync before the rename."),
+              "cut the name can exist without its bytes. Call flush() and os.fsync before the "
+              "rename."),
         Wrong("not-synced", synced_too_late),
         Wrong("not-synced", synced_too_early),
         Wrong("elsewhere", elsewhere,
-              "The new file came from another folder. On another disk a rename is a copy, or an "
-              "error: write it into path.parent."),
+              "The new file came from another folder. From another disk a rename is a copy, or an "
+              "error: write the file into path.parent."),
         Wrong("part-left", part_left,
-              "After a write that failed, part of the new file still lies in the folder. Remove it "
-              "before the exception goes on.", sure=True),
+              "After a failed write, part of the new file is still in the folder. Remove it before "
+              "the exception reaches the caller.", sure=True),
         Wrong("swallowed", swallowed,
-              "The disk was full, and save() returned as if all was well. Clean up, then let the "
-              "exception go on.", sure=True),
+              "The disk was full, but save() returned as if all was well. Clean up, but let the "
+              "exception reach the caller.", sure=True),
         Wrong("old-removed", old_removed_on_failure,
-              "After a write that failed, the old checkpoint is gone as well. It is all there is: "
-              "leave it.", sure=True),
+              "After a failed write, the old checkpoint is gone too. It is all that is left, so do "
+              "not touch it.", sure=True),
         Wrong("backup-left", backup_left,
-              "Another file of the checkpoint's is left in the folder. Once the new one has its "
+              "Another file from saving is left in the folder. Once the new checkpoint has its "
               "name, nothing else is needed.", sure=True),
         Wrong("new-file-only", new_file_only,
-              "What a killed process had left was in the way. Open the new file so that it may "
-              "exist: 'wb', not 'xb'.", raises="FileExistsError"),
+              "The file left by a killed process was in the way. Open the new file in a mode that "
+              "allows this: 'wb', not 'xb'.", raises="FileExistsError"),
         Wrong("never-renamed", never_renamed),
         Wrong("only-if-new", only_if_new),
         Wrong("model-alone", model_alone),
         Wrong("pickled", pickled),
         Wrong("others-removed", everything_else_removed,
-              "Other files of the folder are gone. Touch none but the path and the new file, whose "
-              "name nothing else has: path.name with an ending of its own.", sure=True),
+              "Other files in the folder are gone. Touch only the path and the new file, and give "
+              "the new file a name that nothing else has: path.name with an extra "
+              "ending.", sure=True),
         Wrong("others-removed", all_checkpoints_removed, sure=True),
         Wrong("others-removed", under_a_name_in_use, sure=True),
         Wrong("wrapped", wrapped),

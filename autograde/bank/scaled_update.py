@@ -8,14 +8,15 @@ EXERCISE = Order(
     ledger=("T15", "C08", "F39", "F116", "F27"), minutes=5, difficulty=2, worth=2,
     read=("F116", "F39", "course.engine.precision"),
     hints=(
-        "For each line: in which unit are the gradients there, true or times the scale?",
-        "Gradients add up in one unit until both micro-batches are in; a ceiling is meant for "
-        "true gradients; and the scale may change only when nobody needs the old one.",
+        "For each line, ask: are the gradients true at this point, or still multiplied by the "
+        "scale?",
+        "Gradients must all be scaled alike until both micro-batches are in; a ceiling is meant "
+        "for true gradients; and the scale may change only when the old one is no longer needed.",
         "Clear, both micro-batches, unscale_, clip, step, update; the schedule after the step.",
     ),
-    question="One update under FP16 from two micro-batches of equal size, with gradients left over "
-    "from before, a ceiling, and a rate that changes after every update. Put the lines in order; "
-    "every order that works is accepted. `loss(batch)` runs the model under autocast.",
+    question="This is one update under FP16 from two micro-batches of equal size, with gradients "
+    "left over from before, a ceiling, and a rate that changes after every update. Put the lines "
+    "in order; any order that works is accepted. `loss(batch)` runs the model under autocast.",
     steps=(
         Step("clear", "`optimizer.zero_grad()`"),
         Step("micro", "`for batch in window: scaler.scale(loss(batch) / 2).backward()`"),
@@ -27,13 +28,14 @@ EXERCISE = Order(
     ),
     rules=(
         Rule("clear", "micro", "backward() adds to what is left over: clear before the window."),
-        Rule("micro", "unscale", "unscale_() divides what is in .grad once: a gradient that comes "
-             "later is still times the scale."),
+        Rule("micro", "unscale", "unscale_() divides what is in .grad once: a gradient that is "
+             "added later is still multiplied by the scale."),
         Rule("unscale", "clip", "Clipped before unscale_(), gradients that are 65,536 times too "
              "long are cut to the ceiling and then divided: next to nothing is left."),
         Rule("clip", "step", "The step takes .grad as it finds it: clipping after it is too late."),
-        Rule("step", "update", "update() takes the scale of the next window and forgets what "
-             "unscale_() has seen: before the step, the scaler has nothing to decide by."),
+        Rule("step", "update", "update() sets the scale for the next window and forgets what "
+             "unscale_() found: called before the step, it leaves the scaler nothing to decide "
+             "by."),
         Rule("step", "schedule", "scheduler.step() sets the rate of the next update: before the "
              "step, the first rate is never used."),
     ),

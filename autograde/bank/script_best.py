@@ -136,53 +136,55 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("B39",),
     hints=(
-        "Validate once more after the script: is the loss best_loss, or the history's last?",
-        "state_dict() holds the very tensors that step() changes in place.",
+        "Validate once more after the script: is the loss best_loss, or the last one in the "
+        "history?",
+        "state_dict() holds the same tensors that step() changes in place.",
         "Keep clones: {name: value.clone() for name, value in model.state_dict().items()}.",
     ),
     signature="train_and_keep_best(model, train_batches, val_batches, optimizer, epochs)",
-    parts=paid("the weights that are left", ("weights",),
+    parts=paid("the model's final weights", ("weights",),
                ("weights", "history", "best_epoch", "best_loss", "training"), MOST),
     reference=reference,
     draw=draw,
     run=run,
     says={
         **SAYS,
-        "weights": "the weights that are left:",
+        "weights": "the model's final weights:",
         "history": "the validation losses:",
         "best_epoch": "best_epoch",
         "best_loss": "best_loss",
-        "training": "whether the model is left in training mode:",
+        "training": "whether the model ends in train mode:",
     },
     wrong=(
         Wrong("last-weights", shallow,
-              "The weights that are left are those of the last epoch, not of the best. Is what "
-              "you keep a copy of each tensor, made in the best epoch, and loaded at the end?"),
+              "The model ends with the weights of the last epoch, not of the best. Do you keep a "
+              "copy of each tensor, made in the best epoch, and load it at the end?"),
         Wrong("last-weights", as_a_dict),
         Wrong("last-weights", detached),
         Wrong("last-weights", in_every_epoch),
         Wrong("last-weights", not_loaded),
         Wrong("untrained", before_training,
-              "The weights that are left are those from before the training. Keep them whenever "
+              "The model ends with the weights from before training. Keep a copy whenever "
               "validation improves."),
         Wrong("first-epoch", first_epoch,
-              "The weights that are left are those of the first epoch: a better one came later."),
+              "The model ends with the weights of the first epoch, but a better epoch came later."),
         Wrong("worst", worst,
-              "The epoch with the highest validation loss was kept. A loss is better if lower."),
+              "The epoch with the highest validation loss was kept. A lower loss is better."),
         Wrong("stops", stops,
-              "The history ends with the first epoch that is no better. The script runs all of "
+              "The history ends with the first epoch that does not improve. The script runs all of "
               "its epochs."),
         Wrong("parameters-alone", parameters_alone,
-              "The parameters that are left are the best ones, a buffer is the last epoch's: here "
-              "a count of batches, in BatchNorm its means. Copy all that state_dict() has."),
+              "The final parameters are the best ones, but a buffer comes from the last epoch: "
+              "here a count of batches, in BatchNorm the running means. Copy everything in "
+              "state_dict()."),
         Wrong("later-of-equals", later_of_equals,
-              "Epochs validated alike, and a later one was kept. The script asks for a lower loss: "
-              "the first of equals stays the best.", sure=True),
+              "Several epochs had the same validation loss, and a later one was kept. The script "
+              "requires a lower loss: the first of them stays the best.", sure=True),
         Wrong("counted-from-one", counted_from_one,
-              "The weights are right. best_epoch is one more than it was: epochs count from 0."),
+              "The weights are right. But best_epoch is one too high: epochs count from 0."),
         Wrong("back-in-training", back_in_training,
-              "The weights and the report are right. The script left its model in eval mode, ready "
-              "to be used; now it is left in training mode."),
+              "The weights and the report are right. But the script left its model in eval mode, "
+              "ready for use; now it is left in train mode."),
         Wrong("uncleared", uncleared),
         Wrong("not-noted", not_noted),
     ),

@@ -186,7 +186,7 @@ EXERCISE = Exercise(
     difficulty=1,
     read=("B25", "F27"),
     hints=(
-        "Look at largest_norm in the log: what is the norm of gradients that are cleared?",
+        "Look at largest_norm in the log: what is the norm of cleared gradients?",
         "Three lines touch .grad. In which order must they come?",
         "Clip after backward() and before step().",
     ),
@@ -204,48 +204,47 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("not-shortened", after_the_step,
-              "The log is of real norms now. The steps are those of gradients that nobody has "
-            "shortened: clip between backward() and step()."),
+              "The log now shows real norms. But the steps use gradients that were not clipped: "
+            "clip between backward() and step()."),
         Wrong("old-gradients", stale,
-              "The norms logged are those of the update before, and the step still uses what "
-              "nobody has shortened."),
+              "The logged norms are those of the previous update, and the steps still use "
+              "gradients that were not clipped."),
         Wrong("by-value", by_value,
-              "Each number of the gradient has its own ceiling, so its direction changes. It was "
-              "one factor for all."),
+              "Each entry of the gradient is clipped separately, so its direction changes. Scale "
+              "all entries by one factor."),
         Wrong("not-shortened", measured_alone),
         Wrong("clipped-norm-logged", normed,
-              "The weights are right. The log should show the norm before clipping, which tells "
-              "how much was cut.", sure=True),
+              "The weights are right. But the log should show the norm before clipping, which "
+              "tells you how much was cut.", sure=True),
         Wrong("none-logged", value_returned,
-              "`norm` is None. clip_grad_norm_() returns the norm before clipping, "
+              "`norm` is None. clip_grad_norm_() returns the norm before clipping; "
               "clip_grad_value_() returns nothing.",
               raises="'NoneType' object has no attribute 'item'"),
         Wrong("per-tensor", per_tensor,
-              "Each tensor is clipped by itself. One norm over all of them was meant, and one "
-              "factor."),
+              "Each tensor is clipped separately. Use one norm over all tensors, and one factor."),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("uncleared-and-early", clears_nowhere,
-              "Gradients of earlier batches are clipped, and each batch's own is added to them "
-              "unclipped: zero_grad() is gone, and clipping still comes before backward()."),
+              "Gradients of earlier batches are clipped, and each batch's own gradient is added to "
+              "them unclipped: zero_grad() is gone, and clipping still comes before backward()."),
         Wrong("first-group", first_group,
               "Only the optimizer's first group was measured and clipped. The norm is that of all "
               "parameters that train."),
         Wrong("last-norm", last_norm),
         Wrong("loss-clamped", clipped_loss),
         Wrong("lengthened", always_that_long,
-              "Gradients shorter than the ceiling were lengthened to it. Clipping leaves those "
+              "Gradients shorter than max_norm were lengthened to it. Clipping leaves those "
               "alone."),
         Wrong("far-above-alone", far_above_alone,
-              "A gradient a little longer than the ceiling was left as long as it was. Clip "
-              "whatever is longer than max_norm, to max_norm."),
+              "A gradient a little longer than max_norm was not clipped. Clip whatever is longer "
+              "than max_norm, to max_norm."),
         Wrong("evaluated-in-training", evaluated_in_training,
-              "The accuracy was computed in training mode: model.eval() is gone."),
+              "The accuracy was computed in train mode: model.eval() is gone."),
         Wrong("train-left-out", train_left_out),
         Wrong("not-clipped", cleared_late,
-              "The norms logged are 0, and the steps are those of gradients that nobody has "
-              "shortened: no gradient was there where it was clipped. backward() fills the "
-              "parameters' .grad: clip these between it and step().", sure=True),
+              "The logged norms are 0, and the steps use gradients that were not clipped: there "
+              "was no gradient yet when clipping ran. backward() fills the parameters' .grad; clip "
+              "between it and step().", sure=True),
         Wrong("not-clipped", unchanged),
     ),
     right=(from_the_model, in_two_lines, by_hand, by_squares, both_places, cleared_after),

@@ -143,7 +143,7 @@ share_of_none = given((DROP, DROP.replace("p)", "p if self.training else 0.0)"))
 
 EXERCISE = Exercise(
     id="03h.dropout",
-    title="script 8: a validation that never says the same twice",
+    title="script 8: a validation that never gives the same result twice",
     source='Lecture 3, "Debug checklist"; museum B04',
     kind="fix",
     ledger=("B04", "T20"),
@@ -151,8 +151,8 @@ EXERCISE = Exercise(
     difficulty=1,
     read=("B04",),
     hints=(
-        "Validate twice without a step in between. eval() is called: who listens to it?",
-        "nn.Dropout asks its own mode. What does the function take instead?",
+        "Validate twice without a step in between. eval() is called, but what reacts to it?",
+        "The module nn.Dropout knows its own mode. What argument does the function take instead?",
         "nn.functional.dropout(hidden, p, training=self.training).",
     ),
     signature="train_with_dropout(body, head, train_batches, val_batches, make_optimizer, "
@@ -170,27 +170,28 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("never", never,
-              "Training runs without dropout now. It should be on in train mode, and off in eval "
-              "mode alone."),
+              "Training now runs without dropout. It should be on in train mode, and off only in "
+              "eval mode."),
         Wrong("never", taken_out),
         Wrong("scaled-again", scaled_by_hand,
-              "In eval mode hidden values are multiplied by 1 - p. torch scales them up in train "
-              "mode already: leave them as they are."),
+              "In eval mode hidden values are multiplied by 1 - p. torch already scales them up in "
+              "train mode: leave them as they are."),
         Wrong("still-on", module_each_time,
-              "Validation still draws masks. Is eval() called before it, and does it reach what "
-            "drops? A module made in forward() is new, and in train mode."),
+              "Validation still draws masks. Is eval() called before it, and does it reach the "
+            "dropout? A module made in forward() is new, and in train mode."),
         Wrong("turned-round", by_grad_in_reverse,
               "Dropout is off in train mode and on in eval mode: it should be the other way "
               "round."),
         Wrong("on-the-inputs", on_the_inputs,
-              "The two modes are right, and the masks fall on the inputs. Hidden values were "
-              "dropped: leave the line in its place."),
+              "Both modes are right, but the dropout now acts on the inputs. It acted on the "
+              "hidden values: leave the line in its place."),
         Wrong("before-tanh", before_tanh),
         Wrong("after-the-head", after_head,
-              "The two modes are right, and the masks fall on the logits. Hidden values were "
-              "dropped: leave the line in its place."),
+              "Both modes are right, but the dropout now acts on the logits. It acted on the "
+              "hidden values: leave the line in its place."),
         Wrong("other-share", other_share,
-              "The share that is dropped is 1 - p now; p is what is dropped, not what is kept."),
+              "The dropped share is now 1 - p; p is the share that is dropped, not the share that "
+              "is kept."),
         Wrong("still-on", no_eval),
         Wrong("still-on", seeded),
         Wrong("averaged", averaged),

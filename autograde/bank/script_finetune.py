@@ -157,9 +157,9 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("B17", "F65"),
     hints=(
-        "After a step, compare each tensor with the one before: which of them stood still?",
-        "An optimizer holds the Parameter objects that it was handed, not the model.",
-        "Give the model its new head before the list of trained parameters is made.",
+        "Compare each tensor before and after a step: which of them did not change?",
+        "An optimizer holds the Parameter objects that it was given, not the model.",
+        "Give the model its new head before you list the trained parameters.",
     ),
     signature="finetune(pretrained, make_head, train_batches, make_optimizer, lr, epochs)",
     parts=paid("all weights after the run", ("weights",), ("weights", "losses"), MOST),
@@ -173,41 +173,41 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("one-rate", added_at_one_rate,
-              "All layers learn at the head's rate. The middle ones had a tenth of it: keep the "
+              "All layers learn at the head's rate. The middle layers had a tenth of it: keep the "
               "two groups."),
         Wrong("one-rate", same_rates),
         Wrong("default-rate", added_without_a_rate,
-              "The head learns at the optimizer's default rate, 0.001: its group says no rate. "
-              "Give that group the whole lr."),
+              "The head learns at the optimizer's default rate, 0.001, because its group gives "
+              "none. Give that group the full lr."),
         Wrong("default-rate", without_a_rate),
         Wrong("default-rates", at_the_default,
-              "The layers learn at the optimizer's default rate, 0.001: nothing says another. Keep "
-              "the two groups, each with its own."),
+              "The layers learn at the optimizer's default rate, 0.001, because none is given. "
+              "Keep the two groups, each with its own rate."),
         Wrong("head-alone", head_alone,
-              "The head learns now, and the middle layer no longer does."),
+              "The head now learns, but the middle layer no longer does."),
         Wrong("thawed", thawed,
-              "The first layer moves, and was frozen before the optimizer was built. Leave it "
-              "so."),
+              "The first layer changes, but it was frozen before the optimizer was built. Keep it "
+              "frozen."),
         Wrong("thawed", thawed_in_between),
         Wrong("thawed-instead", thawed_instead,
-              "The first layer moves now, and the head that comes back is still as it was made. "
+              "The first layer now changes, but the returned head still has its initial weights. "
               "Undo that change: the two tensors that should learn are the head's."),
         Wrong("swapped-rates", swapped_rates,
-              "The head learns at a tenth of the rate, and the middle layer at the whole: it was "
-              "the other way round."),
+              "The head learns at a tenth of the rate and the middle layer at the full rate: it "
+              "was the other way round."),
         Wrong("still-head", frozen_head,
-              "The head that comes back is as it was made. Does the optimizer hold its tensors, "
-            "themselves and not copies, and is it made once?"),
+              "The returned head still has its initial weights. Does the optimizer hold its "
+            "tensors themselves, not copies, and is the head made only once?"),
         Wrong("still-head", copied_weights),
         Wrong("old-head", old_head,
-              "A target is larger than the model has classes: the pretrained head is still in it. "
-              "make_head() gives the new one.", raises="IndexError: Target"),
+              "A target is too large for the model's number of classes: the pretrained head is "
+              "still in it. make_head() gives the new one.", raises="IndexError: Target"),
         Wrong("still-head", per_epoch),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("body-in-eval", body_in_eval,
-              "The weights are right here, where no layer depends on its mode. The body was "
-              "trained in eval mode, and was in train mode.", sure=True),
+              "The weights are right here, where no layer depends on the mode. But the body was "
+              "trained in eval mode; the script trains it in train mode.", sure=True),
         Wrong("body-in-eval", train_left_out),
         Wrong("one-epoch", one_epoch),
     ),

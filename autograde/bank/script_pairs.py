@@ -177,8 +177,8 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.debug.one_batch.one_batch_losses",),
     hints=(
-        "Follow one row through an epoch: which label meets it?",
-        "Two permutations are drawn in each epoch. Who guarantees that they are the same?",
+        "Follow one row through an epoch: which label is it paired with?",
+        "Two permutations are drawn in each epoch. What makes sure that they are the same?",
         "One order for both: epoch_labels = labels[order].",
     ),
     signature="train_tabular(model, features, labels, optimizer, epochs, batch_size, generator)",
@@ -193,54 +193,59 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("labels-in-place", in_place,
-              "Rows are shuffled and labels are not: each row still meets another's label."),
+              "Rows are shuffled but labels are not: each row is still paired with another row's "
+              "label."),
         Wrong("rows-in-place", rows_in_place,
-              "Labels are shuffled and rows are not: each row still meets another's label."),
+              "Labels are shuffled but rows are not: each row is still paired with another row's "
+              "label."),
         Wrong("rows-in-place", rows_in_place_twice_drawn),
         Wrong("shuffled-on", shuffled_on,
-              "The first epoch is right. labels was replaced by shuffled ones, which the next "
-              "epoch shuffles again: give them a name of their own."),
+              "The first epoch is right. But labels was overwritten with shuffled ones, which the "
+              "next epoch shuffles again: give the shuffled labels a different name."),
         Wrong("drawn-and-dropped", drawn_and_dropped,
-              "The pairs are right, and the orders are others: the generator is still drawn from "
-              "twice per epoch. One permutation is asked for."),
+              "The pairs are right, but the orders differ: the generator is still used twice per "
+              "epoch. Draw only one permutation."),
         Wrong("unshuffled", neither,
-              "Rows and labels match, and come in the same order in every epoch. Keep the "
-              "shuffling: one order, for both."),
+              "Rows and labels match, but they come in the same order in every epoch. Keep the "
+              "shuffling, with one order for both."),
         Wrong("unchanged", unchanged,
-              "Rows still go through one permutation and labels through another, both of the "
-              "generator's. Draw one order per epoch, and index both by it."),
+              "Rows are still shuffled by one permutation and labels by another, both drawn from "
+              "the generator. Draw one order per epoch, and index both by it."),
         Wrong("without-generator", without_generator,
-              "The pairs are right, and the orders are not the generator's: they are those of "
-              "torch's global one. Hand it to randperm(), so that a run can be repeated."),
+              "The pairs are right, but the orders come from torch's global generator. Pass "
+              "`generator` to randperm(), so that a run can be repeated."),
         Wrong("own-generator", own_generator,
-              "The pairs are right, and every epoch has the same order, that of a new generator. "
-              "Draw from the one that was handed over."),
+              "The pairs are right, but every epoch has the same order, that of a new generator. "
+              "Draw from the generator that is passed in."),
         Wrong("own-generator", seeded_each_time),
         Wrong("inverse", inverse,
-              "Labels go through the inverse of the rows' order. Index both by the same one."),
+              "Labels are shuffled by the inverse of the rows' order. Index both by the same "
+              "order."),
         Wrong("twice", twice),
         Wrong("drawn-once", drawn_once,
-              "The pairs are right. The order is drawn once, and was drawn in every epoch."),
+              "The pairs are right. But the order is now drawn only once; it was drawn in every "
+              "epoch."),
         Wrong("another-generator", first_of_generator),
         Wrong("generator-begun-again", begun_again,
-              "The pairs are right, and their orders are those that the generator gives from its "
-              "first seed. It was handed over in use: draw from it as it is."),
+              "The pairs are right, but the orders are those that the generator gives when it "
+              "starts again from its seed. It was passed in already in use: draw from it as it "
+              "is."),
         Wrong("still-apart", labels_then_rows),
         Wrong("flipped", flipped),
         Wrong("unscaled", unscaled,
-              "The pairs are right. The columns are no longer divided by their standard "
+              "The pairs are right. But the columns are no longer divided by their standard "
               "deviation."),
         Wrong("evaluated-in-training", evaluated_in_training,
-              "The accuracy was computed in training mode: model.eval() is gone."),
+              "The accuracy was computed in train mode: model.eval() is gone."),
         Wrong("train-left-out", train_left_out),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("full-batches", full_batches,
-              "The last, shorter batch of each epoch is left out now; it was trained on."),
+              "The last, shorter batch of each epoch is now left out; the script trained on it."),
         Wrong("unweighted", unweighted),
         Wrong("scored-shuffled", scored_shuffled,
-              "The weights are right. The accuracy compares shuffled rows with labels in their "
-              "place."),
+              "The weights are right. But the accuracy compares shuffled rows with unshuffled "
+              "labels."),
     ),
     right=(gathered, taken, by_batch, in_pieces, drawn_in_pieces),
 )  # fmt: skip

@@ -192,7 +192,7 @@ written_out = given((WEIGHTS, "        odds = (scores - scores.amax(dim=1, keepd
 
 EXERCISE = Exercise(
     id="03h.pooling",
-    title="script 5: answers that depend on the neighbours",
+    title="script 5: answers that depend on the other sentences",
     source='Lecture 3, "Debug checklist"; engineering module, §5',
     kind="fix",
     ledger=("T20",),
@@ -200,8 +200,8 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.debug.diagnose",),
     hints=(
-        "Send one sentence through alone, then with others. Is the answer the same?",
-        "Write the shape behind every line, and what is shared out along which of its axes.",
+        "Run one sentence through the model alone, then with others. Is the answer the same?",
+        "Write the shape next to every line, and along which axis the weights add up to 1.",
         "Scores are [B, T]; the weights of one sentence add up to 1 along T: softmax(dim=1).",
     ),
     signature="train_reader(model, train_batches, val_batches, optimizer, epochs)",
@@ -217,28 +217,28 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("over-everything", over_everything,
-              "The weights of the whole batch add up to 1, so an answer still depends on its "
-              "neighbours. Those of each sentence should."),
+              "The weights of the whole batch add up to 1, so an answer still depends on the other "
+              "sentences. The weights of each sentence should add up to 1."),
         Wrong("sigmoid", sigmoid,
-              "Each word's weight is a sigmoid of its score: those of a sentence need not add up "
-              "to 1. A softmax was meant, along the words."),
+              "Each word's weight is a sigmoid of its score, so the weights of a sentence need not "
+              "add up to 1. Use a softmax along the words."),
         Wrong("unmasked", unmasked,
-              "Padding takes a share of the attention: the mask before the softmax is gone."),
+              "Padding gets a share of the weight: the mask before the softmax is gone."),
         Wrong("masked-with-zero", masked_with_zero,
-              "Padding has the score 0, and exp(0) is not 0: it takes a share. Leave it at minus "
-              "infinity."),
+              "Padding has a score of 0, and exp(0) is not 0, so it gets a share of the weight. "
+              "Leave its score at minus infinity."),
         Wrong("masked-late", masked_late,
-              "Padding is taken out after the softmax, so the weights of a short sentence add up "
+              "Padding is masked only after the softmax, so the weights of a short sentence add up "
               "to less than 1."),
         Wrong("plain-mean", plain_mean,
-              "All words of a sentence weigh the same now, and the scores are not used."),
+              "All words of a sentence now have the same weight, and the scores are not used."),
         Wrong("plain-sum", over_the_words),
         Wrong("pooled-by-mean", pooled_by_mean,
               "The weighted vectors are averaged over all columns, padding included. The weights "
-              "of a sentence add up to 1 already, so add the vectors up."),
+              "of a sentence already add up to 1, so sum the vectors."),
         Wrong("over-the-batch", over_the_batch,
               "There is one row of logits per column of words, not per sentence: vectors were "
-              "added up over the sentences. Those of one sentence are along dim=1.",
+              "summed over the sentences. The words of one sentence are along dim=1.",
               raises="Expected input batch_size"),
         Wrong("one-shorter", one_shorter),
         Wrong("batch-means", batch_means),
@@ -248,13 +248,13 @@ EXERCISE = Exercise(
         Wrong("renormalised", renormalised),
         Wrong("right-in-validation", right_in_validation),
         Wrong("mask-turned", mask_turned,
-              "Sentences without padding gave nan, too. Either their words are masked: padded is "
-              "what stands at the length or behind it. Or minus infinity is multiplied: weights "
-              "are shares, softmax() and not its logarithm.", sure=True),
+              "Sentences without padding gave nan too. Either their words are masked: padding is "
+              "at positions >= the length. Or minus infinity is multiplied: the weights are "
+              "shares, from softmax() and not from its logarithm.", sure=True),
         Wrong("mask-turned", logarithms, sure=True),
         Wrong("one-longer", one_longer,
-              "One column of padding takes a share of the attention: positions count from 0, so "
-              "padding begins at the length itself."),
+              "One column of padding gets a share of the weight: positions count from 0, so "
+              "padding starts at the length itself."),
     ),
     right=(last_axis, as_a_function, transposed, written_out),
 )  # fmt: skip

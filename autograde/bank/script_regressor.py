@@ -146,8 +146,10 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("B10",),
     hints=(
-        "Print the shape of every tensor in the line of the loss, and of what they give together.",
-        "A column [B, 1] less a row [B] is a table [B, B]: each output meets each target.",
+        "Print the shape of every tensor in the line that computes the loss, and of their "
+        "difference.",
+        "A column [B, 1] minus a row [B] is a table [B, B]: each output is compared with each "
+        "target.",
         "Give the outputs the targets' shape: model(inputs).squeeze(1).",
     ),
     signature="train_regressor(model, train_batches, val_batches, optimizer, epochs)",
@@ -163,7 +165,7 @@ EXERCISE = Exercise(
     wrong=(
         Wrong("still-pairs", by_row,
               "Each output is still compared with each target of its batch. Outputs and targets "
-              "need one shape before they are subtracted."),
+              "need the same shape before they are subtracted."),
         Wrong("still-pairs", squeezed_first),
         Wrong("still-pairs", row_means),
         Wrong("still-pairs", summed_table),
@@ -172,35 +174,36 @@ EXERCISE = Exercise(
               "Every output of a batch gets the same gradient, as if its mean were the output. "
               "Compare example by example."),
         Wrong("unscaled", unscaled,
-              "The net learns the prices themselves, and validation still scales its outputs "
-              "back. Leave the scaling as it was."),
+              "The network learns unscaled prices, but validation still scales its outputs back. "
+              "Leave the scaling as it was."),
         Wrong("only-centred", only_centred),
         Wrong("unbiased", unbiased,
-              "The shapes are right. The standard deviation is that of count - 1 now; the script "
-              "divides by count: leave it as it was."),
+              "The shapes are right. But the standard deviation now divides by count - 1; the "
+              "script divides by count. Leave it as it was."),
         Wrong("absolute", absolute,
-              "The loss is the absolute error now; it was the mean of squares. Fix the shape "
-              "alone."),
+              "The loss is now the absolute error; it was the mean of squares. Fix only the "
+              "shape."),
         Wrong("summed", summed,
-              "The loss is a sum over the batch, so a step is longer the more examples it has. It "
-              "was a mean."),
+              "The loss is a sum over the batch, so a larger batch makes a longer step. It was a "
+              "mean."),
         Wrong("summed-pairs", summed_rows),
         Wrong("part-of-the-mean", diagonal_only),
         Wrong("evaluated-in-training", evaluated_in_training,
-              "Validation ran in training mode: model.eval() is gone."),
+              "Validation ran in train mode: model.eval() is gone."),
         Wrong("train-left-out", train_left_out),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("validated-in-scale", validated_in_scale,
-              "The weights are right. The validation error compares scaled outputs with prices: "
-              "scale them back, as the script did."),
+              "The weights are right. But the validation error compares scaled outputs with "
+              "unscaled prices: scale the outputs back, as the script did."),
         Wrong("validated-in-pairs", validated_in_pairs,
-              "The weights are right. Now validation compares each output with each price: its "
-              "squeeze(1) was in its place."),
+              "The weights are right. But validation now compares each output with each price: its "
+              "squeeze(1) was right."),
         Wrong("batch-means", batch_means),
         Wrong("means-by-examples", means_by_examples,
-              "The weights are right. The training loss adds up the means of batches and divides "
-              "by the number of examples: multiply each mean by its batch's size, as before."),
+              "The weights are right. But the reported training loss adds up the batch means and "
+              "divides by the number of examples: multiply each mean by its batch size, as "
+              "before."),
     ),
     right=(by_column, by_targets, flattened, viewed),
 )  # fmt: skip

@@ -116,8 +116,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     returned = function(make, batches, save, load, case["first"], case["second"])
     if saved and asked[-1] == 0:
         raise AnswerError(
-            "After save() neither make() nor load() was called. Tuesday is a new process: all that "
-            "it has of Monday is what load() gives."
+            "After save() neither make() nor load() was called. Tuesday is a new process: all it "
+            "has from Monday is what load() returns."
         )
     model, losses = model_of(returned)
     entries = {"losses": kept(as_numbers, losses, "losses", "the losses, one per epoch"),
@@ -204,8 +204,9 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("B27", "course.engine.Trainer"),
     hints=(
-        "Compare the losses with those of a run that never stopped: from which update on?",
-        "What does the next step depend on, besides the weights and the batch?",
+        "Compare the losses with those of a run that never stopped: from which update on do they "
+        "differ?",
+        "What does the next step depend on besides the weights and the batch?",
         "Save optimizer.state_dict() next to the model's, and load it on Tuesday.",
     ),
     signature="train_in_two_sittings(make, batches, save, load, first, second)",
@@ -222,8 +223,8 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("nothing-remembered", saved_alone,
-              "After the night the weights go on as with a new optimizer: what the first one "
-              "remembered has to be saved, and loaded, too."),
+              "After the night the weights continue as with a new optimizer: the state of the "
+              "first optimizer has to be saved and loaded too."),
         Wrong("nothing-remembered", settings_alone),
         Wrong("nothing-remembered", saved_at_first),
         Wrong("nothing-remembered", in_a_variable),
@@ -231,29 +232,30 @@ EXERCISE = Exercise(
               "The checkpoint holds an object that load() refuses, such as the optimizer itself. "
               "Save its state_dict().", raises="UnpicklingError"),
         Wrong("not-in-the-checkpoint", loaded_alone,
-              "load() gives back what was saved, which has no such entry. Put the optimizer's "
+              "load() returns what was saved, and that has no such entry. Put the optimizer's "
               "state_dict() into the checkpoint.", raises="KeyError: 'opt"),
         Wrong("old-optimizer", old_optimizer,
-              "On Tuesday the model does not move: its optimizer holds other tensors than the "
-              "model's, such as Monday's. Make both, and load the optimizer's state."),
+              "On Tuesday the model does not change: its optimizer holds tensors that are not the "
+              "model's, such as Monday's. Make both again, and load the optimizer's state."),
         Wrong("still-monday", still_monday,
-              "On Tuesday tensors of Monday's memory went on, a model's or a checkpoint's. A new "
-              "process does not have them: here they are set to 0. Call make() again, and fill "
-              "what it gives from load()."),
+              "Tuesday continued with tensors from Monday's memory, a model's or a checkpoint's. A "
+              "new process does not have them, so here they are set to 0. Call make() again, and "
+              "load the state from load() into what it returns."),
         Wrong("still-monday", never_read),
         Wrong("no-tuesday", no_tuesday),
         Wrong("begun-again", begun_again,
-              "Tuesday begins with the first weights, as if Monday had not been."),
+              "Tuesday starts with the initial weights, as if there had been no Monday."),
         Wrong("weights-forgotten", weights_forgotten,
-              "Tuesday goes on with Monday's optimizer and with the first weights. Load both."),
+              "Tuesday continues with Monday's optimizer state but with the initial weights. Load "
+              "both."),
         Wrong("losses-forgotten", losses_forgotten,
-              "The weights are right. The losses of the first sitting are missing."),
+              "The weights are right. But the losses of the first sitting are missing."),
         Wrong("all-epochs", all_epochs,
-              "Tuesday trains for all epochs; Monday's are done already."),
+              "Tuesday trains for all epochs, but Monday's are already done."),
         Wrong("uncleared", uncleared),
         Wrong("all-on-monday", all_on_monday,
-              "Every update was made before save(), and Tuesday only loaded the end. Monday trains "
-              "for `first` epochs, Tuesday for `second` more.", sure=True),
+              "Every update was made before save(), and Tuesday only loaded the result. Monday "
+              "trains for `first` epochs, Tuesday for `second` more.", sure=True),
         Wrong("epoch-more", epoch_more),
     ),
     right=(by_state, in_a_line_of_its_own, as_a_pair),

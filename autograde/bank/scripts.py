@@ -50,7 +50,7 @@ def paid(
     """
     return (
         Part("core", title, points=1, fields=fields),
-        Part("whole", "all that it reports and leaves behind", points=1, hidden=True,
+        Part("whole", "everything it returns and changes", points=1, hidden=True,
              fields=(*all_fields, "disturbed"), cases=cases),
         Part("little", f"the same, with at most {most} lines changed", points=1,
              fields=(*all_fields, "changed")),
@@ -198,5 +198,5 @@ def model_of(returned: Any) -> tuple[nn.Module, Any]:
     """
     model, losses = pair(returned, "the model and the losses")
     if not isinstance(model, nn.Module):
-        raise AnswerError(f"The first of the two is a {type(model).__name__}, not the model.")
+        raise AnswerError(f"The first value returned is a {type(model).__name__}, not the model.")
     return model, losses

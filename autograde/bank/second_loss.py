@@ -10,6 +10,11 @@ def slip(*keys, **how):
     return lambda **q: {key: value for key, value in on_paper(**q, **how).items() if key in keys}
 
 
+def of_the_other_corner(*, a, b, c, d, x, z, t, u, lr):
+    """Row 1, column 0, as row 0, column 1 of the layer with rows and columns exchanged."""
+    return slip("grad", "weight")(a=d, b=c, c=b, d=a, x=z, z=x, t=u, u=t, lr=lr)
+
+
 EXERCISE = Number(
     id="01c.second-loss", title="one step on paper, and the loss after it",
     source='Chapter 3, "One complete step"', ledger=("X37", "N09", "N10", "N11"),
@@ -39,6 +44,15 @@ EXERCISE = Number(
         Wrong("shrunk-once", slip("second", power=1), "The loss falls by the factor's square."),
         Wrong("transposed", slip("grad", turned=True), "Column 1 uses input 1, not input 0."),
         Wrong("whole-step", slip("weight", rate=1.0), "That is without lr: w − lr · gradient."),
+        Wrong("row-1-column-0", of_the_other_corner,
+              "That is row 1, column 0. A row belongs to an output, a column to an input."),
+        Wrong("input-left-out", lambda **q: {"grad": on_paper(**q)["grad"] / q["z"]},
+              "That is the residual alone. Multiply it by the input of that column."),
+        Wrong("not-moved", lambda **q: {"second": on_paper(**q)["loss"]},
+              "That is the loss before the step. Use W and the bias after it."),
+        Wrong("one-output", lambda **q: slip("second")(
+            **{**q, "u": q["c"] * q["x"] + q["d"] * q["z"]}),
+              "That counts the squared error of output 0 alone. Both belong to the loss."),
         Wrong("target-forgotten", slip("loss", "grad", "weight", "second", goal=0),
               "That is without the target. An error is an output minus its target."),
     ),

@@ -7,33 +7,41 @@ EXERCISE = Choices(
     source='Training-loop chapter, c5; Lecture 3, "Debug checklist"', ledger=("X45", "T19", "S06"),
     minutes=8, difficulty=2, worth=2, read=("course.debug.signatures.SIGNATURES", "B17", "B22"),
     hints=(
-        "First cross out what is the healthy run's to the last digit: there the bug cannot be.",
-        "`still` counts tensors that never move, `again` asks the same weights a second time.",
-        "Four of the eight are true: one about each of the runs A, B, C and F.",
+        "First cross out everything that matches the healthy run to the last digit: the bug cannot "
+        "be there.",
+        "`still` counts tensors that never change; `again` validates the same weights a second "
+        "time.",
+        "Four of the eight are true, one about each of the runs A, B, C and F.",
     ),
-    question="Which of these statements about the six logs above are true? The bugs are among "
-    "those of the table; 15 % of the labels are wrong in training and in validation.",
+    question="Which of these statements about the six logs above are true? All the bugs are in the "
+    "table; 15 % of the labels are wrong, in training and in validation.",
     options=(
-        Option("too-good", "Run A: validation is told what training is, or nearly: an honest "
-               "model cannot predict wrong labels.",
-               "The accuracy of A passes 85 %, the share of labels that are right.", right=True),
+        Option("too-good", "Run A: validation examples, or nearly the same ones, are in training "
+               "too: an honest model cannot predict wrong labels.",
+               "The validation accuracy of A exceeds 85 %, the share of labels that are "
+               "right.", right=True),
         Option("not-in-optimizer", "Run B: the optimizer does not hold two of the tensors.",
-               "Two tensors of B are the same to the last bit after every epoch.", right=True),
-        Option("piles-up", "Run C: each update uses gradients of the updates before it, too.",
-               "Norm and loss of C leave the healthy ones at once, and no tensor is still.",
+               "In B, two tensors are the same to the last bit after every epoch.", right=True),
+        Option("piles-up", "Run C: each update also uses the gradients of earlier updates.",
+               "The norm and the loss of C differ from the healthy run at once, and every tensor "
+               "changes.",
                right=True),
-        Option("kept", "Run F trains as the healthy run does; what it keeps will end it some day.",
-               "Losses and norms of F are the healthy ones, its memory grows evenly.", right=True),
+        Option("kept", "Run F trains like the healthy run, but what it keeps in memory will end it "
+                       "some day.",
+               "The losses and norms of F match the healthy run, but its memory grows "
+               "steadily.", right=True),
         Option("same-bug", "Run B has the bug of run C, only weaker: both norms grow.",
-               "B trains well, and C does not. Of B two tensors never move: their gradient alone "
-               "is never cleared, and nobody uses it."),
+               "B trains well, but C does not. In B two tensors never change: only their gradients "
+               "are never cleared, and nothing uses them."),
         Option("learned-more", "Run A has learned more than the healthy run.",
-               "Training loss and gradient norm of A are the healthy run's, to the last digit: it "
-               "has learned the same. What it is measured with differs."),
-        Option("trains-worse", "Run D needs more epochs or a smaller rate: it validates worse.",
-               "Asked twice, the same weights of D give two losses. Look at how it is measured "
-               "before you change how it trains."),
+               "The training loss and gradient norm of A match the healthy run to the last digit, "
+               "so it has learned the same. Only the data it is measured on differ."),
+        Option("trains-worse", "Run D needs more epochs or a smaller learning rate: its validation "
+                               "is worse.",
+               "The same weights of D, validated twice, give two different losses. Look at how it "
+               "is measured before you change how it trains."),
         Option("no-bug", "Run E has no bug: its curves are the healthy ones.",
-               "E has no curve at all: its first step raised, and only the healthy run is drawn."),
+               "E has no curve at all: its first step raised an error, and only the healthy run is "
+               "drawn."),
     ),
 )  # fmt: skip

@@ -15,9 +15,8 @@ from course.from_scratch import activations
 
 MASKED = float("-inf")
 """A logit that rules a class out."""
-ADDED = {4: 1e-4, 8: 1e-7}
-"""The least that is called added to a sum, by bytes: a hundred times float32's roundings of it, and
-in float64 what moves a probability by more than the tolerance."""
+ADDED = {4: 1e-4, 8: 1e-13}
+"""The least that is called added to a sum, by bytes: a hundred times the roundings of it."""
 ROUNDED = 1e-3
 """Probabilities below are not divided by: of float32 they are too coarse to tell a constant."""
 
@@ -214,6 +213,24 @@ def millionth_added(x, axis):
 def hundred_thousandth_added(x, axis):
     e = np.exp(x - x.max(axis=axis, keepdims=True))
     return e / (e.sum(axis=axis, keepdims=True) + 1e-5)
+
+
+def hundred_millionth_added(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / (e.sum(axis=axis, keepdims=True) + 1e-8)
+
+
+def trillionth_added(x, axis):
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / (e.sum(axis=axis, keepdims=True) + 1e-12)
+
+
+def divided_by_the_largest(x, axis):
+    return naive(x / x.max(axis=axis, keepdims=True), axis)
+
+
+def divided_by_the_largest_size(x, axis):
+    return naive(x / np.abs(x).max(axis=axis, keepdims=True), axis)
 
 
 def masked_as_zero(x, axis):
@@ -432,6 +449,15 @@ EXERCISE = Exercise(
         Wrong("number-added", thousandth_added),
         Wrong("number-added", hundred_thousandth_added),
         Wrong("number-added", millionth_added),
+        Wrong("number-added", hundred_millionth_added, sure=True),
+        Wrong("number-added", trillionth_added, sure=True),
+        Wrong(
+            "divided-by-the-largest",
+            divided_by_the_largest,
+            "The logits were divided by the largest of their slice. That changes the ratios of the "
+            "probabilities: subtract it instead, which leaves them as they are.",
+        ),
+        Wrong("divided-by-the-largest", divided_by_the_largest_size),
         Wrong(
             "ruled-out-left-in",
             masked_as_zero,

@@ -359,6 +359,24 @@ class NamesReturned(Kept):
         return sorted(set(groups) & set(self.names))
 
 
+class NamesInSets(Rows):
+    """The same, where clean() takes it without an error."""
+
+    def shared(self, groups):
+        return sorted(set(groups) & self.groups)
+
+
+class ForEachEqual(Rows):
+    def __init__(self, inputs, groups, times):
+        super().__init__(inputs, groups, times)
+        self.all = list(map(tuple, inputs.tolist()))
+
+    def copies(self, inputs):
+        return [
+            i for i, row in enumerate(inputs.tolist()) for _ in range(self.all.count(tuple(row)))
+        ]
+
+
 class NewGroups(Kept):
     def shared(self, groups):
         return [i for i, name in enumerate(groups) if name not in self.names]
@@ -472,19 +490,20 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("course.data.check_split", "F99"),
     hints=(
-        "What has to be kept of the training side, to answer for any validation side later?",
-        "A row as a tuple goes into a set; so does a group. Of the times one number is enough.",
-        "copies: tuple(row) in the set of training's; shared: group in the set; early: time <= "
-        "the latest; clean: all positions that none of the three lists names.",
+        "What do you have to keep from the training side to check any validation side later?",
+        "A row can go into a set if it is a tuple, and so can a group. For the times one number is "
+        "enough.",
+        "copies: tuple(row) in the set of training's; shared: group in the set; early: time <= the "
+        "latest; clean: all positions that are in none of the three lists.",
     ),
     signature="SplitAudit(inputs, groups, times)",
     parts=(
-        Part("copies", "rows that training has as well", points=1, fields=("copies",)),
+        Part("copies", "rows that training also has", points=1, fields=("copies",)),
         Part("shared", "examples of groups that training has", points=1, fields=("shared",)),
-        Part("early", "examples not later than training's last", points=1, fields=("early",)),
-        Part("clean", "what may stay, and nothing is changed", points=1,
+        Part("early", "examples no later than training's latest time", points=1, fields=("early",)),
+        Part("clean", "examples without a fault, and the arguments unchanged", points=1,
              fields=("disturbed", "clean")),
-        Part("again", "the same once more, after another side was asked about", points=1,
+        Part("again", "the first side again, after another side was checked", points=1,
              hidden=True, fields=("again", "clean")),
     ),
     reference=reference,
@@ -495,102 +514,110 @@ EXERCISE = Exercise(
         "shared": "shared(), by side, at",
         "early": "early(), by side, at",
         "clean": "clean(), by side, at",
-        "again": "asked once more about the first side: copies, shared, early, clean at",
+        "again": "first side checked again: copies, shared, early, clean at",
     },
     wrong=(
         known("any-column", AnyColumn,
-              "A row was called a copy where one of its values stands in a training row. All of "
-              "its columns have to agree with the same row."),
+              "A row was called a copy because one of its values occurs in a training row. All of "
+              "its columns have to agree with the same training row."),
         known(
             "values-of-several-rows",
             AllOfTraining,
-            "A row was called a copy whose values stand in their columns of training, but in "
-            "different rows. All of them have to agree with one and the same row.",
+            "A row was called a copy although its values come from different training rows. All of "
+            "its columns have to agree with one and the same row.",
         ),
         known("near-rows", NearRows,
               "Rows that are merely near a training row were called copies. A copy agrees in every "
               "column."),
         known("close-rows", CloseRows,
-              "A row that differs from a training row in its last digits was called a copy. Copies "
-              "are equal: compare with ==, not with a tolerance."),
+              "A row that differs from a training row in the last digits was called a copy. Copies "
+              "are exactly equal: compare with ==, not with a tolerance."),
         known("bytes", Bytes,
-              "A row with -0.0 where the training row has 0.0 was left out. They are equal as "
-              "numbers and differ as bytes or texts: compare numbers."),
+              "A row with -0.0 where the training row has 0.0 was left out. The two are equal as "
+              "numbers but differ as bytes or text: compare numbers."),
         known("copies-within", CopiesWithin,
-              "The second of two equal validation rows was called a copy, though training has "
-              "neither. Compare with training alone."),
+              "The second of two equal validation rows was called a copy, although training has "
+              "neither. Compare with training only."),
         known("training-positions", TrainingPositions,
-              "copies() gave the positions of training rows that validation has, too. Give those "
-              "of the validation rows."),
+              "copies() returned the positions of training rows that validation also has. Return "
+              "the positions of the validation rows."),
         known("once-per-group", OncePerGroup,
-              "shared() named one example of each group. Name every example of such a group."),
+              "shared() returned one example of each shared group. Return every example of such a "
+              "group."),
         known("sorted-values", SortedValues,
-              "A row with the same values in other columns was called a copy. Compare column by "
-              "column."),
+              "A row with the same values in different columns was called a copy. Compare column "
+              "by column."),
         known("uses-up", UsesUp,
-              "A training row was found once, and not when it was asked for again. Leave what is "
-              "known of training as it is."),
+              "A training row was found the first time but not the second. Do not change what is "
+              "stored about training."),
         known("in-float32", InFloat32,
-              "Two float64 rows that differ beyond float32's digits were called equal. Compare "
-              "them as they come."),
+              "Two float64 rows that differ beyond float32's precision were called equal. Compare "
+              "them in their own dtype."),
         known("first-of-twins", FirstOfTwins,
-              "A training row that validation has twice was named once. Name both positions."),
+              "A training row that occurs twice in validation was returned once. Return both "
+              "positions."),
         known("any-case", AnyCase),
         known("from-zero", FromZero,
-              "Times below 0 that are later than training's last were called early. Begin the "
-              "maximum with a training time, not with 0."),
+              "Times below 0 that are later than training's latest were called early. Start the "
+              "maximum from a training time, not from 0."),
         known("times-in-float32", TimesInFloat32,
-              "Times one apart were taken for the same: float32 holds whole numbers up to "
-              "16,777,216 exactly. Compare ints."),
+              "Times that differ by 1 were treated as equal: float32 is exact for whole numbers "
+              "only up to 16,777,216. Compare ints."),
         known("known-times", KnownTimes),
         known("clean-once", CleanOnce),
         known("same-place", SamePlace,
-              "A row was compared with the training row at its own position alone. A copy may "
-              "stand anywhere in training."),
+              "A row was compared only with the training row at the same position. A copy may be "
+              "anywhere in training."),
         known("substrings", Substrings,
-              "A name that is part of another was taken for it: `in` between two texts looks for a "
-              "part. Ask whether the name is in a list or a set of names."),
+              "A name that is part of another name was taken for it: `in` between two strings "
+              "looks for a substring. Check whether the name is in a list or a set of names."),
         known("beginnings", Beginnings),
         known("groups-by-place", GroupsByPlace,
-              "A group was compared with the training group at its own position alone."),
+              "A group was compared only with the training group at the same position."),
         known("names-returned", NamesReturned),
+        known("names-of-groups", NamesInSets,
+              "shared() returned names of groups. Return the positions of the validation examples "
+              "that belong to these groups."),
+        known("for-each-equal", ForEachEqual,
+              "copies() returned a position twice, because two training rows equal that row. "
+              "Return each position once."),
         known("rounded-rows", RoundedRows),
         known("first-of-its-group", FirstOfItsGroup),
         known("new-groups", NewGroups,
-              "Those are the examples whose group training does not have; asked are those whose "
-              "group it has."),
+              "Those are the examples whose group does not occur in training. Return those whose "
+              "group does."),
         known("strictly-earlier", StrictlyEarlier,
-              "An example of the very time of training's last was left out. Not later means <=."),
+              "An example at exactly training's latest time was left out. No later means <=."),
         known("last-entry", LastEntry,
-              "The last entry of the training times was taken for the latest. They come in any "
-              "order: take the largest."),
+              "The last entry of the training times was used as the latest. They come in any "
+              "order: use the largest."),
         known("last-entry", BeforeLastEntry),
         known("first-time", FirstTime,
               "Times were compared with training's earliest. Validation has to be later than all "
-              "of training: compare with the latest."),
+              "of training: compare with the latest time."),
         known("an-equal-time", AnEqualTime),
         known("late-ones", LateOnes,
-              "Those are the examples that are later than training; asked are the others."),
+              "Those are the examples later than training. Return the others."),
         known("the-faulty", TheFaulty,
-              "clean() gave the positions that have a fault. Give those that have none."),
+              "clean() returned the positions that have a fault. Return those that have none."),
         known("all-three-faults", AllThreeFaults,
-              "clean() left out only what has all three faults. One fault is enough."),
+              "clean() left out only examples with all three faults. One fault is enough."),
         known("copies-alone", CopiesAlone),
         known("copies-forgotten", CopiesForgotten,
-              "clean() kept a row that is a copy and has no other fault, though copies() finds it. "
-              "A set of tensors does not find an equal number: use .tolist() first."),
+              "clean() kept a row that is a copy and has no other fault, although copies() finds "
+              "it. A set of tensors does not find an equal number: use .tolist() first."),
         known("times-forgotten", TimesForgotten,
-              "clean() kept an example that is early and has no other fault. Leave out what has "
-              "any of the three."),
+              "clean() kept an example that is early and has no other fault. Leave out examples "
+              "with any of the three."),
         known("learns", Learns,
-              "Rows of a validation side are remembered as if they were training's: asked once "
-              "more, the answer is another."),
+              "Rows of a validation side were stored as if they were training rows: the second "
+              "answer about the same side differs from the first."),
         known("learns-groups", LearnsGroups,
-              "Groups of a validation side are remembered as if they were training's: asked once "
-              "more, the answer is another."),
+              "Groups of a validation side were stored as if they were training groups: the second "
+              "answer about the same side differs from the first."),
         known("remembers-faults", RemembersFaults,
-              "clean() left out a position that had a fault in another side, asked about before. "
-              "Find the faults again for each side.", sure=True),
+              "clean() left out a position that had a fault in another side, checked before. Find "
+              "the faults of each side separately.", sure=True),
         known("masks", Masks),
     ),
     right=(Rows, Kept, Looped),

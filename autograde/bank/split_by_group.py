@@ -277,7 +277,7 @@ EXERCISE = Exercise(
     ),
     signature="split_by_group(groups, order, val_share)",
     parts=(
-        Part("apart", "whole groups, the order given", points=2, cases=5),
+        Part("apart", "whole groups, in the given order", points=2, cases=5),
         Part("names", "groups whose names are not positions", points=1),
         Part("exact", "a share that is met exactly", points=1, cases=3, hidden=True),
     ),
@@ -299,25 +299,25 @@ EXERCISE = Exercise(
         Wrong(
             "row-by-row",
             row_by_row,
-            "That splits rows: examples of one group are on both sides, and validation asks about "
-            "people the model has met. Take whole groups.",
+            "That splits rows: examples of one group are on both sides, so validation tests the "
+            "model on people it has already seen. Take whole groups.",
         ),
         Wrong(
             "own-order",
             own_order,
-            "The groups were taken in an order of their own. Go through `order`, which was drawn "
-            "once and is written down.",
+            "The groups were not taken in the given order. Go through `order`, which was drawn "
+            "once and recorded.",
         ),
         Wrong(
             "share-of-groups",
             share_of_groups,
-            "The share was counted in groups. Groups are not equally large: count examples.",
+            "The share was counted in groups. Groups differ in size, so count examples.",
         ),
         Wrong(
             "last-group-cut",
             last_group_cut,
-            "The last group was cut to hit the share exactly, so it is on both sides now. Let it "
-            "be a little more.",
+            "The last group was cut to meet the share exactly, so it is now on both sides. Let "
+            "validation have a little more.",
         ),
         Wrong(
             "stops-before",
@@ -327,46 +327,46 @@ EXERCISE = Exercise(
         Wrong(
             "rounded-down",
             rounded_down,
-            "Validation is smaller than asked for: a share that is rounded to whole examples, or "
-            "to the nearest group, is less than `at least`. Compare with val_share * len(groups) "
-            "as it is.",
+            "Validation is smaller than asked for: rounding the share to whole examples, or to the "
+            "nearest group, can give less than `at least`. Compare with val_share * len(groups), "
+            "unrounded.",
         ),
         Wrong("rounded-down", nearest),
         Wrong(
             "one-at-least",
             one_at_least,
-            "A share of 0 put a group into validation. Without one it holds its share already: "
-            "compare before you take a group.",
+            "With a share of 0, a group was put into validation, which holds its share without "
+            "any. Compare before you take a group.",
             sure=True,
         ),
         Wrong(
             "one-group-more",
             one_group_more,
-            "The share was met exactly and one more group was taken: stop at >=, not at >.",
+            "The share was met exactly, but one more group was taken: stop at >=, not at >.",
         ),
         Wrong(
             "share-of-groups-up",
             share_of_groups_up,
-            "The share was counted in groups, and rounded up. Groups are not equally large: count "
+            "The share was counted in groups, and rounded up. Groups differ in size, so count "
             "examples.",
         ),
         Wrong(
             "not-ascending",
             not_ascending,
-            "The examples are the right ones; their positions come group by group. Sort them: both "
-            "sides are ascending.",
+            "The examples are right, but their positions are listed group by group. Sort them: "
+            "both sides are ascending.",
         ),
         Wrong("not-ascending", group_by_group),
         Wrong(
             "skips-what-is-too-large",
             skips_what_is_too_large,
-            "A group that crosses the share was passed over for later ones that fit. Take the "
-            "groups as they come, and stop once validation holds its share.",
+            "A group that exceeds the share was skipped in favour of later ones that fit. Take the "
+            "groups in order, and stop once validation holds its share.",
         ),
         Wrong(
             "from-the-end",
             from_the_end,
-            "The groups were taken from the end of `order`. Begin with its first.",
+            "The groups were taken from the end of `order`. Start from its beginning.",
         ),
         Wrong("share-of-training", share_of_training),
         Wrong("places-for-names", places_for_names),

@@ -116,6 +116,7 @@ AGAIN = ERROR.replace("error =", "later =") + "    slope = 2 * later / later.num
 
 slip = partial(variant, SCRIPT, __file__)
 no_factor = slip((SLOPE, "error"))
+not_divided = slip((SLOPE, "2 * error"))
 mean_over_examples = slip((SLOPE, "2 * error / len(error)"))
 mean_over_outputs = slip((SLOPE, "2 * error / error.shape[1]"))
 half_a_gradient = slip((SLOPE, "error / error.numel()"))
@@ -217,6 +218,9 @@ EXERCISE = Exercise(
         Wrong("no-factor", no_factor,
               "The gradient is that of half the sum of the squares. MSELoss is a mean: its slope "
               "is 2 · error / (B · outputs), which is the same only for two squared errors."),
+        Wrong("not-divided", not_divided,
+              "The gradient is that of the sum of the squares, B · outputs times as large as the "
+              "mean's. Divide the slope 2 · error by the number of squares."),
         Wrong("mean-over-examples", mean_over_examples,
               "The slope was divided only by the number of examples. The mean is over all B · "
               "outputs squared errors."),

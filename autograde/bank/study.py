@@ -42,7 +42,7 @@ def in_images(facts):
     """A difference per seed, in points, of accuracies over the 1,438 images."""
     found = numbers(facts["differences"], LEAST)
     if found is None:
-        return f"A list of at least {LEAST} finite numbers is asked for, one per seed, in points."
+        return f"Give a list of at least {LEAST} finite numbers, one per seed, in points."
     for place, value in enumerate(found, start=1):
         if abs(value - IMAGE * round(value / IMAGE)) > ROUNDED:
             return (
@@ -54,11 +54,11 @@ def in_images(facts):
         return "All differences are equal: did both runs of a pair get the same settings?"
     if facts["change"] in HELPS and max(found) < 0:
         return (
-            f"All are negative, and {facts['change']} helped with every seed tried here. Are they "
-            "variant less baseline?"
+            f"All are negative, but {facts['change']} helped with every seed tried here. Are "
+            "they variant minus baseline?"
         )
     if max(map(abs, found)) > 100:
-        return "A difference of more than 100 points came; accuracies run from 0 to 100."
+        return "One difference is more than 100 points; accuracies run from 0 to 100."
     return ""
 
 
@@ -66,9 +66,9 @@ def from_the_differences(facts):
     """Student's interval of their mean."""
     found, ends = numbers(facts["differences"], LEAST), numbers(facts["interval"], 2)
     if ends is None or len(ends) != 2 or ends[0] > ends[1]:
-        return "Two numbers are asked for, the lower end first: [-0.2, 0.5]."
+        return "Give two numbers, the lower end first: [-0.2, 0.5]."
     if found is None:
-        return "The interval is that of the differences: give those first."
+        return "The interval belongs to the differences: give those first."
     low, high = students_interval(found)
     if abs(ends[0] - low) <= NEAR and abs(ends[1] - high) <= NEAR:
         return ""
@@ -79,13 +79,13 @@ def _apart_from(found, ends, half):
     """What an interval is, of which Student's half width is `half`: its middle, or its width."""
     from scipy.stats import t
 
-    wrong = "That is not Student's 95 % interval of the differences given: "
+    wrong = "That is not the 95 % Student's t interval of the differences you gave: "
     mean, middle = math.fsum(found) / len(found), (ends[0] + ends[1]) / 2
     if abs(middle - mean) > NEAR:
-        return f"{wrong}its middle is {middle:.3g}, and their mean {mean:.3g}."
+        return f"{wrong}its midpoint is {middle:.3g}, but their mean is {mean:.3g}."
     quantile = float(t.ppf(0.975, len(found) - 1))
     if half <= NEAR:
-        return f"{wrong}its half width should be {half:.3g}."
+        return f"{wrong}its half-width should be {half:.3g}."
     errors = (ends[1] - ends[0]) / 2 / half * quantile
     return (
         f"{wrong}each end is {errors:.2f} standard errors of the mean away from it, and for "
@@ -97,14 +97,14 @@ def follows(facts):
     """What the interval says."""
     ends = numbers(facts["interval"], 2)
     if facts["verdict"] not in ("better", "worse", "unclear"):
-        return "One of better, worse, unclear is asked for."
+        return "Give one of better, worse or unclear."
     if ends is None or len(ends) != 2:
         return "The verdict follows from the interval: give that first."
     said = "better" if ends[0] > 0 else "worse" if ends[1] < 0 else "unclear"
     if facts["verdict"] == said:
         return ""
     where = "holds 0" if said == "unclear" else "lies on one side of 0"
-    return f"Your interval {where}, which does not go with '{facts['verdict']}'."
+    return f"Your interval {where}, which does not match '{facts['verdict']}'."
 
 
 EXERCISE = Write(
@@ -112,18 +112,19 @@ EXERCISE = Write(
     source='Lecture 3, "Ablation discipline"', ledger=("T27", "N23", "X02"),
     minutes=30, difficulty=3, read=("course.analysis.ablate", "T27"),
     hints=(
-        "Write down the question, and what would count as an answer, before the first run.",
-        "points(data, seed, **CHANGES[name]) less points(data, seed), for seeds 0, 1, 2 ...",
-        "paired_interval(differences, 0.95) gives the interval; its side of 0 is the verdict.",
+        "Before the first run, write down the question and what would count as an answer.",
+        "points(data, seed, **CHANGES[name]) minus points(data, seed), for seeds 0, 1, 2 ...",
+        "paired_interval(differences, 0.95) gives the interval; the side of 0 it lies on gives the "
+        "verdict.",
     ),
     question="Study one change of the baseline on the 1,438 validation images, over at least six "
-    "seeds: `dropout`, `smoothing`, `longer` or `filters`. Choose it, and the number of "
-    "seeds, before you see a score. Give the differences as they were computed, variant less "
-    "baseline.",
+    "seeds: `dropout` (0.3), `smoothing` (0.1), `longer` (30 epochs) or `filters` (a convolution "
+    "with 16 filters comes first). Choose the change and the number of "
+    "seeds before you see a score. Give the differences unrounded, variant minus baseline.",
     facts=(
-        Fact("change", "which change, by its name", 0.5, known_change),
-        Fact("differences", "points, variant less baseline, one per seed", 1, in_images),
-        Fact("interval", "Student's 95 % interval of their mean: [low, high]", 1,
+        Fact("change", "the name of the change", 0.5, known_change),
+        Fact("differences", "points, variant minus baseline, one per seed", 1, in_images),
+        Fact("interval", "95 % Student's t interval of their mean: [low, high]", 1,
              from_the_differences),
         Fact("verdict", "better, worse or unclear at 95 %", 0.5, follows),
     ),
@@ -133,10 +134,10 @@ EXERCISE = Write(
         "interval": [0.69, 1.26], "verdict": "better",
     },
     text=Reason(
-        points=4, ask="Write the paragraph that a reviewer would accept: question, change, what "
-        "was held fixed, seeds, difference with interval, what it does not show. Five sentences.",
+        points=4, ask="Write a paragraph that a reviewer would accept: question, change, what was "
+        "held fixed, seeds, difference with interval, what it does not show. Five sentences.",
         rubric=(
-            (1, "question and rule stand before the result"),
+            (1, "question and decision rule come before the result"),
             (1, "one change; split, data, epochs, seeds held fixed"),
             (1, "difference with unit, interval, seeds, sensible digits; the verdict follows"),
             (1, "a limit: one data set, one rate, several changes tried, validation seen before"),

@@ -358,6 +358,29 @@ class PushesWithin(Value):
         push(self, 1.0)
 
 
+class PassesAgainAtEveryVisit(Value):
+    """Both sources get their share, then each is visited: all that has come is passed on again."""
+
+    fresh = False
+
+    def backward(self):
+        if self.fresh:
+            self.start(self.order())
+        else:
+            self.grad = 1.0
+        self.visit()
+
+    def visit(self):
+        for source, local in self.sources:
+            source.grad += self.grad * local
+        for source, _ in self.sources:
+            source.visit()
+
+
+class PassesAgainWithFreshSlopes(PassesAgainAtEveryVisit):
+    fresh = True
+
+
 class FirstSlopeOnly(Value):
     """A value in between that was met before is not gone through again."""
 
@@ -543,8 +566,9 @@ EXERCISE = Exercise(
         Wrong(
             "pushes-while-it-gathers",
             PushesWhileItGathers,
-            "A value used twice passed its first slope on twice. Pass a slope on only when all of "
-            "its parts have arrived: go through the values in order, latest first.",
+            "A value used twice was visited twice, and passed on again what it had passed on "
+            "before. Visit each value once, when all of its slope has arrived: go through the "
+            "values in order, latest first.",
         ),
         Wrong(
             "stale-between",
@@ -566,6 +590,8 @@ EXERCISE = Exercise(
         Wrong("stale-between", RootAddsUp, sure=True),
         Wrong("stale-between", StaleInside, sure=True),
         Wrong("pushes-while-it-gathers", PushesWithin),
+        Wrong("pushes-while-it-gathers", PassesAgainAtEveryVisit),
+        Wrong("pushes-while-it-gathers", PassesAgainWithFreshSlopes),
         Wrong(
             "first-slope-only",
             FirstSlopeOnly,

@@ -151,6 +151,7 @@ integers_as_shares = made_of(classes=F.cross_entropy)
 labels_as_classes = made_of(labels=lambda z, t: F.cross_entropy(z, t.to(z.dtype)))
 labels_added = made_of(labels=lambda z, t: labels(z, t) * z.shape[1])
 labels_softmax = made_of(labels=lambda z, t: F.binary_cross_entropy(z.softmax(1), t.to(z.dtype)))
+labels_softmax_with_logits = made_of(labels=lambda z, t: labels(z.softmax(1), t))
 labels_of_the_first = made_of(labels=lambda z, t: labels(z[:, :1], t[:, :1]))
 sigmoid_twice_labels = made_of(labels=lambda z, t: labels(z.sigmoid(), t))
 broadcast = made_of(number=lambda y, t: (y - t.to(y.dtype)).square().mean())
@@ -346,7 +347,11 @@ EXERCISE = Exercise(
         Wrong("labels-added", labels_added,
               "Many labels: the losses of an example's labels were added up. Take the mean over "
               "all entries."),
-        Wrong("labels-softmax", labels_softmax),
+        Wrong("labels-softmax", labels_softmax,
+              "Many labels: the logits went through a softmax, in which an example's labels "
+              "compete. Each is a separate yes or no: give binary_cross_entropy_with_logits the "
+              "logits."),
+        Wrong("labels-softmax", labels_softmax_with_logits),
         Wrong("labels-of-the-first", labels_of_the_first),
         Wrong("sigmoid-twice-labels", sigmoid_twice_labels,
               "Many labels: the logits went through a sigmoid, but the loss with logits already "

@@ -141,6 +141,9 @@ divided_by_batches = _reporting(lambda total, loader: total / len(loader))
 as_if_all_were_full = _reporting(
     lambda total, loader: total / (len(loader) * len(next(iter(loader))[1]))
 )
+as_if_all_were_the_last = _reporting(
+    lambda total, loader: total / (len(loader) * len(list(loader)[-1][1]))
+)
 asks_for_its_data_set = _reporting(lambda total, loader: total / len(loader.dataset))
 asks_for_its_batch_size = _reporting(lambda total, loader: total / (loader.batch_size * 9))
 
@@ -257,9 +260,9 @@ EXERCISE = Exercise(
     difficulty=1,
     read=("course.engine.train_one_epoch", "N09", "N10"),
     hints=(
-        "Five operations for each batch. Say them aloud, then write one line for each.",
-        "The weights depend on the order: clear, forward, loss, backward, step. The mean "
-        "depends on how long each batch is.",
+        "Each batch takes five operations. Say them aloud, then write one line for each.",
+        "The weights depend on the order: clear, forward, loss, backward, step. The mean depends "
+        "on the size of each batch.",
         "model.train(); then for each batch zero_grad(), loss = criterion(model(inputs), "
         "targets), backward(), step(), and total += loss.item() * len(targets). Divide "
         "the total by the number of examples after the loop.",
@@ -274,7 +277,7 @@ EXERCISE = Exercise(
             fields=("state", "disturbed"),
         ),
         Part("loss", "the mean loss of the epoch", points=1, cases=3, fields=("loss",)),
-        Part("mode", "a model that comes in eval mode", points=1, fields=("in_eval", "state")),
+        Part("mode", "a model that arrives in eval mode", points=1, fields=("in_eval", "state")),
     ),
     reference=reference,
     draw=draw,
@@ -308,14 +311,14 @@ EXERCISE = Exercise(
         Wrong(
             "times-its-examples",
             times_its_examples,
-            "The weights are those of losses multiplied by their numbers of examples before "
-            "backward(). Step with the loss as the criterion gives it, and multiply for the report "
-            "alone.",
+            "The weights are those of a loop that multiplies each loss by its number of examples "
+            "before backward(). Call backward() on the loss as the criterion returns it, and "
+            "multiply only for the reported mean.",
         ),
         Wrong(
             "asks-the-list",
             asks_for_its_data_set,
-            "The loader came as a plain list, which has no attributes of a DataLoader. Count the "
+            "The loader was a plain list, which lacks the attributes of a DataLoader. Count the "
             "examples in the loop: num_examples += len(targets).",
             raises="^AttributeError: 'list' object has no attribute '(dataset|batch_size)'",
         ),
@@ -327,8 +330,8 @@ EXERCISE = Exercise(
         Wrong(
             "divided-by-batches",
             divided_by_batches,
-            "A sum over the examples was divided by the number of batches. What was multiplied by "
-            "len(targets) must be divided by the number of examples.",
+            "A sum over the examples was divided by the number of batches. If each batch's mean is "
+            "multiplied by len(targets), divide by the number of examples.",
         ),
         Wrong(
             "as-if-all-were-full",
@@ -337,14 +340,21 @@ EXERCISE = Exercise(
             "The last is shorter: add up len(targets) in the loop.",
         ),
         Wrong(
+            "as-if-all-were-the-last",
+            as_if_all_were_the_last,
+            "The sum over the examples was divided as if every batch were as long as the last. "
+            "After the loop, `targets` is still the last batch's: add up len(targets) in the loop.",
+        ),
+        Wrong(
             "train-forgotten",
             train_forgotten,
-            "The model came in eval mode and trained in it. Call model.train() before the loop.",
+            "The model arrived in eval mode and was trained in it. Call model.train() before the "
+            "loop.",
         ),
         Wrong(
             "means-over-examples",
             means_over_examples,
-            "Means of batches were added up and divided by the number of examples. Multiply each "
+            "The batch means were added up and divided by the number of examples. Multiply each "
             "batch's mean by its size first.",
         ),
         Wrong(
@@ -361,27 +371,27 @@ EXERCISE = Exercise(
         Wrong(
             "thaws-what-was-frozen",
             thaws_what_was_frozen,
-            "A parameter came with requires_grad False and was trained all the same: "
-            "requires_grad is not the loop's to change.",
+            "A parameter with requires_grad False was trained anyway: the loop must not change "
+            "requires_grad.",
             sure=True,
         ),
         Wrong("seeds-by-itself", seeds_by_itself),
         Wrong(
             "softmax-first",
             softmax_first,
-            "The criterion was handed softmax(logits). cross_entropy applies softmax itself, and "
-            "another criterion may want logits too: hand it what the model gives.",
+            "The criterion was given softmax(logits). cross_entropy applies softmax itself, and "
+            "another criterion may expect logits too: pass it the model's output as it is.",
         ),
         Wrong(
             "always-the-first",
             always_the_first,
-            "Every step was made from the first batch. next(iter(loader)) begins again each time: "
-            "for inputs, targets in loader.",
+            "Every step used the first batch. next(iter(loader)) starts again each time: write for "
+            "inputs, targets in loader.",
         ),
         Wrong(
             "loss-after-the-step",
             loss_after_the_step,
-            "The returned loss is that of a second forward pass, after the step, which moves "
+            "The returned loss comes from a second forward pass after the step, which also moves "
             "BatchNorm's statistics again. Add up the loss that backward() was called on.",
         ),
         Wrong("clipped", clipped),

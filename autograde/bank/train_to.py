@@ -140,7 +140,7 @@ def _weights(model: nn.Module) -> list[torch.Tensor]:
 
 def _content(path: Path) -> str:
     if not path.exists():
-        raise AnswerError("After the last epoch there is no file under the path.")
+        raise AnswerError("After the last epoch there is no file at the path.")
     try:
         torch.load(path, weights_only=True)
     except Exception as error:
@@ -329,11 +329,11 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("F108", "F110", "course.engine.resume"),
     hints=(
-        "List what changes while an epoch runs. Which of it does the next epoch read?",
-        "Seven things go into the file: three state_dicts, two states of generators, the losses, "
-        "and how many epochs are done (their number says it).",
+        "List everything that changes during an epoch. Which parts of it does the next epoch read?",
+        "Seven things go into the file: three state_dicts, two generator states, the losses, and "
+        "the number of finished epochs (the number of losses tells you).",
         "torch.get_rng_state() and loader.generator.get_state() at the end of the epoch, after "
-        "scheduler.step(); set both back last, after everything else is loaded.",
+        "scheduler.step(). Restore both last, after everything else is loaded.",
     ),
     signature="train_to(model, optimizer, scheduler, loader, criterion, epochs, path)",
     parts=(
@@ -341,7 +341,7 @@ EXERCISE = Exercise(
              fields=("weights", "losses", "lr", "file")),
         Part("optimizer", "killed: what the optimizer remembers", points=1,
              fields=("found", "weights", "equal", "losses"), cases=2),
-        Part("schedule", "killed: schedule, epochs and losses", points=1,
+        Part("schedule", "killed: the schedule, the epochs and the losses", points=1,
              fields=("found", "weights", "equal", "losses", "lr", "again")),
         Part("random", "killed: dropout, and the order of the examples", points=1,
              fields=("found", "weights", "equal", "losses")),
@@ -352,66 +352,67 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "found": "the file that the last process finds under the path",
+        "found": "the file that the last process finds at the path",
         "weights": "at the end of the last process, the weights",
         "equal": "the same bits as without a kill",
         "losses": "the losses returned by the last process",
-        "lr": "the rate after the last epoch",
+        "lr": "the learning rate after the last epoch",
         "file": "the file",
         "again": "one more call on the finished run makes",
     },
     by_hand=(checkpoint.save, checkpoint.load),
     wrong=(
         Wrong("no-optimizer", lacking("optimizer"),
-              "After the kill the optimizer began from scratch: its averages or velocity are not "
+              "After the kill the optimizer started from scratch: its averages or velocity are not "
               "those of the uninterrupted run. Save and load optimizer.state_dict()."),
         Wrong("no-schedule", lacking("scheduler"),
-              "After the kill the schedule began again. Save and load scheduler.state_dict()."),
+              "After the kill the schedule started again. Save and load scheduler.state_dict()."),
         Wrong("no-optimizer-no-schedule", lacking("optimizer", "scheduler"),
-              "After the kill both optimizer and schedule began from scratch. Each has a "
-              "state_dict() of its own."),
+              "After the kill both optimizer and schedule started from scratch. Each has its own "
+              "state_dict()."),
         Wrong("no-torch-generator", lacking("torch"),
-              "Dropout drew other numbers after the kill: torch's generator was not where it had "
-              "been. Save torch.get_rng_state() at the end of the epoch.", sure=True),
+              "After the kill dropout drew different numbers: torch's generator was not in its old "
+              "state. Save torch.get_rng_state() at the end of the epoch.", sure=True),
         Wrong("no-loader-generator", lacking("loader"),
-              "The order of the examples is another one after the kill. It is drawn from "
+              "After the kill the order of the examples is different. It is drawn from "
               "loader.generator: save its get_state().", sure=True),
         Wrong("no-generators", lacking("torch", "loader"),
-              "Neither dropout nor the order of the examples went on where it was. Save the state "
-              "of torch's generator and of loader.generator."),
+              "Neither dropout nor the order of the examples continued where it had stopped. Save "
+              "the states of torch's generator and of loader.generator."),
         Wrong("weights-alone", lacking("optimizer", "scheduler", "torch", "loader"),
-              "After the kill only weights, epoch and losses are those of the uninterrupted run. "
-              "What else does the next update read?"),
+              "After the kill only the weights, the epoch and the losses match the uninterrupted "
+              "run. What else does the next update read?"),
         Wrong("epoch-again", trained(start=0),
-              "The last epoch that was finished was trained again. Go on at the next one."),
+              "The last finished epoch was trained again. Continue with the next one."),
         Wrong("epochs-more", trained(extra=1),
-              "After the kill `epochs` more were trained. It is the number of the whole run."),
+              "After the kill, `epochs` more epochs were trained. `epochs` counts the whole run."),
         Wrong("one-more", trained(least=1),
-              "A run that was finished was trained further when it was called again. `epochs` is "
-              "the number of the whole run: none is left.", sure=True),
+              "A finished run was trained further when the function was called again. `epochs` "
+              "counts the whole run: no epoch is left.", sure=True),
         Wrong("nothing-to-load", nothing_to_load,
-              "Called again on a finished run, the model is left with the weights that it was "
-              "built with. Load them also where no epoch is left.", sure=True),
+              "Called again on a finished run, the model keeps the weights that it was built with. "
+              "Load the file even if no epoch is left.", sure=True),
         Wrong("losses-since", lacking("losses"),
-              "The losses of the epochs before the kill are missing in what was returned. Save "
-              "them, too."),
+              "The losses of the epochs before the kill are missing from the returned list. Save "
+              "them too."),
         Wrong("from-scratch", trained(resumes=False),
-              "The last process began from scratch, with a file there. Look whether path exists."),
+              "The last process started from scratch although there was a file. Check whether path "
+              "exists."),
         Wrong("saved-once", trained(saved="once"),
-              "After the kill no file lay under the path, though epochs had been finished. Save "
-              "after each of them, inside the loop."),
+              "After the kill there was no file at the path, although epochs had been finished. "
+              "Save after each epoch, inside the loop."),
         Wrong("saved-too-early", trained(saved="before schedule"),
               "The schedule is one step behind after the kill: the file was written before "
               "scheduler.step(). Save at the very end of the epoch."),
         Wrong("drawn-again", trained(early=True),
-              "What was drawn in the epoch before the kill is drawn again after it: the states of "
-              "the generators are those from before that epoch. Take them at its end."),
+              "The numbers drawn in the epoch before the kill are drawn again after it: the saved "
+              "generator states are from before that epoch. Save the states from its end."),
         Wrong("whole-objects", with_whole_objects),
         Wrong("per-update", trained(per="update"),
-              "The schedule moved after every update. It counts epochs: one step at the end of "
-              "each."),
+              "The schedule moved after every update. It counts epochs: call scheduler.step() once "
+              "at the end of each."),
         Wrong("last-batch-loss", trained(mean=False),
-              "The loss of an epoch is that of its last batch. Take the mean over its batches."),
+              "The loss of each epoch is that of its last batch. Take the mean over its batches."),
         *common(by_the_count, "own-criterion", "own-optimizer", "returns-none", "global-model"),
     ),
     right=(trained(), by_the_count, in_memory_then_renamed),

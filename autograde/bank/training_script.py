@@ -342,6 +342,7 @@ SCHEDULE, EVAL = "        scheduler.step()\n", "        model.eval()\n"
 CLONED = "{name: value.clone() for name, value in model.state_dict().items()}"
 LOAD = "    model.load_state_dict(weights)\n"
 SIZED = ".item() * len(targets)"
+SCORED = "        val_losses.append(total / num_examples)\n"
 
 script = partial(variant, SCRIPT, __file__)
 whole = script()
@@ -369,6 +370,7 @@ always_of_length_1 = script(
            "            for p in model.parameters():\n"
            "                p.grad.div_(norm + 1e-6)\n")
 )  # fmt: skip
+clipped_to_a_tenth = script((CLIP, CLIP.replace("1.0", "0.1")))
 clipped_too_late = script((CLIP + UPDATE, UPDATE + CLIP))
 clipped_too_early = script((CLIP, ""), (BACKWARD, CLIP + BACKWARD))
 clipped_by_value = script(("clip_grad_norm_(", "clip_grad_value_("))
@@ -378,6 +380,10 @@ clipped_one_by_one = script(
 )  # fmt: skip
 schedule_per_batch = script((SCHEDULE, ""), (UPDATE, UPDATE + "    " + SCHEDULE))
 schedule_first = script((SCHEDULE, ""), (TRAIN, SCHEDULE + TRAIN))
+scheduled_after_validation = script((SCHEDULE, ""), (SCORED, SCHEDULE + SCORED))
+scheduled_by_the_loss = script(
+    (SCHEDULE, ""), (SCORED, SCORED + SCHEDULE.replace("()", "(val_losses[-1])"))
+)
 no_schedule = script((SCHEDULE, ""))
 train_once = script((TRAIN, ""), (EPOCHS, "    model.train()\n" + EPOCHS))
 never_eval = script((EVAL, ""))
@@ -394,6 +400,7 @@ against_the_last = script(
     ("val_losses[-1] < best:", "val_losses[-1] < (val_losses[-2:-1] or [best])[0]:")
 )
 never_stops = script(("                break\n", "                pass\n"))
+validated_twice = script((EVAL, EVAL + "        len(list(val_loader))\n"))
 counted_from_one = script(("epoch, 0\n", "epoch + 1, 0\n"))
 last_epoch_returned = script(('"best_epoch": best_epoch', '"best_epoch": epoch'))
 best_loss_only = script(('"val_losses": val_losses', '"val_losses": best'))
@@ -522,6 +529,8 @@ def cleared_at_the_end(
 
 OTHER = r"^(Value|Runtime|Arithmetic|Overflow|Assertion)Error: .*at the line: (raise|assert) "
 """Another exception, out of a statement that raises one on purpose."""
+NOTHING_KEPT = "^TypeError: Expected state_dict to be dict-like, got <class 'NoneType'>"
+"""What load_state_dict raises where no epoch was the best."""
 
 EXERCISE = Exercise(
     id="03a.training-script",
@@ -532,13 +541,13 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("course.engine.train_step", "course.engine.EarlyStopping", "F28"),
     hints=(
-        "Write it as comments first: before the epochs, each batch, after the batches, after the "
-        "last epoch. Every line has one of these four places.",
+        "Write it as comments first: before the epochs, in each batch, after the batches, after "
+        "the last epoch. Every line belongs in one of these four places.",
         "Per batch: clear, forward, loss, is it finite, backward, clip, step. Per epoch: train(), "
-        "the batches, the schedule, eval(), validation, better or waiting?",
-        "Keep {name: value.clone() ...} of state_dict() whenever the loss is below the best, set "
-        "the waiting to 0, else count it up and break at patience. After the loop load what was "
-        "kept.",
+        "the batches, the schedule, eval(), validation, then: better, or keep waiting?",
+        "Whenever the loss is below the best, keep {name: value.clone() ...} of state_dict() and "
+        "set the waiting count to 0; otherwise add 1 to it, and break at patience. After the loop, "
+        "load what was kept.",
     ),
     signature="train_model(model, train_loader, val_loader, criterion, optimizer, scheduler, "
     "max_epochs, patience)",
@@ -588,7 +597,7 @@ EXERCISE = Exercise(
         "validation": "at the validation batches the model's mode",
         "order": "the passes over training and validation, in order:",
         "val_losses": "val_losses",
-        "epochs": "the number of epochs until it stopped",
+        "epochs": "the number of passes over val_loader until it stopped",
         "left": "the weights left in the model:",
         "best_epoch": "best_epoch",
         "unscheduled": "the number of epochs without a scheduler.step():",
@@ -606,7 +615,7 @@ EXERCISE = Exercise(
         Wrong(
             "begins-with-old-gradients",
             cleared_after_the_step,
-            "The first update took gradients in that were there before it. Clear before the first "
+            "The first update included gradients left over from before. Clear before the first "
             "backward(), too.",
         ),
         Wrong("never-steps", never_steps),
@@ -617,26 +626,31 @@ EXERCISE = Exercise(
             "The weights are those of unclipped gradients. Between backward() and step(), clip "
             "the joint norm of all gradients to 1.",
         ),
+        Wrong(
+            "clipped-to-a-tenth",
+            clipped_to_a_tenth,
+            "The gradients were clipped to a norm of 0.1. The ceiling here is 1.",
+        ),
         Wrong("not-clipped", clipped_too_late),
         Wrong("not-clipped", clipped_too_early),
         Wrong(
             "always-of-length-1",
             always_of_length_1,
-            "All gradients were brought to the length 1, short ones, too. Clipping shortens and "
-            "never lengthens: the factor is 1 where the joint norm is below the ceiling.",
+            "All gradients were scaled to length 1, even short ones. Clipping never lengthens a "
+            "gradient: the factor is 1 if the joint norm is below the ceiling.",
             sure=True,
         ),
         Wrong(
             "clipped-by-value",
             clipped_by_value,
-            "Each entry of the gradients was clipped by itself, which turns their direction. Clip "
-            "the joint norm: clip_grad_norm_.",
+            "Each entry of the gradients was clipped separately, which changes their direction. "
+            "Clip the joint norm: clip_grad_norm_.",
         ),
         Wrong(
             "clipped-one-by-one",
             clipped_one_by_one,
-            "Each tensor's gradient was clipped by itself, which turns the direction of the whole. "
-            "One call of clip_grad_norm_ with all parameters clips their joint norm.",
+            "Each tensor's gradient was clipped separately, which changes the direction of the "
+            "whole. A single call of clip_grad_norm_ with all parameters clips their joint norm.",
         ),
         Wrong(
             "schedule-per-batch",
@@ -644,7 +658,20 @@ EXERCISE = Exercise(
             "The weights are those of a learning rate that changes after every batch. The "
             "scheduler counts epochs: call scheduler.step() once per epoch, after its batches.",
         ),
-        Wrong("schedule-first", schedule_first),
+        Wrong(
+            "schedule-first",
+            schedule_first,
+            "The epoch was trained with the rate of the next one, as if scheduler.step() came at "
+            "its start. Train first, then call scheduler.step(): the first epoch uses the first "
+            "rate.",
+        ),
+        Wrong(
+            "scheduled-by-the-loss",
+            scheduled_by_the_loss,
+            "The learning rates are those of scheduler.step(val_loss), which sets the scheduler's "
+            "epoch to the loss. This scheduler counts epochs: call scheduler.step() without an "
+            "argument. Only ReduceLROnPlateau takes a loss.",
+        ),
         Wrong(
             "no-schedule",
             no_schedule,
@@ -654,27 +681,28 @@ EXERCISE = Exercise(
         Wrong(
             "train-once",
             train_once,
-            "The first epoch trained in train mode, later ones in eval mode, in which validation "
-            "had left the model. Call model.train() at the start of every epoch.",
+            "The first epoch trained in train mode, but later ones in eval mode, in which "
+            "validation had left the model. Call model.train() at the start of every epoch.",
         ),
         Wrong(
             "never-eval",
             never_eval,
-            "Validation went through the model in train mode, where BatchNorm refuses a batch of "
-            "one. Call model.eval() before it.",
+            "Validation ran in train mode, in which BatchNorm refuses a batch of one. Call "
+            "model.eval() before it.",
             raises="Expected more than 1 value per channel when training",
         ),
         Wrong(
             "graph-built",
             graph_built,
-            "Validation built a graph that nobody uses, and its memory. Put the pass into `with "
-            "torch.no_grad():`.",
+            "Validation built a graph that is never used and costs memory. Put the pass under "
+            "`with torch.no_grad():`.",
         ),
         Wrong(
             "batch-means",
             batch_means,
             "val_losses holds means of the batches' means, in which a short batch counts as much "
-            "as a full one. Multiply each loss by len(targets), and divide by the examples.",
+            "as a full one. Multiply each loss by len(targets), and divide by the number of "
+            "examples.",
         ),
         Wrong(
             "means-over-examples",
@@ -687,7 +715,7 @@ EXERCISE = Exercise(
             "last-weights",
             last_weights,
             "The model was left with the weights of the last epoch. Keep a clone of every tensor "
-            "of state_dict() at the best epoch, and load them at the end.",
+            "in state_dict() at the best epoch, and load the clones at the end.",
         ),
         Wrong("last-weights", alias_kept),
         Wrong(
@@ -699,27 +727,38 @@ EXERCISE = Exercise(
         Wrong(
             "never-reset",
             never_reset,
-            "It stopped too early: patience counts epochs in a row, so a lower loss starts the "
-            "count again.",
+            "It stopped too early: patience counts epochs in a row, so a lower loss resets the "
+            "count.",
         ),
         Wrong(
             "equal-is-better",
             equal_is_better,
-            "An epoch as good as the best one counted as better. Better is lower; an equal loss "
-            "goes on waiting.",
+            "An epoch as good as the best one counted as better. Better means lower; after an "
+            "equal loss, keep waiting.",
         ),
         Wrong(
             "judged-by-training",
             judged_by_training,
-            "Epochs whose validation loss was higher counted as better. Is it the training loss "
-            "that decides? Better is a lower validation loss.",
+            "Epochs whose validation loss was higher counted as better. Does the training loss "
+            "decide? Better means a lower validation loss.",
         ),
-        Wrong("against-the-last", against_the_last),
+        Wrong(
+            "against-the-last",
+            against_the_last,
+            "An epoch counted as better because its validation loss was lower than in the epoch "
+            "before. Better means lower than in all epochs before: compare with the lowest so far.",
+        ),
+        Wrong(
+            "validated-twice",
+            validated_twice,
+            "val_loader was read twice per epoch. One pass is enough: count the examples in the "
+            "loop that adds up their losses.",
+        ),
         Wrong(
             "never-stops",
             never_stops,
-            "All epochs were run, though validation had been no lower for `patience` epochs in a "
-            "row. Count them, and break.",
+            "All epochs were run, although the validation loss had not been lower for `patience` "
+            "epochs in a row. Count these epochs, and break.",
         ),
         Wrong(
             "counted-from-one",
@@ -736,22 +775,22 @@ EXERCISE = Exercise(
         Wrong(
             "break-before-schedule",
             break_before_schedule,
-            "The epoch in which it stops lacks its scheduler.step(). Every epoch has one: step it "
-            "after the batches, before validation.",
+            "The epoch in which it stops has no scheduler.step(). Every epoch needs one, after its "
+            "batches and before a break.",
             sure=True,
         ),
         Wrong(
             "scheduled-when-better",
             scheduled_when_better,
-            "Only the epochs with a lower validation loss had a scheduler.step(). Every epoch has "
-            "one, before validation.",
+            "Only the epochs with a lower validation loss had a scheduler.step(). Every epoch "
+            "needs one, after its batches.",
             sure=True,
         ),
         Wrong(
             "validated-first",
             validated_first,
             "Validation came before the epoch's training batches, so each loss is that of the "
-            "epoch before. Train first, step the scheduler, then validate.",
+            "epoch before. Train first, then validate.",
             sure=True,
         ),
         Wrong("validated-first", judged_after_training, sure=True),
@@ -776,62 +815,71 @@ EXERCISE = Exercise(
         Wrong(
             "validation-raises",
             validation_raises,
-            "A validation loss of inf raised. The training loss alone does that; a validation loss "
-            "that is inf is no lower, and waiting goes on.",
+            "In a run with a validation loss of inf, a FloatingPointError was raised. Only a "
+            "training loss should do that; a validation loss of inf is not lower, so keep waiting.",
             sure=True,
         ),
         Wrong(
             "parameters-only",
             parameters_only,
-            "The best epoch's parameters are back, and a buffer is that of a later epoch. "
+            "The best epoch's parameters are back, but a buffer comes from a later epoch. "
             "state_dict() holds both; parameters() leaves the buffers out.",
             sure=True,
         ),
         Wrong(
             "restored-at-the-break",
             restored_at_the_break,
-            "Where all epochs were run, the last one's weights are left in the model. Load the "
-            "best after the loop, however it ended.",
+            "When all epochs were run, the weights of the last one were left in the model. Load "
+            "the best after the loop, however it ended.",
             sure=True,
         ),
         Wrong(
             "least-fall",
             least_fall,
-            "An epoch that is lower by very little did not count as better. Better is lower, by "
-            "whatever amount.",
+            "An epoch with a slightly lower loss did not count as better. Better means lower, by "
+            "any amount.",
             sure=True,
         ),
         Wrong(
             "gradient-looked-at",
             gradient_looked_at,
-            "A loss of inf was let through where its gradient is finite. Look at the loss itself: "
+            "A loss of inf was let through when its gradient was finite. Check the loss itself: "
             "torch.isfinite(loss).",
             sure=True,
         ),
-        Wrong("not-checked", not_checked),
+        Wrong(
+            "not-checked",
+            not_checked,
+            "Training went on after a loss of nan or inf: then every validation loss is nan, no "
+            "epoch is ever better, and there are no weights to load. Check torch.isfinite(loss) "
+            "before backward(), and raise a FloatingPointError.",
+            raises=NOTHING_KEPT,
+        ),
         Wrong(
             "nan-alone",
             nan_alone,
-            "A loss of inf was let through: isnan() sees nan alone. torch.isfinite() sees both.",
+            "A loss of inf was let through: isnan() only detects nan. torch.isfinite() catches "
+            "both.",
+            raises=NOTHING_KEPT,
             sure=True,
         ),
         Wrong(
             "another-exception",
             another_exception,
-            "It stopped at a loss that is not finite, with another exception. Raise a "
+            "It stopped at a loss that is not finite, but with another exception. Raise a "
             "FloatingPointError.",
             raises=OTHER,
         ),
         Wrong(
             "checked-too-late",
             checked_too_late,
-            "It raised, but after step(): the weights were nan by then. Look at the loss before "
+            "It raised, but after step(), when the weights were already nan. Check the loss before "
             "backward().",
         ),
         Wrong(
             "bad-batch-skipped",
             bad_batch_skipped,
-            "Nothing was raised, though a loss was not finite: its batch was passed over quietly. "
+            "Nothing was raised, although a loss was not finite: its batch was silently skipped. "
             "Raise a FloatingPointError.",
         ),
         Wrong("bad-batch-skipped", stops_quietly),
@@ -842,6 +890,12 @@ EXERCISE = Exercise(
             *("changes-lr", "changes-requires-grad", "changes-dtype", "leaves-a-hook"),
         ),
     ),
-    right=(whole, in_small_functions, cleared_at_the_end, clipped_by_hand),
+    right=(
+        whole,
+        in_small_functions,
+        cleared_at_the_end,
+        clipped_by_hand,
+        scheduled_after_validation,
+    ),
     tolerance={torch.float64: (BY_HAND, BY_HAND)},
 )

@@ -19,29 +19,32 @@ EXERCISE = Number(
     id="03h.two-bugs", title="two bugs in one log", source="Training-loop chapter, c5",
     ledger=("X45", "S06"), minutes=8, difficulty=2, read=("B04", "B07", "B17", "B22"),
     hints=(
-        "Column by column, with the healthy run next to it: which are unlike?",
-        "Look at `still`, `again` and `held_kb` first: the healthy run has 0, equal numbers, 0.",
-        "A norm that grows has two candidates. In one of them the training loss climbs, too.",
+        "Go column by column, with the healthy run next to it: which columns differ?",
+        "Look at `still`, `again` and `held_kb` first: in the healthy run they are 0, equal to "
+        "`val_loss`, and 0.",
+        "A growing norm has two possible causes. With one of them the training loss rises too.",
     ),
-    question="Run `case_log({case})`, whose run has two bugs of the museum at once. Which? The "
-    "candidates: 1 never cleared, 4 scored in train mode, 5 never back in train mode, 6 graphs "
-    "built while scoring, 7 graphs kept, 16 frozen, 17 layer replaced, 22 leak between the parts.",
+    question="Run `case_log({case})`: its run has two bugs from the museum at once. Which two? The "
+    "candidates are: 1 gradients never cleared, 4 scored in train mode, 5 never back in train "
+    "mode, 6 graphs built while scoring, 7 graphs kept, 16 layer frozen, 17 layer replaced, 22 "
+    "leak between the parts.",
     inputs={"case": (100, 999)}, answer=answer,
-    parts=(Part("first", "the smaller number", points=1), Part("second", "the larger", points=1)),
+    parts=(Part("first", "the smaller bug number", points=1),
+           Part("second", "the larger bug number", points=1)),
     wrong=(
         Wrong("growing-norm", read_as(17, 1),
-              "Never clearing (1) spoils the loss within an epoch, and here the loss falls. What "
-              "else lets a norm grow? Look at the column `still`."),
+              "Never clearing (1) spoils the loss within an epoch, but here the loss falls. What "
+              "else makes a norm grow? Look at the column `still`."),
         Wrong("frozen", read_as(17, 16),
-              "A frozen tensor (16) has no gradient and adds nothing to the norm. Here tensors are "
-              "still, and the norm grows."),
+              "A frozen tensor (16) has no gradient and adds nothing to the norm. Here some "
+              "tensors do not change, but the norm grows."),
         Wrong("built", read_as(7, 6),
-              "A graph that is built and let go (6) leaves nothing behind. Here the memory grows "
-              "from epoch to epoch."),
+              "A graph that is built and then released (6) leaves nothing in memory. Here memory "
+              "grows from epoch to epoch."),
         Wrong("not-back", read_as(4, 5),
-              "Never back in train mode (5): validation is then in eval mode and gives one answer. "
-              "Here two questions to the same weights get two."),
+              "A run that is never back in train mode (5) validates in eval mode, so both "
+              "validations agree. Here two validations of the same weights differ."),
         Wrong("swapped", lambda case: {"first": max(n := answer(case).values()), "second": min(n)},
-              "That is one of the two, in the other's place: the smaller number comes first."),
+              "That is one of the two, but in the other's place: the smaller number comes first."),
     ),
 )  # fmt: skip

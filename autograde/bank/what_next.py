@@ -7,8 +7,8 @@ EXERCISE = Choice(
     source='Lecture 3, pop quiz', ledger=("X01", "T21", "T22"),
     minutes=4, difficulty=1, worth=1, read=("T21", "course.debug.climb"),
     hints=(
-        "Which of the four tells you something, whatever comes out of it?",
-        "Three of them change the run and hope. One asks whether it can learn at all.",
+        "Which of the four tells you something, whatever its outcome?",
+        "Three of them change the run and hope. One tests whether it can learn at all.",
         "A loop without a bug drives the loss of four examples to nearly 0. Does yours?",
     ),
     question="A new model on your own data: for 100 updates the loss has not moved from "
@@ -16,8 +16,9 @@ EXERCISE = Choice(
     options=(
         Option("overfit", "Train on four examples until their loss is nearly 0.", right=True),
         Option("lower-rate", "Divide the learning rate by ten and start again.",
-               "A rate far too large makes the loss jump, or nan. A flat loss is as often a rate "
-               "too small, or a bug that no rate repairs: look before you turn a knob."),
+               "A rate that is far too large makes the loss jump or turn nan. A flat loss can just "
+               "as well mean a rate that is too small, or a bug that no rate can fix: look before "
+               "you turn a knob."),
         Option("adamw", "Change from SGD to AdamW.",
                "If no gradient reaches the weights, AdamW does not move them either. First find "
                "out whether the loop can learn at all."),
@@ -28,7 +29,8 @@ EXERCISE = Choice(
     reason=Reason(
         points=1, ask="What do you know if it works, and what if it does not? Two sentences.",
         rubric=(
-            (0.5, "It works: loop, loss and gradient are wired right; look at data, rate, size."),
+            (0.5, "It works: loop, loss and gradient are wired correctly; look at data, rate, "
+                  "size."),
             (0.5, "It does not: the loop has a bug, and no setting will help."),
         ),
         solution="If four examples are learned, model, loss, backward and step work together, and "

@@ -8,30 +8,33 @@ EXERCISE = Order(
     ledger=("X22", "S17", "T20"),
     minutes=4, difficulty=2, worth=2, read=("course.debug.one_batch.one_batch_losses", "N62"),
     hints=(
-        "What does a check rest on? A check whose ground is not sure yet comes later.",
-        "Is it one batch; does anything move; where does it stop; then the loss; then the knobs.",
-        "A knob comes after every look: the rate first, a larger model last.",
+        "What does each check rely on? A check comes after everything it relies on.",
+        "Is it one batch? Does anything move? Where does it stop? Then the loss, then the knobs.",
+        "Turn knobs only after every inspection: the learning rate first, a larger model last.",
     ),
     question="The loss of one batch of twelve stays near ln(classes) for 200 updates. Put the "
-    "checks in the order in which each can trust those before it.",
+    "checks in an order in which each one can rely on those before it.",
     steps=(
-        Step("same", "Print a sum of inputs and of targets in each step: is it one batch?"),
-        Step("moves", "Compare all weights before and after one step: does any move?"),
-        Step("where", "Of those that do not move: is .grad None, 0, or not in the optimizer?"),
-        Step("level", "Weights move, but the loss stays: what does the criterion take, and get?"),
-        Step("rate", "Try the rate ten times larger and ten times smaller."),
+        Step("same", "Print the sum of the inputs and of the targets in each step: is it always "
+                     "the same batch?"),
+        Step("moves", "Compare all weights before and after one step: do any of them move?"),
+        Step("where", "For weights that do not move: is .grad None or 0, or are they not in the "
+                      "optimizer?"),
+        Step("level", "If weights move but the loss stays: what does the criterion expect, and "
+                      "what does it get?"),
+        Step("rate", "Try a learning rate ten times larger and ten times smaller."),
         Step("wider", "Make the model wider."),
     ),
     rules=(
-        Rule("same", "moves", "If inputs or labels change from step to step, weights move and "
-             "nothing is memorised: first be sure that it is one batch."),
-        Rule("moves", "where", "Which gradient is missing is worth asking once a weight is known "
-             "to stand still: one comparison shows it for all of them."),
-        Rule("where", "level", "While weights stand still the criterion is not the suspect yet: "
-             "nothing can be learned with any."),
-        Rule("level", "rate", "No rate helps a loss that gets something it does not take; look "
-             "before you turn a knob."),
-        Rule("rate", "wider", "A dozen examples fit into a small network. The rate is a more "
-             "likely cause, and two runs try it."),
+        Rule("same", "moves", "If inputs or labels change from step to step, weights move but "
+             "nothing is memorised. First make sure that it is always the same batch."),
+        Rule("moves", "where", "Ask which gradient is missing only when you know that a weight "
+             "does not move; one comparison shows that for all weights."),
+        Rule("where", "level", "While weights do not move, the criterion is not the suspect yet: "
+             "without steps, nothing is learned with any criterion."),
+        Rule("level", "rate", "No learning rate helps if the criterion gets something it does not "
+             "expect. Look before you turn a knob."),
+        Rule("rate", "wider", "Even a small network can fit a dozen examples. The learning rate is "
+             "a more likely cause, and it takes only two runs to test."),
     ),
 )  # fmt: skip

@@ -9,11 +9,12 @@ EXERCISE = Number(
     id="03a.windows", title="count the updates of a run", minutes=5, difficulty=1,
     source='Chapter 3, "Basic vocabulary", and its quiz', ledger=("N03", "N05", "T12"),
     read=("N01", "N03"),
-    hints=("How many micro-batches does one epoch have? A short last one is one, too.",
-        "An update takes K micro-batches. What becomes of those left over at an epoch's end?",
+    hints=("How many micro-batches does one epoch have? A short last one counts, too.",
+        "An update takes K micro-batches. What happens to those left over at the end of an epoch?",
         "Per epoch: ceil(examples / batch size) micro-batches, in ceil(that / K) updates."),
-    question="{n:,} examples in micro-batches of {b}, K = {k} to an update, {e} epochs. An epoch's "
-    "last micro-batch may be short; so may its last update, which takes what is left.",
+    question="A run has {n:,} examples in micro-batches of {b}, K = {k} micro-batches per update, "
+    "and {e} epochs. The last micro-batch of an epoch may be short; so may its last update, which "
+    "takes what is left.",
     inputs={"n": (2_000, 9_999), "b": [24, 32, 48, 64], "k": (3, 8), "e": (3, 12)},
     answer=lambda n, b, k, e: {"batches": ceil(n / b), "updates": e * ceil(ceil(n / b) / k)},
     parts=(
@@ -23,18 +24,20 @@ EXERCISE = Number(
     wrong=(
         Wrong("rest-left-out",
               lambda n, b, k, e: {"batches": n // b, "updates": e * (ceil(n / b) // k)},
-              "What does not fill {b} examples, or {k} micro-batches, was left out. Round up."),
+              "A micro-batch with fewer than {b} examples, or an update with fewer than {k} "
+              "micro-batches, was left out. Round up."),
         Wrong("whole-updates", lambda n, b, k, e: {"batches": ceil(n / (b * k))},
-              "That counts the updates of an epoch, of {k} micro-batches each."),
+              "That is the number of updates per epoch, of {k} micro-batches each."),
         Wrong("across-epochs", lambda n, b, k, e: {"updates": ceil(e * ceil(n / b) / k)},
-              "That lets an update run on into the next epoch. Count one epoch's, then multiply."),
+              "That lets an update continue into the next epoch. Count those of one epoch, then "
+              "multiply."),
         Wrong("times-k", lambda n, b, k, e: {"updates": e * ceil(n / b) * k},
               "That multiplies by K. {k} micro-batches make one update, so there are fewer."),
         Wrong("k-forgotten", lambda n, b, k, e: {"updates": e * ceil(n / b)},
-              "That counts micro-batches: only every {k} of them make an update."),
+              "That counts micro-batches: it takes {k} of them to make an update."),
         Wrong("epochs-mixed-up",
               lambda n, b, k, e: {"batches": e * ceil(n / b), "updates": ceil(ceil(n / b) / k)},
-              "One is asked per epoch, the other for the whole run of {e} epochs."),
+              "One is asked for per epoch, the other for the whole run of {e} epochs."),
         Wrong("not-rounded", lambda n, b, k, e: {  # where it is not whole by chance
             key: x for key, x in (("batches", n / b), ("updates", e * n / b / k)) if x % 1},
               "That is not rounded. A short micro-batch and a short update count as whole ones."),

@@ -156,7 +156,9 @@ def _numbers(loader: DataLoader) -> list[list[int]]:
 
 def _of_batch(batch: Any) -> Iterator[int]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2 or getattr(batch[0], "ndim", 0) != 2:
-        raise AnswerError("A batch is a pair: inputs [B, 2] and targets [B]. Leave collation be.")
+        raise AnswerError(
+            "A batch is a pair: inputs [B, 2] and targets [B]. Keep the default collation."
+        )
     inputs, targets = batch
     for row, target in zip(inputs[:, 0].tolist(), targets.tolist(), strict=True):
         if target != int(row) % 3:
@@ -257,6 +259,13 @@ def with_replacement(train_set, val_set, batch_size, seed):
 def without_one_generator(train_set, val_set, batch_size, seed):
     train, _ = plain(train_set, val_set, batch_size, seed)
     return train, DataLoader(val_set, batch_size)
+
+
+def in_the_sampler_alone(train_set, val_set, batch_size, seed):
+    sampler = RandomSampler(train_set, generator=_own(seed))
+    return wired(train={"shuffle": False, "sampler": sampler, "generator": None})(
+        train_set, val_set, batch_size, seed
+    )
 
 
 def as_lists(train_set, val_set, batch_size, seed):
@@ -427,12 +436,13 @@ def first_examples_only(train_set, val_set, batch_size, seed):
 
 WRONG = (
     ("never-drops", wired(train={"drop_last": False}),
-     "A last training batch of one example came. BatchNorm cannot train on it: leave it out."),
+     "Training yielded a last batch of one example. BatchNorm cannot train on it: leave it out."),
     ("always-drops", wired(train={"drop_last": True}),
-     "A last training batch of several examples was left out. Only one of a single example goes."),
+     "A last training batch of several examples was left out. Only a batch of a single example "
+     "should be."),
     ("wrong-way-round", wrong_way_round,
-     "The last training batch was kept where it holds one example, and left out where it holds "
-     "more: drop_last=True belongs to the single one."),
+     "The last training batch was kept when it held one example, and left out when it held more. "
+     "It should be the other way round: drop_last=True if it holds one."),
     ("not-shuffled", wired(train={"shuffle": False}),
      "The training examples came in the order of the data set. shuffle=True for training."),
     ("val-shuffled", wired(val={"shuffle": True}),
@@ -440,47 +450,48 @@ WRONG = (
     ("val-drops", wired(val={"drop_last": True}),
      "Validation lost its last batch. Every example counts there, so nothing is dropped."),
     ("small-rest-dropped", two_dropped,
-     "A last training batch of two was left out. Only one of a single example goes."),
+     "A last training batch of two examples was left out. Only a batch of a single example should "
+     "be."),
     ("val-drops-one", val_drops_one,
-     "Validation lost a last batch of one example. BatchNorm in eval mode takes one: drop nothing "
+     "Validation lost a last batch of one example. BatchNorm in eval mode accepts it: drop nothing "
      "there."),
     ("drops-in-both", drops_in_both,
-     "Validation lost its last batch where that of training holds one example. Nothing is dropped "
-     "in validation."),
+     "Validation lost its last batch when that of training held one example. Drop nothing in "
+     "validation."),
     ("asked-of-validation", asked_of_validation,
-     "Training lost its last batch where that of validation holds one example, and nowhere else. "
-     "What is left of train_set decides."),
+     "Training lost its last batch exactly when that of validation held one example. What matters "
+     "is the last batch of train_set."),
     ("seeded-globally", seeded_globally,
-     "The order hangs on torch's global generator, which others draw from as well. Hand the loader "
-     "its own: generator=torch.Generator().manual_seed(seed)."),
+     "The order depends on torch's global generator, from which other code draws as well. Give the "
+     "loader its own: generator=torch.Generator().manual_seed(seed)."),
     ("no-seed", no_seed,
-     "The order comes from torch's global generator, and the seed has no part in it. Seed a "
-     "generator of the loader's own, and let the order be drawn from that."),
+     "The order comes from torch's global generator, and the seed has no effect on it. Give the "
+     "loader its own generator, seeded with seed."),
     ("no-seed", sampler_without_generator, ""),
     ("own-seed", lambda t, v, b, seed: plain(t, v, b, 42),
-     "Another seed gave the same order. Seed the generator with the seed that is handed over."),
+     "Another seed gave the same order. Seed the generator with the seed that is passed in."),
     ("one-for-all-calls", one_for_all_calls,
-     "Loaders of the same seed gave another first epoch, where other loaders had been made before "
-     "their passes, or others had drawn or seeded. Make a torch.Generator in each call, and draw "
-     "the order from it alone."),
+     "Loaders with the same seed gave different first epochs when other loaders had been made "
+     "before their passes, or other code had drawn or seeded. Create a torch.Generator in each "
+     "call, and draw the order from it alone."),
     ("one-for-all-calls", seeded_in_python, ""),
     ("one-for-all-calls", seeded_in_numpy, ""),
     ("one-for-all-calls", seeded_with_the_global_seed_too, ""),
     ("shared-generator", shared_generator,
      "A pass over validation changed the next training epoch: both loaders draw from one "
-     "generator, and each pass draws, shuffled or not. Give each its own."),
+     "generator, and each pass draws, shuffled or not. Give each loader its own."),
     ("swapped", swapped,
-     "The first loader gives validation's examples, the second training's. Return train_loader, "
+     "The first loader yields validation's examples, the second training's. Return train_loader, "
      "val_loader."),
     ("shuffled-once", shuffled_once,
-     "Two of four epochs had the same order. It should be drawn again in each, as with "
-     "shuffle=True and a generator that goes on from epoch to epoch."),
+     "Two of four epochs had the same order. Draw a new order in each epoch, as shuffle=True does "
+     "with a generator that continues from epoch to epoch."),
     ("one-never-comes", one_never_comes,
-     "The example that is left out where the last batch would hold it alone was the same one in "
-     "four epochs. Cut the data set's batches (drop_last), not the data set."),
+     "When the last batch would hold a single example, the same example was left out in all four "
+     "epochs. Drop a batch (drop_last), not a fixed example of the data set."),
     ("val-twice-as-large", lambda t, v, b, seed: (plain(t, v, b, seed)[0],
                                                   DataLoader(v, 2 * b, generator=_own(seed))),
-     "The validation batches are larger than batch_size. It is for both loaders."),
+     "The validation batches are larger than batch_size, which applies to both loaders."),
     ("shuffled-once", same_order_in_each_epoch, ""),
     ("shuffled-once", two_orders_in_turn, ""),
     ("with-replacement", with_replacement,
@@ -488,22 +499,24 @@ WRONG = (
      "leaves others out."),
     ("with-replacement", weighted, ""),
     ("without-one-generator", without_one_generator,
-     "The orders are right, and still a pass drew from torch's global generator: each loader draws "
-     "a seed for workers, without shuffling too. Give validation a generator as well."),
+     "The orders are right, but a pass still drew from torch's global generator: a DataLoader "
+     "without a generator takes a seed from there in every pass, even without shuffling or with a "
+     "sampler of its own. Give each DataLoader a generator."),
+    ("without-one-generator", in_the_sampler_alone, ""),
     ("without-one-generator", in_global_worker_seed, ""),
     ("draws-in-making", draws_in_making,
-     "The orders are right, and torch's global generator was seeded, or drawn from, where the "
-     "loaders are made. Seed a torch.Generator() of the loader's instead: torch.manual_seed() is "
-     "for everybody."),
+     "The orders are right, but making the loaders seeded torch's global generator or drew from "
+     "it. Seed the loader's own torch.Generator() instead: torch.manual_seed() affects all other "
+     "code."),
     ("as-lists", as_lists, ""),
     ("merged", rest_of_one_merged, ""),
     ("always-drops", first_examples_only, ""),
     ("one-by-one", wired(train={"batch_size": 1, "drop_last": False}), ""),
     ("val-in-one", lambda t, v, b, seed: (plain(t, v, b, seed)[0],
                                           DataLoader(v, len(v), generator=_own(seed))),
-     "Validation came in one batch. batch_size is for both loaders."),
+     "Validation came in one batch. batch_size applies to both loaders."),
     ("size-ignored", size_ignored,
-     "Everything came in one batch, in both loaders. Hand them the batch_size."),
+     "Everything came in one batch, in both loaders. Pass batch_size to both."),
     ("not-collated", wired(train={"collate_fn": list}), ""),
 )  # fmt: skip
 
@@ -514,29 +527,30 @@ SURE = "one-never-comes", "small-rest-dropped", "val-drops-one"
 
 EXERCISE = Exercise(
     id="03c.loaders",
-    title="two loaders, wired",
+    title="set up two loaders",
     source='Annotated-loop essay, "The data"',
     ledger=("X46", "C15", "C17", "F86", "F96", "B30"),
     minutes=10,
     difficulty=2,
     read=("F86", "F96", "course.data.make_loader"),
     hints=(
-        "Two loaders, six decisions: order, batches, rest, for each of the two. Which depend on "
-        "the lengths?",
-        "A loader draws from its generator whenever a pass begins. Without one of its own it takes "
-        "torch's global one, in validation too.",
+        "Two loaders, six decisions: for each, the order, the batch size and the last batch. Which "
+        "of them depend on the lengths?",
+        "A loader draws from its generator whenever a pass begins. If it has none, it uses torch's "
+        "global one, in validation too.",
         "drop_last=len(train_set) % batch_size == 1, and "
         "generator=torch.Generator().manual_seed(seed), one for each loader.",
     ),
     signature="make_loaders(train_set, val_set, batch_size, seed)",
     parts=(
-        Part("rest", "batches of training, with a rest of one, none and several", points=1,
+        Part("rest", "training batches, with a last batch of one, full, and of several "
+                     "examples", points=1,
              cases=5, fields=("sizes", "most_often", "shuffled", "always_missing")),
         Part("val", "validation: all examples, in order", points=0.5, cases=3,
              fields=("val_sizes", "val_in_order", "val_rows", "val_again")),
         Part("order", "shuffled in each epoch, each example once", points=0.5, cases=3,
              fields=("shuffled", "most_often", "epochs_differ")),
-        Part("seed", "an order that the seed repeats, whoever else draws", points=1, cases=3,
+        Part("seed", "an order that the seed reproduces, whatever else draws", points=1, cases=3,
              fields=("shuffled", "same_first_epoch", "same_second_epoch", "seeds_differ")),
         Part("global", "nothing drawn from torch's global generator", points=0.5, cases=3,
              fields=("shuffled", "untouched")),
@@ -547,14 +561,14 @@ EXERCISE = Exercise(
     says={
         "sizes": "the sizes of the training batches",
         "val_sizes": "the sizes of the validation batches",
-        "val_in_order": "whether validation examples come in the order of the data set",
+        "val_in_order": "whether validation examples are in the order of the data set",
         "val_rows": "the validation examples, by number,",
         "val_again": "the validation examples of a second pass",
-        "most_often": "how often a training example comes in an epoch, at most,",
-        "shuffled": "whether training examples come in another order than that of the data set",
-        "always_missing": "the number of examples that came in none of four epochs",
+        "most_often": "the most times that one training example came in an epoch",
+        "shuffled": "whether training examples are in a different order than in the data set",
+        "always_missing": "the number of examples that never came in four epochs",
         "epochs_differ": "whether four epochs have four orders",
-        "same_first_epoch": "whether loaders of the same seed give the same first epoch",
+        "same_first_epoch": "whether loaders with the same seed give the same first epoch",
         "same_second_epoch": "whether they give the same second epoch, after a validation pass,",
         "seeds_differ": "whether another seed gives another order",
         "untouched": "whether making the loaders, and passes over them, left torch's global "

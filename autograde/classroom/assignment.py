@@ -1,23 +1,23 @@
-"""What the processes that grade must know of an assignment, as plain data that travels.
+"""What the grading processes must know about an assignment, as plain data that can be sent.
 
-They read no class directory: the cells with a grade_id, what students were given for them, the
-`check(...)` calls, and the version that says whether a grade is still of today's exercise.
+They do not read the class directory, so this holds the cells with a grade_id, what students were
+given for them, the `check(...)` calls, and the version, which says whether a grade still belongs to
+the current exercise.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from autograde import bank
 from autograde.class_dir import ClassDirError
-from autograde.classroom.cells import Cell, grade_id, is_check, marked
+from autograde.classroom.cells import Cell, grade_id, is_check, marked, read_cells
 from autograde.sources import CheckCall, check_calls
 
 
@@ -35,7 +35,7 @@ class Assignment:
     calls: dict[str, dict[str, str]]
     """The last check call of each check cell, whose points nbgrader reads, by grade_id."""
     exercises: str
-    """Hash of its exercises and of what they are judged by, see `exercises_version`."""
+    """Hash of its exercises and of the code that judges them, see `exercises_version`."""
     version: str
     """Hash of the source notebook and of its exercises: a grade of another one is out of date."""
     released_code: list[list[str]] = field(default_factory=list)
@@ -53,27 +53,27 @@ def read_assignment(folder: Path, name: str) -> Assignment:
         ClassDirError: A graded code cell of the source is not a check that a referee can answer.
     """
     source = folder / "source" / name / f"{name}.ipynb"
-    cells = [_plain(cell) for cell in nbformat.read(source, as_version=4).cells if grade_id(cell)]
+    cells = [_plain(cell) for cell in read_cells(source) if grade_id(cell)]
     calls = {grade_id(cell): _call(source, cell) for cell in cells if is_check(cell)}
     release = folder / "release" / name / f"{name}.ipynb"
-    given = nbformat.read(release, as_version=4).cells if release.exists() else []
+    given = read_cells(release) if release.exists() else []
     exercises = exercises_version(tuple(sorted({call.exercise_id for call in calls.values()})))
     return Assignment(
         name=name,
         cells=cells,
-        released={grade_id(cell): cell.source for cell in given if marked(cell, "grade")},
-        given=[cell.source for cell in given],
+        released={grade_id(cell): cell["source"] for cell in given if marked(cell, "grade")},
+        given=[cell["source"] for cell in given],
         calls={id: asdict(call) for id, call in calls.items()},
         exercises=exercises,
         version=hashlib.sha256(source.read_bytes() + exercises.encode()).hexdigest(),
-        released_code=[[grade_id(c) or "", c.source] for c in given if c.cell_type == "code"],
+        released_code=[[grade_id(c) or "", c["source"]] for c in given if c["cell_type"] == "code"],
     )
 
 
-def _plain(cell: nbformat.NotebookNode) -> Cell:
-    kept = {"cell_type": cell.cell_type, "source": cell.source}
-    marks = {"nbgrader": dict(cell.metadata["nbgrader"])}
-    code = {"outputs": [], "execution_count": None} if cell.cell_type == "code" else {}
+def _plain(cell: Cell) -> Cell:
+    kept = {"cell_type": cell["cell_type"], "source": cell["source"]}
+    marks = {"nbgrader": dict(cell["metadata"]["nbgrader"])}
+    code = {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
     return {**kept, "id": cell.get("id", ""), "metadata": marks, **code}
 
 
@@ -81,8 +81,8 @@ def _call(source: Path, cell: Cell) -> CheckCall:
     calls = check_calls(cell["source"])
     if not calls:
         raise ClassDirError(
-            f"{source}, cell '{grade_id(cell)}': a graded code cell consists of check(...) calls, "
-            "which a referee can answer. Use nbgrader autograde for other tests."
+            f"{source}, cell '{grade_id(cell)}': a graded code cell may hold only check(...) "
+            "calls, which the referee can answer. Use nbgrader autograde for other tests."
         )
     return calls[-1]
 
@@ -92,7 +92,7 @@ JUDGES = ("autograde.referee", "autograde.compare", "autograde.plain")
 
 @lru_cache
 def exercises_version(exercises: tuple[str, ...]) -> str:
-    """Hash of the modules of some exercises, of those that judge, and of all that they import.
+    """Hash of the modules of some exercises, of those that judge them, and of all that they import.
 
     A reference fixed in `course` or a tolerance changed in the referee makes a new version too.
     Only sources are read; nothing is imported.
@@ -125,9 +125,9 @@ def _path_of(module: str) -> Path | None:
     package, *names = module.split(".")
     if package not in OURS:
         return None
-    place = OURS[package].joinpath(*names)
-    choices = (place.with_suffix(".py"), place / "__init__.py")
-    return next((path for path in choices if path.is_file()), None)
+    place = os.path.join(OURS[package], *names)
+    choices = (f"{place}.py", os.path.join(place, "__init__.py"))
+    return next((Path(path) for path in choices if os.path.isfile(path)), None)
 
 
 def _imported(source: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a cell's code binds, reads and changes, by its syntax alone: nothing is run.
+"""What a cell's code binds, reads and changes, found from its syntax alone: nothing is run.
 
 A notebook's cells share one set of names. A statement binds some (assignment, `def`, `import`),
 reads some, at once or later in a function's body, and may change the objects behind all that it

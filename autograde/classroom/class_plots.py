@@ -1,4 +1,4 @@
-"""The class page's plots, as SVG inside the page: each says in words what it shows.
+"""The plots of the class page, as SVG inside the page; each also says in words what it shows.
 
 The colours stand for the page's own, which differ by light and dark.
 """
@@ -17,7 +17,7 @@ INK, ACCENT, SOFT = "#010203", "#040506", "#070809"
 
 
 def score_words(scores: list[float], best: float) -> str:
-    """The distribution in a sentence."""
+    """Describe the distribution in a sentence."""
     if not scores:
         return "Nobody has a grade yet, so there is no distribution of scores."
     if len(scores) == 1:
@@ -27,12 +27,12 @@ def score_words(scores: list[float], best: float) -> str:
     mean = sum(scores) / len(scores)
     return (
         f"{len(scores)} students have a grade: from {min(scores):g} to {max(scores):g} of {best:g} "
-        f"points, {mean:.1f} on average, {median(scores):g} in the middle (median)."
+        f"points; mean {mean:.1f}, median {median(scores):g}."
     )
 
 
 def score_plot(scores: list[float], best: float) -> str:
-    """How many students have how many points, as SVG; empty where a sentence says it all."""
+    """Histogram of the students' points, as SVG; empty if a sentence says it all."""
     if len(scores) < 2 or best <= 0:
         return ""
     figure, axes = _figure(height=2.4)
@@ -56,7 +56,7 @@ def score_plot(scores: list[float], best: float) -> str:
 
 
 def exercise_plot(exercises: list[ExerciseStatistics]) -> str:
-    """Difficulty and discrimination of each exercise, as SVG; empty without any."""
+    """Difficulty and discrimination of each exercise, as SVG; empty if there is none."""
     shown = [exercise for exercise in exercises if exercise.difficulty is not None]
     if not shown:
         return ""
@@ -72,7 +72,7 @@ def exercise_plot(exercises: list[ExerciseStatistics]) -> str:
     axes.axvline(0, color=INK, linewidth=0.8)
     lowest = min([0.0, *(d for _, d in with_d)])
     axes.set_xlim(lowest - 0.05 if lowest < 0 else 0, 1.05)
-    axes.set_xlabel("upper bar: p, share of points; lower bar: D, upper less lower 27 %")
+    axes.set_xlabel("upper bar: p, share of points; lower bar: D, upper minus lower 27 %")
     words = "; ".join(
         f"{e.name}: p {e.difficulty:.2f}"
         + (f", D {e.discrimination:.2f}" if e.discrimination is not None else "")

@@ -1,4 +1,4 @@
-"""A student's notebook made harmless before anybody opens it: nothing in it runs or is fetched.
+"""Make a student's notebook harmless before anybody opens it: nothing in it runs or is fetched.
 
     Markdown      tags, links and pictures that a browser would act on: written so that it won't
     outputs       text, tables, pictures; HTML through nh3; scripts, widgets, other types left out
@@ -87,7 +87,7 @@ Say = Callable[[str], None]
 
 
 def clean_notebook(cells: Iterable[Cell], metadata: dict[str, Any], given: Container[str]) -> None:
-    """Clean everything of a student's notebook but the outputs, in place.
+    """Clean everything in a student's notebook except the outputs, in place.
 
     Args:
         cells: As they came, the assignment's own ones restored.
@@ -135,7 +135,7 @@ def clean_cell(cell: Cell, given: Container[str], say: Say) -> None:
 
 
 class Removed:
-    """What was taken out of a submission's cells, for a person to read.
+    """What was removed from a submission's cells, for a person to read.
 
     Args:
         cells: Of a submission; looked at and left as they are.
@@ -160,7 +160,7 @@ class Removed:
 
 
 def clean_markdown(text: str, say: Say = lambda _what: None) -> str:
-    """Markdown in which nothing runs or is fetched, whoever renders it."""
+    """Markdown in which nothing runs or is fetched, whatever renders it."""
     text = OWN_PICTURE.sub(r"![\1](attachment:\1)", text)
     text = _broken(text, PICTURE, "! [", say, _fetched)
     text = _broken(text, DESTINATION, "] (", say, _odd_link)
@@ -176,7 +176,7 @@ def clean_markup(text: str, say: Say = lambda _what: None) -> str:
 
 
 def _tame_tex(text: str, say: Say) -> str:
-    return _broken(text, TEX, "\\ ", say, lambda t, at: "TeX that links or styles")
+    return _broken(text, TEX, "\\ ", say, lambda t, at: "TeX with links or styles")
 
 
 def _broken(
@@ -191,7 +191,7 @@ def _broken(
 
 
 def _fetched(text: str, at: int) -> str:
-    return "a picture from elsewhere" if "](" in text[at : at + 2000] else ""
+    return "an image from elsewhere" if "](" in text[at : at + 2000] else ""
 
 
 def _odd_link(text: str, at: int) -> str:
@@ -224,7 +224,7 @@ def _clean_attachments(cell: Cell, say: Say) -> None:
         if pictures and re.fullmatch(r"[\w.-]+", name):
             kept[name] = pictures
         else:
-            say("an attachment that is no picture")
+            say("an attachment that is not an image")
     cell["attachments"] = type(cell["attachments"])(kept) if attached else {}
 
 
@@ -273,19 +273,19 @@ def clean_data(data: dict[str, Any], say: Say = lambda _what: None) -> dict[str,
     if isinstance(drawing, str) and not kept.keys() & PICTURES and len(drawing) <= MAX_HTML:
         coded = base64.b64encode(drawing.encode("utf-8", "replace")).decode()
         kept["text/html"] = f'<img alt="a drawing" src="data:image/svg+xml;base64,{coded}">'
-    return kept or {"text/plain": "(nothing that can be shown)"}
+    return kept or {"text/plain": "(nothing here can be shown)"}
 
 
 def clean_html(text: str, say: Say = lambda _what: None) -> str:
-    """An HTML output without anything that runs, fetches, links a page's code, or covers it."""
+    """An HTML output without anything that runs, fetches, uses a page's code, or covers it."""
     if len(text) > MAX_HTML:
         say("an HTML output that is too long")
         return f"<p>(HTML of {len(text):,} characters is not shown)</p>"
     try:
         cleaned = sanitize(text, own_page=False)
     except ValueError:
-        say("an HTML output that is too deep")
-        return "<p>(HTML that is too deep is not shown)</p>"
+        say("an HTML output that is nested too deeply")
+        return "<p>(HTML that is nested too deeply is not shown)</p>"
     if ACTIVE.search(text):
         say("HTML")
     return _tame_tex(cleaned, say)
@@ -330,7 +330,7 @@ def _sizes(output: dict[str, Any]) -> dict[str, Any]:
 
 
 def files_beside(folder: Path, notebook: str, original: bytes | None, ours: Container[str]) -> None:
-    """Of the files handed in with a notebook, those that a browser would run become text.
+    """Turn the files handed in with a notebook that a browser would run into text.
 
     formgrader sends what lies in autograded/ from its own address, with the instructor's rights.
 

@@ -1,4 +1,4 @@
-"""The cleaning of students' work as a step of nbgrader and nbconvert, for stock commands and pages.
+"""Cleaning students' work as a step of nbgrader and nbconvert, for stock commands and pages.
 
 A class directory's nbgrader_config.py names it by its path, so formgrader cleans once more what it
 shows, and `nbgrader autograde` cleans what it writes.

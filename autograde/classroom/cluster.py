@@ -1,4 +1,4 @@
-"""A crew on other machines: the same jobs, done by the workers of a Dask cluster.
+"""Grading on other machines: the same jobs, done by the workers of a Dask cluster.
 
     autograde grade --scheduler tcp://HOST:8786
         └ Dask scheduler
@@ -30,7 +30,7 @@ LOOK_S = 2.0
 
 
 class ClusterError(ValueError):
-    """There is no scheduler, or it left; the message says what to do."""
+    """There is no scheduler, or it has gone; the message says what to do."""
 
 
 class Cluster:
@@ -53,7 +53,8 @@ class Cluster:
         except (OSError, ValueError, TypeError) as fault:
             raise ClusterError(
                 f"no Dask scheduler answers at {address} ({fault}). Start one (dask scheduler), "
-                f"then workers (dask worker {address}); or leave --scheduler out to grade here."
+                f"then workers (dask worker {address}); or leave out --scheduler to grade on this "
+                "machine."
             ) from None
         self.jobs: dict[str, tuple[Job, Any]] = {}
         """Jobs given and not yet collected, with their futures: a dropped future is a lost job."""
@@ -131,14 +132,15 @@ class Cluster:
         if not self.num_workers and not self.has_asked_for_workers:
             self.has_asked_for_workers = True
             print(
-                f"autograde: the scheduler has no workers yet: dask worker {self.address}",
+                "autograde: the scheduler has no workers yet; start one: dask worker "
+                f"{self.address}",
                 file=sys.stderr,
             )
 
     def _left(self) -> ClusterError:
         return ClusterError(
-            f"the Dask scheduler at {self.address} left. What was graded is kept: start it again, "
-            "then run autograde grade again to go on."
+            f"the Dask scheduler at {self.address} has gone. What was graded is kept: start it "
+            "again, then run autograde grade again to continue."
         )
 
 

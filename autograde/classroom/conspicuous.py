@@ -1,7 +1,7 @@
-"""Code that a person should read: it reaches into the interpreter, or is the course's own.
+"""Code that a person should read: it reaches into the interpreter, or copies the course's own.
 
-Where a class is graded, points rest on answers alone. An answer may still be got with the course's
-own code: pasted, or called past the guards of the student's process. Both leave traces in what was
+When a class is graded, points rest only on answers. But an answer may come from the course's own
+code: pasted, or called past the guards of the student's process. Both leave traces in what was
 handed in. As with near-identical code, a trace is a question for a person, not a finding.
 """
 
@@ -60,7 +60,7 @@ MOSTLY = 0.6
 
 
 def insides(cells: Cells) -> list[str]:
-    """What of the interpreter, the system or the grader a student's code names, sorted."""
+    """Parts of the interpreter, the system or the grader that a student's code names, sorted."""
     found = (parsed(without_magics(source[:MAX_SOURCE])) for source in cells.values())
     trees = [tree for tree in found if tree is not None]
     names = {name for tree in trees for name in _named(tree)}
@@ -68,7 +68,7 @@ def insides(cells: Cells) -> list[str]:
 
 
 def courses_own(cells: Cells, exercises: Iterable[str]) -> list[tuple[str, str, float]]:
-    """Cells that are mostly the course's own code.
+    """Find cells that are mostly the course's own code.
 
     Args:
         cells: A student's sources.
@@ -91,11 +91,13 @@ def courses_own(cells: Cells, exercises: Iterable[str]) -> list[tuple[str, str, 
 def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
     """A sentence for each trace in a student's code."""
     words = [
-        f"{share:.0%} of {cell} reads as the course's own {module}"
+        f"{share:.0%} of {cell} reads like the course's own {module}"
         for cell, module, share in courses_own(cells, exercises)
     ]
     if names := insides(cells):
-        words.append(f"its code reaches into the interpreter or the system, by {', '.join(names)}")
+        words.append(
+            f"its code reaches into the interpreter or the system, through {', '.join(names)}"
+        )
     return words
 
 

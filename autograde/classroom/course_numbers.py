@@ -1,4 +1,4 @@
-"""The whole course in numbers: every assignment's rows, who falls behind, what comes back.
+"""The whole course in numbers: every assignment's rows, who falls behind, which mistakes recur.
 
 Points are read in one query for all assignments, since nbgrader's objects take seconds per
 assignment in a class of 1,000; reasons come from the verdicts. Numbers of an exercise are those of
@@ -42,24 +42,24 @@ class Behind:
     student: str
     words: str
     weight: float
-    """The more, the more urgent."""
+    """The higher, the more urgent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Returning:
-    """A misconception that comes back: in several assignments, or by name in several exercises."""
+    """A recurring misconception: in several assignments, or by name in several exercises."""
 
     name: str
     exercises: list[str]
     students: list[str]
-    """Those who showed it at least once."""
+    """Students who showed it at least once."""
     again: list[str]
-    """Those who showed it in more than one assignment."""
+    """Students who showed it in more than one assignment."""
 
 
 @dataclass(kw_only=True)
 class Course:
-    """A class directory's assignments that anybody has a verdict or a grade for, in order."""
+    """The assignments of a class directory that have a verdict or a grade, in order."""
 
     students: list[str]
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Course:
 
 
 def read_course(folder: Path) -> Course:
-    """Everything that is known about a class.
+    """Read everything that is known about a class.
 
     Raises:
         FileNotFoundError: Nothing has been graded yet.
@@ -196,17 +196,17 @@ def _rows(
 
 
 def share(row: Row | None) -> float | None:
-    """Points of full points, 0 to 1 and more with extra credit; None without a grade."""
+    """Share of the full points, 0 to 1, or more with extra credit; None without a grade."""
     if row is None or row.not_graded or not row.max_total:
         return None
     return row.total / row.max_total
 
 
 def behind(course: Course) -> list[Behind]:
-    """Students who fall behind, most urgent first: work not handed in, or points lost lately.
+    """Students who fall behind, most urgent first: missing work, or points lost lately.
 
-    Shares are compared with the class's median of the same assignment, so that a hard one makes
-    nobody fall behind.
+    Shares are compared with the class's median of the same assignment, so that a hard one does not
+    make anybody fall behind.
     """
     order = list(course.rows)
     lately, before = order[-LATELY:], order[:-LATELY]
@@ -240,7 +240,7 @@ def _against(
 
 
 def returning(course: Course) -> list[Returning]:
-    """Misconceptions seen in more than one assignment, most students who repeat them first."""
+    """Misconceptions seen in more than one assignment, those that most students repeat first."""
     where: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     exercises: dict[str, set[str]] = defaultdict(set)
     for assignment, verdicts in course.verdicts.items():
@@ -269,7 +269,7 @@ def returning(course: Course) -> list[Returning]:
 
 
 def weak(exercises: Sequence[ExerciseStatistics]) -> list[ExerciseStatistics]:
-    """Exercises that tell good from poor students too little, worst first."""
+    """Exercises that hardly distinguish strong from weak students, worst first."""
     found = [
         one
         for one in exercises

@@ -1,4 +1,4 @@
-"""The whole course on one page: students by assignments, and what an instructor acts on.
+"""The whole course on one page: students by assignments, and what an instructor should act on.
 
 The look, the content policy and the escaping are the class page's; see page.py.
 """
@@ -125,11 +125,11 @@ def _about(course: Course, name: str, beside: Path | None) -> About:
 
 def _why_weak(one: ExerciseStatistics) -> str:
     if one.discrimination is not None and one.discrimination < 0:
-        return "students with fewer points in all do better here: is the check right?"
+        return "students with fewer points overall do better here: is the check right?"
     if one.difficulty is not None and one.difficulty > 0.85:
-        return "nearly everybody has it"
+        return "nearly everybody solves it"
     if one.difficulty is not None and one.difficulty < 0.15:
-        return "hardly anybody has it"
+        return "hardly anybody solves it"
     return "strong and weak students do about equally well"
 
 
@@ -146,10 +146,10 @@ def _cell(row: Row | None, assignment: str) -> Cell:
     words = [f"{row.total:g} of {row.max_total:g} points"]
     marks = ""
     if row.penalty:
-        words.append(f"{row.penalty:g} taken off for being late")
+        words.append(f"{row.penalty:g} subtracted for being late")
         marks += " ⏲"
     if row.to_grade_by_hand:
-        words.append(f"{len(row.to_grade_by_hand)} waiting for a person")
+        words.append(f"{len(row.to_grade_by_hand)} to grade by hand")
         marks += " …"
     step = min(SHADES - 1, max(0, int(part * SHADES)))
     return Cell(

@@ -1,4 +1,4 @@
-"""A crew of processes that all do the same work, one job at a time each, for one foreman.
+"""A crew of processes that do the same work, one job at a time each, for one foreman.
 
 Jobs and results are plain data on a pipe. A process that dies is replaced and its job given again;
 after three times the job comes back as failed. So does at once a job that takes far too long, by
@@ -9,6 +9,7 @@ half a job would leave half a write, when the job is done.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -47,7 +48,7 @@ class _Task:
 
 
 class Crew:
-    """Processes that answer each job with a result.
+    """Processes that return a result for each job.
 
     Args:
         work: A function of one job as `package.module:name`, imported in each process.
@@ -92,6 +93,14 @@ class Crew:
         self.waiting.append(_Task(job))
         self._assign()
 
+    def ask(self, job: Job) -> Result:
+        """Have one job done before there are others, and wait for its result."""
+        self.give(job)
+        while True:
+            wait(self.handles(), 1.0)
+            for _, result in self.collect():
+                return result
+
     def handles(self) -> list[Any]:
         """What `multiprocessing.connection.wait` can wait for: results and deaths."""
         return [handle for member in self.members for handle in (member.pipe, member.sentinel)]
@@ -111,7 +120,7 @@ class Crew:
         self._assign()
 
     def close(self) -> None:
-        """Send everybody home; what is still being done is lost."""
+        """End all processes; unfinished jobs are lost."""
         for member in self.members:
             member.pipe.close()
         for member in self.members:
@@ -160,13 +169,9 @@ class Crew:
 
 
 def once(work: str, job: Job) -> Result:
-    """Have one job done by a fork of the warm parent, without importing here what it needs."""
+    """Do one job in a fork of the warm parent, without importing here what it needs."""
     with Crew(work, size=1) as crew:
-        crew.give(job)
-        while True:
-            wait(crew.handles(), 1.0)
-            for _, result in crew.collect():
-                return result
+        return crew.ask(job)
 
 
 class _Member:
@@ -227,10 +232,13 @@ def serve(
     os.environ.update({**environment, **parent.ONE_THREAD})
     parent.share(key)
     _import_ours_anew()
+    gc.disable()
     try:
         do = find(work)
     except Exception as fault:
         do = _refuse(fault)
+    gc.freeze()  # what was imported stays: the collector need not look through it for each job
+    gc.enable()
     limit_growth(MAX_GROWTH)
     if not finishes:
         _leave_with_the_foreman(pipe)
@@ -279,9 +287,9 @@ def _leave(*_signal: object) -> None:
 
 def _import_ours_anew() -> None:
     """Forget the project's own modules: in the warm parent, which is the students', their answers
-    are gone, and a referee needs them."""
+    are gone, and a referee needs them. The catalogue, which has read the bank, holds none."""
     for name in list(sys.modules):
-        if name.partition(".")[0] in ("autograde", "course"):
+        if name.partition(".")[0] in ("autograde", "course") and name != "course.catalogue":
             del sys.modules[name]
 
 

@@ -1,9 +1,9 @@
-"""Marks for a learning platform: what Canvas and Moodle import, and a plain table for the rest.
+"""Marks for a learning platform: the files that Canvas and Moodle import, and a plain table.
 
-Points are nbgrader's: manual grades and extra credit are in, the late penalty is taken off, and no
-total falls below 0, as in `nbgrader export`. One thing is not as there: who has no grade gets no
-zero. The plain table leaves the field empty; the files for Canvas and Moodle leave the student out,
-since both platforms take an empty field as an order to clear the mark that they have.
+Points are nbgrader's: manual grades and extra credit are included, the late penalty is subtracted,
+and no total falls below 0, as in `nbgrader export`. One thing differs: a student without a grade
+does not get a zero. The plain table leaves the field empty; the files for Canvas and Moodle leave
+the student out, because both platforms clear an existing mark if the field is empty.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Mark:
     timestamp: str = ""
     """When it was handed in, UTC, if a timestamp.txt came with it."""
     late_s: float = 0.0
-    """Seconds after the due date; 0 where either is not known."""
+    """Seconds after the due date; 0 if either is unknown."""
     cells: dict[str, float]
     """Points by grade_id, extra credit included."""
     extra_credit: float = 0.0
-    """How much of the points is extra credit."""
+    """How many of the points are extra credit."""
     penalty: float = 0.0
-    """Points taken off for being late."""
+    """Points subtracted for being late."""
     waiting: tuple[str, ...] = ()
-    """Cells that wait for a person."""
+    """Cells that must still be graded by hand."""
     status: Literal["graded", "not graded", "nothing handed in"]
 
     @property
     def is_listed(self) -> bool:
-        """Whether more than the id is known, as of everybody on a class list."""
+        """Whether more than the id is known, as for everybody on a class list."""
         return bool(self.first_name or self.last_name or self.email or self.lms_user_id)
 
     @property
@@ -74,7 +74,7 @@ class Mark:
 
     @property
     def name(self) -> str:
-        """`Last, First`, which Canvas calls the sortable name; the id where there is no name."""
+        """`Last, First`, which Canvas calls the sortable name; the id if there is no name."""
         return ", ".join(part for part in (self.last_name, self.first_name) if part) or self.student
 
 
@@ -90,14 +90,14 @@ class Marks:
 
 
 def read_marks(folder: Path, assignment: str) -> Marks:
-    """Everybody in the gradebook, and who was looked at and got no grade.
+    """Read the marks of everybody in the gradebook, and of submissions that got no grade.
 
     Args:
         folder: A class directory, absolute.
         assignment: Its name.
 
     Raises:
-        FileNotFoundError: The assignment is not in the gradebook, or nobody is.
+        FileNotFoundError: The assignment is not in the gradebook, or no student is.
     """
     from nbgrader.api import MissingEntry
 
@@ -174,12 +174,12 @@ def _late_s(submission: Any) -> float:
 
 
 def as_csv(marks: Marks, to: Target) -> str:
-    """The marks in the form that a platform imports.
+    """Format the marks for import by a platform.
 
     `canvas`: its gradebook's import. Canvas knows a student by ID (nbgrader's lms_user_id, where it
     is a number), else by SIS User ID (where it is none), else by SIS Login ID (the student's id
-    here), else by name. The second row holds the points possible. An assignment of the same title
-    is filled in, else Canvas offers to make one.
+    here), else by name. The second row holds the points possible. An assignment with the same
+    title is filled in, else Canvas offers to create one.
 
     `moodle`: Grades > Import > CSV file. Map `Username`, `ID number` or `Email address` to the user
     field, and the last column to a grade item. A student who is unknown to Moodle makes it refuse
@@ -260,7 +260,7 @@ def write_marks(
     *,
     marks: Marks | None = None,
 ) -> Path:
-    """Write the marks to a file: export/ASSIGNMENT-TO.csv in the class directory unless named.
+    """Write the marks to a file, by default export/ASSIGNMENT-TO.csv in the class directory.
 
     Args:
         folder: A class directory, absolute.
@@ -288,13 +288,13 @@ def write_marks(
 
 
 def open_questions(marks: Marks, to: Target = "csv") -> list[str]:
-    """What to know before marks go out, a line each; none if everything is in."""
+    """What to know before marks go out, a line each; empty if everything is final."""
     lines = []
     waiting = sum(len(mark.waiting) for mark in marks.students)
     if waiting:
         lines.append(
-            f"{'1 answer waits' if waiting == 1 else f'{waiting} answers wait'} for a person, so "
-            "these points may still change: use formgrader, then export again"
+            f"{'1 answer waits' if waiting == 1 else f'{waiting} answers wait'} to be graded by "
+            "hand, so these points may still change: use formgrader, then export again"
         )
     what = "left empty" if to == "csv" else f"left out, so that {to.title()} keeps what it has"
     for status in ("not graded", "nothing handed in"):
@@ -304,7 +304,11 @@ def open_questions(marks: Marks, to: Target = "csv") -> list[str]:
     listed = any(mark.is_listed for mark in marks.students)
     strangers = [mark.student for mark in filter(_has_grade, marks.students) if not mark.is_listed]
     if listed and strangers:
-        fate = "; Moodle refuses a file with a student it does not know" if to == "moodle" else ""
+        fate = (
+            ("; Moodle refuses a file that contains a student it does not know")
+            if to == "moodle"
+            else ""
+        )
         lines.append(f"not on the class list{fate}: {few(strangers)}")
     return lines
 
@@ -320,13 +324,11 @@ FIRST_YEAR = 2015
 
 
 def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
-    """Times of handing in that are doubtful, by student: read month first, or in no course's time.
+    """Doubtful submission times, by student: read month first, or outside the course.
 
     nbgrader's reader takes 05.03.2026 for the third of May, which is two months late. A student may
     write any time into the file; a year that the file itself contradicts is said.
     """
-    from nbgrader.utils import parse_utc
-
     found = {}
     for path in sorted(folder.glob(f"submitted/*/{assignment}/timestamp.txt")):
         try:
@@ -334,14 +336,15 @@ def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
                 continue
             text = path.read_text("utf-8", errors="replace").strip()
             numbers = DAY_OR_MONTH.search(text)
-            read = parse_utc(text) if text else None
+            read = _as_nbgrader_reads(text) if text else None
             itself = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         except (OSError, ValueError, OverflowError):  # such a one is not graded, and says why
             continue
         if read and (read.year < FIRST_YEAR or read > datetime.now() + timedelta(days=2)):
             found[path.parents[1].name] = (
-                f"timestamp.txt says {read:%Y-%m-%d}, and the file itself is of {itself:%Y-%m-%d}. "
-                "Look when it was handed in, correct the file, then grade again"
+                f"timestamp.txt says {read:%Y-%m-%d}, but the file itself is from "
+                f"{itself:%Y-%m-%d}. Find out when it was handed in, correct the file, then grade "
+                "again"
             )
             continue
         first, second = map(int, numbers.groups()) if numbers else (0, 0)
@@ -349,14 +352,20 @@ def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
             other = read.replace(month=second, day=first)
             found[path.parents[1].name] = (
                 f"timestamp.txt holds '{shown(text)}', read as {read:%Y-%m-%d} (the month first). "
-                f"If the day came first, write {other:%Y-%m-%d %H:%M:%S} UTC, else "
+                f"If the day comes first, write {other:%Y-%m-%d %H:%M:%S} UTC, otherwise "
                 f"{read:%Y-%m-%d %H:%M:%S} UTC; then grade again"
             )
     return found
 
 
+def _as_nbgrader_reads(time: str) -> datetime:
+    from nbgrader.utils import parse_utc  # nbgrader: only where there is a time
+
+    return parse_utc(time)
+
+
 def stale_penalties(folder: Path, assignment: str) -> dict[str, str]:
-    """Late penalties that are not what they would be now, by student.
+    """Late penalties that are out of date, by student.
 
     nbgrader works a penalty out when a notebook is graded. Points given by hand later do not move
     it, though it may be a share of all points, nor does another due date.
@@ -379,9 +388,9 @@ def stale_penalties(folder: Path, assignment: str) -> dict[str, str]:
                 noted = notebook.late_submission_penalty or 0.0
                 if abs(now - noted) > 1e-6:
                     found[submission.student.id] = (
-                        f"the late penalty on record is {noted:g} points, and would be {now:g} "
-                        "now: it is older than a grade by hand, the due date or the config. Bring "
-                        f"it up to date: autograde grade {quote(assignment)} --force --students "
+                        f"the late penalty on record is {noted:g} points, but would now be "
+                        f"{now:g}: it is older than a manual grade, the due date or the config. "
+                        f"Update it: autograde grade {quote(assignment)} --force --students "
                         f"{quote(submission.student.id)}"
                     )
     return found
@@ -400,5 +409,5 @@ def _penalty_now(penalties: Any, submission: Any, notebook: Any) -> float:
 
 
 def is_final(marks: Marks) -> bool:
-    """Whether nothing that was handed in still waits for a person or for a grade."""
+    """Whether everything that was handed in is graded, including by hand."""
     return not any(mark.waiting or mark.status == "not graded" for mark in marks.students)

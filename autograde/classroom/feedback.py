@@ -1,7 +1,7 @@
-"""Feedback pages: what the checks said, then nbgrader's own page, with nothing in it that runs.
+"""Feedback pages: what the checks said, then nbgrader's own page, without anything that runs.
 
 A student who was not graded gets a short page with the reason. A page is one file that works
-offline; of what a student handed in, only text and pictures are left in it (see safe_html).
+offline; from the student's work it keeps only text and images (see safe_html).
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ PAGE = """\
 <h1>{assignment}</h1>
 <p>Your notebook was <strong>not graded</strong>; that is not a zero.</p>
 <p style="border-left: 4px solid #d55e00; padding-left: 1em">{reason}</p>
-<p>Hand it in again, or ask your instructor.</p>
-</body></html>
+<p>Please hand it in again, or ask your instructor.</p> </body></html>
 """
 BARE = """\
 <!doctype html>
@@ -58,13 +57,13 @@ def write_feedback(
     *,
     watch: Callable[[list[str]], Iterable[str]] = iter,
 ) -> list[Path]:
-    """Write feedback/STUDENT/ASSIGNMENT/ASSIGNMENT.html for everybody whose work was looked at.
+    """Write feedback/STUDENT/ASSIGNMENT/ASSIGNMENT.html for every submission that was looked at.
 
     Args:
         folder: A class directory, absolute.
         assignment: Its name.
         students: Only these; None takes all.
-        watch: Told whose pages will be written, and then asked for one after the other: a bar.
+        watch: Wraps the students whose pages are written, e.g. with a progress bar.
 
     Returns:
         The pages.
@@ -154,7 +153,7 @@ def _plain_outputs() -> type:
             attached = len(str(cell.get("attachments") or ""))
             if attached * cell.source.count("attachment:") > MAX_ATTACHED:
                 without = cell.source.replace("attachment:", "#")  # each would become a copy
-                cell.source = f"(pictures attached that would fill this page)\n\n{without}"
+                cell.source = f"(attached images that would fill this page)\n\n{without}"
             for output in cell.get("outputs", []):
                 if "data" in output:
                     output["data"] = type(output["data"])(clean_data(output["data"]))
@@ -177,7 +176,7 @@ def _top(verdict: dict[str, Any], waiting: int = 0) -> Iterator[str]:
     yield '<div class="container"><h1>What the checks say</h1>'
     if waiting:
         answers = "One written answer is" if waiting == 1 else f"{waiting} written answers are"
-        yield f"<p><b>{answers} not graded yet</b> and shown with a score of 0 until then.</p>"
+        yield f"<p><b>{answers} not graded yet</b>; the score shown is 0 until then.</p>"
     if verdict.get("ended"):
         yield f"<p>Your notebook ended early: {escape(verdict['ended'])}</p>"
     for check in verdict.get("checks", []):

@@ -1,6 +1,6 @@
-"""Files of a class directory: written whole or not at all, locked while one run uses them.
+"""Files of a class directory: written completely or not at all, locked while one run uses them.
 
-A fault says which file it is about, also where the system's own words, as of a full disk, do not.
+An error names its file even if the system's own message, e.g. about a full disk, does not.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all, be the disk full or the power gone.
+    """Write a file completely or not at all, even if the disk is full or the power fails.
 
-    A link is followed; what is not a regular file, e.g. /dev/stdout on a terminal, is
-    written as it comes.
+    A link is followed; what is not a regular file, e.g. /dev/stdout on a terminal, is written
+    directly.
 
     Raises:
-        OSError: It could not be written; what was there before still is.
+        OSError: It could not be written; the previous contents are still there.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_text(text, "utf-8")
@@ -40,7 +40,7 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an OSError in here carry the file's name."""
+    """Add the file's name to an OSError raised inside."""
     try:
         yield
     except OSError as fault:
@@ -49,19 +49,18 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def lock(path: Path, *, wait: bool) -> int:
-    """Open a file for appending, made if need be, and lock it against other processes.
+    """Open a file for appending, create it if necessary, and lock it against other processes.
 
     Args:
-        path: Its folder is made, too.
-        wait: Until another process lets go of it.
+        path: Its folder is created, too.
+        wait: Wait until another process releases it.
 
     Returns:
-        Its descriptor. The lock lasts until that is closed; the kernel does so where the process
-        ends, however it ends.
+        Its descriptor. The lock lasts until that is closed, at the latest when the process ends.
 
     Raises:
-        BlockingIOError: Another process holds it, and we were not to wait.
-        OSError: It cannot be opened, or its file system knows no locks.
+        BlockingIOError: Another process holds it, and `wait` is False.
+        OSError: It cannot be opened, or its file system does not support locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)

@@ -1,4 +1,4 @@
-"""TeX in a page that runs no script: each formula becomes a picture, or its source, plainly shown.
+"""TeX in a page without scripts: each formula becomes an image, or its source is shown.
 
 A feedback page works offline and its policy forbids scripts, so MathJax cannot be used there.
 matplotlib's mathtext knows the TeX that a sentence needs (fractions, sums, Greek, roots, fonts) and
@@ -42,7 +42,7 @@ STYLE = (
 
 
 def draw_formulas(soup: BeautifulSoup) -> None:
-    """Put pictures, or code, in the place of a document's formulas, in place.
+    """Replace a document's formulas by images, or by code, in place.
 
     Formulas are `$...$`, `$$...$$` and environments, as Jupyter reads them; those in code and links
     are left alone.
@@ -99,7 +99,7 @@ def picture(tex: str) -> tuple[bytes, int] | None:
         tex: Without dollar signs.
 
     Returns:
-        The drawing and how far it reaches below the line, pt; None where it cannot be drawn.
+        The drawing and how far it reaches below the line, in pt; None if it cannot be drawn.
     """
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties

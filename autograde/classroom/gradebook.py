@@ -1,23 +1,27 @@
-"""nbgrader's side of a class run: one process writes results into its gradebook and folders.
+"""nbgrader's side of a class run: one process writes results to its gradebook and folders.
 
-What a result says is put in place of stock Execute; everything else of `nbgrader autograde` stays:
-restoring locked cells, saving scores, late penalties, the notebook in autograded/. Doing it twice
-leaves what doing it once leaves, so a write that was interrupted is simply done again.
+A result takes the place of stock Execute; the rest of `nbgrader autograde` stays the same:
+restoring locked cells, saving scores, late penalties, the notebook in autograded/. Writes are
+idempotent, so one that was interrupted is simply repeated.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from jsonschema.exceptions import best_match
+from jsonschema.validators import validator_for
 from nbformat import NotebookNode, from_dict
 from nbgrader import api
 from nbgrader.coursedir import CourseDirectory
+from nbgrader.nbgraderformat import common
 from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import parse_utc
 from sqlalchemy.engine import make_url
@@ -34,7 +38,7 @@ from autograde.classroom.verdicts import own_fault, verdict_path
 
 
 class RestoreCells(NbGraderPreprocessor):
-    """Makes a submission's graded cells those of the assignment, and the rest harmless.
+    """Makes a submission's graded cells match the assignment, and the rest harmless.
 
     (Stock DeduplicateIds leaves what stock CheckCellMetadata refuses.)
     """
@@ -52,7 +56,7 @@ class RestoreCells(NbGraderPreprocessor):
 
 
 class FillIn(NbGraderPreprocessor):
-    """Takes the place of Execute: the outputs are known, the cells ran elsewhere."""
+    """Replaces Execute: the outputs are known, because the cells ran elsewhere."""
 
     known: ClassVar[list[dict[str, Any]]] = []
     """Source and outputs of each code cell; set for each submission, as config is copied a lot."""
@@ -62,7 +66,7 @@ class FillIn(NbGraderPreprocessor):
         cells = [cell for cell in nb.cells if cell.cell_type == "code"]
         if [cell.source for cell in cells] != [known["source"] for known in self.known]:
             raise RuntimeError(
-                "nbgrader's gradebook holds other cells than the source notebook: run autograde "
+                "the cells in nbgrader's gradebook differ from the source notebook: run autograde "
                 "release again"
             )
         for count, (cell, known) in enumerate(zip(cells, self.known, strict=True), start=1):
@@ -121,8 +125,8 @@ def _bad_timestamp(folder: Path, assignment: str, job: dict[str, Any]) -> str:
             parse_utc(text)
     except (ValueError, OverflowError):
         return (
-            f"{job['path']}: its timestamp.txt holds {text[:40]!r}, which is no time. Write it as "
-            "2026-03-01 12:00:00 UTC, or remove the file; then grade again."
+            f"{job['path']}: its timestamp.txt holds {text[:40]!r}, which is not a time. Write it "
+            "as 2026-03-01 12:00:00 UTC, or remove the file; then grade again."
         )
     return ""
 
@@ -144,6 +148,7 @@ def _into_gradebook(folder: Path, assignment: str, job: dict[str, Any]) -> None:
     SaveGrades.before = looked_at_before(folder, assignment, job["student"])
     config = _with_our_steps(nbgrader_config(folder))
     share_engines()
+    check_schemas_once()
     ask_nbgrader(config, "autograde", assignment, job["student"], force=True, create=True)
     source = folder / "source" / assignment
     files_beside(
@@ -177,7 +182,7 @@ LOCK_WAIT_S = 60
 
 @lru_cache
 def share_engines() -> None:
-    """Let nbgrader open a gradebook over and over without a new SQL engine each time.
+    """Let nbgrader open a gradebook repeatedly without a new SQL engine each time.
 
     It opens one some seven times a submission; an engine keeps its compiled statements. (Closing a
     Gradebook only empties the engine's pool of connections.)
@@ -193,12 +198,33 @@ def share_engines() -> None:
     api.create_engine = engine_for
 
 
+@lru_cache
+def check_schemas_once() -> None:
+    """Let nbgrader check cells' metadata without checking its own schema for each of them.
+
+    That is a third of the time in which a submission is written.
+    """
+    validators: dict[str, Any] = {}
+
+    def validate(instance: Any, schema: dict[str, Any]) -> None:
+        text = json.dumps(schema, sort_keys=True)
+        if text not in validators:
+            kind = validator_for(schema)
+            kind.check_schema(schema)
+            validators[text] = kind(schema)
+        if fault := best_match(validators[text].iter_errors(instance)):
+            raise fault
+
+    common.jsonschema = SimpleNamespace(validate=validate)
+
+
 @contextmanager
 def open_gradebook(folder: Path) -> Iterator[api.Gradebook]:
     """nbgrader's gradebook of a class directory, wherever its config puts it.
 
     Raises:
-        ClassDirError: The database refuses: it is no gradebook, is held, or its server is away.
+        ClassDirError: The database cannot be used: it is not a gradebook, is locked, or its server
+        is not running.
     """
     share_engines()
     course = CourseDirectory(config=nbgrader_config(folder))
@@ -210,51 +236,10 @@ def open_gradebook(folder: Path) -> Iterator[api.Gradebook]:
         words = str(getattr(fault, "orig", None) or fault).strip().splitlines()[0]
         raise ClassDirError(
             f"The gradebook {shown_url(course.db_url)} cannot be used ({words}). Nothing in it was "
-            "changed. Is its file whole, does another program hold it, does its server run?"
+            "changed. Is the file intact, is another program using it, is its server running?"
         ) from None
 
 
 def shown_url(db_url: str) -> str:
     """A database's address without its password."""
     return make_url(db_url).render_as_string(hide_password=True)
-
-
-def students_in(folder: Path, assignment: str) -> set[str]:
-    """Students with a submission of the assignment in the gradebook."""
-    with open_gradebook(folder) as gradebook:
-        rows = (
-            gradebook.db.query(api.SubmittedAssignment.student_id)
-            .join(api.Assignment, api.Assignment.id == api.SubmittedAssignment.assignment_id)
-            .filter(api.Assignment.name == assignment)
-        )
-        return {student for (student,) in rows}
-
-
-def off_roster(folder: Path, students: Iterable[str]) -> list[str]:
-    """Folder names that match no student on the class list, sorted; empty if there is no list.
-
-    A class list is there as soon as somebody in the gradebook has a name, an email address or a
-    number of a learning platform. (nbgrader adds who is graded by id alone.)
-    """
-    with open_gradebook(folder) as gradebook:
-        columns = (api.Student.first_name, api.Student.last_name, api.Student.email)
-        rows = gradebook.db.query(api.Student.id, *columns, api.Student.lms_user_id).all()
-    listed = {id for id, *about in rows if any(about)}
-    return sorted(set(students) - listed) if listed else []
-
-
-def changed_since_release(
-    folder: Path, assignment: str, cells: list[dict[str, Any]]
-) -> list[str] | None:
-    """Locked cells whose source is not what nbgrader noted when the assignment was released.
-
-    None where the gradebook knows of no release.
-    """
-    with open_gradebook(folder) as gradebook:
-        try:
-            notebook = gradebook.find_notebook(assignment, assignment)
-        except api.MissingEntry:
-            return None
-        noted = {cell.name: cell.source for cell in notebook.source_cells if cell.locked}
-    sources = {cell["metadata"]["nbgrader"]["grade_id"]: cell["source"] for cell in cells}
-    return [id for id, source in noted.items() if sources.get(id) != source]

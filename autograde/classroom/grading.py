@@ -1,11 +1,11 @@
-"""A class run: who is to be graded, by whom, and what became of it, so that nothing is lost.
+"""A class run: what to grade, who grades it, and with what result, so that nothing is lost.
 
     find submissions -> leave out what is graded and unchanged -> hand the others to graders
     a result comes   -> keep it in journal/ASSIGNMENT.pending/ -> note `graded` in the journal
                      -> hand it to the one writer of the gradebook -> note `written`
 
-Killed anywhere and run again, it goes on: what was graded is not graded again, what was not written
-is written, once.
+If it is killed anywhere and run again, it continues: what was graded is not graded again, and what
+was not written is written, once.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from autograde.classroom.assignment import Assignment, read_assignment
 from autograde.classroom.crew import Crew
 from autograde.classroom.files import write_whole
 from autograde.classroom.journal import Journal, Known, journal_path, read_known, take
+from autograde.classroom.lookups import changed_since_release, students_in
 from autograde.classroom.submissions import (
     Submission,
     SubmissionFault,
@@ -33,10 +34,11 @@ from autograde.classroom.submissions import (
     read_text,
 )
 from autograde.classroom.verdicts import own_fault, verdict_path
+from autograde.sandbox import parent
 from autograde.sandbox.limits import Limits
 from autograde.seeds import new_seed
 
-GRADERS = "autograde.classroom.marking:mark"
+GRADERS = "autograde.classroom.marking:work"
 WRITER = "autograde.classroom.gradebook:write"
 WRITE_CPU_S = 60.0
 """Processor time that writing one submission may take; an ordinary one takes 0.2 s."""
@@ -50,15 +52,15 @@ END = object()
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one submission."""
+    """What happened to one submission."""
 
     student: str
     reason: str = ""
     """Why it was not graded; empty if it was."""
     notes: list[str]
-    """What is odd about it although it was graded."""
+    """What is unusual about it although it was graded."""
     seconds: float = 0.0
-    """Wall time of the grading."""
+    """Wall-clock time of the grading."""
     unchanged: bool = False
     """Graded by an earlier run; nothing was done."""
 
@@ -94,46 +96,115 @@ def grade(
     device: str = "cpu",
     run_all: bool = False,
 ) -> Iterator[Outcome]:
-    """Grade the submissions of a class, and yield each outcome as it comes.
+    """Grade the submissions of a class, and yield each outcome as soon as it is known.
 
-    What can be refused is refused at once, before the first outcome is asked for.
+    Errors that can be found early are raised at once, before the first outcome is requested.
 
-    Grades go to nbgrader's gradebook, graded notebooks to autograded/, reasons to verdicts/. What
-    was graded before is left alone, unless the submission or the exercise has changed since; what
-    was not graded is tried again.
+    Grades go to nbgrader's gradebook, graded notebooks to autograded/, reasons to verdicts/. Work
+    that was already graded is skipped unless the submission or the exercise has changed since; work
+    that could not be graded is tried again.
 
     Args:
         folder: A class directory, absolute.
-        assignment: Its name; it must have been released, which is when nbgrader learns its cells.
+        assignment: Its name; it must have been released, because that is when nbgrader learns its
+            cells.
         students: Only these; None takes all.
         limits: Time and memory of a submission.
-        jobs: Processes that grade at the same time; None takes one a core, and one for a GPU.
+        jobs: Processes that grade at the same time; None takes one per core, and one for a GPU.
         scheduler: Address of a Dask scheduler whose workers grade instead.
-        force: Grade also what is unchanged, on the same cases.
+        force: Also grade unchanged work, on the same cases.
         trusted: Run submissions with this user's own rights instead of locked away.
-        device: Where answers are computed: `cpu`, `cuda:0`, or `auto`, as each worker has it.
-        run_all: Run also cells that no exercise needs, see `autograde.classroom.needed`.
+        device: Where answers are computed: `cpu`, `cuda:0`, or `auto`, which each worker decides.
+        run_all: Also run cells that no exercise needs, see `autograde.classroom.needed`.
 
     Raises:
         FileNotFoundError: Nothing was handed in.
         ClassDirError: The source notebook has changed since it was released.
         JournalBusyError: Another run is grading this assignment.
     """
-    from autograde.classroom.gradebook import students_in
+    plan = make_plan(folder, assignment, students, limits, force=force, run_all=run_all)
+    if plan.num_to_do and not scheduler:
+        parent.start(plan.num_to_do)  # it warms up until the first outcome is asked for
+    return carry_out(plan, jobs=jobs, scheduler=scheduler, trusted=trusted, device=device)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run will look at: read, and found fit to be graded."""
+
+    folder: Path
+    assignment: Assignment
+    submissions: list[Submission]
+    limits: Limits
+    force: bool
+    run_all: bool
+    unchanged: list[Outcome]
+    """Of submissions that need not be graded again, as things stand."""
+
+    @property
+    def num_to_do(self) -> int:
+        """How many submissions are new, or have changed since they were graded."""
+        return len(self.submissions) - len(self.unchanged)
+
+
+def make_plan(
+    folder: Path,
+    assignment: str,
+    students: list[str] | None = None,
+    limits: Limits = Limits(),  # noqa: B008
+    *,
+    force: bool = False,
+    run_all: bool = False,
+) -> Plan:
+    """Read what is to be graded, and refuse what can't be; arguments and faults as of `grade`."""
     submissions = find_submissions(folder, assignment, students)
     about = read_assignment(folder, assignment)
     check_release(folder, about)
+    known, written = read_known(journal_path(folder, assignment)), students_in(folder, assignment)
+    unchanged = [
+        Outcome(student=one.student, notes=known[one.student].last["notes"], unchanged=True)
+        for one in submissions
+        if not force
+        and one.student in written & known.keys()
+        and is_done(folder, about, limits, one, known[one.student], run_all=run_all)
+    ]
+    return Plan(
+        folder=folder,
+        assignment=about,
+        submissions=submissions,
+        limits=limits,
+        force=force,
+        run_all=run_all,
+        unchanged=unchanged,
+    )
 
-    def outcomes() -> Iterator[Outcome]:
-        with (
-            ClassRun(folder, about, limits, trusted=trusted, device=device, run_all=run_all) as run,
-            closing(_workers(jobs, scheduler, limits, device)) as graders,
-        ):
-            written = students_in(folder, assignment)
-            yield from run.grade(submissions, graders, written=written, force=force)
 
-    return outcomes()
+def carry_out(
+    plan: Plan,
+    *,
+    jobs: int | None = None,
+    scheduler: str = "",
+    trusted: bool = False,
+    device: str = "cpu",
+    crew: Crew | None = None,
+) -> Iterator[Outcome]:
+    """Grade what a plan says, and yield each outcome as it comes; see `grade`.
+
+    Args:
+        plan: Whom to grade.
+        jobs, scheduler, trusted, device: As for `grade`.
+        crew: Who grades, where it has been asked something before; it is sent home in the end.
+    """
+    if not plan.num_to_do:
+        yield from plan.unchanged
+        return
+    how = {"trusted": trusted, "device": device, "run_all": plan.run_all}
+    with (
+        ClassRun(plan.folder, plan.assignment, plan.limits, **how) as run,
+        closing(crew or _workers(jobs, scheduler, plan.limits, device)) as graders,
+    ):
+        written = students_in(plan.folder, plan.assignment.name)
+        yield from run.grade(plan.submissions, graders, written=written, force=plan.force)
 
 
 def usable_cores() -> int:
@@ -146,9 +217,43 @@ def _workers(jobs: int | None, scheduler: str, limits: Limits, device: str) -> W
         from autograde.classroom.cluster import Cluster
 
         return Cluster(scheduler, GRADERS)
+    return crew_for(jobs, limits, device)
+
+
+def crew_for(jobs: int | None, limits: Limits, device: str) -> Crew:
+    """Processes here that grade; they start when there is something to do. See `grade`."""
     patience_s = max(3600.0, 2 * limits.notebook_s)
     jobs = jobs or (usable_cores() if device == "cpu" else 1)
     return Crew(GRADERS, jobs, patience_s=patience_s)
+
+
+def is_done(
+    folder: Path,
+    assignment: Assignment,
+    limits: Limits,
+    submission: Submission,
+    known: Known,
+    *,
+    run_all: bool,
+) -> bool:
+    """Whether a submission was graded as it is, by today's exercises, and that is written."""
+    last = known.last
+    return (
+        bool(submission.sha)
+        and last.get("graded", False)
+        and last["submission"] == submission.sha
+        and last["version"] == assignment.version
+        and not _has_more_time(last, limits)
+        and not (run_all and last.get("not_run"))
+        and known.written
+        and verdict_path(folder, assignment.name, submission.student).exists()
+    )
+
+
+def _has_more_time(last: dict[str, Any], limits: Limits) -> bool:
+    """Whether something ran out of time, and there is more of it now."""
+    before, now = last.get("ran_out_of"), asdict(limits)
+    return bool(before) and any(now[name] > before[name] for name in before)
 
 
 class ClassRun:
@@ -205,8 +310,6 @@ class ClassRun:
             else:
                 to_do.append(submission)
         jobs = (self._start(submission, force) for submission in to_do)
-        if to_do:
-            self.writer.prepare()
         for done in rounds(jobs, graders, self.writer):
             for job, result in done:
                 self._keep(job, result)
@@ -214,23 +317,8 @@ class ClassRun:
                 yield self._written(job, reply)
 
     def _is_done(self, submission: Submission, known: Known) -> bool:
-        last = known.last
-        verdict = verdict_path(self.folder, self.assignment.name, submission.student)
-        return (
-            bool(submission.sha)
-            and last.get("graded", False)
-            and last["submission"] == submission.sha
-            and last["version"] == self.assignment.version
-            and not self._has_more_time(last)
-            and not (self.run_all and last.get("not_run"))
-            and known.written
-            and verdict.exists()
-        )
-
-    def _has_more_time(self, last: dict[str, Any]) -> bool:
-        """Whether something ran out of time, and there is more of it now."""
-        before, now = last.get("ran_out_of"), asdict(self.limits)
-        return bool(before) and any(now[name] > before[name] for name in before)
+        about = self.folder, self.assignment, self.limits
+        return is_done(*about, submission, known, run_all=self.run_all)
 
     def _start(self, submission: Submission, force: bool) -> dict[str, Any] | None:
         """A job for a grader; None where the result is known: then the writer has it."""
@@ -356,6 +444,8 @@ def rounds(
             more = job is not END
             if more and job is not None:
                 graders.give(job)
+        if writer is not None and graders.pending:
+            writer.prepare()  # only now: it loads nbgrader while the first submissions run
         wait([handle for crew in crews for handle in crew.handles()], timeout=LOOK_S)
         yield list(graders.collect())
 
@@ -406,16 +496,14 @@ def check_release(folder: Path, assignment: Assignment) -> None:
     Raises:
         ClassDirError: It has changed since, or was never released.
     """
-    from autograde.classroom.gradebook import changed_since_release
-
     changed = changed_since_release(folder, assignment.name, assignment.cells)
     if changed is None:
         raise ClassDirError(
             f"The gradebook of {folder} does not know {assignment.name}: it was not released, or "
-            f"the gradebook is a new one. Run: autograde release {assignment.name} --dir {folder}"
+            f"the gradebook is new. Run: autograde release {assignment.name} --dir {folder}"
         )
     if changed:
         raise ClassDirError(
-            f"source/{assignment.name} is not what was released, see '{changed[0]}'. "
-            f"Run: autograde release {assignment.name} --dir {folder}"
+            f"source/{assignment.name} differs from what was released, see '{changed[0]}'. Run: "
+            f"autograde release {assignment.name} --dir {folder}"
         )

@@ -1,4 +1,4 @@
-"""The journal of a class run: one JSON object a line, only ever appended to.
+"""The journal of a class run: one JSON object per line, only ever appended to.
 
 A line counts once it is whole and on the disk, so a run that was killed anywhere knows what it had
 done. The last line may be torn; it is passed over, and so is its work, which is then done again.
@@ -24,7 +24,7 @@ from autograde.classroom.files import lock, naming
 
 
 def journal_path(folder: Path, assignment: str) -> Path:
-    """Where the journal of an assignment lies in a class directory."""
+    """Path of an assignment's journal in a class directory."""
     return folder / "journal" / f"{assignment}.jsonl"
 
 
@@ -41,7 +41,7 @@ class Journal:
             self.descriptor = lock(path, wait=False)
         except BlockingIOError:
             raise JournalBusyError(
-                f"{path} is held by another autograde grade. Wait until it ends, or stop it; "
+                f"{path} is in use by another autograde grade. Wait until that ends, or stop it; "
                 "then run this again."
             ) from None
         if _is_torn(self.descriptor):

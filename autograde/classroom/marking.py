@@ -1,8 +1,8 @@
-"""Grade one notebook: the student's cells run in their own process, the referee answers the checks.
+"""Grade one notebook: the student's cells run in their own process, the referee judges the checks.
 
 This is the work of one process of many. It reads no class directory and writes none: a job comes as
-plain data and a result goes back, so the same work can be done on another machine. What goes wrong
-here and not in the submission is a fault of the grader: no grade, never a zero.
+plain data and a result goes back, so the same work can be done on another machine. An error here,
+and not in the submission, is the grader's fault: it gives no grade, never a zero.
 """
 
 from __future__ import annotations
@@ -32,10 +32,18 @@ from autograde.kinds.fix import written_change
 from autograde.referee import judge
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
+from autograde.sandbox.protections import tell
 from autograde.sandbox.session import StudentSession
 from autograde.verdict import Verdict
 from autograde.words import as_html, message
 from course.engine import choose_device
+
+
+def work(job: dict[str, Any]) -> dict[str, Any]:
+    """What a process that grades is asked: to grade a submission, or first of all, with no path,
+    which protections its machine gives."""
+    return mark(job) if "path" in job else tell(job)
+
 
 ONE_AT_A_TIME = threading.Lock()
 """The reference's random numbers are the process's own: a Dask worker may have several threads."""
@@ -156,10 +164,11 @@ def _students_seed(seed: int) -> int:
 def _same_world(job: dict[str, Any]) -> None:
     """On a machine of a cluster: that it sees the submission, and has the run's exercises."""
     if not Path(job["folder"]).is_dir():
-        raise FileNotFoundError(f"{socket.gethostname()} does not see {job['folder']}")
+        raise FileNotFoundError(f"{socket.gethostname()} cannot see {job['folder']}")
     if exercises_version(_exercises(job["assignment"])) != job["assignment"]["exercises"]:
         raise RuntimeError(
-            f"{socket.gethostname()} has other exercises than the run: install the same version"
+            f"{socket.gethostname()} has different exercises from this run: install the same "
+            "version"
         )
 
 

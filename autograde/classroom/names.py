@@ -1,4 +1,4 @@
-"""Names that strangers chose, of folders, files and cells: as a person can read them on one line.
+"""Names chosen by others, of folders, files and cells, made safe to read on one line.
 
 On a disk a name is any bytes. Shown as it is, one may hide, turn or colour the text around it, and
 half a character can be written to no page. So people are shown the printable part, cut; and an id
@@ -20,7 +20,7 @@ MARKUP = '<>&"`\\'
 
 
 def shown(name: str, most: int = MAX_SHOWN) -> str:
-    """A name without what moves or colours text, each such letter as its code, e.g. `caf\\xe9`."""
+    """A name with each character that moves or colours text as its code, e.g. `caf\\xe9`."""
     text = "".join(letter if letter.isprintable() else _code(letter) for letter in name[:most])
     return text if len(name) <= most else f"{text}…"
 
@@ -35,17 +35,17 @@ def why_no_id(student: str) -> str:
     """Why a folder's name cannot be a student's id; empty if it can."""
     odd = [letter for letter in student if not letter.isprintable()]
     if odd:
-        return f"holds {_code(odd[0])}, which cannot be shown"
+        return f"contains {_code(odd[0])}, which cannot be shown"
     if pattern := [letter for letter in student if letter in PATTERN]:
-        return f"holds {pattern[0]}, by which nbgrader would take it for other students' folders"
+        return f"contains {pattern[0]}, so nbgrader would also match other students' folders"
     if markup := [letter for letter in student if letter in MARKUP]:
-        return f"holds {markup[0]}, which nbgrader's pages would read as a part of themselves"
+        return f"contains {markup[0]}, which nbgrader's pages would read as markup"
     if student != student.strip():
         return "begins or ends with a blank"
     if student.startswith("."):
-        return "begins with a dot, and hidden folders are passed over by nbgrader"
+        return "begins with a dot, and nbgrader skips hidden folders"
     if len(student) > MAX_ID or len(student.encode()) > MAX_ID_BYTES:
-        return f"is {len(student)} letters long, and a gradebook has room for {MAX_ID}"
+        return f"is {len(student)} characters long, but a gradebook has room for only {MAX_ID}"
     return ""
 
 

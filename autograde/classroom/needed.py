@@ -1,4 +1,4 @@
-"""Which cells of a submission no exercise needs: they are shown as handed in, not run.
+"""Which cells of a submission no exercise needs: they are not run, but shown as handed in.
 
     the released notebook     which ungraded code cells everybody was given, section by section
     the submission            which of these are handed in unchanged, at their place
@@ -51,7 +51,7 @@ class Place:
 
 
 def unneeded(cells: Sequence[Cell], released: Sequence[Sequence[str]], calls: dict) -> set[int]:
-    """Cells that are not run: their places in the notebook.
+    """Cells that are not run, by their position in the notebook.
 
     Args:
         cells: Of a submission, those with a grade_id as the assignment has them.
@@ -74,7 +74,7 @@ def unneeded(cells: Sequence[Cell], released: Sequence[Sequence[str]], calls: di
 
 
 def exercises_alone(cells: Sequence[Cell]) -> list[Cell]:
-    """A source notebook's prose, its exercises, and the other code that they need."""
+    """Keep a source notebook's prose, its exercises, and the other code that they need."""
     places, numbers = [], []
     for number, cell in enumerate(cells):
         if cell["cell_type"] == "code":

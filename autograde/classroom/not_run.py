@@ -1,4 +1,4 @@
-"""What is shown of cells that were not run: their outputs as handed in, and a line that says so.
+"""What is shown for cells that were not run: their outputs as handed in, and a line that says so.
 
 Nothing reads these outputs for points. They are a stranger's: cut, counted and cleaned as those of
 cells that were run, and named as what they are.
@@ -29,7 +29,7 @@ UNBOUND = ("NameError", "UnboundLocalError")
 
 
 def handed_in(cell: Cell, say: Say) -> list[dict[str, Any]]:
-    """A cell's outputs as handed in, below a line that says that they are.
+    """A cell's outputs as handed in, below a line that says so.
 
     Args:
         cell: Of a submission.

@@ -1,4 +1,4 @@
-"""A submission's text made a notebook, without running it, by who grades it.
+"""Read a submission's text as a notebook, without running it.
 
 Every finding is one line that names the file and what to do.
 """
@@ -25,7 +25,7 @@ MAX_DEPTH = 100
 
 
 def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[list[Cell], list[str]]:
-    """Read a submission's text: its cells, and what is odd about them although it can be graded.
+    """Read a submission's text: its cells, and what is unusual about them.
 
     Args:
         path: For the messages.
@@ -40,8 +40,8 @@ def read_notebook(path: str, text: str, assignment: dict[str, Any]) -> tuple[lis
         expected = [grade_id(cell) for cell in assignment["cells"] if marked(cell, "grade")]
         if not set(expected) & {grade_id(cell) for cell in notebook.cells if marked(cell, "grade")}:
             raise SubmissionFault(
-                "has none of the assignment's graded cells. Is it another notebook? Ask for the "
-                "released one, filled in."
+                "has none of the assignment's graded cells. Is it a different notebook? Ask for "
+                "the released one, filled in."
             )
     except SubmissionFault as fault:
         raise SubmissionFault(f"{path}: {fault}") from None
@@ -58,8 +58,8 @@ def _notebook_of(text: str) -> NotebookNode:
     """
     if (count := values_in(text)) > MAX_VALUES:
         raise SubmissionFault(
-            f"holds up to {count:,} values, and {MAX_VALUES:,} are read. Ask for it with outputs "
-            "and widget state cleared."
+            f"holds up to {count:,} values, but at most {MAX_VALUES:,} are read. Ask for it with "
+            "outputs and widget state cleared."
         )
     try:
         with warnings.catch_warnings():
@@ -100,7 +100,7 @@ def _no_notebook(document: Any) -> str:
         return f"holds {kind} where a notebook is expected"
     version = document.get("nbformat")
     if type(version) is not int:
-        return f"says nbformat {version!r:.40}, which should be the number 4"
+        return f"has nbformat {version!r:.40}, but it should be the number 4"
     return ""
 
 
@@ -155,10 +155,10 @@ def _oddities(
     counts = Counter(grade_id(cell) for cell in cells)
     for id, count in counts.items():
         if count > 1 and id in known:
-            notes.append(f"cell '{id}' is there {count} times; the last one counts. Look at it.")
+            notes.append(f"cell '{id}' occurs {count} times; the last one counts. Look at it.")
     for id in expected:
         if id not in by_id:
-            notes.append(f"cell '{id}' was deleted; it was put back and graded. Tell the student.")
+            notes.append(f"cell '{id}' was deleted; it was restored and graded. Tell the student.")
         elif (
             id in released
             and as_read(by_id[id]["source"]) != as_read(released[id])

@@ -1,4 +1,4 @@
-"""The class on one page: offline, light and dark, printable, readable without its pictures.
+"""The class on one page: offline, light and dark, printable, readable without its plots.
 
     rows, verdicts, journal, notebooks -> numbers and sentences -> page.html
 
@@ -50,15 +50,15 @@ KINDS = (
 )
 """Why a submission needs a person, most urgent first."""
 WHAT_IT_MEANS = {
-    "edited checks": "a locked cell is gone, or differs from the released one by more than blanks "
-    "at ends. The released one was graded, so nothing is gained or lost by it.",
-    "odd": "the notebook differs in another way; the line says what was graded.",
-    "to read": "the code has the wording of the course's own, or uses a part of Python that an "
-    "answer rarely needs. There are honest reasons for both; read the cell first.",
-    "cleaned": "what a browser would run or fetch was taken out of what is shown; as-handed-in.txt "
-    "in autograded/ holds all of it. Most of it comes from tools that students use.",
-    "near-identical": "two wrote almost the same. Who wrote first is not known, and who learned "
-    "together writes alike.",
+    "edited checks": "a locked cell is missing, or differs from the released one by more than "
+    "trailing blanks. The released one was graded, so this changes no points.",
+    "odd": "the notebook differs in some other way; the line says what was graded.",
+    "to read": "the code resembles the course's own, or uses a part of Python that an answer "
+    "rarely needs. There are honest reasons for both; read the cell first.",
+    "cleaned": "what a browser would run or fetch was removed from what is shown; as-handed-in.txt "
+    "in autograded/ holds everything. Most of it comes from tools that students use.",
+    "near-identical": "two students wrote almost the same. It is unknown who wrote first, and "
+    "students who learn together write alike.",
 }
 """What a kind says, and what it does not: these are questions, and change no points."""
 OWN_NOTEBOOK = re.compile(r"^submitted/[^/]+/([^/]+)/\1\.ipynb: ")
@@ -66,12 +66,12 @@ OWN_NOTEBOOK = re.compile(r"^submitted/[^/]+/([^/]+)/\1\.ipynb: ")
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """A misconception and who shows it."""
+    """A misconception and the students who show it."""
 
     exercise: str
     name: str
     message: str
-    """What the bank says to who has it."""
+    """What the check says to a student who has it."""
     students: list[str]
 
 
@@ -85,7 +85,7 @@ class Concern:
 
 
 def write_page(folder: Path, assignment: str, output: Path | None = None) -> Path:
-    """Write the class page: report/ASSIGNMENT.html in the class directory unless named.
+    """Write the class page, by default report/ASSIGNMENT.html in the class directory.
 
     Raises:
         FileNotFoundError: Nothing has been graded yet.
@@ -189,20 +189,23 @@ def exercise_statistics(graded: list[Row]) -> list[ExerciseStatistics]:
 
 
 def scores_so_far(graded: list[Row]) -> str:
-    """What the scores hold and what they lack, a sentence each; empty if nothing is to be said."""
+    """What the scores include and what is missing, a sentence each; empty if nothing is to be
+    said."""
     said = []
     if waiting := sum(len(row.to_grade_by_hand) for row in graded):
         if waiting == 1:
-            said.append("Not final: 1 answer that waits for a person counts as 0 so far.")
+            said.append("Not final: 1 answer that must be graded by hand counts as 0 so far.")
         else:
-            said.append(f"Not final: {waiting} answers that wait for a person count as 0 so far.")
+            said.append(
+                f"Not final: {waiting} answers that must be graded by hand count as 0 so far."
+            )
     if late := sum(row.penalty > 0 for row in graded):
-        said.append(f"Late penalties are taken off ({_count(late, 'student')}).")
+        said.append(f"Late penalties are subtracted ({_count(late, 'student')}).")
     return " ".join(said)
 
 
 def shared_misconceptions(verdicts: Mapping[str, Mapping[str, Any]]) -> list[Shared]:
-    """Which misconception how many students show, most shared first."""
+    """How many students show each misconception, most shared first."""
     who: dict[tuple[str, str], list[str]] = defaultdict(list)
     for student, verdict in verdicts.items():
         for check in verdict.get("checks", []):
@@ -233,7 +236,7 @@ OWN_NUMBER = re.compile(r"\{(\w+)[^{}]*\}")
 
 
 def unrecognised(verdicts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, list[str]]]:
-    """What is not right and no known misconception: exercise, status and who."""
+    """Answers that are wrong without a known misconception: exercise, status and students."""
     who: dict[tuple[str, str], list[str]] = defaultdict(list)
     for student, verdict in verdicts.items():
         for check in verdict.get("checks", []):
@@ -255,7 +258,7 @@ def concerns(
     """Submissions that need a person, by kind and student.
 
     Args:
-        late: What is doubtful about when they came or what that costs, by student.
+        late: Doubts about submission times and late penalties, by student.
     """
     found = []
     for row in rows:
@@ -308,11 +311,11 @@ def _words_in_time(cells: Cells, row: Row) -> list[str]:
         with at_most(READ_S, READ_BYTES):
             return words_for(cells, row.max_scores)
     except TooMuchError as fault:
-        return [f"its code takes {fault} to read"]
+        return [f"reading its code takes {fault}"]
 
 
 def waiting_answers(rows: list[Row]) -> dict[str, list[str]]:
-    """Whose answers wait for a person, by question: a line each, also in a class of 1,000."""
+    """Whose answers must be graded by hand: one line per question, even in a class of 1,000."""
     waiting: dict[str, list[str]] = {}
     for row in rows:
         for cell in row.to_grade_by_hand:
@@ -323,14 +326,14 @@ def waiting_answers(rows: list[Row]) -> dict[str, list[str]]:
 def time_and_attempts(
     folder: Path, assignment: str, verdicts: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    """What is on record about time and attempts, and what is not, a sentence each."""
+    """What is recorded about time and attempts, and what is not, a sentence each."""
     return [
         *_attempts(folder, assignment),
         *_grading_time(verdicts),
         *_not_run(verdicts),
         *_handed_in(folder, assignment, len(verdicts)),
-        "How long students worked is not recorded: a notebook does not hold it, and the course "
-        "does not watch them.",
+        "How long students worked is not recorded: a notebook does not contain it, and the course "
+        "does not track it.",
     ]
 
 
@@ -350,7 +353,7 @@ def _attempts(folder: Path, assignment: str) -> Iterator[str]:
     most = max(attempts.values())
     who = [student for student, count in attempts.items() if count == most]
     named = f"; most often: {few(who)}" if most > 1 else ""
-    yield f"Versions of the notebook that were handed in and looked at: {words}{named}."
+    yield f"Versions of the notebook that were handed in and graded or refused: {words}{named}."
 
 
 def _grading_time(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -358,7 +361,7 @@ def _grading_time(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     if seconds:
         slowest = max(seconds, key=lambda student: seconds[student])
         yield (
-            f"Grading took {median(list(seconds.values())):.1f} s a submission in the middle, "
+            f"Grading took a median of {median(list(seconds.values())):.1f} s per submission, "
             f"{seconds[slowest]:.1f} s at most ({slowest})."
         )
 
@@ -373,7 +376,7 @@ def _not_run(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         number = f"{least}" if least == most else f"{least} to {most}"
         cells = max(one["code_cells"] for one in some.values())
         whole = sorted(set(known) - set(some))
-        of_all = f" Every cell was run of {few(whole, most=20)}." if whole else ""
+        of_all = f" Every cell was run for {few(whole, most=20)}." if whole else ""
         yield (
             f"{number} of {cells} code cells were not run: no exercise needs them, and "
             f"they were handed in unchanged. Their outputs are shown as handed in.{of_all}"
@@ -392,7 +395,10 @@ def _handed_in(folder: Path, assignment: str, count: int) -> Iterator[str]:
         when = f"from {stamps[0]} to {stamps[-1]}" if stamps[1:] else f"at {stamps[0]}"
         yield f"Handed in {when} UTC ({len(stamps)} of {count} with a timestamp.txt)."
     else:
-        yield "When students handed in is not recorded: no timestamp.txt lies next to a notebook."
+        yield (
+            "When students handed in is not recorded: there is no timestamp.txt next to any "
+            "notebook."
+        )
 
 
 def _how_late(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Reading the reasons behind the points of a whole assignment."""
+"""Read the reasons behind the points of a whole assignment."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import json
 from pathlib import Path
 from typing import Any
 
+from autograde.classroom.lookups import students_in
 from autograde.classroom.names import may_hold, shown
 
 
 def read_verdicts(folder: Path, assignment: str) -> dict[str, dict[str, Any]]:
-    """Everybody's reasons, by student in order.
+    """The reasons for all students, in order.
 
     Students with neither a submission folder nor a grade are skipped, for example after a misspelt
     folder was renamed.
 
     Raises:
         FileNotFoundError: Nothing has been graded yet.
-        ValueError: A file holds no verdict; the message says what to do.
+        ValueError: A file does not hold a verdict; the message says what to do.
     """
     paths = sorted((folder / "verdicts" / assignment).glob("*.json"))
     submitted = folder / "submitted"
     there = [path.name for path in submitted.glob("*") if may_hold(path, assignment)]
     gone = {path.stem for path in paths} - {*there, *map(shown, there)}
     if gone:
-        from autograde.classroom.gradebook import students_in  # nbgrader: only when needed
-
         gone -= students_in(folder, assignment)
     paths = [path for path in paths if path.stem not in gone]
     if not paths:
@@ -42,7 +41,7 @@ def _read(path: Path) -> dict[str, Any]:
         verdict = None
     if not isinstance(verdict, dict):
         raise ValueError(
-            f"{path} holds no verdict: cut off, or edited? Remove it, then run autograde grade: "
-            "it is graded again on the same cases."
+            f"{path} holds no verdict: was it truncated or edited? Remove it, then run autograde "
+            "grade: the work is graded again on the same cases."
         )
     return verdict

@@ -1,9 +1,9 @@
-"""What another version of the exercises changes: whose points, and how, before anything changes.
+"""Preview what a new version of the exercises would change: whose points, and how.
 
     journal -> who was graded under an older version -> graded again on the same cases, kept nowhere
             -> compared with the verdict on record -> said
 
-Work that was changed since, or that was never graded, is no part of it: `autograde grade` does it.
+Work that has changed since, or was never graded, is not included: use `autograde grade` for it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Part:
     why: str
     """The verdicts' words, e.g. `right → no-clipping`."""
     by_hand: bool = False
-    """A person gave these points: they stay, and the answer waits to be looked at again."""
+    """A person gave these points: they stay, and the answer must be looked at again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +68,12 @@ class Change:
 
     @property
     def difference(self) -> float:
-        """Points more, or fewer, before penalties."""
+        """Points gained or lost, before penalties."""
         return sum(part.after - part.before for part in self.parts if not part.by_hand)
 
 
 def versions(folder: Path, assignment: str) -> dict[str, str]:
-    """The versions of an assignment that work was graded under, oldest first, and since when."""
+    """The versions of an assignment under which work was graded, oldest first, and since when."""
     found: dict[str, str] = {}
     for line in read_lines(journal_path(folder, assignment)):
         if line["event"] == "graded" and line.get("version"):
@@ -82,21 +82,21 @@ def versions(folder: Path, assignment: str) -> dict[str, str]:
 
 
 def describe_versions(folder: Path, about: Assignment) -> Iterator[str]:
-    """A line per version: its first letters, since when, and whose grade is still of it."""
+    """A line per version: its first letters, since when, and how many grades are from it."""
     known = read_known(journal_path(folder, about.name))
     for version, time in versions(folder, about.name).items():
         number = sum(one.last.get("version") == version for one in known.values())
-        now = ", the version of now" if version == about.version else ""
-        yield f"{version[:SHORT]:<{SHORT}}  since {time[:16]}  {number} graded by it{now}"
+        now = ", the current version" if version == about.version else ""
+        yield f"{version[:SHORT]:<{SHORT}}  since {time[:16]}  {number} graded under it{now}"
 
 
 def concerned(folder: Path, about: Assignment, since: str = "") -> dict[str, Known]:
-    """Students whose grade is of another version than that of now.
+    """Students whose grade is from an older version.
 
     Args:
         folder: A class directory, absolute.
-        about: The assignment of now.
-        since: Only under this version and later ones, or on this day and later ones.
+        about: The current assignment.
+        since: Only work graded under this version or later, or on this day or later.
 
     Raises:
         ClassDirError: No version begins like this, or several do.
@@ -115,8 +115,8 @@ def concerned(folder: Path, about: Assignment, since: str = "") -> dict[str, Kno
     if len(meant) != 1:
         names = few([version[:SHORT] for version in order], most=12) or "none"
         raise ClassDirError(
-            f"--since {since}: {len(meant)} versions begin so. There are: {names}. A day will do, "
-            "too: --since 2026-03-01."
+            f"--since {since}: {len(meant)} versions begin like that. There are: {names}. You can "
+            "also give a day: --since 2026-03-01."
         )
     later = set(order[order.index(meant[0]) :])
     return {student: one for student, one in known.items() if one.last["version"] in later}
@@ -140,7 +140,7 @@ def preview(
     trusted: bool = False,
     graders: Workers | None = None,
 ) -> Iterator[Change]:
-    """Grade again who is concerned, write nothing, and say what would change.
+    """Grade the affected students again, write nothing, and report what would change.
 
     Args:
         folder: A class directory, absolute.
@@ -193,7 +193,7 @@ def _text(submission: Submission) -> dict[str, str]:
 def compare(
     student: str, verdict: dict[str, Any], result: dict[str, Any], by_hand: set[str]
 ) -> Change:
-    """What a new result changes against the verdict on record."""
+    """Compare a new result with the verdict on record."""
     if not result.get("graded"):
         return Change(student=student, reason=result.get("reason") or result.get("failed", ""))
     before = {check["grade_id"]: check for check in verdict.get("checks", [])}
@@ -237,13 +237,13 @@ def _by_hand(folder: Path, assignment: str) -> dict[str, set[str]]:
 
 
 def sentences(changes: Sequence[Change]) -> Iterator[str]:
-    """A line per check that changes, by student, and a summary."""
+    """One line per check that changes, by student, and a summary."""
     for change in sorted(changes, key=lambda one: one.student):
         name = shown(change.student)
         if change.reason:
-            yield f"{name:<20} cannot be graded any more: {change.reason}"
+            yield f"{name:<20} can no longer be graded: {change.reason}"
         for part in change.parts:
-            stays = "  (given by hand: stays, and waits to be looked at)" if part.by_hand else ""
+            stays = "  (given by hand: stays, but must be looked at again)" if part.by_hand else ""
             yield (
                 f"{name:<20} {part.exercise:<22} {part.before:g} → {part.after:g}  "
                 f"{part.why}{stays}"
@@ -252,5 +252,5 @@ def sentences(changes: Sequence[Change]) -> Iterator[str]:
     fewer = sum(one.difference < 0 for one in changes)
     yield (
         f"{len(changes)} graded again: {more} with more points, {fewer} with fewer, "
-        f"{len(changes) - more - fewer} with as many."
+        f"{len(changes) - more - fewer} unchanged."
     )

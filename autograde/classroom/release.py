@@ -1,4 +1,4 @@
-"""The student release: stock nbgrader, asked through its API, one assignment at a time."""
+"""The student release: stock nbgrader, called through its API, one assignment at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autograde.class_dir import nbgrader_config
 
 
 class NbgraderFault(RuntimeError):
-    """nbgrader gave up; the message carries its own last words."""
+    """nbgrader failed; the message contains its last log line."""
 
 
 def release(folder: Path, assignment: str) -> Path:
@@ -60,7 +60,7 @@ def ask_nbgrader(config: Config, command: str, *args: str, **options: object) ->
 
 
 def let_alembic_be_found() -> None:
-    """Put our commands on PATH: for a new gradebook nbgrader calls alembic by name."""
+    """Put our commands on PATH, because nbgrader calls alembic by name for a new gradebook."""
     scripts = str(Path(sys.executable).parent)
     if scripts not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = scripts + os.pathsep + os.environ.get("PATH", "")
@@ -75,7 +75,7 @@ def _ask_alembic_once() -> None:
 
 
 def last_words(log: str) -> str:
-    """The line of an nbgrader log that says what went wrong.
+    """The line in an nbgrader log that says what went wrong.
 
     A line that only points at those above it, as nbgrader's own exception does, says nothing.
     """

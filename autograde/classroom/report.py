@@ -1,4 +1,4 @@
-"""The class table: who has which points, for what, and which misconception was seen.
+"""The class table: the points of each student for each exercise, and the misconceptions seen.
 
 Points come from nbgrader's gradebook, so that grades given by hand, extra credit and late penalties
 count; reasons come from the verdicts next to it. The page with plots is in page.py.
@@ -20,22 +20,22 @@ class Row:
 
     student: str
     scores: dict[str, float]
-    """Points by exercise id, or by grade_id for answers that people grade; with extra credit."""
+    """Points by exercise id, or by grade_id for manually graded answers; with extra credit."""
     max_scores: dict[str, float]
     seen: dict[str, str]
     """By exercise: a misconception's name, or another status than right."""
     to_grade_by_hand: list[str]
-    """Cells that wait for a person."""
+    """Cells that must still be graded by hand."""
     not_graded: str
     """Why there are no points; empty if there are."""
     penalty: float = 0.0
-    """Points that nbgrader takes off for being late."""
+    """Points that nbgrader subtracts for being late."""
     off_roster: bool = False
-    """There is a class list in the gradebook, and this id is not on it."""
+    """True if the gradebook has a class list and this id is not on it."""
 
     @property
     def total(self) -> float:
-        """Sum of all points so far, less the penalty, and never below 0, as nbgrader counts."""
+        """Sum of all points so far, minus the penalty, and never below 0, as in nbgrader."""
         return max(0.0, sum(self.scores.values()) - self.penalty)
 
     @property
@@ -80,8 +80,8 @@ def _row(
     not_graded = verdict.get("not_graded", "")
     if mark is None or mark.status == "nothing handed in":
         not_graded = not_graded or (
-            "is no longer in the gradebook. Gone from the class? Move the folder out of "
-            "submitted/. Else run autograde grade again."
+            "is no longer in the gradebook. If the student has left the class, move the folder out "
+            "of submitted/; otherwise run autograde grade again."
         )
     scores: dict[str, float] = {}
     max_scores: dict[str, float] = {}

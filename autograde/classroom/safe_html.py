@@ -1,4 +1,4 @@
-"""Other people's HTML made harmless: nothing in it runs, is fetched, or covers the rest.
+"""Make other people's HTML harmless: nothing in it runs, is fetched, or covers the rest.
 
 A student's notebook can hold any HTML: as an output, in Markdown, in an attachment's name. What is
 left of it here is text, tables, pictures that are part of the page, and links that want a click;
@@ -54,7 +54,7 @@ class TooDeepError(ValueError):
 
 
 def sanitize(html: str, *, own_page: bool = True) -> str:
-    """A fragment of HTML without anything that runs, fetches, or covers the rest of the page.
+    """Clean an HTML fragment of anything that runs, fetches, or covers the rest of the page.
 
     Args:
         html: Anybody's.
@@ -82,7 +82,7 @@ def _with_formulas(html: str) -> str:
 
 
 def sanitize_page(page: str, top: str = "") -> str:
-    """A page that nbconvert made from a student's notebook, with `top` put before its body.
+    """Clean a page that nbconvert made from a student's notebook, and put `top` before its body.
 
     Args:
         page: Its head holds the template's own words only, and no student's.
@@ -90,7 +90,9 @@ def sanitize_page(page: str, top: str = "") -> str:
     """
     head, start, body = page.partition("<body")
     if not start:
-        raise ValueError("a page without <body>: nbgrader's template has changed. Report it.")
+        raise ValueError(
+            "the page has no <body>: nbgrader's template has changed. Please report it."
+        )
     body = body.partition(">")[2].rpartition("</body>")[0]
     head = re.sub(r"<script\b.*?</script\s*>", "", head, flags=re.DOTALL | re.IGNORECASE)
     head = re.sub(r"<link\b[^>]*>", "", head, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""A Jupyter server extension: what formgrader and JupyterLab send says what a browser may run.
+"""A Jupyter server extension: formgrader's and JupyterLab's pages tell a browser what it may run.
 
     formgrader's page of a submission    only nbgrader's own scripts: each has this page's nonce
     files next to a submission            nothing: sent to be stored, and sandboxed

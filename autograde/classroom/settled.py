@@ -1,8 +1,8 @@
-"""What a person has graded stays graded while what they looked at is the same.
+"""What a person has graded stays graded as long as the work they looked at is the same.
 
-nbgrader keeps a score given by hand through a regrade, but asks for it to be looked at again every
-time. Here it asks only where the work has changed: the text of a written answer; for a check whose
-points a person overrode, the code up to it, or the points that it gets by itself.
+nbgrader keeps a manual score through a regrade, but every time asks to look at it again. Here it
+asks only if the work has changed: the text of a written answer; for a check whose points a person
+overrode, the code up to it, or the points that it gets by itself.
 
 What was looked at is known twice: from the notebook in autograded/, which is the one that
 formgrader shows, and from the verdict of the last grading that was written to its end. Both must

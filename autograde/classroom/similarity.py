@@ -1,4 +1,4 @@
-"""Near-identical code: which answers are so alike that somebody should look at both.
+"""Near-identical code: which answers are so similar that somebody should look at both.
 
     source -> tokens, without comments, docstrings, annotations and blanks
            -> names that the student chose become one and the same; torch's and Python's stay
@@ -6,7 +6,8 @@
     drop what the notebook gave to everybody and what much of the class wrote
     pair -> share of common fingerprints, over the cells that both answered
 
-A pair is a question for a person, not a finding: two who learned from the same page write alike.
+A pair is a question for a person, not a finding: two students who learned from the same page write
+alike.
 
 Source: Schleimer, Wilkerson, Aiken, "Winnowing: local algorithms for document fingerprinting",
 SIGMOD 2003.
@@ -78,7 +79,7 @@ def near_identical(
     threshold: float = THRESHOLD,
     min_shared: int = MIN_SHARED,
 ) -> list[Pair]:
-    """Pairs of students with near-identical code, most alike first.
+    """Find pairs of students with near-identical code, most similar first.
 
     Args:
         students: Each student's code cells.
@@ -141,9 +142,9 @@ def _compare(a: str, of_a: Mapping[str, set[int]], b: str, of_b: Mapping[str, se
 
 @lru_cache(maxsize=2**14)
 def fingerprints(source: str) -> set[int]:
-    """A source's fingerprints: of every WINDOW hashes in a row the smallest.
+    """A source's fingerprints: the smallest of every WINDOW hashes in a row.
 
-    A class page asks for each source twice; who asks leaves the set as it is.
+    Cached because a class page needs each source twice; callers must not change the set.
     """
     grams = _grams(normalised(source))
     if len(grams) <= WINDOW:
@@ -174,7 +175,7 @@ def _lines_within(tokens: list[Token], grams: set[int]) -> set[int]:
 
 
 def normalised(source: str) -> list[Token]:
-    """The tokens that say what code does, whatever it is called and however it is laid out."""
+    """The tokens that say what code does, independent of names and layout."""
     source = without_magics(source[:MAX_SOURCE])
     tree = parsed(source)
     mine = None if tree is None else _chosen_names(tree)
@@ -220,13 +221,13 @@ def _word(kind: int, text: str, mine: set[str] | None, after_dot: bool) -> str:
 
 
 def without_magics(source: str) -> str:
-    """Notebook commands such as `%time` and `!ls` as empty lines: they are no Python."""
+    """Replace notebook commands such as `%time` and `!ls` by empty lines: they are not Python."""
     lines = source.replace("\0", "").splitlines()
     return "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in lines)
 
 
 def parsed(source: str) -> ast.Module | None:
-    """The syntax tree; None where it is no Python."""
+    """The syntax tree; None if it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a student's invalid escapes

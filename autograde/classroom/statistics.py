@@ -1,10 +1,10 @@
-"""What a class's points say about an exercise: how hard it was, and whom it tells apart.
+"""What a class's points say about an exercise: how hard it was, and how well it separates students.
 
     difficulty p          mean points / full points, 0 to 1: high means easy
     discrimination D      p of the upper 27 % of the class by total - p of the lower 27 %
     point-biserial r      correlation of "full points, yes or no" with the points for all the rest
 
-A number that the class is too small or too even for is None, and `why` says so in words.
+If the class is too small or too uniform for a number, it is None, and `why` says so in words.
 
 Source: Kelley, "The selection of upper and lower groups for the validation of test items", Journal
 of Educational Psychology 30, 1939 (27 %); Lord & Novick, "Statistical Theories of Mental Test
@@ -26,15 +26,15 @@ LEAST = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ExerciseStatistics:
-    """One exercise in the eyes of a class."""
+    """The statistics of one exercise in a class."""
 
     name: str
     count: int
     """Students with a final grade for it."""
     solved: int | None
-    """Of these, with full points; None while most answers wait for a person."""
+    """How many of these have full points; None while most answers must be graded by hand."""
     mean: float | None
-    """Points, on average; None if nobody has a grade, or most answers wait."""
+    """Mean points; None if nobody has a grade, or most answers must be graded by hand."""
     max_score: float
     difficulty: float | None
     """p, 0 (nobody got a point) to 1 (everybody got all)."""
@@ -54,17 +54,18 @@ def statistics_of(
     *,
     waiting: int = 0,
 ) -> ExerciseStatistics:
-    """One exercise's statistics.
+    """Compute one exercise's statistics.
 
     Args:
-        name: Of the exercise.
-        scores: Points for it, by student; who has no final grade for it is left out.
-        totals: Points for everything, by student, the exercise included.
+        name: Name of the exercise.
+        scores: Points for it, by student; students without a final grade for it are left out.
+        totals: Points for everything, by student, including the exercise.
         max_score: Full points.
-        waiting: How many more answers wait for a person. While most do there are no numbers: what
-            is final without a person is what was left blank, and would look hard for everybody.
+        waiting: How many more answers must be graded by hand. While most do, there are no numbers:
+            only blank answers are final without a person, and the exercise would look hard for
+            everybody.
     """
-    unseen = f"{waiting} answer{' waits' if waiting == 1 else 's wait'} for a person"
+    unseen = f"{waiting} answer{' waits' if waiting == 1 else 's wait'} to be graded by hand"
     if waiting > len(scores):
         numbers = ("solved", "mean", "difficulty", "discrimination", "point_biserial")
         why = f"{unseen}, so there are no numbers yet"
@@ -101,7 +102,7 @@ def _why_no_numbers(
     """Why some of the numbers are None."""
     enough = len(full) >= LEAST
     if not enough:
-        yield f"too few grades ({len(full)}) to tell students apart: {LEAST} is least"
+        yield f"too few grades ({len(full)}) to tell students apart: at least {LEAST} are needed"
     elif even:
         yield "all totals are equal, so nobody is above or below"
     if extra:
@@ -119,8 +120,8 @@ def _why_no_r(full: Sequence[bool]) -> str:
 def upper_lower(points: Sequence[float], totals: Sequence[float], max_score: float) -> float | None:
     """D: mean share of full points in the upper group minus that in the lower group.
 
-    A group is 27 % of the class, rounded, one at least. Students with the total at a group's edge
-    share the places that are left in it equally, so that no name decides who is in.
+    A group is 27 % of the class, rounded, and at least one. Students whose total is at a group's
+    edge share the remaining places equally, so that names do not decide who is in.
 
     Returns:
         D, or None for no students or an exercise without points.
@@ -145,7 +146,7 @@ def point_biserial(full: Sequence[bool], rest: Sequence[float]) -> float | None:
     """Pearson's correlation between having full points and the score on everything else.
 
     Returns:
-        r, or None where all or none have full points, or where the rest is the same for all.
+        r, or None if all or none have full points, or if the rest is the same for all.
     """
     if len(set(full)) < 2 or max(rest) - min(rest) < 1e-12 * (1 + abs(statistics.fmean(rest))):
         return None

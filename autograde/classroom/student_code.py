@@ -1,4 +1,4 @@
-"""Students' code as it was handed in, read without running it, and two of them side by side."""
+"""Students' code as handed in, read without running it, and shown side by side for pairs."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class SideBySide:
 def read_code(
     folder: Path, assignment: str, students: list[str]
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Each student's own code cells as handed in, and the sources that everybody was given.
+    """Read each student's own code cells as handed in, and the sources that everybody was given.
 
-    Cells without a grade_id that are not the notebook's own are taken together: "further cells".
-    Students who handed in nothing readable are left out.
+    Cells without a grade_id that are not from the notebook are joined as "further cells". Students
+    who handed in nothing readable are left out.
     """
     release = folder / "release" / assignment / f"{assignment}.ipynb"
     whole = _code_cells(release)
@@ -93,7 +93,7 @@ def _text(source: Any) -> str:
 
 
 def side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
-    """The cells of a pair with anything in common, line by line; none where that takes long."""
+    """The cells of a pair with anything in common, line by line; none if that takes too long."""
     try:
         with at_most(READ_S, READ_BYTES):
             return _side_by_side(pair, students)

@@ -1,7 +1,7 @@
-"""What was handed in: found and hashed by the run, without opening it as a notebook.
+"""Find and hash what was handed in, without opening it as a notebook.
 
-Every finding is one line that names the file and what to do. A fault of one submission stops nobody
-else's.
+Every finding is one line that names the file and what to do. A fault in one submission does not
+stop the others.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One student's notebook as it lies in submitted/."""
+    """One student's notebook in submitted/."""
 
     student: str
     path: Path
     sha: str
-    """Hash of everything handed in; empty where that cannot be read."""
+    """Hash of everything handed in; empty if that cannot be read."""
     fault: str = ""
     """Why it cannot be graded, and what to do; empty if that is not known yet."""
 
@@ -45,7 +45,7 @@ class SubmissionFault(Exception):
 
 
 def handed_in(folder: Path, assignment: str, students: list[str] | None = None) -> list[str]:
-    """The students who handed in an assignment, in order: the folders' names as they are.
+    """The students who handed in an assignment, in order, as their folders are named.
 
     Args:
         folder: A class directory.
@@ -53,7 +53,7 @@ def handed_in(folder: Path, assignment: str, students: list[str] | None = None) 
         students: Only these; None takes everybody who handed in.
 
     Raises:
-        FileNotFoundError: There is none at all, or a named student has handed in nothing.
+        FileNotFoundError: Nobody has, or a named student has handed in nothing.
     """
     submitted = folder / "submitted"
     found = {path.name for path in submitted.glob("*") if may_hold(path, assignment)}
@@ -129,7 +129,7 @@ class _Private:
 
 
 def look_at(student: str, path: Path, private: _Private | None = None) -> Submission:
-    """See whether a submission can be opened, and hash what was handed in.
+    """Check whether a submission can be opened, and hash what was handed in.
 
     Args:
         student: Whose it is: the name of a folder, which may be anything.
@@ -140,8 +140,8 @@ def look_at(student: str, path: Path, private: _Private | None = None) -> Submis
     try:
         if why := why_no_id(student):
             raise SubmissionFault(
-                f"{path.parents[1].parent}/{shown(student)}: the folder's name {why}, so it is no "
-                "student's id. Rename the folder, then grade again."
+                f"{path.parents[1].parent}/{shown(student)}: the folder's name {why}, so it cannot "
+                "be a student's id. Rename the folder, then grade again."
             )
         return Submission(
             student=student, path=path, sha=_look_at(path, private or _Private(path.parents[3]))
@@ -165,17 +165,17 @@ def _look_at(path: Path, private: _Private) -> str:
         return SubmissionFault(f"{path}: {text}")
 
     if path.is_symlink():
-        raise fault("is a link; only a file of its own is graded. Ask for the notebook itself.")
+        raise fault("is a link, but only a regular file is graded. Ask for the notebook itself.")
     for folder in (path.parent, path.parents[1]):
         if folder.is_symlink():
             raise fault(_beside_a_link(folder.name))
     if path.is_dir():
-        raise fault("is a directory, not a notebook. Move the notebook inside it up to this name.")
+        raise fault("is a directory, not a notebook. Move the notebook inside it to this name.")
     files = _everything(path.parent, fault) if path.parent.is_dir() else []
     if path not in files:
         others = sorted(file.name for file in files if file.suffix == ".ipynb")
         hint = f"found {shown(others[0])}: rename it" if others else "ask the student to hand it in"
-        raise fault(f"is not there ({hint}).")
+        raise fault(f"does not exist ({hint}).")
     if path.stat().st_size == 0:
         raise fault("is empty. Ask the student to save the notebook and hand it in again.")
     if path.stat().st_size > MAX_NOTEBOOK:
@@ -183,16 +183,16 @@ def _look_at(path: Path, private: _Private) -> str:
         raise fault(f"is larger than {limit} MiB. Ask for it with outputs cleared.")
     size = sum(file.stat().st_size for file in files)
     if size > MAX_FOLDER:
-        raise fault(f"lies among {len(files)} files of {size // 2**20} MiB. Ask what they are for.")
+        raise fault(f"comes with {len(files)} files of {size // 2**20} MiB. Ask what they are for.")
     if sparse := [file for file in files if _is_sparse(file)]:
         raise fault(
             f"lies next to {shown(sparse[0].name)}, which claims {sparse[0].stat().st_size:,} "
-            "bytes and holds next to none (a sparse file). Remove it, then grade again."
+            "bytes but holds almost none (a sparse file). Remove it, then grade again."
         )
     if own := [file for file in files if private.holds(file)]:
         raise fault(
-            f"lies next to {shown(own[0].name)}, which is another name of a file of this class "
-            "directory or of another student's (a hard link). Remove it, then grade again."
+            f"lies next to {shown(own[0].name)}, which is a hard link to a file of this class "
+            "directory or of another student. Remove it, then grade again."
         )
     return _hash(path.parent, files)
 
@@ -206,8 +206,8 @@ def _is_sparse(file: Path) -> bool:
 
 def _beside_a_link(name: str) -> str:
     return (
-        f"lies next to a link ({shown(name)}), and nbgrader would copy what it leads to, be it the "
-        "gradebook. Remove the link, then grade again."
+        f"lies next to a link ({shown(name)}), and nbgrader would copy whatever it points to, even "
+        "the gradebook. Remove the link, then grade again."
     )
 
 
@@ -227,7 +227,7 @@ def _everything(folder: Path, fault: Callable[[str], SubmissionFault]) -> list[P
             for entry in entries:
                 count += 1
                 if count > MAX_FILES:
-                    raise fault(f"lies among more than {MAX_FILES:,} files. Ask what they are for.")
+                    raise fault(f"comes with more than {MAX_FILES:,} files. Ask what they are for.")
                 _check_entry(entry, fault)
                 if entry.is_dir():
                     waiting.append((Path(entry), depth + 1))
@@ -261,21 +261,19 @@ def _hash(folder: Path, files: list[Path]) -> str:
 
 
 def read_text(path: Path) -> str:
-    """A notebook's text, as nbgrader too will read it.
+    """Read a notebook's text, as nbgrader will read it.
 
     Raises:
-        SubmissionFault: It went away since it was found, or is not UTF-8.
+        SubmissionFault: It has disappeared since it was found, or is not UTF-8.
     """
     try:
         raw = path.read_bytes()
     except OSError:
-        raise SubmissionFault(
-            f"{path}: is not there any more. Run autograde grade again."
-        ) from None
+        raise SubmissionFault(f"{path}: no longer exists. Run autograde grade again.") from None
     if raw.startswith(MARKS):
         raise SubmissionFault(
-            f"{path}: begins with a byte order mark, as editors on Windows write. Ask the student "
-            "to save it with Jupyter, or save it as plain UTF-8 yourself; then grade again."
+            f"{path}: begins with a byte order mark, as written by editors on Windows. Ask the "
+            "student to save it with Jupyter, or save it as plain UTF-8 yourself; then grade again."
         )
     try:
         return raw.decode()

@@ -6,12 +6,15 @@ from pathlib import Path
 
 
 def verdict_path(folder: Path, assignment: str, student: str) -> Path:
-    """Where the reasons behind a student's points are kept."""
+    """Path of the file with the reasons behind a student's points."""
     return folder / "verdicts" / assignment / f"{student}.json"
 
 
 def own_fault(path: str, fault: BaseException | str) -> str:
-    """What to say where the grader failed."""
+    """The message if the grader itself failed."""
     words = fault if isinstance(fault, str) else f"{type(fault).__name__}: {fault}"
     words = " ".join(words.split())[:300]
-    return f"{path}: not graded, by the grader's own fault ({words}). Run autograde grade again."
+    return (
+        f"{path}: not graded because of an error in the grader itself ({words}). Run autograde "
+        "grade again."
+    )

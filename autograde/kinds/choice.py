@@ -1,4 +1,4 @@
-"""Choice: one option, or all that apply; in an order of each student's own.
+"""Choice: one option, or all that apply; in a different order for each student.
 
     EXERCISE = Choice(
         id="03a.what-next", title=..., source=..., ledger=("X01",), minutes=3, difficulty=1,
@@ -35,9 +35,9 @@ class Option:
     key: str
     """Short and stable; the class table names misconceptions by it."""
     text: str
-    """As the student reads it."""
+    """The text that the student reads."""
     shows: str = ""
-    """What to say to a student who is wrong about it."""
+    """The message for a student who is wrong about it."""
     right: bool = False
     """It applies."""
 
@@ -91,7 +91,7 @@ class Choice(_Options):
     """One option is right."""
 
     kind: str = "choice"
-    how = "one letter or one key, as a text"
+    how = "one letter or one key, as a string"
 
     def _parts(self) -> tuple[Part, ...]:
         right = [option for option in self.options if option.right]
@@ -111,7 +111,7 @@ class Choice(_Options):
         """The key chosen."""
         if isinstance(value, list):
             if len(value) != 1:
-                raise AnswerError(f"{len(value)} options came; choose one.")
+                raise AnswerError(f"{len(value)} options were given; choose one.")
             value = value[0]
         return {"choice": key_of(value, self.order_for(student))}
 
@@ -121,7 +121,7 @@ class Choice(_Options):
         if key == self.right_value(student):
             return [PartResult(part, True)]
         letter = LETTERS[self.order_for(student).index(key)]
-        reason = f"{letter} (`{key}`) is not it."
+        reason = f"{letter} (`{key}`) is not right."
         return [Said(part, False, shows=self._message(key), reason=reason)]
 
 

@@ -1,4 +1,4 @@
-"""Fix: a given loop with bugs, graded by what it does then, and by how little else has changed.
+"""Fix: a given loop with bugs, graded by what it then does, and by how little else changed.
 
     EXERCISE = Exercise(
         id="03a.fix-the-loop", kind="fix", ...,
@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -23,14 +24,15 @@ from typing import Any
 
 import torch
 
+from autograde.by_hand import refusal
 from autograde.exercise import Exercise
 
 
 def change_size(given: str, function: Callable[..., Any], *, most: int) -> str:
-    """How many lines of the given loop a function changes: `at most 6`, or the number.
+    """How many lines of the given loop a function changes: `at most 6`, or the exact number.
 
-    A function whose source nobody can read (made by `exec`) is taken at its word; while a class is
-    graded, the text of the notebook decides.
+    A function whose source cannot be read (made by `exec`) is trusted; when a class is graded, the
+    text of the notebook decides.
 
     Raises:
         NotImplementedError: Nothing was changed: the loop is as it was given, which is no answer.
@@ -51,23 +53,25 @@ def _text_of(function: Callable[..., Any]) -> str:
 def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
     """The lines that are not as given, `- gone` and `+ new`, in order; none if they cannot be read.
 
-    A change that no known mistake explains is in one of them, or the bug is in another.
+    If no known mistake explains the answer, the fault is in one of these lines, or the bug is in a
+    line that was not changed. A line with another indentation is in both, with its indentation.
     """
     try:
         before = _plain_lines(_module_of(exercise).GIVEN)
         after = _plain_lines(_text_of(function))
     except (OSError, TypeError, SyntaxError, StopIteration):
         return []
-    found = difflib.ndiff([line.strip() for line in before], [line.strip() for line in after])
-    return [line for line in found if line[0] in "-+"]
+    found = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    shared = min((len(line) - len(line[2:].lstrip()) - 2 for line in found), default=0)
+    return [line[:2] + line[2 + shared :] for line in found]
 
 
 def limit(exercise: Exercise) -> str:
-    """What the statement says of the limit: the same words for every loop, the bank's number."""
+    """What the statement says about the limit: the same words for every loop, the bank's number."""
     return (
         f"At most {_module_of(exercise).MOST} lines may differ. A line that is changed, indented "
-        "differently, added or removed counts as one, a moved one as two; comments and line breaks "
-        "do not count."
+        "differently, added or removed counts as one, a moved one as two; comments and line "
+        "breaks do not count."
     )
 
 
@@ -90,6 +94,10 @@ def size_of(changed: int, most: int) -> str:
     return f"at most {most}" if changed <= most else str(changed)
 
 
+answers_wanted = True
+"""Whether variants are compiled; `autograde.sandbox.warm` wants only questions."""
+
+
 def variant(source: str, file: str, *edits: tuple[str, str]) -> Callable[..., Any]:
     """The function that a source defines, with texts replaced: for a bank's right and wrong ones.
 
@@ -98,6 +106,11 @@ def variant(source: str, file: str, *edits: tuple[str, str]) -> Callable[..., An
         file: The bank module's `__file__`, by which a student's process knows what to take away.
         edits: (text, what replaces it), each found exactly once.
     """
+    if not answers_wanted:
+        name = NAME.search(source)[1]
+        return FunctionType(
+            refusal(name, name).replace(co_filename=file), {"__name__": __name__}, name
+        )
     for text, new in edits:
         assert source.count(text) == 1, f"{text!r} stands {source.count(text)} times in the source"
         source = source.replace(text, new)
@@ -106,6 +119,9 @@ def variant(source: str, file: str, *edits: tuple[str, str]) -> Callable[..., An
     function = next(value for value in scope.values() if isinstance(value, FunctionType))
     function.__source__ = source
     return function
+
+
+NAME = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
 def changed_lines(given: str, written: str) -> int:

@@ -1,4 +1,4 @@
-"""Number: predict what comes out, from inputs drawn for each student.
+"""Number: predict a result, from inputs drawn for each student.
 
     EXERCISE = Number(
         id="03a.windows", title=..., source=..., ledger=(...), minutes=5, difficulty=1,
@@ -26,13 +26,14 @@ from autograde.exercise import AnswerError, Draw, Wrong
 from autograde.kinds.value import NO_NAME, UNSET, Said, ValueExercise, brief
 from autograde.kit.question import Question
 from autograde.kit.student import plain_name
-from autograde.verdict import PartResult
+from autograde.verdict import PartResult, Verdict
 
 TRIES = 2000
 APART = 3.0
 """Two answers are apart when they differ by more than this many tolerances."""
 UNROUNDED = 0.06
 """How far a fraction may be from the one that a slip gives: students type one decimal."""
+NOT_WHOLE = " is not a whole number, but it should be."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,11 @@ class Number(ValueExercise):
     carried: Mapping[str, Callable[..., dict[str, Any]]] = field(default_factory=dict)
     """By a known mistake's name, what it makes of other parts where the number alone may also be
     another mistake's: believed only if the mistake itself was seen in this answer."""
+    look: str = (
+        "Take a tiny case that you can count by hand, find the rule there, then insert your "
+        "numbers."
+    )
+    """What to try where no known mistake gives the number."""
     needs_name: bool = field(default=True, init=False)
     drawn: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
@@ -125,19 +131,21 @@ class Number(ValueExercise):
         if isinstance(value, list):
             if len(value) != len(keys):
                 raise AnswerError(
-                    f"A list of {len(value)} came, and {len(keys)} are asked for: "
-                    f"`{self.name} = {self._form()}`."
+                    f"This list has {len(value)} numbers, but {len(keys)} are needed: `{self.name} "
+                    f"= {self._form()}`."
                 )
             value = dict(zip(keys, value, strict=True))
         elif not isinstance(value, dict):
             if len(keys) > 1:
                 raise AnswerError(
-                    f"One value came ({brief(value)}), and {len(keys)} are asked for: "
-                    f"`{self.name} = {self._form()}`."
+                    f"This is one value ({brief(value)}), but {len(keys)} are needed: `{self.name} "
+                    f"= {self._form()}`."
                 )
             value = {keys[0]: value}
         if unknown := [key for key in value if key not in keys]:
-            raise AnswerError(f"'{brief(unknown[0])}' is not asked for; {', '.join(keys)} are.")
+            raise AnswerError(
+                f"'{brief(unknown[0])}' is not one of the numbers needed: {', '.join(keys)}."
+            )
         return {key: _number(value.get(key), key) for key in keys}
 
     def judge_parts(self, answer: dict[str, Any], student: str) -> list[PartResult]:
@@ -195,10 +203,13 @@ class Number(ValueExercise):
     @property
     def next_step(self) -> str:
         """For a number that no known mistake gives."""
-        return (
-            "None of the slips known here gives that. Take a tiny case that you can count by hand, "
-            f'find the rule there, then put your numbers in. hint("{self.id}") helps.'
-        )
+        return f'No known mistake gives that. {self.look} hint("{self.id}") helps.'
+
+    def _says_what_next(self, verdict: Verdict) -> bool:
+        """Not if all that is wrong is a fraction instead of a whole number."""
+        reasons = [getattr(r, "reason", "") for r in verdict.parts if not r.passed]
+        explained = all(reason == UNSET or reason.endswith(NOT_WHOLE) for reason in reasons)
+        return not explained and super()._says_what_next(verdict)
 
 
 def _drawn(draw: Draw, values: tuple[Any, Any] | list[Any]) -> Any:
@@ -245,7 +256,7 @@ def _number(value: Any, key: str) -> float | None:
     if isinstance(value, list) and len(value) == 1:
         return _number(value[0], key)
     kind = "text" if isinstance(value, str) else type(value).__name__
-    raise AnswerError(f"{key}: the {kind} {brief(value)!r} came where a number is asked for.")
+    raise AnswerError(f"{key}: this should be a number, not the {kind} {brief(value)!r}.")
 
 
 def _refusal(got: float | None, right: float) -> str:
@@ -253,5 +264,5 @@ def _refusal(got: float | None, right: float) -> str:
     if got is None:
         return UNSET
     if isinstance(right, int) and got % 1 != 0:  # inf and nan as well
-        return f"{brief(got)} is not a whole number, and one is asked for."
-    return f"{brief(got)} is not it."
+        return f"{brief(got)}{NOT_WHOLE}"
+    return f"{brief(got)} is not right."

@@ -1,4 +1,4 @@
-"""Order: put steps in order; where several orders are right, all of them count.
+"""Order: put steps in order; if several orders are right, all of them count.
 
     EXERCISE = Order(
         id="03a.order", ..., question="Put the operations of one update in order.", worth=2,
@@ -38,7 +38,7 @@ class Rule:
     first: str
     then: str
     shows: str
-    """What to say to a student who has them the other way round."""
+    """The message for a student who has them the other way round."""
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ class Order(ValueExercise):
         order = keys_of(value, self.order_for(student))
         if missing := [key for key in self.keys if key not in order]:
             raise AnswerError(
-                f"{len(order)} of {len(self.keys)} steps came; `{missing[0]}` is missing."
+                f"{len(order)} of {len(self.keys)} steps were given; `{missing[0]}` is missing."
             )
         return {"order": order}
 

@@ -1,4 +1,4 @@
-"""Options in an order of each student's own, answered by letter or by key."""
+"""Options in a different order for each student, answered by letter or by key."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def key_of(given: object, shown: Sequence[str]) -> str:
     last = LETTERS[len(shown) - 1]
     if not isinstance(given, str):
         raise AnswerError(
-            f"{str(given)[:40]!r} is not an option: give a letter from A to {last} as a text, e.g. "
-            f'"{last}", or the option\'s key, e.g. "{shown[0]}".'
+            f"{str(given)[:40]!r} is not an option: give a letter from A to {last} as a string, "
+            f'e.g. "{last}", or the option\'s key, e.g. "{shown[0]}".'
         )
     word = given.strip().strip(".)(").lower()
     by_key = {key.lower(): key for key in shown}
@@ -51,7 +51,7 @@ def key_of(given: object, shown: Sequence[str]) -> str:
 
 
 def keys_of(given: object, shown: Sequence[str]) -> list[str]:
-    """Several options: a list, or one text such as "B, D" or "BD".
+    """Several options: a list, or one string such as "B, D" or "BD".
 
     Raises:
         AnswerError: One of them is not an option, or is given twice.
@@ -65,7 +65,7 @@ def keys_of(given: object, shown: Sequence[str]) -> list[str]:
         words = given
     else:
         raise AnswerError(
-            f"{str(given)[:40]!r} came; a list of letters or keys is asked for, e.g. "
+            f"{str(given)[:40]!r} should be a list of letters or keys, e.g. "
             f'["A", "{LETTERS[len(shown) - 1]}"].'
         )
     keys = [key_of(word, shown) for word in words]

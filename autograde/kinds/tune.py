@@ -38,7 +38,7 @@ from course.state import undisturbed
 
 @dataclass(frozen=True, kw_only=True)
 class Tune(ValueExercise):
-    """Settings, each in a range or one of a list, judged by what training with them does."""
+    """Settings, each in a range or from a list, judged by how training with them goes."""
 
     kind: str = "tune"
     settings: Mapping[str, tuple[float, float] | list[Any]]
@@ -83,9 +83,9 @@ class Tune(ValueExercise):
         ranges = tuple((name, _range(allowed)) for name, allowed in self.settings.items())
         return Question(
             title=f"{self.id} · {self.title}",
-            text=f"{self.question} Goal: a {self.unit} in few updates; the median over "
-            f"{len(self.seeds)} seeds counts, and a run ends after {self.most}. Points, which "
-            f"add up: {paid}.",
+            text=f"{self.question} Goal: a {self.unit} in few updates. The median over "
+            f"{len(self.seeds)} seeds counts, and a run ends after {self.most} updates. Points, "
+            f"which add up: {paid}.",
             lines=ranges,
             answer=f"Answer: `{self.name} = {{{', '.join(f'{n!r}: ...' for n in self.settings)}}}`"
             ", or a function that returns it.".replace("'", '"'),
@@ -96,7 +96,7 @@ class Tune(ValueExercise):
         """The settings, each within its range."""
         if not isinstance(value, dict):
             raise AnswerError(
-                f"{brief(value)!r} came; a dictionary with {', '.join(self.settings)} is asked for."
+                f"{brief(value)!r} should be a dictionary with {', '.join(self.settings)}."
             )
         for name in value:
             if name not in self.settings:
@@ -128,8 +128,8 @@ class Tune(ValueExercise):
     def next_step(self) -> str:
         """Change one setting at a time."""
         return (
-            "Change one setting by a factor of 3 and look whether the number falls. "
-            f'hint("{self.id}") says which one to begin with.'
+            "Change one setting by a factor of 3 and see whether the number falls. "
+            f'hint("{self.id}") says which one to start with.'
         )
 
 
@@ -165,17 +165,17 @@ def _checked(name: str, value: Any, allowed: tuple[float, float] | list[Any]) ->
         if isinstance(value, bool) != any(isinstance(item, bool) for item in allowed) or (
             value not in allowed
         ):
-            raise AnswerError(f"{name} = {_shown(value)}: {_range(allowed)} is asked for.")
+            raise AnswerError(f"{name} = {_shown(value)}: it should be {_range(allowed)}.")
         return value
     low, high = allowed
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not low <= value <= high:
         asked = _range(allowed)
         asked = asked if asked.startswith("a whole number") else f"a number {asked}"
-        raise AnswerError(f"{name} = {_shown(value)}: {asked} is asked for.")
+        raise AnswerError(f"{name} = {_shown(value)}: it should be {asked}.")
     if isinstance(low, int) and isinstance(high, int):
         if value != int(value):
-            raise AnswerError(f"{name} = {brief(value)}: a whole number is asked for.")
+            raise AnswerError(f"{name} = {brief(value)}: it should be a whole number.")
         return int(value)
     return float(value)
 

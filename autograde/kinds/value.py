@@ -1,11 +1,11 @@
-"""Exercises whose answer is a value: what a number, a choice and an order share.
+"""Exercises whose answer is a value: what a number, a choice and an order have in common.
 
     ask    -> shown_to(student)                 the question with this student's inputs
     check  -> judge_value(value, student)       the verdict, from the value alone
 
-No code of the student's is called, so there are no cases: the value is read as plain data, and each
-part is right or not. A wrong value that a known misconception gives for the same inputs is told so.
-The right value is never shown.
+No student code is called, so there are no cases: the value is read as plain data, and each part is
+right or not. If a known misconception gives the wrong value for the same inputs, it is named. The
+right value is never shown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_ITEMS = 200
 MAX_TEXT = 5000
 UNSET = "Not answered yet."
 """Said of one of several values that is still None."""
-NO_NAME = 'Type your name first, in student("...") at the top: the numbers here are drawn for you.'
+NO_NAME = 'First type your name in student("...") at the top: the numbers here are drawn from it.'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +170,8 @@ class ValueExercise(Exercise):
         if not all(result.passed for result in others):
             return results
         says = (
-            f"Right for the numbers of '{typed}', the name typed at the top; this was handed in by "
-            f"'{student}', whose numbers are others."
+            f"Right for the numbers of '{typed}', the name typed at the top, but this was handed "
+            f"in by '{student}', whose numbers are different."
         )
         return [
             result if result.passed else Said(result.part, False, reason=says) for result in results
@@ -203,7 +203,7 @@ class ValueExercise(Exercise):
         if self._says_what_next(verdict):
             yield from wrapped(self.next_step, "  → ")
         if verdict.passed and self.reason:
-            yield f"  {self.reason.points:g} more for the {self.written}, which a person reads."
+            yield f"  {self.reason.points:g} more for the {self.written}, which is graded by hand."
 
     def _says_what_next(self, verdict: Verdict) -> bool:
         """Whether an answer is wrong, and no mistake of it is known."""
@@ -244,24 +244,30 @@ def plain_value(value: Any, depth: int = 4) -> Any:
     if hasattr(value, "tolist") and getattr(value, "size", None) is not None:  # tensors, arrays
         count = value.size if isinstance(value.size, int) else math.prod(value.shape)
         if count > MAX_ITEMS:
-            raise AnswerError(f"An array of {count:,} numbers came; the answer is far shorter.")
+            raise AnswerError(f"This is an array of {count:,} numbers; the answer is far shorter.")
         value = value.detach() if hasattr(value, "detach") else value
         return plain_value(value.tolist(), depth)
     if not depth:
-        raise AnswerError("The answer is nested too deeply: a plain value or a flat list is asked.")
+        raise AnswerError(
+            "The answer is nested too deeply: it should be a plain value or a flat list."
+        )
     if isinstance(value, Mapping):
         if len(value) > MAX_ITEMS:
-            raise AnswerError(f"A dictionary of {len(value):,} entries came; too long an answer.")
+            raise AnswerError(
+                f"This is a dictionary of {len(value):,} entries; the answer is far shorter."
+            )
         return {str(key)[:200]: plain_value(item, depth - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         if len(value) > MAX_ITEMS:
-            raise AnswerError(f"A list of {len(value):,} entries came; the answer is far shorter.")
+            raise AnswerError(
+                f"This is a list of {len(value):,} entries; the answer is far shorter."
+            )
         return [plain_value(item, depth - 1) for item in value]
     if isinstance(value, type) and issubclass(value, BaseException):
         return value.__name__  # an exception's type is asked for by its name
     kind = type(value).__name__
-    hint = ": call it, and give what it returns" if callable(value) else ""
-    raise AnswerError(f"A {kind} cannot be the answer{hint}. A number or a text is asked for.")
+    hint = ": call it, and use what it returns" if callable(value) else ""
+    raise AnswerError(f"A {kind} cannot be the answer{hint}. It should be a number or a string.")
 
 
 def called(value: Any) -> Any:
@@ -276,8 +282,8 @@ def called(value: Any) -> Any:
         inspect.signature(value).bind()
     except TypeError:
         raise AnswerError(
-            f"The function {value.__name__} came, which needs arguments. Give what it returns, or "
-            "a function without arguments."
+            f"This is the function {value.__name__}, which needs arguments. Give what it returns, "
+            "or a function without arguments."
         ) from None
     try:
         return value()

@@ -18,7 +18,7 @@ from typing import Any
 from autograde.exercise import AnswerError, Part
 from autograde.kinds.value import UNSET, Reason, Said, ValueExercise, brief, is_blank
 from autograde.kit.question import Question
-from autograde.verdict import PartResult
+from autograde.verdict import PartResult, Verdict
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Fact:
 
     key: str
     title: str
-    """In the student's words, e.g. `the rung that caught it, 1 to 7`."""
+    """Its name in the student's words, e.g. `the rung that caught it, 1 to 7`."""
     points: float
     wrong: Callable[[Mapping[str, Any]], str]
     """From all facts, by key: what is wrong with this one, or an empty text."""
@@ -67,7 +67,7 @@ class Write(ValueExercise):
             lines=tuple((fact.key, fact.title) for fact in self.facts),
             answer=f"Answer: `{self.name} = {self.blank().replace('None', '...')}`"
             if self.facts
-            else "Answer in the cell below; a person reads it.",
+            else "Answer in the cell below; it is graded by hand.",
             values={fact.key: fact.title for fact in self.facts},
         )
 
@@ -75,11 +75,11 @@ class Write(ValueExercise):
         """The facts by key."""
         keys = [fact.key for fact in self.facts]
         if not isinstance(value, dict):
-            raise AnswerError(
-                f"{brief(value)!r} came; a dictionary with {', '.join(keys)} is asked for."
-            )
+            raise AnswerError(f"{brief(value)!r} should be a dictionary with {', '.join(keys)}.")
         if unknown := [key for key in value if key not in keys]:
-            raise AnswerError(f"'{brief(unknown[0])}' is not asked for; {', '.join(keys)} are.")
+            raise AnswerError(
+                f"'{brief(unknown[0])}' is not one of the facts needed: {', '.join(keys)}."
+            )
         return {key: value.get(key) for key in keys}
 
     def judge_parts(self, answer: dict[str, Any], student: str) -> list[PartResult]:
@@ -93,7 +93,6 @@ class Write(ValueExercise):
             results.append(Said(part, not said, reason=said))
         return results
 
-    @property
-    def next_step(self) -> str:
-        """The facts are observed, not guessed."""
-        return f'Observe it instead of guessing: run it, and read it off. hint("{self.id}") helps.'
+    def _says_what_next(self, verdict: Verdict) -> bool:
+        """Each refused fact comes with its own reason."""
+        return False

@@ -1,4 +1,4 @@
-"""What is known about a notebook besides its cells: goals, needs, and the guesses it asks for.
+"""What is known about a notebook in addition to its cells: goals, needs, and its guesses.
 
 One TOML file per notebook in about/, read without importing torch:
 
@@ -117,4 +117,4 @@ def _known(id: str, known: Mapping[str, object], what: str) -> str:
     if id in known:
         return id
     near = difflib.get_close_matches(str(id), known, n=3, cutoff=0.3) or list(known)[:3]
-    raise UnknownIdError(f"{id!r} is not the id of {what}; the nearest: {', '.join(near)}.")
+    raise UnknownIdError(f"{id!r} is not the id of {what}; the closest ids: {', '.join(near)}.")

@@ -1,4 +1,4 @@
-"""Worked tables in a student's notebook wait for their guess, and then say how it went."""
+"""Worked tables in a student's notebook stay hidden until the guess, and then say how it went."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def hang() -> None:
-    """Show worked tables to a student from here on."""
+    """From here on, hide worked tables from a student until the guess."""
     from course.view import StudentView, student_view
 
     met.clear()
@@ -26,13 +26,13 @@ def curtain(worked: Worked) -> str:
         return ""
     return "Guess first: " + " ".join(
         f"{asked.question} Then run the cell with guess('{asked.id}', ...) and this one again. To "
-        f"look without a guess: guess('{asked.id}', 'look')."
+        f"look without guessing: guess('{asked.id}', 'look')."
         for asked in waiting
     )
 
 
 def afterword(worked: Worked) -> str:
-    """How the guess went, where a step of the table is its answer."""
+    """How the guess went, if a step of the table is its answer."""
     steps = {step.what: step.computed for step in worked.steps}
     return " ".join(
         answered(asked, plain_value(asked, steps[asked.step]))

@@ -1,14 +1,13 @@
-"""`failing("03a.clip")`: the smallest case found on which the last checked function is wrong.
+"""`failing("03a.clip")`: the smallest case found for which the last checked function is wrong.
 
     case = failing("03a.accumulate")
     case                          # in words: part, inputs, what was expected, what came back
-    case.inputs                   # what the function is handed, made again at each look
-    accumulate(**case.inputs)     # so that the whole traceback and every print show
-    case.run(accumulate)          # is it right now?
+    case.inputs # the function's arguments, made again each time accumulate(**case.inputs) # to see
+    the whole traceback and every print case.run(accumulate) # is it right now?
 
 The search draws cases as the check does, with the smallest sizes and values of one decimal first,
-and takes the one with the fewest numbers among those that fail. It is done when it is asked for, in
-at most `SEARCH_S`, so a check pays nothing for it.
+and takes the one with the fewest numbers among those that fail. It runs on request, for at most
+`SEARCH_S`, so a check does not take longer because of it.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ def remember(exercise: Exercise, function: Callable[..., Any], verdict: Verdict)
 
 
 def failing(id: str) -> FailingCase:
-    """The smallest case found on which the function that was checked last is wrong.
+    """Return the smallest case found for which the last checked function is wrong.
 
     Raises:
         UnknownIdError: No exercise has this id; the message names the nearest.
-        LookupError: It has not been checked in this notebook, or it was right.
+        LookupError: It has not been checked in this notebook, or the check found nothing wrong.
     """
     from autograde import bank
 
@@ -61,7 +60,7 @@ def failing(id: str) -> FailingCase:
 
 
 class FailingCase:
-    """One case: what goes in, what should come out, what came.
+    """One case: what goes in, what should come out, what came out.
 
     Attributes:
         part: The title of the part that it belongs to.
@@ -79,7 +78,7 @@ class FailingCase:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What the function is handed, by the exercise's names: fresh objects at each look."""
+        """The function's arguments by the exercise's names: fresh objects each time."""
         from autograde.answers import answer_of
 
         handed: dict[str, Any] = {}
@@ -92,7 +91,7 @@ class FailingCase:
         return handed
 
     def run(self, function: Callable[..., Any]) -> FailingRun:
-        """Call a function on this case; what it prints and raises shows."""
+        """Call a function on this case; its prints and exceptions are shown."""
         from autograde.answers import copy_of, usual_torch
         from autograde.by_hand import written_by_hand
         from autograde.questions import difference_in
@@ -121,7 +120,7 @@ class FailingCase:
 
 
 class FailingRun(SimpleNamespace):
-    """How a function did on a failing case: `passed`, and its answer by field in `got`."""
+    """The result of a function on a failing case: `passed`, and its answer by field in `got`."""
 
     def __init__(self, exercise: Exercise, got: Answer, difference: Any) -> None:
         super().__init__(passed=difference is None, got=got)
@@ -182,7 +181,7 @@ def numbers_in(value: Any) -> int:
 
 
 def in_words(value: Any) -> str:
-    """An input in one line, cut where it is long."""
+    """An input in one line, shortened if it is long."""
     import torch
 
     if inspect.isgenerator(value):

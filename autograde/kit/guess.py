@@ -1,13 +1,13 @@
-"""Guesses: kept before the answer is shown, and compared with it when it comes.
+"""Guesses: recorded before the answer is shown, and compared with it afterwards.
 
-    guess("03a.first-loss", 2.3)         # replaced by the student; `...` asks the question
-    reveal("03a.first-loss", loss)       # you guessed 2.3, it is 2.31: close.
+    guess("03a.first-loss", 2.3) # the student's number; `...` shows the question
+    reveal("03a.first-loss", loss) # you guessed 2.3, it is 2.31: close.
 
-The guess that counts is the last one before the answer was first shown, or asked for:
+The guess that counts is the last one before the answer was first shown, or requested:
 
-    guess("03a.loss-factor", "look")     # the worked table that waits for this guess is shown
+    guess("03a.loss-factor", "look") # shows the worked table that waits for this guess
 
-A notebook runs from top to bottom without any.
+A notebook runs from top to bottom without any guess.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autograde.kit.saying import say
 
 
 class GuessError(ValueError):
-    """A guess of a kind that this question does not take; the message shows one that it does."""
+    """A guess of a kind that this question does not accept; the message shows one that it does."""
 
 
 met: set[str] = set()
@@ -37,7 +37,7 @@ def chapter_of(id: str) -> str:
 
 
 def guess(id: str, value: Any = ...) -> None:
-    """Keep a guess before its answer is shown; without a value, ask the question.
+    """Record a guess before its answer is shown; without a value, show the question.
 
     Args:
         id: The guess, e.g. `03a.first-loss`.
@@ -58,25 +58,25 @@ def guess(id: str, value: Any = ...) -> None:
     if asked.worked and value == "look":
         if not state.looked:
             notes.add("look", id=id)
-        say("Run the table's cell again: it shows its numbers. A guess made now comes after them.")
+        say("Run the table's cell again to see its numbers. A guess made now no longer counts.")
         return
     value = plain_value(asked, value)
     if state.latest != value:
         notes.add("guess", id=id, value=value)
-    said = f"Guess kept: {said_by(asked, value)}."
+    said = f"Guess recorded: {said_by(asked, value)}."
     if state.answer is not None:
         first = "none" if state.value is None else said_by(asked, state.value)
         said += (
-            f" The answer was shown before ({said_by(asked, state.answer)}); the guess made before "
-            f"it, which counts, is {first}."
+            f" The answer ({said_by(asked, state.answer)}) was already shown; the guess that "
+            f"counts is the one before it, {first}."
         )
     elif state.looked and state.value is None:
-        said += " The table was shown before, so it does not count."
+        said += " The table was already shown, so this guess does not count."
     say(" ".join(filter(None, (said, notes.trouble))))
 
 
 def reveal(id: str, value: Any) -> None:
-    """Say what was guessed and what it is; call it in the cell that shows the answer.
+    """Show what was guessed and what the answer is; called in the cell that shows the answer.
 
     Args:
         id: The guess, e.g. `03a.first-loss`.
@@ -89,13 +89,13 @@ def reveal(id: str, value: Any) -> None:
     asked = question(id)
     numbers = value if isinstance(value, (list, tuple)) else [value]
     if any(isinstance(number, Real) and not math.isfinite(number) for number in numbers):
-        say(f"It came out as {value}: a cell above did not do its work.")
+        say(f"The result is {value}: a cell above did not work as it should.")
         return
     say(answered(asked, plain_value(asked, value)))
 
 
 def answered(asked: Question, value: Any) -> str:
-    """The sentence that compares guess and answer; the answer counts as shown from here on."""
+    """The sentence that compares guess and answer; from here on, the answer counts as shown."""
     state = standing(asked.id)
     if state.answer != value:
         record.here().add("reveal", id=asked.id, value=value)
@@ -116,13 +116,13 @@ class Standing:
     latest: Any
     """The latest guess, in time or not."""
     answer: Any
-    """What was last shown; None if it was not shown yet."""
+    """The answer last shown; None if it was not shown yet."""
     looked: bool = False
     """Whether the table with the answer was asked for without a guess."""
 
 
 def standing(id: str) -> Standing:
-    """What was guessed before the answer, what after, and what the answer is."""
+    """What was guessed before the answer and after it, and what the answer is."""
     asked = question(id)
     value = latest = answer = None
     looked = False
@@ -145,7 +145,7 @@ def standing(id: str) -> Standing:
 
 
 def is_close(asked: Question, value: Any, answer: Any) -> bool:
-    """Whether a guess is right: the same option, or every number near enough by share or ratio."""
+    """Whether a guess is right: the same option, or every number close enough."""
     if asked.kind == "choice":
         return value == answer
     if asked.decades:
@@ -181,7 +181,9 @@ def plain_value(asked: Question, value: Any) -> Any:
     if asked.kind == "numbers":
         value = value.tolist() if hasattr(value, "tolist") else value
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or not value:
-            raise GuessError(f"{value!r}: this guess is a list of numbers, as {_example(asked)}.")
+            raise GuessError(
+                f"{value!r}: this guess should be a list of numbers, e.g. {_example(asked)}."
+            )
         return [_number(asked, number) for number in value]
     key = value.strip().lower() if isinstance(value, str) else value
     for letter, option in asked.letters.items():
@@ -195,9 +197,9 @@ def _number(asked: Question, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         unit = f" ({asked.unit})" if asked.unit else ""
         text = f"{value!r}"[:40]
-        raise GuessError(f"{text}: this guess is a number{unit}, as {_example(asked)}.")
+        raise GuessError(f"{text}: this guess should be a number{unit}, e.g. {_example(asked)}.")
     if not math.isfinite(value):
-        raise GuessError(f"{value}: this guess is a finite number, as {_example(asked)}.")
+        raise GuessError(f"{value}: this guess should be a finite number, e.g. {_example(asked)}.")
     return value if isinstance(value, int) else float(value)
 
 
@@ -226,7 +228,7 @@ def _posed(asked: Question) -> list[str]:
         "choice": "a letter, in quotes",
     }[asked.kind]
     options = [f"{letter}: {asked.options[key]}" for letter, key in asked.letters.items()]
-    do = f"Replace the ... by {what} and run the cell again, or go on without."
+    do = f"Replace the ... by {what} and run the cell again, or continue without a guess."
     return [asked.question, *options, do]
 
 
@@ -241,7 +243,7 @@ def said_by(asked: Question, value: Any) -> str:
 
 
 def short(number: float) -> str:
-    """A number in at most four digits; whole ones whole, thousands apart."""
+    """A number with at most four digits; whole numbers in full, with thousands separators."""
     if isinstance(number, int) or (number == int(number) and abs(number) < 1e6):
         return f"{int(number):,}"
     return f"{number:.4g}"

@@ -1,4 +1,4 @@
-"""Three hints for each exercise, from where to look to nearly there. Asking costs nothing."""
+"""Three hints for each exercise, from where to look to almost the answer. They are free."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from autograde.kit.saying import say
 
 
 def hint(id: str, number: int | None = None) -> None:
-    """Print the next of an exercise's three hints, or a certain one again.
+    """Print the next of an exercise's three hints, or a given one again.
 
     Only your own progress file remembers that you asked; grading never sees it.
 
     Args:
         id: The exercise, e.g. `03a.clip`.
-        number: 1, 2 or 3; None goes one further than last time.
+        number: 1, 2 or 3; None shows the next one.
 
     Raises:
         UnknownIdError: No exercise has this id; the message names the nearest.
@@ -32,7 +32,7 @@ def hint(id: str, number: int | None = None) -> None:
     wanted = number or seen + 1
     if wanted > len(hints):
         say(
-            f"{exercise.id} has {len(hints)} hints, and you have seen all. To read one again: "
+            f"{exercise.id} has {len(hints)} hints, and you have seen them all. To read one again: "
             f"hint('{exercise.id}', {len(hints)}). To see the smallest case that fails: "
             f"failing('{exercise.id}')."
         )
@@ -45,6 +45,6 @@ def hint(id: str, number: int | None = None) -> None:
 
 
 def asked(id: str) -> int:
-    """How many hints of an exercise were asked for."""
+    """How many hints of an exercise have been shown."""
     seen = [event["number"] for event in record.here().events("hint") if event["id"] == id]
     return max(seen, default=0)

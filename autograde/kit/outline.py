@@ -1,4 +1,4 @@
-"""What each released notebook asks for, in its order: exercises, guesses, answers read by hand."""
+"""What each released notebook asks for, in order: exercises, guesses, answers graded by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Outline:
     revealed: tuple[str, ...]
     """Ids of guesses that a cell answers."""
     points_by_hand: float
-    """For the answers that a person reads."""
+    """Points for the answers that are graded by hand."""
 
 
 @cache

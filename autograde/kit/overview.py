@@ -15,7 +15,7 @@ class Overview:
 
     name: str
     title: str
-    """As its first line has it, without the number."""
+    """The title in its first line, without the number."""
     exercises: int
     guesses: int
     points: float
@@ -44,7 +44,7 @@ def _of(outline: Outline) -> Overview:
 
 
 def as_markdown(rows: list[Overview]) -> str:
-    """A table with a line per notebook and their sums."""
+    """A table with a line per notebook, and totals."""
     lines = [
         "| notebook | about | exercises | points | minutes |",
         "| --- | --- | --- | --- | --- |",

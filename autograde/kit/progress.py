@@ -23,21 +23,21 @@ TO_REVISIT = 6
 
 @dataclass(frozen=True)
 class NotShown:
-    """What stands in a graded copy: the record is the student's own, and no grader reads it."""
+    """Shown in a graded copy instead: the record is the student's own, and no grader reads it."""
 
     def __repr__(self) -> str:
         return "Guesses, hints and progress are shown where you work; no grader reads them."
 
 
 def progress() -> Progress | NotShown:
-    """How far you are: a line per notebook, then what to revisit and what is next."""
+    """Show how far you are: a line per notebook, then what to revisit and what is next."""
     if record.is_graded():
         return NotShown()
     return Progress(tuple(all_standings()), record.here().trouble)
 
 
 def scorecard(name: str) -> Scorecard | NotShown:
-    """What one notebook gave you: points, guesses, what to revisit, what is next.
+    """Show your results in one notebook: points, guesses, what to revisit, what is next.
 
     Args:
         name: The notebook, e.g. `03a-training-recipe`.
@@ -53,7 +53,7 @@ def scorecard(name: str) -> Scorecard | NotShown:
 
 @dataclass(frozen=True)
 class Progress:
-    """Shows as a table and, where guesses of positive numbers were made, a plot of calibration."""
+    """Shown as a table and, if positive numbers were guessed, a calibration plot."""
 
     notebooks: tuple[NotebookStanding, ...]
     trouble: str = ""
@@ -117,7 +117,7 @@ class Scorecard:
         """What to revisit, what is next, and what was wrong with the file."""
         if by_hand := self.notebook.outline.points_by_hand:
             more = "point is" if by_hand == 1 else "points are"
-            yield f"{by_hand:g} more {more} for answers that a person reads."
+            yield f"{by_hand:g} more {more} for answers that are graded by hand."
         yield from _notes(self.notebook.revisit, (self.notebook,), self.trouble)
 
     def __repr__(self) -> str:
@@ -177,7 +177,7 @@ def _notes(
     if coming:
         yield f"Next: {coming.id}, {coming.title}."
     elif notebooks:
-        yield "Every part shown here is passed. Progress over all notebooks: progress()"
+        yield "Every part shown here is passed. For your progress in all notebooks: progress()"
     if trouble:
         yield trouble
 

@@ -1,4 +1,4 @@
-"""What `ask` shows: a question with this student's inputs or options, as HTML and as plain text."""
+"""What `ask` shows: a question with the student's inputs or options, as HTML and as plain text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WIDTH = 78
 
 
 def ask(id: str) -> Question:
-    """Show an exercise's question; its inputs or options come back as a mapping.
+    """Show an exercise's question; return its inputs or options as a mapping.
 
     Args:
         id: The exercise, e.g. `03a.windows`.
 
     Returns:
         The inputs by name (`q.batch_size` or `q["batch_size"]`), or the options by letter. Without
-        a name there are no inputs yet: `student("ada")` says whose they are.
+        a name there are no inputs yet: call `student("ada")` first.
 
     Raises:
         UnknownIdError: No exercise has this id; the message names the nearest.
@@ -35,8 +35,8 @@ def ask(id: str) -> Question:
     exercise = bank.load(id)
     if not isinstance(exercise, ValueExercise):
         raise TypeError(
-            f"ask('{exercise.id}'): it asks for code, {exercise.signature}, and its text stands in "
-            f"the notebook. Write it, then check('{exercise.id}', {exercise.name})."
+            f"ask('{exercise.id}'): this exercise asks for code, {exercise.signature}, and its "
+            f"text is in the notebook. Write it, then check('{exercise.id}', {exercise.name})."
         )
     question = exercise.shown_to(current())
     question.show()

@@ -1,4 +1,4 @@
-"""A cell that uses a student's own function waits until there is one.
+"""Let a cell that uses a student's own function wait until the function is written.
 
     if ready(collate):
         inputs, targets, mask = collate(examples, pad_value=0)
@@ -20,7 +20,7 @@ STUB = "NotImplementedError"
 
 
 def ready(*answers: Callable[..., Any]) -> bool:
-    """Whether these functions and classes are written; says which are not.
+    """Whether these functions and classes are written; prints which are not.
 
     Args:
         answers: What exercises asked for, as the cells above define it.
@@ -30,7 +30,7 @@ def ready(*answers: Callable[..., Any]) -> bool:
         return True
     it = "it" if len(missing) == 1 else "them"
     say(
-        f"This cell waits for your {' and '.join(missing)}: write {it} in the exercise above, then "
+        f"This cell needs your {' and '.join(missing)}: write {it} in the exercise above, then "
         "run this cell again."
     )
     return False

@@ -64,7 +64,7 @@ class Record:
             except OSError as fault:
                 self.trouble = (
                     f"{self.path.name} cannot be written ({fault.strerror or fault}): what you do "
-                    "now is remembered until the kernel stops."
+                    "now is remembered only until the kernel stops."
                 )
         self.unwritten.append(event)
 
@@ -91,8 +91,8 @@ class Record:
         if newer:
             self.trouble = (
                 f"{len(newer)} entries of {self.path.name} come from another version of the course "
-                f"(version {newer[-1]['v']!r}; this one reads {VERSION}). They are kept and not "
-                "counted: install that version again to see them."
+                f"(version {newer[-1]['v']!r}; this one reads {VERSION}). They are kept but not "
+                "counted: install that version to see them."
             )
         elif broken:
             self.trouble = f"{broken} entries of {self.path.name} cannot be read; the others count."

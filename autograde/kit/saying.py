@@ -1,4 +1,4 @@
-"""What the kit says to a student: text that a page wraps between words, as printed text is not."""
+"""What the kit says to a student: text that a page wraps between words, unlike printed text."""
 
 from __future__ import annotations
 

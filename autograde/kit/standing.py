@@ -1,4 +1,4 @@
-"""How a student stands, read from the record: by exercise, by notebook, over the whole course."""
+"""A student's results, read from the record: by exercise, by notebook, for the whole course."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY_HINTS = 2
 
 @dataclass(frozen=True)
 class ExerciseStanding:
-    """One exercise: what the last check that was not blank said, and all that came before."""
+    """One exercise: the last check that was not blank, and everything before it."""
 
     id: str
     title: str
@@ -43,7 +43,7 @@ class ExerciseStanding:
 
     @property
     def overcome(self) -> tuple[str, ...]:
-        """Misconceptions met earlier, and not shown by the last check."""
+        """Misconceptions that occurred earlier, but not in the last check."""
         return tuple(name for name in self.met if name not in self.still)
 
 
@@ -87,7 +87,7 @@ class NotebookStanding:
                 missing = exercise.parts - exercise.passed
                 yield f"{exercise.id}: {_of(missing, 'part')} to go"
             elif exercise.done and exercise.hints >= MANY_HINTS:
-                yield f"{exercise.id}: solved with {exercise.hints} hints; once more without?"
+                yield f"{exercise.id}: solved with {exercise.hints} hints; try again without?"
 
     def _guesses_to_revisit(self) -> Iterable[str]:
         for asked, state in self.answered:
@@ -105,7 +105,7 @@ def _of(count: int, what: str) -> str:
 
 
 def notebook_standing(outline: Outline) -> NotebookStanding:
-    """How the student stands in one notebook."""
+    """The student's results in one notebook."""
     events = record.here().events()
     known = bank.catalogue()
     asked = questions()
@@ -117,7 +117,7 @@ def notebook_standing(outline: Outline) -> NotebookStanding:
 
 
 def all_standings() -> list[NotebookStanding]:
-    """How the student stands in every notebook, in the order of the course."""
+    """The student's results in every notebook, in the order of the course."""
     return [notebook_standing(outline) for outline in outlines().values()]
 
 

@@ -1,4 +1,4 @@
-"""The student who works on this notebook: typed once at its top; numbers come from it.
+"""The student who works on this notebook: the name is typed once at the top; numbers depend on it.
 
 student("ada")
 """
@@ -17,14 +17,14 @@ _name = ""
 
 
 class NoNameError(ValueError):
-    """A question with numbers of one's own was asked before the name was typed."""
+    """A question with individual numbers was asked before the name was typed."""
 
 
 def student(name: str = "") -> None:
-    """Say who works here, with the name or id under which you hand in.
+    """Say who you are, with the name or id under which you hand in.
 
-    From here on the notebook is a student's: worked tables wait for a guess, figures follow the
-    theme. An empty name is fine until a question has numbers of its own.
+    From here on, worked tables wait for a guess, and figures follow the theme. An empty name is
+    fine until a question has individual numbers.
 
     Args:
         name: As your instructor knows you; case and accents do not count.
@@ -34,7 +34,7 @@ def student(name: str = "") -> None:
     """
     global _name
     if not isinstance(name, str):
-        raise TypeError(f"student({name!r}): your name is a text, between quotes: student('ada').")
+        raise TypeError(f"student({name!r}): your name must be in quotes: student('ada').")
     name = " ".join(name.split())
     remembered = _remembered()
     if name and plain_name(name) != plain_name(remembered):
@@ -49,9 +49,9 @@ def student(name: str = "") -> None:
 
 def _greeting(name: str) -> str:
     if name:
-        return f"{name}: questions with numbers of their own draw them from this name."
+        return f"{name}: questions with individual numbers draw them from this name."
     if _name:
-        return f"{_name}: the name you typed before, in {record.FILE}."
+        return f"{_name}: the name you typed earlier, from {record.FILE}."
     return 'No name yet. Type it between the quotes, as in student("ada"), and run this cell again.'
 
 
@@ -68,8 +68,9 @@ def required() -> str:
     """
     if not (name := current()):
         raise NoNameError(
-            "The numbers of this question are drawn from your name, and none is typed yet. Go to "
-            'the top of the notebook, fill in student("ada") with your own, run it, come back.'
+            "The numbers of this question are drawn from your name, but you have not typed it yet. "
+            'Go to the top of the notebook, put your own name into student("ada"), run that cell, '
+            "then come back."
         )
     return name
 

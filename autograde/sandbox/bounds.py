@@ -1,4 +1,4 @@
-"""Bounds on our own processes where they read what strangers made: processor time and memory.
+"""Bounds on our own processes when they read untrusted data: processor time and memory.
 
 Time is the processor's, not the wall's: on a machine that is busy with a neighbour's work nobody is
 stopped sooner.

@@ -1,4 +1,4 @@
-"""Messages over a pipe to a process that may not answer, or not read, or send half a message.
+"""Messages over a pipe to a process that may not answer, may not read, or may send half a message.
 
 The standard library's Connection waits for the whole of a message whose first byte has come; a
 hostile process sends a length and then nothing. Here every wait has an end. The format on the wire

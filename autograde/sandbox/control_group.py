@@ -1,4 +1,4 @@
-"""A control group for each student's process: the kernel bounds its memory, processes and cores.
+"""A control group for each student's process: the kernel limits its memory, processes and cores.
 
 Where this user may make such groups, every byte and process is counted when it is asked for, of all
 that the process has started and of its files in memory. As root that is nearly everywhere; else in

@@ -1,4 +1,4 @@
-"""A student's process, locked away: what it can't see, reach, outlive or use up.
+"""A student's process, locked away: what it cannot see, reach, outlive or use up.
 
     warm parent
       └ keeper       outside: waits, passes an interrupt on, watches the memory, ends everything
@@ -48,7 +48,7 @@ GROWN = 64 * 2**20
 
 
 class IsolationError(RuntimeError):
-    """A protection could not be put up: nothing of the student's has run."""
+    """A protection could not be set up: none of the student's code has run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a submission may use of time, memory and everything else that is counted."""
+"""How much time, memory and other resources a submission may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a submission may use."""
+    """The limits of one submission."""
 
     cell_s: float = 60.0
     """Time of one cell, seconds, in all three without that in which others had the cores."""

@@ -1,4 +1,4 @@
-"""What a stranger's process reports as a cell's outputs, joined and cut before anybody works on it.
+"""What an untrusted process reports as a cell's outputs, checked and cut before it is used.
 
 A reply of sixteen megabytes can hold millions of keys, lines or lists; whoever checks them one by
 one is held for minutes. So values are counted in the bytes, before they are parsed, and of what was
@@ -62,7 +62,7 @@ def _plain(output: dict[str, Any]) -> dict[str, Any]:
             "evalue": _text(output.get("evalue"), MAX_TEXT),
             "traceback": _text(lines, MAX_TEXT, between="\n").split("\n") if lines else [],
         }
-    return _printed(f"(an output of kind {kind!r:.60} that no notebook can hold)")
+    return _printed(f"(an output of kind {kind!r:.60} that a notebook cannot hold)")
 
 
 def _printed(text: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Which protections does this machine give? Asked of a real student's process, not assumed.
+"""Which protections this machine provides, tested with a real student's process, not assumed.
 
 One process is started as for a submission, and a probe in it tries what must not succeed: each line
-of `autograde protections` is what came of it.
+of `autograde protections` is a result.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from autograde.sandbox.session import StudentSession
 
 
 class Protection(NamedTuple):
-    """One line of the doctor's list."""
+    """One line of the list."""
 
     name: str
     given: bool
     why: str
-    """What was tried and what came of it; where it is not given, how to get it."""
+    """What was tried and with what result; for a missing protection, how to get it."""
 
 
 PROBE = """
@@ -56,8 +56,8 @@ print(json.dumps(found))
 """
 BY_KERNEL = "counted by a control group of the kernel"
 BY_KEEPER = (
-    "counted by the keeper, four times a second (exactly, with a control group: start the command "
-    "by systemd-run --user --scope -p Delegate=yes)"
+    "counted by the keeper, four times a second (for exact counting by a control group, start the "
+    "command with systemd-run --user --scope -p Delegate=yes)"
 )
 NAMESPACES = (
     "Needs Linux with user namespaces: as root, sysctl user.max_user_namespaces=15000 and, where "
@@ -69,7 +69,7 @@ NAMESPACES = (
 
 @cache
 def tried() -> list[Protection]:
-    """Start a student's process and try everything it must not be able to do."""
+    """Start a student's process and test everything it must not be able to do."""
     try:
         found = _probe()
     except (IsolationError, ValueError) as fault:
@@ -97,7 +97,7 @@ def tried() -> list[Protection]:
         "bounded processes": (found["processes"] <= 1000, f"at most {found['processes']}"),
         "bounded memory": (
             0 < found["data"] < 2**50,
-            f"at most {found['data'] / 2**30:.3g} GiB a process and in all, {found['counted']}",
+            f"at most {found['data'] / 2**30:.3g} GiB per process and in total, {found['counted']}",
         ),
     }
     return [
@@ -113,7 +113,7 @@ NAMES = (
 
 
 def missing() -> list[Protection]:
-    """Protections that this machine does not give."""
+    """Protections that this machine does not provide."""
     return [protection for protection in tried() if not protection.given]
 
 

@@ -1,8 +1,8 @@
-"""The other side of the pipe: one submission's process as the referee sees it.
+"""The referee's side of the pipe: one submission's process.
 
 It starts a fork of the warm parent, sends cells and cases, keeps the time, and ends the process
-group. A cell that takes too long is interrupted, as a student would; what does not heed that is
-killed, and costs only what had not been answered by then.
+group. A cell that takes too long is interrupted, as a student would do; a process that ignores that
+is killed, which affects only what was not answered by then.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class StudentSession:
     ) -> None:
         self.limits, self.isolation, self.device = limits, isolation, device
         self.ended = ""
-        """Why the process is no more; empty while it lives."""
+        """Why the process ended; empty while it runs."""
         _sweep_once()
         self.folder = private_folder()
         try:
@@ -109,7 +109,7 @@ class StudentSession:
         outputs = plain_outputs(reply.get("outputs"))
         self.output_left -= self.last_bytes
         if self.output_left < 0:
-            text = f"Outputs beyond {self.limits.output_bytes:,} bytes a notebook are not kept."
+            text = f"Outputs beyond {self.limits.output_bytes:,} bytes per notebook are not kept."
             return [{"output_type": "stream", "name": "stdout", "text": text}]
         for output in outputs:
             if output.get("ename") in OURS:
@@ -117,7 +117,7 @@ class StudentSession:
         return outputs
 
     def ask(self, exercise_id: str, function: str, case: Case) -> Answer | Raised:
-        """Put a case to one of the student's functions."""
+        """Call one of the student's functions on a case."""
         if function in self.stuck:
             return self.stuck[function]
         if self.ended:
@@ -213,7 +213,7 @@ class StudentSession:
             self._kill(f"the process sent {fault}.")
             return None
         except (ValueError, RecursionError):
-            self._kill("what the process sent is no reply: something else wrote to its pipe.")
+            self._kill("what the process sent is not a reply: something else wrote to its pipe.")
             return None
         if not isinstance(reply, dict) or reply.get("id") != self.count:
             self._kill("the process answered out of turn.")
@@ -272,8 +272,8 @@ class StudentSession:
         if "ready" not in hello:
             self.close()
             raise IsolationError(
-                f"A student's process could not be locked away: {hello['fault']}. "
-                "Nothing was run. `autograde protections` says what this machine lacks."
+                f"A student's process could not be locked away: {hello['fault']}. Nothing was run. "
+                "`autograde protections` shows what this machine lacks."
             )
 
     def _regain_device(self) -> None:

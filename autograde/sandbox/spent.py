@@ -1,4 +1,4 @@
-"""How much of its time a process has had, be the machine busy with others or not.
+"""How much of its time a process has used, whether or not the machine is busy with others.
 
 The wall's clock goes on while a process waits for a core that somebody else has. The kernel counts
 that waiting (/proc/PID/task/TID/schedstat), so it can be taken off: a neighbour's load then costs

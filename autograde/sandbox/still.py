@@ -1,4 +1,4 @@
-"""While a function is asked, what earlier cells have started stands still.
+"""While a function is called, processes started by earlier cells are stopped.
 
 A process that was forked in an earlier cell holds the course's own functions without a guard, and
 could answer in the student's place. The workers of a data loader stand still as well, and go on
@@ -16,7 +16,7 @@ from pathlib import Path
 
 @contextmanager
 def standing_still(leader: int, trusted: bool) -> Iterator[None]:
-    """Stop the descendants of a student's process meanwhile, not itself.
+    """Inside, the descendants of a student's process are stopped, but not the process itself.
 
     Args:
         leader: The process that was started: a keeper, or, where trusted, the student's own.

@@ -1,4 +1,4 @@
-"""In a student's process the bank holds questions without answers.
+"""In a student's process the bank contains questions without answers.
 
     bank        reference, right and wrong functions refuse for good; their code is gone
     course      what an exercise asks to write by hand works in ordinary cells, and refuses while a
@@ -27,12 +27,19 @@ from contextlib import contextmanager
 from functools import cache
 from mmap import mmap
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import autograde
 from autograde import bank
-from autograde.by_hand import functions_of, guarded_modules, python_function, reached_by, refusal
+from autograde.by_hand import (
+    functions_of,
+    guarded_modules,
+    names_in,
+    python_function,
+    reached_by,
+    refusal,
+)
 from autograde.exercise import Exercise, NotAllowedError
 
 STAND_INS = {"course.engine.step": ("course.debug.museum.exhibit",)}
@@ -46,24 +53,28 @@ def leave_only_questions() -> None:
     exercises = [entry.load() for entry in bank.asks_for_code().values()]
     if not any(exercise.wrong for exercise in exercises):
         return
-    modules = {module for exercise in exercises for module in guarded_with_stand_ins(exercise)}
+    by_exercise = {exercise.id: guarded_with_stand_ins(exercise) for exercise in exercises}
+    modules = set().union(*by_exercise.values())
     for name in modules:
         importlib.import_module(name)
     for name in sorted(modules):
         _put_guards(functions_of(sys.modules[name]), name)
-    others = {what for exercise in exercises for what in _guarded(exercise)} - modules
+    guarded = {e.id: frozenset(_guarded(e, by_exercise[e.id])) for e in exercises}
+    others = set().union(*guarded.values()) - modules
     for function in {python_function(f) for exercise in exercises for f in exercise.by_hand}:
         what = f"{function.__module__}.{function.__qualname__}"
         if what in others:
             _put_guards([function], what)
     for exercise in exercises:
-        _know(exercise)
+        _know(exercise, guarded[exercise.id])
+    covered()  # while each reference still says what it is made of
     _take_answers(exercises)
 
 
 @cache
 def covered() -> tuple[Path, ...]:
-    """Files and folders that a student's process must not be able to read."""
+    """Files and folders that a student's process must not be able to read; asked for before the
+    answers are taken."""
     paths = [Path(folder) for folder in bank.__path__]
     paths.append(Path(autograde.__file__).parent / "classroom" / "example")
     for entry in bank.asks_for_code().values():
@@ -79,21 +90,37 @@ def _take_answers(exercises: list[Exercise]) -> None:
     Whoever holds it: a closure, a table, a cache; what has no name is found by the collector.
     """
     asked = {sys.modules[exercise.run.__module__].__file__: exercise.name for exercise in exercises}
-    needed = set().union(*(reached_by(exercise.run) for exercise in exercises))
-    for function in gc.get_objects():
-        if type(function) is not FunctionType or function.__code__.co_filename not in asked:
-            continue
-        if function not in needed:
-            code = function.__code__
+    needed = reached_by(*(exercise.run for exercise in exercises))
+    functions = [one for one in gc.get_objects() if type(one) is FunctionType]
+    for function in functions:
+        code = function.__code__
+        if code.co_filename in asked and function not in needed:
             refusing = refusal(function.__name__, asked[code.co_filename])
             function.__code__ = refusing.replace(co_freevars=code.co_freevars)
+            vars(function).pop("__source__", None)
+    _take_texts({exercise.run.__module__ for exercise in exercises}, needed)
     for exercise in exercises:
         for field in ("wrong", "right"):
             object.__setattr__(exercise, field, ())
 
 
+def _take_texts(modules: set[str], needed: set[FunctionType]) -> None:
+    """Empty the exercises' modules of what no `run` names: a right answer is also kept as text."""
+    kept = {name: {"GIVEN", "MOST"} for name in modules}
+    for function in needed:
+        names, scope = names_in(function.__code__), function.__globals__
+        of_modules = {v.__name__ for n in names if isinstance(v := scope.get(n), ModuleType)}
+        for name in {function.__module__, *of_modules} & modules:
+            kept[name] |= names
+    for name in modules:
+        module = vars(sys.modules[name])
+        for key, value in list(module.items()):
+            if not (key in kept[name] or key.startswith("__") or isinstance(value, Exercise)):
+                del module[key]
+
+
 def _make_guards() -> tuple[Callable[..., Any], ...]:
-    """`guard_of(what)` makes a guard, `know(exercise)` says what an answer to it may not call,
+    """`guard_of(what)` makes a guard, `know(exercise, what)` that an answer may not call this,
     `while_graded(exercise)` is the context in which that refuses, and `share()` lets all processes
     that are forked from here on see which exercise is being asked: one that was forked in an
     earlier cell could answer in the student's place. What they have in common has no name."""
@@ -116,9 +143,9 @@ def _make_guards() -> tuple[Callable[..., Any], ...]:
 
         return made.setdefault(what, guard)
 
-    def know(exercise: Exercise) -> None:
+    def know(exercise: Exercise, refused: frozenset[str]) -> None:
         numbers[exercise.id] = len(guarded)
-        guarded.append((exercise.name, frozenset(_guarded(exercise))))
+        guarded.append((exercise.name, refused))
 
     def share() -> None:
         board[:] = [mmap(-1, 2)]
@@ -146,9 +173,9 @@ def guarded_with_stand_ins(exercise: Exercise) -> set[str]:
     return found.union(*(STAND_INS.get(module, ()) for module in found))
 
 
-def _guarded(exercise: Exercise) -> Iterator[str]:
+def _guarded(exercise: Exercise, modules: set[str]) -> Iterator[str]:
     """Names of guards: modules of `course`, and functions of torch."""
-    yield from guarded_with_stand_ins(exercise)
+    yield from modules
     for function in map(python_function, exercise.by_hand):
         if not function.__module__.startswith("course."):
             yield f"{function.__module__}.{function.__qualname__}"

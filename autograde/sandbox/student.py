@@ -1,7 +1,7 @@
 """The student's process: it runs the cells of one submission and calls its functions on cases.
 
-It is told what to do by messages on a pipe, and what it sends back is plain data. Nothing it says
-is believed: outputs of its cells are shown, answers to cases are judged by the referee in another
+Messages on a pipe tell it what to do, and what it sends back is plain data. Nothing it says is
+trusted: outputs of its cells are shown, answers to cases are judged by the referee in another
 process.
 """
 
@@ -269,7 +269,7 @@ class Shell:
         except AnswerError as fault:
             return _raised("AnswerError", str(fault))
         except plain.PlainDataError as fault:
-            return _raised("AnswerError", f"What came cannot be an answer: {fault}")
+            return _raised("AnswerError", f"This value cannot be an answer: {fault}")
 
     def call(self, request: dict[str, Any]) -> Any:
         """Put a case to a function of the student's; the answer, or what was raised."""
@@ -288,7 +288,7 @@ class Shell:
                 return _raised(answer.kind, answer.text)
             return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
         except plain.PlainDataError as fault:
-            return _raised("AnswerError", f"What came back cannot be an answer: {fault}")
+            return _raised("AnswerError", f"What was returned cannot be an answer: {fault}")
 
 
 def _raised(kind: str, text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The road's first station: data sets, their split, and the loaders that feed them."""
+"""The first station: data sets, their splits, and the loaders that feed the loop."""
 
 from course.data.collate import PaddedBatch, by_length, pad_collate
 from course.data.contract import BatchReport, Breach, ContractError, check_batch

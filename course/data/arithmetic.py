@@ -1,14 +1,16 @@
 """Training arithmetic: from examples, batch size and epochs to iterations and weight updates.
 
-With N examples in batches of B, K micro-batches an update and E epochs:
+With N examples in batches of B, K micro-batches per update and E epochs:
 
     M = ⌈N / B⌉ micro-batches an epoch, the last of N − (M − 1)·B examples
     M = ⌊N / B⌋ with drop_last, all of B
 
-What becomes of the M mod K micro-batches that fill no window decides the number of updates, and it
-is here that the chapter's formula ⌈N / (B·K)⌉ and its own loop part (N03: 237 against 234).
+What happens to the M mod K micro-batches that do not fill a window decides the number of updates,
+and this is where the chapter's formula ⌈N / (B·K)⌉ and its own loop disagree (N03: 237 against
+234).
 
-No torch in here: the engine's messages, the exercises and the calculator all use it.
+This module does not import torch: the engine's messages, the exercises and the calculator all use
+it.
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ Remainder = Literal["flush", "drop", "carry"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingArithmetic:
-    """All counts of a training run. Made by `training_arithmetic`."""
+    """All counts of a training run, computed by `training_arithmetic`."""
 
     iterations_per_epoch: int
-    """Micro-batches, so forward passes, an epoch."""
+    """Micro-batches, hence forward passes, per epoch."""
     iterations: int
     """Micro-batches of the whole run."""
     last_batch: int
     """Examples in the last micro-batch of an epoch."""
     effective_batch: int
-    """Examples behind a full update: batch size times accumulation."""
+    """Examples in a full update: batch size times accumulation."""
     examples_seen: int
-    """Examples put through the model in the whole run, each time counted."""
+    """Examples passed through the model in the whole run, counting every pass."""
     examples_unseen_per_epoch: int
     """Examples that drop_last leaves out of every epoch; which ones changes with the shuffle."""
     updates_per_epoch: int
@@ -40,12 +42,12 @@ class TrainingArithmetic:
     updates: int
     """Optimizer steps of the whole run under the chosen `remainder`."""
     leftover_micro_batches: int
-    """Micro-batches at the end of an epoch that fill no window: M mod K."""
+    """Micro-batches at the end of an epoch that do not fill a window: M mod K."""
     leftover_at_end: int
     """Micro-batches whose gradient no update ever used: `flush` 0, `drop` every epoch's, `carry`
     those after the last update of the run."""
     formula_updates: int
-    """Updates by the chapter's formula, E · ⌈N / (B·K)⌉, which knows no drop_last."""
+    """Updates by the chapter's formula, E · ⌈N / (B·K)⌉, which ignores drop_last."""
     loop_updates: int
     """Updates by the chapter's printed loop, which steps when (i + 1) mod K = 0: E · ⌊M / K⌋."""
     loop_largest_window: int
@@ -54,7 +56,7 @@ class TrainingArithmetic:
 
     @property
     def formula_and_loop_agree(self) -> bool:
-        """Whether the chapter's formula and its printed loop count the same updates."""
+        """Whether the chapter's formula and its printed loop give the same number of updates."""
         return self.formula_updates == self.loop_updates
 
 
@@ -75,12 +77,12 @@ def training_arithmetic(
 
     Args:
         num_examples: N, size of the training set.
-        batch_size: B, examples a micro-batch.
+        batch_size: B, examples per micro-batch.
         epochs: E, passes over the data.
-        accum_steps: K, micro-batches an update.
+        accum_steps: K, micro-batches per update.
         drop_last: Leave a short last micro-batch out, as the DataLoader's flag does.
-        remainder: What becomes of an epoch's last M mod K micro-batches: `flush` steps with what is
-            there, `drop` forgets them, `carry` lets the next epoch fill the window up.
+        remainder: What happens to an epoch's last M mod K micro-batches: `flush` steps with them,
+            `drop` discards them, `carry` lets the next epoch fill the window.
 
     Raises:
         ValueError: A count is not a positive whole number, the remainder is unknown, or
@@ -94,12 +96,14 @@ def training_arithmetic(
     if remainder not in get_args(Remainder):
         raise ValueError(
             f"remainder = {remainder!r}: expected 'flush' (step with what is there), 'drop' "
-            "(forget it) or 'carry' (fill it up in the next epoch). When in doubt, 'flush'."
+            "(discard it) or 'carry' (fill the window in the next epoch). When in doubt, use "
+            "'flush'."
         )
     if drop_last and num_examples < batch_size:
         raise ValueError(
             f"drop_last with {num_examples} examples in batches of {batch_size} leaves no batch, "
-            f"so nothing would train. Use drop_last=False or a batch_size up to {num_examples}."
+            "so nothing would be trained. Use drop_last=False or a batch_size of at most "
+            f"{num_examples}."
         )
     full, rest = divmod(num_examples, batch_size)
     per_epoch = full if drop_last or rest == 0 else full + 1
@@ -138,9 +142,9 @@ def _check_counts(**counts: int) -> None:
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             hint = {
-                "num_examples": "Is the dataset empty, or a share instead of a count?",
+                "num_examples": "Is the data set empty, or is this a share instead of a count?",
                 "batch_size": "For one example at a time, use 1.",
                 "epochs": "For one pass over the data, use 1.",
                 "accum_steps": "For no accumulation, use 1.",
             }[name]
-            raise ValueError(f"{name} = {count!r}: expected a whole number from 1. {hint}")
+            raise ValueError(f"{name} = {count!r}: expected a whole number of at least 1. {hint}")

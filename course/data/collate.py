@@ -1,7 +1,7 @@
-"""Collate: examples of unequal length become one padded batch, with a mask of what is real.
+"""Collate: examples of different lengths become one padded batch, with a mask of what is real.
 
-Stacking needs equal shapes; ragged examples are padded up to the longest of the batch (F89). The
-mask says which cells are real: a mean, an attention or a loss must leave the others out.
+Stacking needs equal shapes, so examples are padded to the longest of the batch (F89). The mask says
+which cells are real: a mean, an attention or a loss must leave the others out.
 
 Source: the training-loop chapter, "Collate"; ledger N08, C19.
 """
@@ -38,9 +38,9 @@ def pad_collate(
 
     Args:
         examples: Pairs of a sequence [T_i, ...] and a target. Integers give long, floats float32.
-        pad_value: Stands in the padded cells, such as the tokenizer's pad id.
+        pad_value: Value of the padded cells, such as the tokenizer's pad id.
         per_token: Each target is [T_i] and is padded too, instead of one shape for all.
-        ignore_index: Target of a padded token; cross-entropy leaves out -100 by default.
+        ignore_index: Target of a padded token; cross-entropy ignores -100 by default.
 
     Raises:
         ValueError: No examples, sequences that differ in more than their length, or, with
@@ -53,20 +53,21 @@ def pad_collate(
     Source: the training-loop chapter, "Collate"; N08: lengths 12 and 47 waste 35 of 94 cells.
     """
     if not examples:
-        raise ValueError("no examples: a batch holds at least 1. Is the sampler empty?")
+        raise ValueError("there are no examples: a batch needs at least 1. Is the sampler empty?")
     sequences = [_tensor(sequence) for sequence, _ in examples]
     targets = [_tensor(target) for _, target in examples]
     lengths = [len(sequence) if sequence.dim() else _scalar(sequence) for sequence in sequences]
     if len({sequence.shape[1:] for sequence in sequences if len(sequence)}) > 1:
         shapes = sorted({tuple(sequence.shape[1:]) for sequence in sequences})
         raise ValueError(
-            f"items of the sequences have shapes {shapes}: expected one. Only the first dimension "
-            "may differ; resize the others in the data set."
+            f"items of the sequences have shapes {shapes}: expected a single shape. Only the first "
+            "dimension may differ; resize the others in the data set."
         )
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     if per_token and (got := [len(t) if t.dim() else 0 for t in targets]) != lengths:
         raise ValueError(
-            f"{got} targets for sequences of {lengths} tokens: per_token=True expects one a token."
+            f"{got} targets for sequences of {lengths} tokens: per_token=True expects one per "
+            "token."
         )
     return PaddedBatch(
         _pad(sequences, lengths, pad_value),
@@ -76,13 +77,13 @@ def pad_collate(
 
 
 def by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Batches of indices of like length, shortest first: less padding; for scoring, not training.
+    """Batches of indices of similar length, shortest first: less padding; only for scoring.
 
     >>> list(by_length([9, 2, 8, 3], 2))
     [[1, 3], [2, 0]]
     """
     if batch_size < 1:
-        raise ValueError(f"batch_size = {batch_size}: a batch holds at least 1 example.")
+        raise ValueError(f"batch_size = {batch_size}: a batch needs at least 1 example.")
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     for first in range(0, len(order), batch_size):
         yield order[first : first + batch_size]

@@ -1,8 +1,8 @@
-"""Columns of every kind, made comparable: what two sides of a split hold may be anything.
+"""Columns of any kind, made comparable: the two sides of a split may hold anything.
 
-A column comes as a tensor of any dtype, as an array, as a list with text, dates or nothing in it.
-Two cells are equal where Python says so: 1, 1.0 and True are one value, 1 and "1" are two, and nan
-is nan here, since a row with a gap that is copied is a copy. What cannot be compared says so.
+A column may be a tensor of any dtype, an array, or a list with text, dates or gaps in it. Two cells
+are equal if Python says so: 1, 1.0 and True are one value, 1 and "1" are two; but nan equals nan
+here, because a copied row with a gap is still a copy. What cannot be compared raises an error.
 
 Source: Lecture 3, "Splits and shift"; ledger T24.
 """
@@ -31,11 +31,11 @@ NOTHING = ("", "nothing")
 
 
 class NotComparable(ValueError):
-    """A column holds what cannot be compared; the message says what."""
+    """A column holds values that cannot be compared; the message says which."""
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Any column as an array: half precisions as float32, objects that are all numbers as numbers.
+    """Convert a column to an array: half precision to float32, objects that are numbers to numbers.
 
     Args:
         values: [N, ...]: a tensor of any dtype or layout, an array, or a sequence of rows.
@@ -116,10 +116,10 @@ def is_nothing(cell: Any) -> bool:
 
 
 def key_of(cell: Any) -> Hashable:
-    """A key that is equal for equal cells, whatever they are.
+    """A key that is the same for equal cells, whatever they are.
 
     Raises:
-        NotComparable: An object that has neither numbers nor a hash.
+        NotComparable: An object has neither numbers nor a hash.
     """
     if is_nothing(cell):
         return NOTHING
@@ -149,18 +149,18 @@ def keys_of(values: Any) -> list[Hashable]:
 
 
 def kind_of(array: np.ndarray) -> str:
-    """What a column holds, in a word or two."""
+    """What a column holds, in one or two words."""
     return KINDS.get(array.dtype.kind, str(array.dtype))
 
 
 def alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether cells of two columns may be equal at all: text is never a number."""
+    """Whether cells of two columns can be equal at all: text never equals a number."""
     kinds = {KINDS.get(part.dtype.kind) for part in (one, other)}
     return len(kinds) == 1 or "objects" in kinds or kinds == {"numbers", "complex numbers"}
 
 
 def in_order(values: Any) -> np.ndarray:
-    """Moments [N] as an array that can be sorted: numbers, dates, or text that is an ISO date.
+    """Times [N] as an array that can be sorted: numbers, dates, or ISO dates as text.
 
     Raises:
         NotComparable: They are of a kind without an order.
@@ -168,7 +168,7 @@ def in_order(values: Any) -> np.ndarray:
     times = as_array(values)
     times = times.reshape(-1) if times.ndim == 2 and times.shape[1] == 1 else times
     if times.ndim != 1:
-        raise NotComparable(f"times are {list(times.shape)}: expected one moment an example, [N]")
+        raise NotComparable(f"times are {list(times.shape)}: expected one time per example, [N]")
     if times.dtype.kind in NUMBERS + TIMES:
         return times
     if times.dtype.kind == "U":
@@ -176,13 +176,13 @@ def in_order(values: Any) -> np.ndarray:
             return times.astype("datetime64[us]")
         except ValueError as error:
             raise NotComparable(
-                f"times are text that is no ISO date, as {str(times[0])!r}"
+                f"times are text but not ISO dates, e.g. {str(times[0])!r}"
             ) from error
     dates = (datetime.date, np.datetime64, type(None))
     if times.dtype.kind == "O" and all(isinstance(t, dates) or is_nothing(t) for t in times):
         zoned = {getattr(time, "tzinfo", None) is not None for time in times if time is not None}
         if len(zoned) > 1:
-            raise NotComparable("some times have a time zone and some have none")
+            raise NotComparable("some times have a time zone and some do not")
         return np.array([_as_utc(time) for time in times], dtype="datetime64[us]")
     raise NotComparable(f"times are {kind_of(times)}, which have no order")
 
@@ -196,7 +196,7 @@ def _as_utc(time: Any) -> Any:
 
 
 def gaps(array: np.ndarray) -> np.ndarray:
-    """Which cells are nan, NaT or None, bool of the array's shape."""
+    """Which cells are nan, NaT or None, as bools of the array's shape."""
     if array.dtype.kind in "fc":
         return np.isnan(array)
     if array.dtype.kind in TIMES:
@@ -209,10 +209,10 @@ def gaps(array: np.ndarray) -> np.ndarray:
 def filled(
     rows: np.ndarray, reference: np.ndarray, *, marks: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [N, D] and [R, D] as finite float64 of a size that can be squared.
+    """Rows [N, D] and [R, D] as finite float64 numbers, small enough to be squared.
 
     A nan or inf becomes the median of the reference's column, and with `marks` a further column
-    says where it stood, for rows with other gaps are other rows.
+    says where it was, because rows with different gaps are different rows.
     """
     parts = [part.astype(np.float64) for part in (rows, reference)]
     holes = [~np.isfinite(part) for part in parts]
@@ -236,7 +236,7 @@ def filled(
 
 
 def row_keys(rows: np.ndarray, others: np.ndarray) -> tuple[list[Hashable], list[Hashable]]:
-    """A key for each row [N, D] of two tables, equal where the rows are: in any dtype, 0.0 as -0.0.
+    """A key for each row [N, D] of two tables, the same for equal rows of any dtype; -0.0 is 0.0.
 
     Raises:
         NotComparable: As `key_of`, or one holds text and the other numbers.

@@ -1,11 +1,11 @@
-"""The batch contract: what a batch must look like before any model or loss sees it.
+"""The batch contract: what a batch must look like before a model or loss sees it.
 
 Most faults of a data pipeline are silent: a Linear takes one example without its batch dimension
 (F11), one-hot floats give a loss (F08), pixels of 0 to 255 train badly instead of failing (F14).
-So the contract is checked, and each breach says what was seen, what holds, and the first fix.
+So the contract is checked, and each breach says what was seen, what is required, and the first fix.
 
-Breaches carry the class ids of `course.debug.diagnose` where it has one, so that a finding of the
-doctor and a breach of the contract can be looked up under one name.
+Breaches carry the class ids of `course.debug.diagnose` where there is one, so that a finding of the
+doctor and a breach of the contract have the same name.
 
 Source: Lecture 1, "The batch contract"; Lecture 2, "Dtypes" and "Loss-target pairs"; ledger C20,
 T02-T05, F07-F14, B09, B21, B34.
@@ -34,7 +34,7 @@ REDUCED = ("float8", "float4", "uint16", "uint32", "uint64")
 
 @dataclass(frozen=True)
 class Breach:
-    """One point at which a batch breaks the contract."""
+    """One way in which a batch breaks the contract."""
 
     id: str
     """Class of the fault, such as `one-hot-labels`."""
@@ -52,7 +52,7 @@ class Breach:
 
 
 class ContractError(ValueError):
-    """A batch breaks the contract; `breaches` holds every point at which it does."""
+    """A batch breaks the contract; `breaches` lists every way in which it does."""
 
     def __init__(self, breaches: Sequence[Breach]) -> None:
         self.breaches = tuple(breaches)
@@ -60,7 +60,7 @@ class ContractError(ValueError):
 
 
 class BatchReport(Sequence[Breach]):
-    """The breaches of one batch, in the order in which to fix them; empty for a sound batch."""
+    """The breaches of one batch, in the order in which to fix them; empty for a correct batch."""
 
     def __init__(self, breaches: Sequence[Breach] = ()) -> None:
         self.breaches = tuple(breaches)
@@ -76,7 +76,7 @@ class BatchReport(Sequence[Breach]):
         return [breach.id for breach in self.breaches]
 
     def raise_if_broken(self) -> None:
-        """Do nothing for a sound batch.
+        """Raise if the batch breaks the contract.
 
         Raises:
             ContractError: The batch has breaches; the message lists them all.
@@ -121,31 +121,32 @@ def check_batch(
     class_probabilities: bool = False,
     layout: Layout | None = None,
 ) -> BatchReport:
-    """Hold a batch against the contract of its task.
+    """Check a batch against the contract of its task.
 
     On an accelerator this waits for the batch to arrive: check the first batches, not every one.
 
     Args:
-        batch: A pair (inputs [B, ...], targets [B, ...]), as a loader gives it.
+        batch: A pair (inputs [B, ...], targets [B, ...]), as a loader yields it.
         task: `classification`: class indices [B] or [B, ...], dtype long (uint8 [B] passes, as
-            torch's cross-entropy takes it). `binary`: floats in
-            [0, 1], [B] or [B, 1]. `multilabel`: floats in [0, 1], [B, L]. `regression`: floats.
-        num_classes: C (or L), where known: indices must lie in 0 .. C - 1.
-        ndim: Dimensions of the inputs, the batch's counted: 4 for images, 2 for rows of features.
-        value_range: Least and largest input value. Without it, only inputs on the scale of raw
-            pixels are called un-normalised (standard deviation over 10 and a value beyond 30).
-        ignore_index: Target that the loss leaves out.
-        input_dtype: Declare another dtype than float32, bfloat16 or float16; `torch.long` says
-            that the inputs are token ids, to which no scale applies.
-        class_probabilities: Declare that classification targets are probabilities [B, C], as
-            after mixup.
+            torch's cross-entropy takes it). `binary`: floats in [0, 1], [B] or [B, 1].
+            `multilabel`: floats in [0, 1], [B, L]. `regression`: floats.
+        num_classes: C (or L), if known: indices must lie in 0 .. C - 1.
+        ndim: Number of dimensions of the inputs, including the batch's: 4 for images, 2 for rows of
+            features.
+        value_range: Smallest and largest input value. Without it, only inputs on the scale of raw
+            pixels are reported as un-normalised (standard deviation over 10 and a value beyond 30).
+        ignore_index: Target that the loss ignores.
+        input_dtype: Declare a dtype other than float32, bfloat16 or float16; `torch.long` says that
+            the inputs are token ids, which have no scale.
+        class_probabilities: Declare that classification targets are probabilities [B, C], as after
+            mixup.
         layout: Declare the order of the dimensions of [B, ., ., .] inputs. Without it, inputs such
-            as [8, 30, 17, 3] read as images with their channels last, though they may be 30 maps
-            of 17 × 3: shapes alone cannot tell. With `BCHW`, nothing is guessed; with `BHWC`,
-            images with channels first are the breach.
+            as [8, 30, 17, 3] are taken for images with their channels last, although they may be 30
+            maps of 17 × 3: the shape alone cannot tell. With `BCHW`, nothing is guessed; with
+            `BHWC`, images with channels first are a breach.
 
     Returns:
-        The breaches, none for a sound batch.
+        The breaches; none for a correct batch.
 
     Raises:
         ValueError: `task` or `layout` is unknown.
@@ -200,8 +201,8 @@ def _values_there(inputs: Tensor, targets: Tensor) -> Iterator[Breach]:
         if part.is_meta:
             yield Breach(
                 "no-values", field, f"{_shape(part)} on the device meta",
-                "a batch holds numbers; a meta tensor has a shape only",
-                "torch.device('cpu') instead of 'meta' where the data set is made",
+                "a batch holds numbers; a meta tensor has only a shape",
+                "torch.device('cpu') instead of 'meta' where the data set is created",
             )  # fmt: skip
     if targets.is_nested or targets.layout != torch.strided:
         yield Breach(
@@ -233,7 +234,7 @@ def _size(inputs: Tensor, targets: Tensor, ndim: int | None) -> Iterator[Breach]
         yield Breach(
             "missing-batch-dimension", "inputs" if inputs.dim() else "batch",
             f"inputs {_shape(inputs)}, targets {_shape(targets)}",
-            "the first dimension counts the examples, also when there is one",
+            "the first dimension counts the examples, even if there is only one",
             "inputs.unsqueeze(0), targets.reshape(1)",
         )  # fmt: skip
     elif ndim is not None and inputs.dim() != ndim:
@@ -352,10 +353,10 @@ def _indices(
         )
     if not _takes_as_indices(targets):
         soft = targets.is_floating_point() and targets.dim() == 2 and targets.shape[1] > 1
-        only = "; cross_entropy takes uint8 in [B] alone" if targets.dtype is torch.uint8 else ""
+        only = "; cross_entropy takes uint8 only as [B]" if targets.dtype is torch.uint8 else ""
         yield Breach(
             "wrong-label-dtype", "targets", f"{targets.dtype} {_shape(targets)}", contract + only,
-            "check_batch(..., class_probabilities=True)  # if they are meant so" if soft
+            "check_batch(..., class_probabilities=True)  # if that is intended" if soft
             else "targets.real.long()" if targets.is_complex() else "targets.long()",
         )  # fmt: skip
         if soft or targets.is_complex():
@@ -421,7 +422,7 @@ def _probabilities(targets: Tensor, num_classes: int | None) -> Iterator[Breach]
         if off > 0.02 or targets.min() < 0:  # 0.02: bfloat16 rows of a few hundred classes
             yield Breach(
                 "label-out-of-range", "targets",
-                f"a row sum is {off:.3g} off 1, the least value {targets.min():.3g}",
+                f"a row sum is {off:.3g} off 1, the smallest value is {targets.min():.3g}",
                 contract, "targets / targets.sum(1, keepdim=True)",
             )  # fmt: skip
 

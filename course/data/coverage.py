@@ -2,8 +2,8 @@
 
 A sampler that balances the classes repeats rare examples and skips frequent ones. Of 900 and 100
 examples, drawn 1,000 times with equal class shares, 384 of the 900 and 99 of the 100 are seen
-(N07). Whether a sampler does what its weights say is a question of counts, so here they are,
-next to what chance would give.
+(N07). Counting shows whether a sampler does what its weights say, so the counts are given here next
+to what is expected by chance.
 
 Source: the training-loop chapter, "Weighted sampling"; ledger C18, N07, F85-F88, S03.
 """
@@ -30,21 +30,21 @@ class in 150,000."""
 
 @dataclass(frozen=True, kw_only=True)
 class ClassCoverage:
-    """One class, over all epochs counted."""
+    """Counts for one class, over all epochs."""
 
     label: int
     num_rows: int
     drawn: int
     """Draws of its examples."""
     expected: float | None
-    """The same on average, where the weights are known."""
+    """The expected number, if the weights are known."""
     sd: float | None
-    """Standard deviation of `drawn` by chance."""
+    """Standard deviation of `drawn` due to chance."""
     num_seen: int
     """Examples drawn at least once."""
     expected_seen: float | None
     most_draws: int
-    """Draws of the example drawn most often."""
+    """How often its most frequent example was drawn."""
 
     @property
     def num_never(self) -> int:
@@ -53,7 +53,7 @@ class ClassCoverage:
 
     @property
     def off(self) -> float:
-        """How many standard deviations `drawn` lies from `expected`; 0 where that is unknown."""
+        """How many standard deviations `drawn` is from `expected`; 0 if that is unknown."""
         if self.expected is None or self.drawn == self.expected:
             return 0.0
         return (self.drawn - self.expected) / self.sd if self.sd else math.inf
@@ -61,15 +61,15 @@ class ClassCoverage:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What a sampler drew in so many epochs."""
+    """What a sampler drew in a number of epochs."""
 
     epochs: int
     draws: Tensor
     """[N], how often each example was drawn; dtype long."""
     expected: Tensor | None
-    """[N], the same on average, float64; None where the weights are unknown."""
+    """[N], the expected numbers, float64; None if the weights are unknown."""
     classes: tuple[ClassCoverage, ...]
-    """By label; without targets, one class -1 of all examples."""
+    """By label; without targets, one class -1 with all examples."""
 
     @property
     def num_draws(self) -> int:
@@ -83,7 +83,7 @@ class Coverage:
 
     @property
     def far_off(self) -> list[ClassCoverage]:
-        """Classes drawn more or less often than the weights say, beyond chance."""
+        """Classes drawn more or less often than the weights say, by more than chance explains."""
         return [row for row in self.classes if abs(row.off) > FAR]
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Coverage:
         hopeless = 0 if self.expected is None else int((self.expected == 0).sum())
         if len(never):
             share = len(never) / len(self.draws)
-            more = ": more epochs reach more of them" if len(never) > hopeless else ""
+            more = ": more epochs would reach more of them" if len(never) > hopeless else ""
             yield (
                 f"{len(never):,} examples ({share:.0%}) were never drawn, such as number "
                 f"{int(never[0])}{more}."
@@ -153,9 +153,9 @@ class Coverage:
             yield f"{hopeless:,} examples have weight 0 and will never be drawn."
         for row in self.far_off:
             yield (
-                f"class {row.label} was drawn {row.drawn:,} times where the weights say "
-                f"{row.expected:,.1f} ({row.off:+.1f} standard deviations): do the weights stand "
-                "in the order of the data set, and is replacement=True?"
+                f"class {row.label} was drawn {row.drawn:,} times, but the weights predict "
+                f"{row.expected:,.1f} ({row.off:+.1f} standard deviations): are the weights in the "
+                "order of the data set, and is replacement=True?"
             )
 
 
@@ -167,19 +167,19 @@ def count_draws(
     weights: Tensor | list[float] | None = None,
     num_rows: int | None = None,
 ) -> Coverage:
-    """Count what a sampler draws; it and the global generator are left as they were.
+    """Count what a sampler draws; the sampler and the global generator are left as they were.
 
     Args:
-        sampler: One of this package, of torch, or anything that yields indices or lists of them;
-            with `rank`, only that process's share is counted.
+        sampler: One of this package's, one of torch's, or anything that yields indices or lists of
+            them; with `rank`, only that process's share is counted.
         targets: Class indices [N] of the data set, to count by class.
-        epochs: Passes to count: of this package's samplers epochs 0, 1, ...
-        weights: [N], what the draws (with replacement) are meant to follow. Known for
+        epochs: Passes to count; for this package's samplers, epochs 0, 1, ...
+        weights: [N], the weights that the draws (with replacement) should follow. Known for
             `WeightedBatchSampler` and torch's `WeightedRandomSampler`.
-        num_rows: N, where neither targets nor weights nor the sampler say it.
+        num_rows: N, if neither targets nor weights nor the sampler give it.
 
     Raises:
-        ValueError: N is unknown, or an index or a length does not fit it.
+        ValueError: N is unknown, or an index or a length does not match it.
 
     Source: the training-loop chapter, "Weighted sampling"; ledger C18, N07.
     """
@@ -193,7 +193,7 @@ def count_draws(
     if len(drawn) and not 0 <= int(drawn.min()) <= int(drawn.max()) < num:
         raise ValueError(
             f"the sampler draws {int(drawn.min())} .. {int(drawn.max())} of {num} examples: it was "
-            "made for another data set."
+            "made for a different data set."
         )
     draws = drawn.bincount(minlength=num)
     chances = _chances(sampler, weights, num, len(drawn) // epochs)

@@ -1,8 +1,7 @@
 """The course's data sets, split and normalised: digits, Fashion-MNIST, spirals, moons.
 
-The road's first station: raw examples are split first, then the training part alone says by what
-mean and standard deviation both parts are normalised (ledger F100, T24). Nothing is downloaded
-unless asked.
+Raw examples are split first; then both parts are normalised with the mean and standard deviation of
+the training part alone (ledger F100, T24). Nothing is downloaded unless you ask for it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import math
 import os
 import struct
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,7 +29,7 @@ DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
 
 class DataNotFoundError(FileNotFoundError):
-    """The files of a data set are on none of the known places."""
+    """The files of a data set are in none of the known places."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,11 @@ class Data:
     val_targets: Tensor
     num_classes: int
     mean: Tensor
-    """Mean of the training part before normalisation, one number a channel or feature."""
+    """Mean of the training part before normalisation, one number per channel or feature."""
     std: Tensor
     """Standard deviation of the training part, likewise."""
     seed: int
-    """Seed of the split (and of the points, where they are made)."""
+    """Seed of the split (and of the points, if they are generated)."""
 
     @property
     def train_dataset(self) -> TensorDataset:
@@ -62,11 +62,12 @@ class Data:
         return TensorDataset(self.val_inputs, self.val_targets)
 
     def loaders(self, batch_size: int = 64, *, seed: int = 0) -> tuple[DataLoader, DataLoader]:
-        """A shuffled training loader with a generator of its own, and a validation loader in order.
+        """A shuffled training loader with its own generator, and a validation loader in order.
 
         Args:
-            batch_size: Examples a batch, the validation loader's too.
-            seed: Seed of the shuffle; its own generator keeps other random draws from changing it.
+            batch_size: Examples per batch, in both loaders.
+            seed: Seed of the shuffle; because the loader has its own generator, other random draws
+                do not change the order.
         """
         if batch_size < 1:
             raise ValueError(
@@ -79,13 +80,13 @@ class Data:
         return shuffled, DataLoader(self.val_dataset, batch_size=batch_size)
 
     def to(self, device: torch.device | str) -> Data:
-        """The same data with inputs and targets on `device`, and so the loaders' batches."""
+        """The same data with inputs and targets on `device`, and thus the loaders' batches too."""
         parts = ("train_inputs", "train_targets", "val_inputs", "val_targets")
         return replace(self, **{part: getattr(self, part).to(device) for part in parts})
 
     @property
     def identity(self) -> str:
-        """Hash of every example, in order, of both parts: runs that share it are comparable."""
+        """Hash of every example of both parts, in order: runs with the same hash are comparable."""
         digest = hashlib.sha256()
         for tensor in (self.train_inputs, self.train_targets, self.val_inputs, self.val_targets):
             digest.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
@@ -116,24 +117,27 @@ def load(
             images of 28 × 28), `spirals` (three classes of points) or `moons` (two).
         val_share: Share of the examples kept for validation, in (0, 1).
         seed: Seed of the split, and of the points of `spirals` and `moons`.
-        num_examples: Use so many examples only (drawn before the split); of points, make so many.
-        noise: Standard deviation of the points around their curve; images have none added.
-        download: Let torchvision download Fashion-MNIST where it is not found.
+        num_examples: Use only this many examples (drawn before the split); for points, generate
+            this many.
+        noise: Standard deviation of the points around their curve; nothing is added to images.
+        download: Let torchvision download Fashion-MNIST if it is not found.
 
     Returns:
         Data with normalised inputs (float32) and targets (long).
 
     Raises:
-        ValueError: Unknown name, or numbers that leave a part without examples.
+        ValueError: The name is unknown, or the numbers leave a part without examples.
         DataNotFoundError: Fashion-MNIST is not on this machine; the message says how to get it.
 
     Source: Lecture 3, "Data"; ledger C16, F99, F100, T04, X25.
     """
     if name not in NAMES:
-        raise ValueError(f"'{name}' is not a data set of the course. Known: {', '.join(NAMES)}.")
+        raise ValueError(
+            f"'{name}' is not a data set of the course. Choose from: {', '.join(NAMES)}."
+        )
     if not 0 < val_share < 1:
         raise ValueError(
-            f"val_share = {val_share}: it is the share kept for validation, between 0 and 1. "
+            f"val_share = {val_share}: expected the share kept for validation, between 0 and 1. "
             "Try 0.2."
         )
     if num_examples is not None and num_examples < 1:
@@ -186,10 +190,10 @@ def _mean_and_std(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def raw_images(name: str) -> tuple[Tensor, Tensor]:
-    """All images of `digits` or `fashion-mnist` as bytes: [N, H, W] and labels [N], both uint8.
+    """All images of `digits` or `fashion-mnist` as bytes [N, H, W], and labels [N], both uint8.
 
     Raises:
-        ValueError: Another name.
+        ValueError: The name is a different one.
         DataNotFoundError: Fashion-MNIST is not on this machine.
 
     Source: Lecture 2, "Dtypes"; ledger F14.
@@ -199,7 +203,7 @@ def raw_images(name: str) -> tuple[Tensor, Tensor]:
         return (255 * inputs[:, 0]).round().to(torch.uint8), targets.to(torch.uint8)
     if name == "fashion-mnist":
         return _fashion_mnist_bytes(download=False)
-    raise ValueError(f"'{name}' has no images. Known: digits, fashion-mnist.")
+    raise ValueError(f"'{name}' has no images. Choose from: digits, fashion-mnist.")
 
 
 def _digits() -> tuple[Tensor, Tensor]:
@@ -212,8 +216,10 @@ DIGITS_FILE = "datasets/data/digits.csv.gz"
 """Where scikit-learn keeps them: 64 pixels and the digit a line."""
 
 
+@cache
 def _digits_rows() -> NDArray[np.float64]:
-    """scikit-learn's file, read without importing scikit-learn, which takes 30 times as long."""
+    """scikit-learn's file, read without importing scikit-learn, which takes 30 times as long; once,
+    since to read the text takes longer than what many an exercise does with it."""
     file = Path(find_spec("sklearn").origin).parent / DIGITS_FILE
     if file.exists():
         return np.loadtxt(file, delimiter=",")

@@ -1,8 +1,8 @@
 """Image files: a data set read from disk, and a scan that names each bad file before training.
 
-Among thousands of files a few are usually bad: half a download, a grey image among coloured ones, a
-path that a spreadsheet changed. One such file ends a run after hours, or is silently turned into
-something else. So all are opened once beforehand, and each bad one is named with its reason.
+Among thousands of files a few are usually bad: an incomplete download, a grey image among colour
+images, a path changed by a spreadsheet. One such file ends a run after hours, or is silently turned
+into something else. So all are opened once beforehand, and each bad one is named with the reason.
 
 What a scan cannot see: flipped bits where the format has no checksums (a JPEG decodes on), and a
 wrong label.
@@ -31,18 +31,19 @@ from torch.utils.data import Dataset
 
 OnError = Literal["raise", "skip"]
 FIXES = {
-    "missing": "compare the list with the folder: moved, renamed, or another current folder?",
+    "missing": "compare the list with the folder: was it moved or renamed, or is the current "
+    "folder a different one?",
     "directory": "list the files in it instead",
     "not-a-file": "leave it out: it is a pipe, a socket or a device",
-    "unreadable": "look at its permissions and at the disk",
+    "unreadable": "check its permissions and the disk",
     "empty": "download it again: it has 0 bytes",
     "not-an-image": "leave it out of the list, or download it again",
     "truncated": "download it again: its end is missing",
     "corrupt": "download it again: its bytes do not decode",
-    "too-large": "make it smaller once, on disk, if it is meant to be an image",
+    "too-large": "make it smaller once, on disk, if it really is an image",
     "wrong-mode": "ImageFiles(..., convert=True), or convert it once, on disk",
     "wrong-depth": "scale it to 8 bits once, on disk; a conversion would clip it at 255",
-    "wrong-extension": "rename it: programs that go by names will open it wrongly",
+    "wrong-extension": "rename it: programs that go by the file name will open it wrongly",
 }
 """Each reason for which a file is bad, and the first thing to try."""
 CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV")
@@ -60,7 +61,7 @@ class FileFault:
     """One bad file."""
 
     index: int
-    """Its place in the list of paths."""
+    """Its position in the list of paths."""
     path: str
     reason: str
     """A key of `FIXES`."""
@@ -78,22 +79,22 @@ class FileFault:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageScan:
-    """What a scan of image files found.
+    """The result of scanning image files.
 
-    A file with a wrong extension is named among the faults, and can be used.
+    A file with a wrong extension is listed among the faults, but can be used.
     """
 
     num_files: int
     faults: tuple[FileFault, ...]
-    """In the order of the paths, at most one a file."""
+    """In the order of the paths, at most one per file."""
     modes: dict[str, int] = field(default_factory=dict)
-    """How many of the files that decode have which mode, such as `RGB` or `L`."""
+    """Number of decodable files per mode, such as `RGB` or `L`."""
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
     """Likewise (width, height) in pixels."""
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing to say against any file."""
+        """True if no file has a fault."""
         return not self.faults
 
     @property
@@ -108,13 +109,13 @@ class ImageScan:
         return dict(Counter(fault.reason for fault in self.faults).most_common())
 
     def raise_if_bad(self) -> None:
-        """Do nothing where all files are sound.
+        """Raise if any file is bad.
 
         Raises:
             ImageFileError: Some are not; the message counts the reasons and names the first.
         """
         if self.faults:
-            raise ImageFileError(f"{self}\nTo go on without them: on_error='skip'.")
+            raise ImageFileError(f"{self}\nTo continue without them: on_error='skip'.")
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, strings and lists only."""
@@ -177,8 +178,7 @@ def scan_images(
             None accepts any.
         convert: Accept another mode where its conversion to `mode` loses no range: grey, palette,
             RGBA (its alpha is dropped), CMYK; never 16 bits a channel.
-        num_threads: How many files to open at once; by default, as many as there are cores, up
-            to 8.
+        num_threads: How many files to open at once; by default the number of cores, up to 8.
 
     Returns:
         The faults, and how often each mode and size occurs.
@@ -201,22 +201,22 @@ def scan_images(
 
 
 class ImageFiles(Dataset):
-    """Images read from files as they are asked for, each with its label.
+    """Images read from files on demand, each with its label.
 
     Args:
         paths: Of image files.
         labels: As many class indices.
         mode, convert: As `scan_images` takes them.
-        transform: Applied to the image, a Pillow image; without it, the image becomes a tensor
-            [C, H, W], float32 in 0 .. 1.
+        transform: Applied to the image, a Pillow image; without it, the image becomes a tensor [C,
+            H, W], float32 in 0 .. 1.
         on_error: `raise`: a bad file ends the pass, with its path and reason, when it is read.
             `skip`: all files are scanned now, and those that cannot be used are left out together
-            with their labels; `scan` says which. A file that goes bad later raises in either
-            case, since to leave it out then would change every batch behind it.
-        num_threads: Of that scan.
+            with their labels; `scan` says which. A file that goes bad later raises in either case,
+            because leaving it out then would change every later batch.
+        num_threads: Threads for that scan.
 
     Raises:
-        ValueError: Paths and labels are not as many, or `on_error` is neither of the two.
+        ValueError: Paths and labels differ in number, or `on_error` is neither of the two.
         ImageFileError: No file is left after skipping.
 
     Source: Lecture 3, "Dataset"; ledger C16.
@@ -235,8 +235,8 @@ class ImageFiles(Dataset):
     ) -> None:
         if len(paths) != len(labels):
             raise ValueError(
-                f"{len(paths)} paths and {len(labels)} labels: expected as many. Was one list "
-                "sorted or filtered without the other?"
+                f"{len(paths)} paths and {len(labels)} labels: expected the same number of both. "
+                "Was one list sorted or filtered without the other?"
             )
         if on_error not in get_args(OnError):
             raise ValueError(f"on_error = {on_error!r}: choose 'raise' or 'skip'.")
@@ -251,16 +251,16 @@ class ImageFiles(Dataset):
 
     @classmethod
     def from_folder(cls, root: str | os.PathLike, **options: Any) -> ImageFiles:
-        """One class a subfolder of `root`, in the order of their names, as `.classes` says.
+        """One class per subfolder of `root`, in the order of their names, which `.classes` lists.
 
-        Each file of a subfolder counts, also one that is no image: it is then named as bad.
+        Each file of a subfolder counts, even one that is not an image: it is then reported as bad.
 
         Raises:
-            ImageFileError: `root` is no folder, or has no subfolder with files.
+            ImageFileError: `root` is not a folder, or has no subfolder with files.
         """
         root = Path(root)
         if not root.is_dir():
-            raise ImageFileError(f"{root} is no folder. The current folder is {Path.cwd()}.")
+            raise ImageFileError(f"{root} is not a folder. The current folder is {Path.cwd()}.")
         classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
         found = [
             (path, label)
@@ -270,8 +270,8 @@ class ImageFiles(Dataset):
         ]
         if not found:
             raise ImageFileError(
-                f"{root} has {len(classes)} subfolders and no file in them: expected one folder "
-                "for each class, as in root/cat/1.png."
+                f"{root} has {len(classes)} subfolders but no files in them: expected one folder "
+                "per class, as in root/cat/1.png."
             )
         dataset = cls(*map(list, zip(*found, strict=True)), **options)
         dataset.classes = classes
@@ -331,7 +331,9 @@ def _open(
     except (MemoryError, KeyboardInterrupt):
         raise
     except UnidentifiedImageError:
-        return fault("not-an-image", f"Pillow knows no image that starts {_start(path)}"), None
+        return fault(
+            "not-an-image", f"Pillow knows no image format that starts with {_start(path)}"
+        ), None
     except PermissionError as error:
         return fault("unreadable", str(error.strerror)), None
     except Image.DecompressionBombError as error:
@@ -376,7 +378,7 @@ def _no_file(path: str) -> tuple[str, str] | None:
         status = os.stat(path)
     except FileNotFoundError:
         if os.path.islink(path):
-            return "missing", f"a link to {os.readlink(path)}, which is not there"
+            return "missing", f"a link to {os.readlink(path)}, which does not exist"
         return "missing", "no such file"
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         return "unreadable", getattr(error, "strerror", None) or str(error)
@@ -399,7 +401,7 @@ def _format_by_name(path: str) -> str | None:
     suffix = Path(path).suffix.lower()
     if not suffix:
         return None
-    return Image.registered_extensions().get(suffix, "no image")
+    return Image.registered_extensions().get(suffix, "not an image")
 
 
 @contextmanager

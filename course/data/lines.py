@@ -1,12 +1,12 @@
 """Lines of a file: a data set whose file is too large to load.
 
-What is kept in memory is where each line begins: 8 bytes a line, however long the lines are. A line
-is read when it is asked for, so the whole file is read once, to find the beginnings, and after that
-only what a batch needs.
+Only the start of each line is kept in memory: 8 bytes per line, however long the lines are. The
+whole file is read once to find these starts; after that, lines are read on demand, so only what a
+batch needs.
 
-Places are counted in bytes, since a letter such as ü is two of them. No open file is kept: a
-worker started by `spawn` gets the data set as a pickle, which an open file is not, and workers that
-are forked would share one place in it and move it away from each other.
+Positions are counted in bytes, because a letter such as ü takes two. No file is kept open: a worker
+started by `spawn` gets the data set as a pickle, and an open file cannot be pickled; forked workers
+would share one file position and move it for each other.
 
 Source: Lecture 3, "Writing a custom Dataset"; ledger C16.
 """
@@ -22,11 +22,11 @@ from torch.utils.data import Dataset
 
 
 class LineFile(Dataset):
-    """The lines of a text file in UTF-8, one example each, read when they are asked for.
+    """The lines of a UTF-8 text file, one example each, read on demand.
 
     Args:
-        path: Of the file. It must stay as it is while it is read.
-        parse: Makes an example from a line without its newline, which is `\\n` or `\\r\\n`; without
+        path: Path of the file, which must not change while it is in use.
+        parse: Makes an example from a line without its newline, which is `\n` or `\r\n`; without
             it, the text itself.
 
     Raises:
@@ -40,7 +40,7 @@ class LineFile(Dataset):
     ) -> None:
         self.path, self.parse = os.fspath(path), parse
         self.starts = array("q", [0])
-        """Byte at which each line begins, and the one behind the last line."""
+        """Byte at which each line starts, and the byte after the last line."""
         with open(self.path, "rb") as file:
             for line in file:
                 self.starts.append(self.starts[-1] + len(line))
@@ -54,7 +54,7 @@ class LineFile(Dataset):
             IndexError: There is no such line.
         """
         if not 0 <= index < len(self):
-            raise IndexError(f"line {index} of {len(self)}: lines count from 0.")
+            raise IndexError(f"line {index} of {len(self)}: lines are numbered from 0.")
         with open(self.path, "rb") as file:
             file.seek(self.starts[index])
             raw = file.read(self.starts[index + 1] - self.starts[index])
@@ -66,5 +66,5 @@ class LineFile(Dataset):
 
     @property
     def index_bytes(self) -> int:
-        """Memory that the beginnings of all lines take."""
+        """Memory used by the line starts."""
         return len(self.starts) * self.starts.itemsize

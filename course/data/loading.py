@@ -1,12 +1,12 @@
 """Loading: batches for the loop, either through a DataLoader or straight from memory.
 
 `make_loader` is torch's DataLoader over a sampler that can be entered anywhere. `InMemoryLoader`
-cuts its batches out of tensors: no example is fetched or collated by itself, which is most of a
-DataLoader's time on small data. Both give the same batches for the same seed.
+slices its batches from tensors: examples are not fetched and collated one by one, which takes most
+of a DataLoader's time on small data. Both give the same batches for the same seed.
 
-Random augmentation is keyed: the draws for an example depend on (seed, epoch, index) and on nothing
-else, so they are the same with 0 and with 8 workers, and in a run that was killed and resumed. A
-data set that draws by itself, or a `collate_fn`, is keyed too, by (seed, epoch, batch).
+Random augmentation is keyed: the draws for an example depend only on (seed, epoch, index), so they
+are the same with 0 and with 8 workers, and in a run that was killed and resumed. A data set that
+draws random numbers itself, or a `collate_fn`, is keyed too, by (seed, epoch, batch).
 
 Source: Lecture 3, "Is the GPU waiting?"; ledger C15, C17, F90-F95, B33.
 """
@@ -59,20 +59,20 @@ def make_loader(
     """A DataLoader whose order is keyed by (seed, epoch) and can be entered at any batch.
 
     Args:
-        dataset: Gives (inputs, targets) for an index, and has a length.
-        batch_size: Examples a batch, over all processes together.
+        dataset: Returns (inputs, targets) for an index, and has a length.
+        batch_size: Examples per batch, over all processes together.
         augment: Applied to the inputs of each example; its random draws (from torch's, NumPy's or
             Python's global generators) are keyed by (seed, epoch, index).
         weights: [N], for weighted sampling with replacement, such as `class_weights(targets)`;
-            there is nothing left to shuffle then.
+            shuffling then makes no sense.
         rank: Which process this is, and `num_ranks` how many share each batch.
         options: Passed on to `DataLoader`, such as `persistent_workers` or `collate_fn`.
 
     Returns:
-        A loader that says how a worker died, where one does (`WorkerDiedError`).
+        A loader that says how a worker died, if one does (`WorkerDiedError`).
 
     Raises:
-        ValueError: No batch would come, or an empty one for a process.
+        ValueError: There would be no batch, or an empty one for some process.
     """
     shared = {"seed": seed, "drop_last": drop_last, "rank": rank, "num_ranks": num_ranks}
     shared["keyed"] = augment is not None
@@ -95,7 +95,7 @@ def weights_of(weights: Tensor, num_examples: int, *, shuffle: bool) -> Tensor:
     """The weights [N] as float64, one for each example.
 
     Raises:
-        ValueError: They are not as many, not valid, or `shuffle` was asked for as well.
+        ValueError: Their number is wrong, they are not valid, or `shuffle` was given as well.
     """
     weights = check_weights(weights)
     if len(weights) != num_examples:
@@ -105,7 +105,7 @@ def weights_of(weights: Tensor, num_examples: int, *, shuffle: bool) -> Tensor:
         )
     if shuffle:
         raise ValueError(
-            "shuffle=True with weights: weighted draws are in random order already. Leave one out."
+            "shuffle=True with weights: weighted draws are already in random order. Leave one out."
         )
     return weights
 
@@ -131,11 +131,11 @@ class Augmented(Dataset):
 
 
 class KeyedBatches(Dataset):
-    """A data set whose own draws, in a worker, depend on (seed, epoch, batch) alone.
+    """A data set whose own draws, in a worker, depend only on (seed, epoch, batch).
 
-    A worker's generators go on from batch to batch, so one that starts in the middle of an epoch
-    would draw otherwise. Here they are seeded before each batch; what `collate_fn` draws after it
-    follows from there. Everything else is asked of the data set itself.
+    A worker's generators continue from batch to batch, so a worker that starts in the middle of an
+    epoch would draw different numbers. Here they are seeded before each batch, which also
+    determines what `collate_fn` draws. Everything else is passed on to the data set itself.
     """
 
     def __init__(self, dataset: Dataset, *, seed: int = 0) -> None:
@@ -161,7 +161,7 @@ class KeyedBatches(Dataset):
 
 
 def draws_nothing_unkeyed(loader: Any) -> bool:
-    """Whether what a loader's workers draw from the global generators is keyed, or is nothing."""
+    """Whether all draws of a loader's workers from global generators, if any, are keyed."""
     dataset = getattr(loader, "dataset", None)
     if isinstance(dataset, (Augmented, KeyedBatches)):
         return True  # what collate_fn draws follows from the last key
@@ -170,9 +170,9 @@ def draws_nothing_unkeyed(loader: Any) -> bool:
 
 @contextmanager
 def keyed_randomness(*key: int) -> Iterator[None]:
-    """Inside, the global CPU generators of torch, NumPy and Python depend on the key alone.
+    """Inside, the global CPU generators of torch, NumPy and Python depend only on the key.
 
-    Afterwards they are where they were, so that dropout in the same process draws on undisturbed.
+    Afterwards they are where they were, so that dropout in the same process is not disturbed.
     """
     # A worker's generators serve nothing else.
     with undisturbed(CPU) if get_worker_info() is None else nullcontext():
@@ -181,7 +181,7 @@ def keyed_randomness(*key: int) -> Iterator[None]:
 
 
 def seed_workers_draws(*key: int) -> None:
-    """In a worker, let its global generators depend on the key alone; elsewhere do nothing."""
+    """In a worker, make its global generators depend only on the key; elsewhere do nothing."""
     if get_worker_info() is not None:
         _seed_globals(key_seed(*key))
 
@@ -193,7 +193,7 @@ def _seed_globals(seed: int) -> None:
 
 
 def length_of(loader: Any) -> int | None:
-    """Batches of a loader; None where it does not know."""
+    """Number of batches of a loader; None if it does not know."""
     try:
         return len(loader)
     except TypeError:  # no __len__, or a DataLoader over an IterableDataset without one
@@ -201,7 +201,7 @@ def length_of(loader: Any) -> int | None:
 
 
 class InMemoryLoader:
-    """Batches cut out of tensors that are in memory, on any device.
+    """Batches sliced from tensors in memory, on any device.
 
     Args:
         inputs: [N, ...].
@@ -209,7 +209,7 @@ class InMemoryLoader:
         batch_size, shuffle, weights, seed, drop_last, rank, num_ranks: As `make_loader` takes them.
 
     Raises:
-        ValueError: Lengths or devices differ, or no batch would come.
+        ValueError: Lengths or devices differ, or there would be no batch.
     """
 
     def __init__(
@@ -226,7 +226,10 @@ class InMemoryLoader:
         num_ranks: int = 1,
     ) -> None:
         if len(inputs) != len(targets):
-            raise ValueError(f"{len(inputs)} inputs and {len(targets)} targets: expected as many.")
+            raise ValueError(
+                f"{len(inputs)} inputs and {len(targets)} targets: expected the same "
+                "number of both."
+            )
         if inputs.device != targets.device:
             raise ValueError(f"inputs on {inputs.device}, targets on {targets.device}: move one.")
         check_batches(len(inputs), batch_size, drop_last=drop_last, num_ranks=num_ranks)
@@ -239,7 +242,7 @@ class InMemoryLoader:
         self.epoch = self.start = 0
 
     def set_position(self, epoch: int, batch: int = 0) -> None:
-        """Let the next pass be epoch `epoch` (from 0), entered at its batch `batch`."""
+        """Make the next pass epoch `epoch` (from 0), starting at its batch `batch`."""
         self.epoch, self.start = epoch, batch
 
     def order(self, epoch: int) -> Tensor:
@@ -272,5 +275,5 @@ class InMemoryLoader:
                 yield inputs[mine], targets[mine]
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, wherever the next pass starts."""
+        """Number of batches in a whole epoch, wherever the next pass starts."""
         return num_batches(len(self.inputs), self.batch_size, drop_last=self.drop_last)

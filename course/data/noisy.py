@@ -1,10 +1,10 @@
-"""Noise drawn by the data set: from a generator of its own, from the worker's, or by a key.
+"""Noise drawn by the data set: from its own generator, from the worker's, or by a key.
 
-A worker gets a copy of the data set, generator and all. So workers with a generator in the data set
-draw the same numbers as each other, and the same again in each epoch, which makes new copies. The
-worker's own generators differ by worker and by epoch, and repeat with the loader's seed; with
-another number of workers other examples meet other numbers. A generator that is seeded by seed,
-epoch and example gives each example the same noise in whichever worker.
+A worker gets a copy of the data set, including its generator. So all workers draw the same numbers
+from it, and draw them again in each epoch, which makes new copies. The worker's own generators
+differ between workers and epochs, and repeat with the loader's seed; but with a different number of
+workers, examples get different numbers. A generator seeded by seed, epoch and example gives each
+example the same noise in any worker.
 
 Source: Annotated-loop essay, "The data"; ledger B33, C15, F94, F95.
 """
@@ -18,13 +18,13 @@ from torch.utils.data import Dataset
 
 
 class NoisyInputs(Dataset):
-    """Inputs with Gaussian noise that is drawn when an example is asked for.
+    """Inputs with Gaussian noise that is drawn when an example is read.
 
     Args:
         inputs: [N, ...], float32.
         sd: Standard deviation of the noise.
-        own_seed: Draw from a NumPy generator that the data set holds, seeded with this. Without
-            it, draw from torch's global generator, which each worker has seeded for itself.
+        own_seed: Draw from a NumPy generator that the data set holds, seeded with this. Without it,
+            draw from torch's global generator, which is seeded separately in each worker.
 
     Source: Annotated-loop essay, "The data"; ledger B33.
     """
@@ -45,14 +45,14 @@ class NoisyInputs(Dataset):
 
 
 class KeyedNoise(Dataset):
-    """Inputs with Gaussian noise that depends on the seed, the epoch and the index alone.
+    """Inputs with Gaussian noise that depends only on the seed, the epoch and the index.
 
     Workers get a copy of the data set when an epoch begins, so call `set_epoch` before that. With
-    `persistent_workers` the copies stay, and do not hear of a later epoch.
+    `persistent_workers` the copies stay, and do not learn of a later epoch.
 
     Args:
         inputs: [N, ...], floating point.
-        seed: 0 or more; another one gives other noise.
+        seed: 0 or more; a different seed gives different noise.
         sd: Standard deviation of the noise.
 
     Source: Annotated-loop essay, "The data"; ledger B33, F95.

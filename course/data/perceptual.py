@@ -1,9 +1,9 @@
-"""Look-alikes: the same picture again, brightened, compressed again or moved by a little.
+"""Look-alikes: the same image again, brightened, compressed again or shifted slightly.
 
 A perceptual hash keeps of an image only which of its low frequencies are stronger than the median
-one: 63 bits that brightness, contrast and compression hardly change. Small and centred pictures
-(digits, clothes) have near hashes without being copies, so a hash only proposes; the correlation of
-the two pictures, blurred a little and laid over each other at the best of a few shifts, decides.
+one: 63 bits that brightness, contrast and compression hardly change. Small, centred images (digits,
+clothes) have similar hashes without being copies, so a hash only proposes candidates; the
+correlation of the two images, slightly blurred and aligned at the best of a few shifts, decides.
 
 Source: Lecture 3, "Splits and shift"; Zauner 2010 for the hash; ledger B22, T24.
 """
@@ -53,7 +53,7 @@ def grey(images: np.ndarray) -> np.ndarray:
 def look_alikes(
     queries: np.ndarray, images: np.ndarray, *, skip_self: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each query the image most like it, at the best of a few shifts.
+    """Find for each query the image most like it, at the best of a few shifts.
 
     Shifts go up to a fourteenth of the side (1 pixel of 8 to 27, 2 of 28 to 32); a query's margin
     of that width is not compared.
@@ -61,11 +61,11 @@ def look_alikes(
     Args:
         queries: [Q, H, W] as `grey` gives them.
         images: [N, H, W], likewise.
-        skip_self: The queries lead the images; none is compared with itself.
+        skip_self: The queries are the first of the images; none is compared with itself.
 
     Returns:
-        1 - correlation [Q], 0 for the same picture in other brightness and contrast, and the index
-        [Q] of the image. A query or image without contrast is like nothing (1).
+        1 - correlation [Q], 0 for the same image at a different brightness and contrast, and the
+        index [Q] of the image. A query or image without contrast matches nothing (1).
     """
     queries, images = _softened(queries), _softened(images)
     margin = max(min(images.shape[1:]) // 14, 1)

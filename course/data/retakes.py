@@ -1,10 +1,10 @@
-"""Images as a project gets them: bytes, and some objects photographed more than once.
+"""Images as in a real project: bytes, with some objects photographed more than once.
 
     project = takes(600, name="digits")
     project.images[0], project.labels[0], project.groups[0]     # bytes [H, W], a label, an object
 
-The takes of one object differ in brightness and noise and share everything else, so a split that
-separates them hands validation what training has seen. `groups` says which belong together.
+The takes of one object differ only in brightness and noise, so a split that separates them puts
+into validation what training has seen. `groups` says which belong together.
 
 Source: Lecture 3, "Splits and leakage"; ledger B22, F99, T24.
 """
@@ -28,15 +28,15 @@ MOST_TAKES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Takes:
-    """Raw images with their labels, and the object that each of them shows."""
+    """Raw images with their labels, and the object that each image shows."""
 
     name: str
     images: Tensor
     """[N, H, W], uint8, 0 to 255."""
     labels: Tensor
-    """[N], uint8, 0 to the number of classes less one, as the files have them."""
+    """[N], uint8, 0 to the number of classes minus one, as in the files."""
     groups: Tensor
-    """[N], long: the object's number, alike for all takes of it."""
+    """[N], long: the object's number, the same for all its takes."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,17 +50,17 @@ class Takes:
 
 
 def takes(objects: int, *, name: str, skip: int = 0, seed: int = 0) -> Takes:
-    """One to three takes of each of so many objects, in a mixed order.
+    """Make one to three takes of each object, in shuffled order.
 
     Args:
-        objects: How many different ones.
+        objects: How many different objects.
         name: `digits` or `fashion-mnist`.
-        skip: Objects to leave out first: two calls with the same seed share none where
-            `skip` of the second is at least `skip + objects` of the first.
-        seed: Of the order of the objects, and of what is drawn for their takes.
+        skip: Objects to leave out first: two calls with the same seed share none if `skip` of the
+            second is at least `skip + objects` of the first.
+        seed: Seed of the order of the objects and of the variation of their takes.
 
     Raises:
-        ValueError: There are not so many objects.
+        ValueError: There are not enough objects.
         DataNotFoundError: Fashion-MNIST is not on this machine.
     """
     images, labels = raw_images(name)

@@ -1,15 +1,16 @@
-"""Sampling: an order of the examples that depends on (seed, epoch), to be entered anywhere.
+"""Sampling: an order of the examples that depends on (seed, epoch) and can be entered anywhere.
 
 A shuffle drawn from a running generator can be repeated only by repeating every draw before it
-(F86). Here epoch e's order is drawn from a generator seeded with (seed, e): any epoch can be had at
-once, so a killed run skips to the batch at which it was killed without loading what came before.
+(F86). Here epoch e's order is drawn from a generator seeded with (seed, e): any epoch can be
+generated at once, so a killed run jumps to the batch at which it was killed without loading what
+came before.
 
 Many processes share each batch: process r of w takes every w-th example of it, starting at r. All
-processes together then train on the very batches that one process would train on; nothing is
-repeated to make the shares even (F88).
+processes together then train on exactly the batches of a single process; nothing is repeated to
+make the shares even (F88).
 
-Weighted sampling draws each example with a chance of its own, so that a rare class comes as often
-as a frequent one. The price is coverage: some examples are drawn many times an epoch, others never
+Weighted sampling draws each example with its own probability, so that a rare class comes as often
+as a frequent one. The price is coverage: some examples are drawn many times per epoch, others never
 (N07). `count_draws` counts both.
 
 Source: the training-loop chapter, "Shuffling and samplers"; ledger C12, C15, C18, F85-F88, N07,
@@ -28,13 +29,13 @@ from torch.utils.data import Sampler
 
 
 def key_seed(*key: int) -> int:
-    """A 63-bit seed from numbers such as (seed, epoch, index); near keys give far seeds."""
+    """A 63-bit seed from numbers such as (seed, epoch, index); similar keys, different seeds."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def keyed_generator(*key: int) -> torch.Generator:
-    """A CPU generator that depends on the key alone."""
+    """A CPU generator that depends only on the key."""
     return torch.Generator().manual_seed(key_seed(*key))
 
 
@@ -48,8 +49,8 @@ def epoch_order(num_examples: int, *, seed: int, epoch: int, shuffle: bool = Tru
 def weighted_order(weights: Tensor, num_draws: int, *, seed: int, epoch: int) -> Tensor:
     """Indices [num_draws] drawn with replacement, example i with chance weights[i] / sum.
 
-    An index is found by where a uniform number falls among the cumulated weights, in float64: this
-    takes any number of examples, where `torch.multinomial` stops at 2**24.
+    An index is found from where a uniform number falls among the cumulative weights, in float64:
+    this works for any number of examples, whereas `torch.multinomial` stops at 2**24.
 
     Args:
         weights: [N], float64, none negative.
@@ -69,7 +70,7 @@ def class_weights(
     """A weight for each example [N], float64, by how frequent its class is.
 
     Without `shares`, an example weighs 1 / (its class's count) ** power. Power 1 draws all classes
-    equally often, power 0 as often as they come, and 1/2 lies between.
+    equally often, power 0 as often as they occur, and 1/2 is in between.
 
     >>> class_weights([0] * 900 + [1] * 100)[[0, 999]].tolist()
     [0.0011111111111111111, 0.01]
@@ -77,12 +78,12 @@ def class_weights(
     Args:
         targets: Class indices [N].
         power: How far to balance, 0 to 1.
-        shares: Instead: what share of the draws each class should have, such as
-            {0: 0.7, 1: 0.3}; normalised to sum 1.
+        shares: Alternatively, the share of the draws for each class, such as {0: 0.7, 1: 0.3};
+            normalised to sum to 1.
 
     Raises:
         ValueError: `power` is outside 0 .. 1, targets are not class indices, or `shares` leaves a
-            class out, names one that is not there, or is negative.
+            class out, names one that does not exist, or is negative.
 
     Source: the training-loop chapter, "Weighted sampling"; ledger N07, C18.
     """
@@ -90,10 +91,12 @@ def class_weights(
     if targets.dim() != 1 or targets.is_floating_point() or not len(targets):
         raise ValueError(
             f"targets {list(targets.shape)}, {targets.dtype}: expected class indices [N], N >= 1, "
-            "such as targets.argmax(1) where they are one-hot."
+            "e.g. targets.argmax(1) if they are one-hot."
         )
     if not 0 <= power <= 1:
-        raise ValueError(f"power = {power}: 1 balances the classes, 0 leaves them. Use 0 .. 1.")
+        raise ValueError(
+            f"power = {power}: 1 balances the classes, 0 leaves them as they are. Use 0 .. 1."
+        )
     classes, of_example, counts = targets.unique(return_inverse=True, return_counts=True)
     counts = counts.double()
     if shares is None:
@@ -108,12 +111,12 @@ def class_weights(
 
 
 def num_batches(num_examples: int, batch_size: int, *, drop_last: bool = False) -> int:
-    """Batches an epoch: 10,000 examples in batches of 32 are 313, or 312 with `drop_last` (N01)."""
+    """Batches per epoch: 10,000 examples in batches of 32 make 313, with `drop_last` 312 (N01)."""
     return num_examples // batch_size if drop_last else -(-num_examples // batch_size)
 
 
 class PlacedBatch(list):
-    """The indices of a batch, which know their place (epoch, batch, rank)."""
+    """The indices of a batch, which know their position (epoch, batch, rank)."""
 
     def __init__(self, indices: Iterable = (), place: tuple[int, ...] = ()) -> None:
         super().__init__(indices)
@@ -127,9 +130,9 @@ class ResumableBatchSampler(Sampler):
 
     Args:
         num_examples: Length of the data set.
-        batch_size: Examples a batch, over all processes together.
+        batch_size: Examples per batch, over all processes together.
         shuffle: A new order each epoch; else 0, 1, 2, ...
-        seed: With the epoch, decides the order.
+        seed: Determines the order, together with the epoch.
         drop_last: Leave out a last batch that is not full.
         keyed: Yield (epoch, index) instead of index, for a data set whose randomness is keyed.
         rank: Which process this is, from 0.
@@ -160,11 +163,11 @@ class ResumableBatchSampler(Sampler):
         self.epoch = self.start = 0
 
     def set_position(self, epoch: int, batch: int = 0) -> None:
-        """Let the next pass be epoch `epoch` (from 0), entered at its batch `batch`."""
+        """Make the next pass epoch `epoch` (from 0), starting at its batch `batch`."""
         self.epoch, self.start = epoch, batch
 
     def order(self, epoch: int) -> Tensor:
-        """Indices of one epoch as its batches take them, dtype long; `drop_last` cuts its end."""
+        """Indices of one epoch in the order of its batches, dtype long; cut by `drop_last`."""
         return epoch_order(self.num_examples, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
 
     def __iter__(self) -> Iterator[list]:
@@ -181,26 +184,26 @@ class ResumableBatchSampler(Sampler):
             )
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, wherever the next pass starts."""
+        """Number of batches in a whole epoch, wherever the next pass starts."""
         return num_batches(self.num_examples, self.batch_size, drop_last=self.drop_last)
 
 
 class WeightedBatchSampler(ResumableBatchSampler):
-    """Batches of indices drawn with replacement, each example with a chance of its own.
+    """Batches of indices drawn with replacement, each example with its own probability.
 
-    Keyed by (seed, epoch), entered anywhere and shared by processes as its base is. For training
-    only: a validation set is to be seen whole, each example once.
+    Keyed by (seed, epoch), can be entered anywhere and shared by processes like its base class. For
+    training only: validation should use the whole set, each example once.
 
-    Drawing without replacement is not offered: as many draws as examples would be a plain shuffle,
-    with all heavy examples at its beginning (F87).
+    Drawing without replacement is not offered: with as many draws as examples it would be a plain
+    shuffle, with the heavy examples near the start (F87).
 
     Args:
         weights: [N], finite and not negative, such as `class_weights(targets)`.
-        batch_size, seed, drop_last, keyed, rank, num_ranks: As the base takes them.
-        num_draws: Examples an epoch; N by default.
+        batch_size, seed, drop_last, keyed, rank, num_ranks: As in the base class.
+        num_draws: Examples per epoch; N by default.
 
     Raises:
-        ValueError: A weight is negative or not finite, or all are 0; or as the base raises.
+        ValueError: A weight is negative or not finite, or all are 0; or as in the base class.
 
     Source: the training-loop chapter, "Weighted sampling"; ledger C18, N07, F87.
     """
@@ -234,12 +237,12 @@ class WeightedBatchSampler(ResumableBatchSampler):
 
 
 def check_weights(weights: Tensor | np.ndarray | list[float]) -> Tensor:
-    """The weights [N] as float64 on the CPU, none negative, not all 0."""
+    """Check the weights and return them as float64 [N] on the CPU, none negative, not all 0."""
     weights = torch.as_tensor(weights).detach().to("cpu", torch.float64)
     if weights.dim() != 1 or not len(weights):
         raise ValueError(
-            f"weights {list(weights.shape)}: expected one number for each example, [N]. "
-            "From class indices: class_weights(targets)."
+            f"weights {list(weights.shape)}: expected one number per example, [N]. From class "
+            "indices: class_weights(targets)."
         )
     bad = ~torch.isfinite(weights) | (weights < 0)
     if bad.any() or not weights.sum() > 0:
@@ -254,20 +257,20 @@ def check_weights(weights: Tensor | np.ndarray | list[float]) -> Tensor:
 def check_batches(
     num_examples: int, batch_size: int, *, drop_last: bool = False, num_ranks: int = 1
 ) -> None:
-    """Every batch must hold an example for every process."""
+    """Check that every batch holds an example for every process."""
     if batch_size < 1:
-        raise ValueError(f"batch_size = {batch_size}: a batch holds at least 1 example.")
+        raise ValueError(f"batch_size = {batch_size}: a batch needs at least 1 example.")
     if num_examples < 1:
-        raise ValueError("the data set is empty: there is nothing to make batches of.")
+        raise ValueError("the data set is empty: there is nothing to make batches from.")
     if drop_last and num_examples < batch_size:
         raise ValueError(
-            f"drop_last with {num_examples} examples and batch_size = {batch_size} leaves none. "
-            f"Use drop_last=False, or a batch_size of at most {num_examples}."
+            f"drop_last with {num_examples} examples and batch_size = {batch_size} leaves no "
+            f"batch. Use drop_last=False, or a batch_size of at most {num_examples}."
         )
     smallest = batch_size if drop_last else num_examples % batch_size or batch_size
     if smallest < num_ranks:
         raise ValueError(
             f"the smallest batch has {smallest} example{'s' * (smallest != 1)} for {num_ranks} "
-            f"processes ({num_examples} examples, batch_size = {batch_size}). "
-            "Use drop_last=True, or another batch_size."
+            f"processes ({num_examples} examples, batch_size = {batch_size}). Use drop_last=True, "
+            "or a different batch_size."
         )

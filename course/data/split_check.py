@@ -1,7 +1,8 @@
-"""Is a finished split apart? The one judge of it, for `check_split`, the ladder and the doctor.
+"""Check a finished split: the one implementation, used by `check_split`, the ladder and the doctor.
 
-`check_split` looks as a sceptic would: the same rows on both sides, near copies, a shared group,
-validation that is not later, other labels, other inputs, statistics fitted on both sides.
+`check_split` looks as a sceptic would: for the same rows on both sides, near copies, a shared
+group, validation that is not later, different labels, different inputs, statistics fitted on both
+sides.
 
 Source: Lecture 3, "Splits and shift"; ledger T24, F99, F100, B22.
 """
@@ -68,7 +69,7 @@ SHIFT_AUC = 0.55
 
 @dataclass(frozen=True, kw_only=True)
 class SplitFinding:
-    """One way in which the two sides are not apart, or not alike."""
+    """One way in which the two sides are not separate, or not similar."""
 
     id: str
     message: str
@@ -78,11 +79,11 @@ class SplitFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitReport:
-    """What `check_split` found, measured and could not look at."""
+    """What `check_split` found, measured and could not check."""
 
     findings: tuple[SplitFinding, ...]
     figures: dict[str, float]
-    """Every figure measured, alarming or not."""
+    """Every number measured, alarming or not."""
     not_checked: tuple[str, ...]
     series: dict[str, dict[str, list]] = field(default_factory=dict)
     """What the figure shows: `label_counts` (labels, train, val), or `targets` (train, val) where
@@ -95,12 +96,12 @@ class SplitReport:
 
     @property
     def verdict(self) -> str:
-        """One line."""
+        """The result in one line."""
         num = len(self.findings)
         return "the split holds" if self.passed else f"{num} fault{'s' * (num > 1)} in the split"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values that `json.dumps` takes; a figure that is not finite becomes None."""
+        """Plain values that `json.dumps` takes; a number that is not finite becomes None."""
         return {
             "verdict": self.verdict,
             "passed": self.passed,
@@ -114,7 +115,7 @@ class SplitReport:
         }
 
     def plot(self) -> Figure:
-        """The verdict as a picture; see `course.plots.splits.split_figure`."""
+        """Draw the verdict as a figure; see `course.plots.splits.split_figure`."""
         from course.plots.splits import split_figure
 
         return split_figure(self)
@@ -152,20 +153,20 @@ def check_split(
     drawn_once: bool = True,
     rows: int = MOST_ROWS,
 ) -> SplitReport:
-    """Look at a finished split as a sceptic would; nothing is changed.
+    """Check a finished split as a sceptic would; nothing is changed.
 
     Args:
         train: Inputs [N, ...] and targets [N]: tensors, arrays or lists, of any dtype. What cannot
-            be compared (text with distances, complex targets) is named as not checked; nan and inf
+            be compared (text by distance, complex targets) is listed as not checked; nan and inf
             count as gaps, which are compared as well.
         val: Likewise.
         groups: Group of each training and of each validation example.
         times: Time of each, likewise.
-        alpha: Chance of a false alarm accepted in each statistical test.
-        seed: Of what is drawn at random.
-        only: Names of the checks to make, of `CHECKS`; all by default.
-        drawn_once: False where training rows were drawn with replacement: that they repeat then
-            says nothing about how often rows repeat by nature.
+        alpha: Accepted probability of a false alarm in each statistical test.
+        seed: Seed of all random draws.
+        only: Names of the checks to make, from `CHECKS`; all by default.
+        drawn_once: False if training rows were drawn with replacement: their repeats then say
+            nothing about how often rows repeat by nature.
         rows: Rows per side for the comparisons that cost more than a hash.
 
     Raises:
@@ -176,7 +177,7 @@ def check_split(
     """
     _check_sizes(train, val, groups=groups, times=times)
     if unknown := set(only or ()) - set(CHECKS):
-        raise ValueError(f"only = {sorted(unknown)}: expected some of {', '.join(CHECKS)}.")
+        raise ValueError(f"only = {sorted(unknown)}: expected names from {', '.join(CHECKS)}.")
     parts = [as_array(part) for part in (*train, *val)]
     sides = _Sides(*parts, alpha, np.random.default_rng(seed), rows, drawn_once)
     sides.groups, sides.times = groups, times
@@ -215,8 +216,8 @@ def _check_sizes(train: tuple, val: tuple, **others: tuple | None) -> None:
             )
         if len(x) != len(y) or not len(x):
             raise ValueError(
-                f"{name} holds {len(x)} inputs and {len(y)} targets: expected as many of both, "
-                "and at least 1."
+                f"{name} holds {len(x)} inputs and {len(y)} targets: expected the same number of "
+                "both, and at least 1."
             )
     for name, pair in others.items():
         if pair is not None and [len(part) for part in pair] != [len(train[0]), len(val[0])]:
@@ -302,7 +303,7 @@ def _why_no_targets(y: np.ndarray, y_val: np.ndarray) -> str:
     if not alike(y, y_val):
         return f"training targets are {kind_of(y)} and validation targets {kind_of(y_val)}"
     if "c" in (y.dtype.kind, y_val.dtype.kind):
-        return "targets are complex numbers, which have no order"
+        return "targets are complex numbers, which cannot be ordered"
     return ""
 
 
@@ -325,19 +326,19 @@ def _copies(sides: _Sides) -> Result:
     if shared > NATURAL * natural or _continuous(sides, len(seen)):
         yield SplitFinding(
             id="leak-overlap",
-            message=f"{shared:.1%} of the validation rows are in training too; a model that "
-            "memorises rows is right on them.",
+            message=f"{shared:.1%} of the validation rows are also in training; a model that "
+            "memorises rows gets them right.",
             figures=figures,
             fix="remove duplicates first, then split",
         )
     elif oversampled is not None:
         yield SplitFinding(
             id="leak-overlap",
-            message=f"{shared:.1%} of the validation rows are in training too, and nearly all rows "
-            f"of class {_plain(oversampled)} repeat while those of another class do not: the class "
-            "was oversampled before the split.",
+            message=f"{shared:.1%} of the validation rows are also in training, and nearly all "
+            f"rows of class {_plain(oversampled)} repeat while those of another class do not: the "
+            "class was oversampled before the split.",
             figures=figures,
-            fix="train, val = stratified_split(targets)  # first; then oversample training alone",
+            fix="train, val = stratified_split(targets)  # first; then oversample only training",
         )
 
 
@@ -393,7 +394,7 @@ def _near_copies(sides: _Sides) -> Result:
             message=f"{near:.1%} of the validation rows lie within {COPY_DISTANCE:.0%} of the "
             "usual distance from a training row: near copies.",
             figures={"near_copies": near},
-            fix="give copies of one original one group, then group_split(groups)",
+            fix="put all copies of an original into one group, then group_split(groups)",
         )
 
 
@@ -424,10 +425,11 @@ def _look_alikes(sides: _Sides) -> Result:
     if across >= LEAST_COPIES and share > COPY_SHARE and p < sides.alpha:
         yield SplitFinding(
             id="leak-overlap",
-            message=f"{share:.1%} of the validation images are a training image again, moved, "
-            f"brightened or compressed again; within training {doubles:.1%} have such a double.",
+            message=f"{share:.1%} of the validation images are copies of a training image, "
+            f"shifted, brightened or compressed again; within training {doubles:.1%} have such a "
+            "double.",
             figures=figures,
-            fix="give pictures of one original one group, then group_split(groups)",
+            fix="put all images of an original into one group, then group_split(groups)",
         )
 
 
@@ -470,7 +472,7 @@ def _earlier(sides: _Sides) -> Result:
         yield SplitFinding(
             id="leak-time",
             message=f"{early:.0%} of validation is not later than the last training example: the "
-            "model is asked about its own past.",
+            "model predicts its own past.",
             figures={"val_not_later": early},
             fix="train, val = time_split(times)",
         )
@@ -490,8 +492,9 @@ def _preprocessing(sides: _Sides) -> Result:
         if joined < STANDARD and alone > max(TIMES_OFF * joined, OFF_STANDARD):
             yield SplitFinding(
                 id="leak-preprocessing",
-                message=f"both sides joined have mean 0 and deviation 1 to {joined:.1g}, training "
-                f"alone only to {alone:.2g}: the statistics were fitted on both.",
+                message="both sides together have mean 0 and standard deviation 1 to within "
+                f"{joined:.1g}, training alone only to within {alone:.2g}: the statistics were "
+                "fitted on both.",
                 figures=figures,
                 fix="scaler.fit(train_inputs); val_inputs = scaler.transform(val_inputs)",
             )
@@ -512,7 +515,7 @@ def _missing_classes(sides: _Sides) -> Result:
             yield SplitFinding(
                 id="missing-class",
                 message=f"{side} lacks {len(missing)} of {len(train | val)} classes, such as "
-                f"{_named(sides, min(missing))}: nothing can be said about them.",
+                f"{_named(sides, min(missing))}: nothing can be said about the missing ones.",
                 figures={"missing": float(len(missing)), "expected_there": expected},
                 fix="train, val = stratified_split(targets)",
             )
@@ -574,7 +577,7 @@ def _covariate_shift(sides: _Sides) -> Result:
     """Can trees tell the sides apart on rows they have not seen? AUC 0.5 is no."""
     usable = sides.numbers and sides.same_width and sides.x.shape[1]
     if not usable or min(len(sides.x), len(sides.x_val)) < 40:
-        yield "inputs are not numbers of one width, or under 40 examples a side"
+        yield "inputs are not numbers of one width, or there are under 40 examples per side"
         return
     from scipy import stats
     from sklearn.ensemble import ExtraTreesClassifier
@@ -595,11 +598,11 @@ def _covariate_shift(sides: _Sides) -> Result:
     if p < sides.alpha and auc > SHIFT_AUC:
         yield SplitFinding(
             id="covariate-shift",
-            message=f"a classifier tells validation inputs from training inputs (AUC {auc:.2f} on "
-            f"unseen rows, p = {p:.1g}).",
+            message=f"a classifier can tell validation inputs from training inputs (AUC {auc:.2f} "
+            f"on unseen rows, p = {p:.1g}).",
             figures={"covariate_shift_auc": auc, "covariate_shift_p": p},
-            fix="preprocess both sides alike; if the real inputs differ, validate on data like "
-            "those you will predict on",
+            fix="preprocess both sides in the same way; if the real inputs differ, validate on "
+            "data like those you will predict on",
         )
 
 

@@ -1,8 +1,9 @@
-"""Splits: which examples train and which validate.
+"""Splits: which examples are for training and which for validation.
 
 Four ways: at random, with each class's share kept, by group, by time. scikit-learn draws the first
 and the third; its stratified splitter may leave a rare class without a validation example, and its
-time splitter cuts through one moment, so these two are ours. `check_split` looks at the result.
+time splitter may separate examples of the same time, so these two are ours. `check_split` looks at
+the result.
 
 Source: Lecture 3, "Splits and shift"; ledger T24, F99, F100, B22.
 """
@@ -41,7 +42,7 @@ def stratified_split(
     """A random split in which each class keeps its share on both sides.
 
     Args:
-        targets: [N] classes: indices, text, or anything that can be told apart.
+        targets: [N] classes: indices, text, or anything that can be distinguished.
 
     Raises:
         ValueError: A class has a single example, which cannot be on both sides; a target is nan or
@@ -52,8 +53,8 @@ def stratified_split(
     if (rare := labels.bincount()).min() < 2:
         name = np.unique(_classes_of(targets))[int(rare.argmin())]
         raise ValueError(
-            f"class {name} has 1 example: both sides need one. Collect more, merge the "
-            "class with another, or use random_split."
+            f"class {name} has 1 example, but both sides need one. Collect more, merge the class "
+            "with another, or use random_split."
         )
     train, val = by_class(labels, val_share, torch.Generator().manual_seed(seed), least=1)
     return train.sort().values.numpy(), val.sort().values.numpy()
@@ -62,13 +63,13 @@ def stratified_split(
 def by_class(
     targets: Tensor, val_share: float, generator: torch.Generator, *, least: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Indices of both sides, class after class, shuffled within each.
+    """Indices of both sides, class by class, shuffled within each.
 
     Args:
         targets: Class indices [N].
-        val_share: Share of each class that validates, rounded.
+        val_share: Share of each class used for validation, rounded.
         generator: Shuffles each class.
-        least: Examples of each class that either side holds at least.
+        least: Minimum number of examples of each class on either side.
     """
     train, val = [], []
     for label in targets.unique():
@@ -86,7 +87,7 @@ def group_split(
     """Whole groups (patients, videos, users) go to one side; groups are drawn, not examples.
 
     Args:
-        groups: [N] group of each example, of any type that compares.
+        groups: [N] group of each example, of any comparable type.
 
     Raises:
         ValueError: There is only one group, or an example has none (None, nan).
@@ -106,26 +107,26 @@ def group_split(
 
 
 def time_split(times: ArrayLike, val_share: float = 0.2) -> tuple[Indices, Indices]:
-    """The latest share validates. Examples of one moment stay on one side, the training side.
+    """The latest share is for validation. Examples of the same time stay together, in training.
 
     Args:
         times: [N] numbers, dates (Python's, NumPy's) or text that is an ISO date.
 
     Raises:
-        ValueError: No moment lies after the cut; a time is nan or None; or times have no order.
+        ValueError: No time is after the cut; a time is nan or None; or times have no order.
     """
     times = in_order(times)
     if missing := int(gaps(times).sum()):
         raise ValueError(
-            f"{missing} of {len(times)} times are nan or None: on which side should these be? "
-            "Leave them out, or give them the time they were recorded at."
+            f"{missing} of {len(times)} times are nan or None, so it is unknown on which side they "
+            "belong. Leave these examples out, or give them the time at which they were recorded."
         )
     cut = np.sort(times)[len(times) - _num_val(len(times), val_share) - 1]
     val = np.flatnonzero(times > cut)
     if not len(val):
         raise ValueError(
-            f"no example is later than {cut}: the last moment holds more than the share asked "
-            "for. Use a larger val_share, or finer times."
+            f"no example is later than {cut}: more examples than the requested share have the last "
+            "time. Use a larger val_share, or finer times."
         )
     return _rest_and(val, len(times))
 
@@ -140,8 +141,8 @@ def _classes_of(targets: Any) -> np.ndarray:
         )
     if missing := int(gaps(labels).sum()):
         raise ValueError(
-            f"{missing} of {len(labels)} targets are nan or None: a class cannot be kept in its "
-            "share without being known. Leave these examples out, or name their class."
+            f"{missing} of {len(labels)} targets are nan or None: a class must be known to keep "
+            "its share. Leave these examples out, or fill in their class."
         )
     return codes_of(labels)[0][0] if labels.dtype.kind in "OV" else labels
 
@@ -154,7 +155,7 @@ def _groups_of(groups: Any) -> np.ndarray:
     if missing := sum(map(is_nothing, names)):
         raise ValueError(
             f"{missing} of {len(names)} examples have no group (nan or None), so it is unknown to "
-            "which they belong. Leave them out, or give each a group of its own."
+            "which they belong. Leave them out, or give each its own group."
         )
     return codes_of(names)[0][0]
 
@@ -163,13 +164,13 @@ def _num_val(num: int, val_share: float) -> int:
     if not isinstance(num, Integral) or not isinstance(val_share, Real) or val_share != val_share:
         raise ValueError(
             f"val_share = {val_share!r} of num = {num!r}: expected a share between 0 and 1 of a "
-            "whole number of examples, such as 0.2 of 1000."
+            "whole number of examples, e.g. 0.2 of 1000."
         )
     num_val = round(num * val_share)
     if not 0 < num_val < num:
         raise ValueError(
-            f"val_share = {val_share} of {num} leaves {num - num_val} to train and {num_val} to "
-            "validate: both sides need at least 1. Use a share such as 0.2."
+            f"val_share = {val_share} of {num} leaves {num - num_val} for training and {num_val} "
+            "for validation: both sides need at least 1. Use a share such as 0.2."
         )
     return num_val
 

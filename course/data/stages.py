@@ -1,10 +1,10 @@
-"""Stages: where the time of a batch goes, from the order of examples to the training step.
+"""Stages: where the time of a batch goes, from choosing the examples to the training step.
 
     sampler -> data set (one example after another) -> collate -> step
 
-`measure_loader` says how long a batch takes; this says which stage takes it. The road of a
-DataLoader without workers is walked here by hand, with a clock between the stages, so the batches
-are the loader's own.
+`measure_loader` says how long a batch takes; this module says which stage takes the time. It
+performs the stages of a DataLoader without workers by hand, with a clock between them, so the
+batches are exactly the loader's.
 
 Source: Lecture 3, "Is the GPU waiting?"; training-loop chapter, c1; ledger T11, T08, C23.
 """
@@ -30,13 +30,13 @@ class StageTimes:
     """Seconds per batch by stage, each the median over the batches after the first."""
 
     sampler: float
-    """Which examples come next."""
+    """Choosing the next examples."""
     items: float
-    """All of the batch's examples from the data set, transforms included."""
+    """Reading all of the batch's examples from the data set, including transforms."""
     collate: float
-    """Examples into one batch."""
+    """Joining examples into one batch."""
     step: float
-    """What was done with the batch; 0 where nothing was."""
+    """What was done with the batch; 0 if nothing was."""
     num_batches: int
 
     @property
@@ -64,28 +64,29 @@ def time_stages(
 ) -> StageTimes:
     """Time each stage of a loader without workers, batch by batch.
 
-    The loader, its sampler and the global CPU generators are afterwards where they were. What
-    `step` trains is trained.
+    Afterwards the loader, its sampler and the global CPU generators are where they were, but what
+    `step` trains stays trained.
 
     Args:
-        loader: A DataLoader over a data set with positions, with `num_workers=0`.
-        step: What is done with a batch.
-        num_batches: How many are read at most, the first included, which is not counted.
+        loader: A DataLoader over an indexable data set, with `num_workers=0`.
+        step: What to do with a batch.
+        num_batches: Most batches to read, including the first, which is not counted.
 
     Raises:
-        ValueError: The loader has workers, or no positions, or fewer than two batches.
+        ValueError: The loader has workers, or its data set is not indexable, or it has fewer than
+        two batches.
 
     Source: Lecture 3, "Is the GPU waiting?"; ledger T11, T08.
     """
     if loader.num_workers:
         raise ValueError(
             f"num_workers = {loader.num_workers}: workers fetch while the step runs, so their "
-            "stages have no place between the others. Time a loader with num_workers=0."
+            "stages cannot be timed between the others. Time a loader with num_workers=0."
         )
     if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
         raise ValueError(
-            "the loader has no batch sampler over positions: its examples come as a stream. Time "
-            "it as a whole: measure_loader(loader)."
+            "the loader has no batch sampler over indices: its examples come as a stream. Time it "
+            "as a whole: measure_loader(loader)."
         )
     with left_as_found(loader):
         rows = list(islice(_walk(loader, step), num_batches))[1:]  # the first opens and warms up

@@ -1,4 +1,4 @@
-"""One reading of a clock that waits for the device: its calls return before their work is done.
+"""A stopwatch that waits for the device, whose calls return before their work is done.
 
 Source: Engineering module, §5 and lab 5; ledger C34, T40.
 """
@@ -15,7 +15,7 @@ Work = Callable[[], object]
 
 
 def waiter(device: torch.device | str) -> Work:
-    """What waits until the device has done its work; on the CPU there is nothing to wait for."""
+    """A function that waits until the device has finished; on the CPU it does nothing."""
     device = torch.device(device)
     if device.type in ("cpu", "meta"):
         return lambda: None
@@ -28,12 +28,12 @@ def seconds(
     synchronize: Work = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Time of one call, what it gives the device included.
+    """Time of one call, including the work it gives the device.
 
     Args:
         work: Called without arguments.
         synchronize: Waits for the device, before and after the call; see `waiter`.
-        clock: Gives seconds.
+        clock: Returns seconds.
     """
     synchronize()
     start = clock()

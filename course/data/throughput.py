@@ -1,11 +1,11 @@
-"""Throughput: how fast the loader is alone, and whether the accelerator waits for it.
+"""Throughput: how fast the loader is on its own, and whether the accelerator waits for it.
 
-Three times a batch decide: what the loader needs when nothing else runs, what a training step needs
-on a batch that lies ready, and what both need as a loop. Where the loop is slower than the step
-alone, the difference is waiting, and no faster model will win it back.
+Three times per batch decide: that of the loader when nothing else runs, that of a training step on
+a batch that is already there, and that of both in a loop. If the loop is slower than the step
+alone, the difference is waiting, and no faster model will gain it back.
 
 The first batch of a pass is kept apart: it starts the workers, and would make a short measurement
-look slow (F97). Rates are over the batches really read, medians over repeated passes.
+look slow (F97). Rates are over the batches actually read; medians are over repeated passes.
 
 Source: Lecture 1, "Is the GPU waiting?"; ledger C23, T08, T09, F90-F92, F97.
 """
@@ -37,18 +37,18 @@ Step = Callable[[Any], object]
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderSpeed:
-    """What a loader does when nothing else runs."""
+    """How fast a loader is when nothing else runs."""
 
     seconds_per_batch: float
-    """Median over the passes, the first batches left out."""
+    """Median over the passes, without the first batches."""
     low: float
-    """Of the fastest pass."""
+    """The same for the fastest pass."""
     high: float
-    """Of the slowest pass."""
+    """The same for the slowest pass."""
     first_batch_s: float
     """Median time from `iter(loader)` to the first batch."""
     pass_s: float
-    """Median time of a whole pass, the first batch included."""
+    """Median time of a whole pass, including the first batch."""
     examples_per_batch: float
     num_batches: int
     """Batches read in each pass."""
@@ -73,18 +73,18 @@ class LoaderSpeed:
     def __str__(self) -> str:
         return (
             f"{self.batches_per_s:,.1f} batches/s, {self.examples_per_s:,.0f} examples/s "
-            f"({_time(self.seconds_per_batch)} a batch, {_time(self.low)} to {_time(self.high)}), "
-            f"first batch after {_time(self.first_batch_s)}; median of {self.num_passes} passes "
-            f"over {self.num_batches} batches, {self.num_workers} workers"
+            f"({_time(self.seconds_per_batch)} per batch, {_time(self.low)} to "
+            f"{_time(self.high)}), first batch after {_time(self.first_batch_s)}; median of "
+            f"{self.num_passes} passes over {self.num_batches} batches, {self.num_workers} workers"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepSpeed:
-    """What a training step needs on a batch that lies ready."""
+    """How long a training step takes on a batch that is already there."""
 
     seconds_per_step: float
-    """Median; the device has finished its work."""
+    """Median, measured until the device has finished its work."""
     copy_s: float
     """Median time to move the batch to the device; 0 on the CPU."""
     num_steps: int
@@ -104,7 +104,7 @@ class Waiting:
     startup_share: float
     """Share of an epoch that passes before its first batch."""
     loop_s: float
-    """Seconds a batch of the whole loop."""
+    """Seconds per batch of the whole loop."""
     loader: LoaderSpeed
     step: StepSpeed
     device: str
@@ -114,9 +114,9 @@ class Waiting:
     def evidence(self) -> str:
         """The times behind the verdict, in words."""
         return (
-            f"loader alone {_time(self.loader.seconds_per_batch)} a batch, step alone "
-            f"{_time(self.step.seconds_per_step)}, both as a loop {_time(self.loop_s)}: "
-            f"{self.share:.0%} of the time no step runs. Before the first batch pass "
+            f"loader alone {_time(self.loader.seconds_per_batch)} per batch, step alone "
+            f"{_time(self.step.seconds_per_step)}, both in a loop {_time(self.loop_s)}: "
+            f"{self.share:.0%} of the time no step runs. The first batch takes "
             f"{_time(self.loader.first_batch_s)}, {self.startup_share:.0%} of an epoch."
         )
 
@@ -146,16 +146,16 @@ def measure_loader(
 ) -> LoaderSpeed:
     """Time a loader alone: several passes of up to `num_batches` each.
 
-    The loader, its sampler and the global CPU generators are afterwards where they were.
+    Afterwards the loader, its sampler and the global CPU generators are where they were.
 
     Args:
         loader: Anything that can be iterated over several times.
-        num_batches: Batches a pass; fewer where the loader has fewer.
-        repeats: Passes.
-        limit_s: No pass starts after so many seconds, but the first always does.
+        num_batches: Batches per pass; fewer if the loader has fewer.
+        repeats: Number of passes.
+        limit_s: No pass starts after this many seconds, except the first.
 
     Raises:
-        ValueError: The loader gives no batch, or can be iterated over only once.
+        ValueError: The loader yields no batch, or can be iterated over only once.
 
     Source: Lecture 1, "Is the GPU waiting?"; ledger C23, F97.
     """
@@ -165,8 +165,8 @@ def measure_loader(
         )
     if isinstance(loader, Iterator):
         raise ValueError(
-            f"{type(loader).__name__} can be read only once: a measurement takes several passes. "
-            "Hand over the loader, not iter(loader)."
+            f"{type(loader).__name__} can be read only once, but a measurement takes several "
+            "passes. Pass in the loader, not iter(loader)."
         )
     passes, started = [], time.perf_counter()
     with left_as_found(loader):
@@ -196,14 +196,14 @@ def measure_step(
     num_steps: int = 20,
     limit_s: float = 10.0,
 ) -> StepSpeed:
-    """Time a training step on one batch that lies on the device.
+    """Time a training step on one batch that is already on the device.
 
     Args:
         step: Trains on a batch; it is called up to `num_steps` + 3 times.
         batch: Tensors, or tuples, lists or dicts of them.
-        device: Where the batch is moved to, and what is waited for.
-        num_steps: Steps that are timed, after three that are not.
-        limit_s: No step starts after so many seconds, but the first always does.
+        device: Where the batch is moved; the clock waits for this device.
+        num_steps: Steps to time, after three that are not timed.
+        limit_s: No step starts after this many seconds, except the first.
     """
     device = torch.device(device)
     timed = partial(seconds, synchronize=waiter(device))
@@ -230,19 +230,19 @@ def is_waiting(
     repeats: int = 3,
     limit_s: float = 10.0,
 ) -> Waiting:
-    """Is the accelerator waiting? Times the loader alone, the step alone, and both as a loop.
+    """Is the accelerator waiting? Time the loader alone, the step alone, and both in a loop.
 
     Args:
         loader: The training loader.
-        step: Trains on a batch as the loader gives it, moving it to the device by itself.
+        step: Trains on a batch as the loader yields it, and moves it to the device itself.
         device: Where the model trains.
-        restore: Models, optimizers and other things with a `state_dict` that `step` changes; they
-            are put back afterwards, gradients included.
-        num_batches, repeats, limit_s: Of each of the three measurements.
+        restore: Models, optimizers and other objects with a `state_dict` that `step` changes; they
+            are restored afterwards, including gradients.
+        num_batches, repeats, limit_s: For each of the three measurements.
 
     Returns:
-        The verdict: waiting where over 10 % of the loop, or of an epoch's start, has no step
-        running; with the times and the first remedy.
+        The verdict, with the times and the first remedy: waiting if no step runs for over 10 % of
+        the loop, or if an epoch's start takes that much.
 
     Raises:
         ValueError: As `measure_loader` raises.
@@ -268,7 +268,7 @@ def is_waiting(
 def verdict(
     loader: Any, alone: LoaderSpeed, step: StepSpeed, loop_s: float, device: torch.device | str
 ) -> Waiting:
-    """The verdict from times already taken; `loop_s` is the loop's time a batch."""
+    """The verdict from times already measured; `loop_s` is the loop's time per batch."""
     device = torch.device(device)
     share = max(1 - step.seconds_per_step / loop_s, 0.0)
     epoch = length_of(loader) or alone.num_batches
@@ -302,16 +302,19 @@ def _remedy(
     workers, cores = alone.num_workers, _num_cores()
     if at_start:
         if workers and not getattr(loader, "persistent_workers", False):
-            return "persistent_workers=True: every epoch starts its workers again (F91)"
+            return "persistent_workers=True: without it, every epoch starts its workers again (F91)"
         return "do what the first batch does (open, read, unpack) once, in the data set's __init__"
     if device.type != "cpu" and step.copy_s > alone.seconds_per_batch:
         if not getattr(loader, "pin_memory", False):
-            return "pin_memory=True and batch.to(device, non_blocking=True): the copy is what takes"
+            return (
+                "pin_memory=True and batch.to(device, non_blocking=True): the copy is what takes "
+                "the time"
+            )
         return "fewer bytes: copy uint8 and convert on the device, or keep the data there"
     if _is_in_memory(loader):
         return (
-            "InMemoryLoader(*dataset.tensors, batch_size): the tensors are in memory already, and "
-            "more workers would be slower still (F90)"
+            "InMemoryLoader(*dataset.tensors, batch_size): the tensors are already in memory, and "
+            "more workers would be even slower (F90)"
         )
     needed = alone.seconds_per_batch * max(workers, 1) / max(step.seconds_per_step, 1e-9)
     needed = max(math.ceil(needed), 2)
@@ -320,9 +323,8 @@ def _remedy(
         also = ", persistent_workers=True" if not workers else ""
         return f"num_workers={min(needed, spare)}{also} instead of {workers}; then measure again"
     return (
-        f"less work for each example: {workers} workers on {cores} cores cannot keep up. Cache "
-        "what is the same every epoch, store smaller images, or transform whole batches on the "
-        "device"
+        f"less work per example: {workers} workers on {cores} cores cannot keep up. Cache what is "
+        "the same every epoch, store smaller images, or transform whole batches on the device"
     )
 
 
@@ -365,7 +367,9 @@ def _one_pass(
         if num == most:
             break
     if not num:
-        raise ValueError("the loader gives no batch: there is nothing to measure. See its length.")
+        raise ValueError(
+            "the loader yields no batch: there is nothing to measure. Check its length."
+        )
     steady = (ended - steady_from) / (num - left_out) if num > left_out else ended - started
     return _Pass(first_s, steady, ended - started, examples / num, num)
 

@@ -1,9 +1,9 @@
 """Workers that die: what killed them, and what to try, instead of `exited unexpectedly`.
 
-A DataLoader's workers are processes. One may be killed from outside (most often for memory), crash
-in native code, or leave by `exit`. torch then raises a RuntimeError from wherever the main process
-is at that moment, also from the middle of a training step, and sometimes only a broken connection
-is seen. Here the process itself is asked how it ended, and the error says so.
+A DataLoader's workers are processes. One may be killed from outside (usually for lack of memory),
+crash in native code, or call `exit`. torch then raises a RuntimeError from wherever the main
+process is at that moment, even in the middle of a training step, and sometimes there is only a
+broken connection. Here the exit status of the process is read, and the error explains it.
 
 Source: Lecture 3, "DataLoader"; ledger C17, T09.
 """
@@ -25,12 +25,12 @@ BROKEN_CONNECTION = (OSError, EOFError)
 """What fetching a tensor from a process that has gone raises; OSError holds ConnectionError."""
 CAUSES = {
     "SIGKILL": (
-        "killed from outside; nearly always the system did so because memory ran out",
+        "killed from outside, nearly always by the system because memory ran out",
         "fewer workers or a smaller prefetch_factor (each worker holds its copy of what the data "
-        "set has in Python lists), and look at the system's log for 'out of memory'",
+        "set has in Python lists), and search the system log for 'out of memory'",
     ),
     "SIGBUS": (
-        "it could not use shared memory, most often because /dev/shm is full",
+        "it could not use shared memory, usually because /dev/shm is full",
         "a larger shared memory (docker run --shm-size=2g), fewer workers, or "
         "torch.multiprocessing.set_sharing_strategy('file_system')",
     ),
@@ -41,12 +41,12 @@ CAUSES = {
         "multiprocessing_context='spawn'",
     ),
     "SIGABRT": (
-        "native code gave up (an assertion, or memory that was freed twice)",
+        "native code aborted (a failed assertion, or memory that was freed twice)",
         "num_workers=0 under `python -X faulthandler` to see the line",
     ),
     "SIGTERM": (
-        "it was asked to end from outside, by a job scheduler or a person",
-        "look at the job's limits of time and memory, and resume from the last checkpoint",
+        "it was told to end from outside, by a job scheduler or a person",
+        "check the job's time and memory limits, and resume from the last checkpoint",
     ),
 }
 """How a worker was killed: what this means, and what to try."""
@@ -59,8 +59,8 @@ class WorkerDiedError(RuntimeError):
 class GuardedLoader(DataLoader):
     """A DataLoader that says how a worker died.
 
-    A worker that dies while a batch is waited for is explained here. One that dies while the loop
-    body runs interrupts that body with torch's own error: put the loop into `with
+    If a worker dies while the loop waits for a batch, the error explains it. If one dies while the
+    loop body runs, torch's own error interrupts that body: put the loop into `with
     workers_explained(loader)` to have both explained.
     """
 
@@ -88,11 +88,11 @@ class GuardedLoader(DataLoader):
 
 @contextmanager
 def workers_explained(loader: Any = None) -> Iterator[None]:
-    """Within, the death of a DataLoader's worker is raised as `WorkerDiedError`, with its cause.
+    """Inside, the death of a DataLoader's worker is raised as `WorkerDiedError`, with its cause.
 
     Args:
-        loader: Whose workers to ask. Without it, or for a loader that is not `GuardedLoader`, the
-            cause is read from torch's words.
+        loader: The loader whose workers to check. Without it, or for a loader that is not a
+            `GuardedLoader`, the cause is read from torch's message.
 
     Raises:
         WorkerDiedError: A worker died or did not answer in time. torch's error is its `__cause__`.
@@ -136,8 +136,8 @@ def _explanation(error: Exception, loader: DataLoader | None) -> str | None:
     many = f" of {loader.num_workers}" if loader is not None else ""
     who = f"a worker{many} (pid {pid})" if pid else f"the workers{many}"
     return (
-        f"{who} of the DataLoader {what}: {why}. Try: {remedy}. Batches already trained on are "
-        "not lost where a checkpoint was written."
+        f"{who} of the DataLoader {what}: {why}. Try: {remedy}. Batches already trained on are not "
+        "lost if a checkpoint was written."
     )
 
 
@@ -184,12 +184,15 @@ def _cause_by_exit_code(code: int) -> tuple[str, str, str]:
     return (
         f"ended itself with exit code {code}",
         "the data set, its transform or collate_fn called exit(), or a library it uses did",
-        "num_workers=0, where the line that does so is seen",
+        "num_workers=0, which shows the line that does so",
     )
 
 
 def _cause_by_signal(name: str) -> tuple[str, str, str]:
-    unknown = ("it was killed by a signal", "num_workers=0, to see whether the main process is too")
+    unknown = (
+        "it was killed by a signal",
+        "num_workers=0, to see whether the same happens in the main process",
+    )
     return f"died of {name}", *CAUSES.get(name, unknown)
 
 
@@ -201,15 +204,15 @@ def _cause_by_words(error: BaseException) -> tuple[str, str, str]:
     for number in signal.Signals:
         if f"signal: {signal.strsignal(number)}" in words:
             return _cause_by_signal(number.name)
-    return "is gone", "torch does not say why", "num_workers=0, where the error itself is seen"
+    return "is gone", "torch does not say why", "num_workers=0, which shows the error itself"
 
 
 def _too_slow(loader: DataLoader | None) -> tuple[str, str, str]:
     seconds = f" of {loader.timeout:g} s" if loader is not None else ""
     return (
-        f"gave no batch within the timeout{seconds}",
-        "an example takes too long, or a worker waits for ever (a lock that was held when it was "
-        "forked, a network disk)",
-        "num_workers=0 and a look at how long each dataset[index] takes, a larger timeout, or "
+        f"yielded no batch within the timeout{seconds}",
+        "an example takes too long, or a worker waits for ever (for a lock that was held when it "
+        "was forked, or a network disk)",
+        "num_workers=0 and time each dataset[index], a larger timeout, or "
         "multiprocessing_context='spawn'",
     )

@@ -4,8 +4,8 @@
     MISTAKES
     STOPS
 
-Each row names where this course has it: an exhibit of the museum, or a function to call. Tests
-look all of them up.
+Each row names where to find it in this course: an exhibit of the museum, or a function to call.
+Tests look all of them up.
 
 Source: Engineering module, §5 and "Common mistakes"; ledger T20, T36, T41.
 """
@@ -32,7 +32,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake that many make, by what one sees of it."""
+    """A common mistake and the symptom it shows."""
 
     mistake: str
     symptom: str
@@ -43,16 +43,16 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Stop:
-    """A condition under which a run is worth nothing: end it, and say why."""
+    """A condition that makes a run worthless: stop it, and say why."""
 
     condition: str
     why: str
-    """What happens if the run goes on."""
+    """What happens if the run continues."""
     here: str
 
 
 class Table(tuple):
-    """Rows of one kind, as a table in a notebook."""
+    """Rows of one kind, shown as a table in a notebook."""
 
     __slots__ = ()
 
@@ -65,9 +65,9 @@ class Table(tuple):
 PROBES = Table(
     (
         Probe("overfit one batch of a dozen examples", "its loss goes to nearly 0",
-              "the step: loss, gradient, optimizer or data are wired wrongly",
+              "the step: loss, gradient, optimizer or data is wired wrongly",
               "course.debug.climb"),
-        Probe("norm of the gradient, per layer", "finite and above 0 in each layer",
+        Probe("norm of the gradient, per layer", "finite and above 0 in every layer",
               "0: dead units, a detached tensor, a layer in a plain list; inf: rate or data",
               "course.debug.signals.read_signals"),
         Probe("count the parameters that the optimizer holds", "all that require a gradient",
@@ -79,8 +79,8 @@ PROBES = Table(
         Probe("save, load into a fresh program, predict", "the same outputs",
               "state that is not in the state_dict: a tensor that is not registered",
               "B13"),
-        Probe("the same batch on CPU and GPU", "outputs alike to rounding",
-              "a tensor made inside forward() on its own device, or with its own numbers",
+        Probe("the same batch on CPU and GPU", "outputs equal up to rounding",
+              "a tensor created inside forward() on a fixed device, or from fresh random numbers",
               "B14"),
     )
 )  # fmt: skip
@@ -92,37 +92,40 @@ MISTAKES = Table(
                 "backward() adds to .grad", "optimizer.zero_grad() per update", "B01"),
         Mistake("softmax before the cross-entropy", "the loss levels off well above 0",
                 "cross_entropy() takes logits and applies its own softmax",
-                "hand over the logits", "B08"),
-        Mistake("layers in a Python list", "no parameters, or some that never move",
+                "pass in the logits", "B08"),
+        Mistake("layers in a plain Python list", "no parameters, or some that never move",
                 "parameters() only finds registered modules", "nn.ModuleList", "B11"),
         Mistake("validation in train mode", "two validations of the same weights differ",
-                "dropout is on, BatchNorm uses the batch", "model.eval(), then model.train()",
+                "dropout is on, BatchNorm uses batch "
+                "statistics", "model.eval(), then model.train()",
                 "B04"),
-        Mistake("validation builds graphs", "more memory, and slower", "gradient mode is on",
+        Mistake("validation builds graphs of its "
+                "own", "more memory, and slower", "gradients are being recorded",
                 "torch.no_grad() around validation", "B06"),
-        Mistake("model and batch on two devices", "RuntimeError in the first step",
+        Mistake("model and batch on different devices", "RuntimeError in the first step",
                 "to(device) of one of the two is missing", "move each batch in the loop", "B15"),
         Mistake("losses kept as tensors", "memory grows with every step",
-                "a tensor holds its graph", "loss.item() or loss.detach()", "B07"),
-        Mistake("only the weights are saved", "a jump of the loss after resuming",
+                "each tensor keeps its graph alive", "loss.item() or loss.detach()", "B07"),
+        Mistake("only the weights are saved", "the loss jumps after resuming",
                 "momentum, Adam's averages, schedule and epoch start from nothing",
-                "save everything that the next step depends on", "B27"),
+                "save everything the next step depends on", "B27"),
     )
 )  # fmt: skip
 """T36 in our words."""
 
 STOPS = Table(
     (
-        Stop("a loss that is inf or nan", "the next step makes every weight nan",
+        Stop("a loss of inf or nan", "the next step makes every weight nan",
              "course.engine.NonFiniteError"),
-        Stop("inf or nan among the inputs", "as above, one step later",
+        Stop("inf or nan among the inputs", "the same, one step later",
              "course.data.check_batch"),
         Stop("targets outside 0 … classes − 1, or not integers",
-             "an error without a name on a GPU, or another loss than meant",
+             "an error on the GPU that does not name the cause, or a different loss from the one "
+             "intended",
              "course.data.check_batch"),
         Stop("an optimizer without parameters, or without some of them",
-             "those weights stay as they were drawn", "course.debug.diagnose"),
-        Stop("a checkpoint that cannot be written", "the run's hours are lost at its end",
+             "those weights keep their initial values", "course.debug.diagnose"),
+        Stop("a checkpoint that cannot be written", "at the end, hours of training are lost",
              "course.engine.checkpoint"),
         Stop("a score below that of the most common class", "the model has learned less than "
              "nothing: labels or metric are wrong", "course.debug.climb"),

@@ -23,25 +23,25 @@ from course.tables import listing
 
 @dataclass(frozen=True)
 class Rung:
-    """One rung as it was climbed, or not."""
+    """One rung, climbed or not."""
 
     number: int
     title: str
     passed: bool | None
-    """True, False, or None where the rung could not be tried."""
+    """True, False, or None if the rung could not be tried."""
     message: str
     """What was seen, in a sentence."""
     evidence: dict[str, Any] = field(default_factory=dict)
     """The numbers behind it."""
     warnings: tuple[str, ...] = ()
-    """What does not stop the climb and deserves a look."""
+    """Things that do not stop the climb but deserve a look."""
     fix: str = ""
-    """What to try first, where the rung failed."""
+    """What to try first if the rung failed."""
     cause: str = ""
-    """The class of the fault where the rung itself saw it, e.g. `double-softmax`; empty where
-    only the doctor can say."""
+    """The class of the fault if the rung itself identified it, e.g. `double-softmax`; empty if only
+    the doctor can say."""
     picture: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
-    """Draws what was seen; None where there is nothing to draw."""
+    """Draws what was seen; None if there is nothing to draw."""
     seconds: float = 0.0
 
     @property
@@ -49,7 +49,7 @@ class Rung:
         return {True: "passed", False: "FAILED", None: "not tried"}[self.passed]
 
     def plot(self) -> Any:
-        """Figure of what the rung saw.
+        """Draw a figure of what the rung saw.
 
         Raises:
             LookupError: A rung without a picture.
@@ -77,20 +77,20 @@ class Rung:
 
 @dataclass(frozen=True)
 class LadderReport:
-    """How far the climb went; prints, renders in a notebook, goes to JSON."""
+    """How far the climb got; prints, renders in a notebook, converts to JSON."""
 
     rungs: tuple[Rung, ...]
     """From the lowest up to the one at which the climb ended."""
     titles: tuple[str, ...] = ()
     """Of all rungs that were asked for."""
     diagnosis: Report | None = None
-    """The doctor's whole report where a rung failed: every fault that it sees."""
+    """The doctor's whole report if a rung failed: every fault that it sees."""
     model: nn.Module | None = None
     """A copy of the model as trained on rung 6, at its best epoch, in eval mode."""
 
     @property
     def passed(self) -> bool:
-        """Nothing failed."""
+        """True if no rung failed."""
         return all(rung.passed is not False for rung in self.rungs)
 
     @property
@@ -100,7 +100,7 @@ class LadderReport:
 
     @property
     def cause(self) -> str:
-        """The class of the one fault that is shown; empty where nothing failed or none was named.
+        """The class of the one fault that is shown; empty if nothing failed or no fault was named.
 
         What the rung measured itself comes first, then the likeliest finding of the doctor.
         """
@@ -110,13 +110,13 @@ class LadderReport:
 
     @property
     def named(self) -> Finding | None:
-        """The doctor's likeliest explanation of a fall that the rung cannot explain itself."""
+        """The doctor's likeliest explanation if a rung failed and cannot itself say why."""
         if self.failed is None or self.failed.cause or self.diagnosis is None:
             return None
         return next(iter(self.diagnosis.alarms), None)
 
     def __getitem__(self, number: int) -> Rung:
-        """A rung by its number, 1 to 7."""
+        """The rung with this number, 1 to 7."""
         for rung in self.rungs:
             if rung.number == number:
                 return rung
@@ -147,7 +147,7 @@ class LadderReport:
 
     @property
     def fix(self) -> str:
-        """The code to try first: the doctor's where it explains the fall, else the rung's."""
+        """The code to try first: the doctor's fix if it explains the failure, else the rung's."""
         if self.failed is None:
             return ""
         return (self.named.fix if self.named else "") or self.failed.fix

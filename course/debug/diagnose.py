@@ -1,11 +1,11 @@
-"""The doctor: hand in a training set-up, get back what is wrong with it, most likely first.
+"""The doctor: pass in a training set-up, get back what is wrong with it, most likely first.
 
     report = diagnose(dict(model=model, loss_fn=loss_fn, optimizer=optimizer,
                            train_loader=train_loader, train_step=train_step, evaluate=evaluate))
 
 The set-up is run for a few dozen steps and watched from outside; nothing is judged by its name.
-It is given back as it came, bit for bit. The alarms are meant to be few: what can be meant is a
-note, and what the author declares is not mentioned.
+Afterwards it is exactly as it was, bit for bit. Alarms are meant to be few: what may be intentional
+is only a note, and what the author declares is not mentioned.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ SYMPTOMS = {
     "non-finite-loss", "dead-relu", "lr-too-large", "lr-too-small", "inputs-ignored",
     "metric-wrong", "metric-batch-mean", "raises", "loss-rises", "checkpoint-incomplete",
 }  # fmt: skip
-"""What another bug can bring about: said after the others, and as notes next to an error."""
+"""What another bug can cause: listed after the others, and only as notes if there is an error."""
 
 
 def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
@@ -80,19 +80,19 @@ def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
 
     Args:
         setup: Mapping, dataclass or object with `model`, `loss_fn`, `optimizer`, `train_loader`
-            (or `loss_of`) and, as far as there are any, `val_loader, scheduler, num_classes, task,
-            train_step, train, evaluate, save, load, groups, declared`: what each is, says
-            `help(course.debug.Setup)`.
-        budget: Forwards of the model after which no further experiment is started: counted, not
-            timed, so that a busy machine finds the same.
+            (or `loss_of`) and, if available, `val_loader, scheduler, num_classes, task, train_step,
+            train, evaluate, save, load, groups, declared`; `help(course.debug.Setup)` explains
+            each.
+        budget: Forward passes of the model after which no further experiment is started: counted,
+            not timed, so that a busy machine finds the same.
 
     Returns:
         Findings, most likely first, and what was and was not checked. The set-up, its gradients,
-        modes, hooks, generators and the global random number generators are as before. What even
-        a clean report does not rule out is what `museum.cannot_see` lists.
+        modes, hooks, generators and the global random number generators are as before.
+        `museum.cannot_see` lists what even a clean report does not rule out.
 
     Raises:
-        ValueError: A part without which nothing can be tried is missing.
+        ValueError: A required part is missing.
 
     Source: Lecture 3, "The debug ladder"; ledger section B.
     """

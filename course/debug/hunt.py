@@ -1,4 +1,4 @@
-"""Counting the faults of a project whose number of planted faults is known.
+"""Count the faults found in a project whose number of planted faults is known.
 
     hunt = FaultHunt(4)
     hunt.climb(broken_project())      # 1 of 4 faults found ... fix it, run the cell again
@@ -16,15 +16,16 @@ from course.debug.ladder import climb
 
 
 class FaultHunt:
-    """Climbs again and again, and counts at how many different faults a climb stopped.
+    """Climbs again and again, and counts the different faults at which a climb stopped.
 
     A fault is the rung and the class at which a climb stopped. A project that reaches the top has
-    none left, so all of them count as found, also those fixed together or without being shown.
+    none left, so all of them then count as found, including those fixed together or before a climb
+    showed them.
     """
 
     def __init__(self, planted: int) -> None:
         """Args:
-        planted: How many faults the project has, each of which alone stops a climb.
+        planted: How many faults the project has; each of them alone stops a climb.
 
         Raises:
             ValueError: Fewer than one.
@@ -41,7 +42,7 @@ class FaultHunt:
 
         Args:
             setup: What `climb` takes.
-            asked: Arguments of `climb`.
+            asked: Further arguments of `climb`.
         """
         self.last = climb(setup, **asked)
         if self.last.failed is not None:
@@ -52,7 +53,7 @@ class FaultHunt:
 
     @property
     def found(self) -> int:
-        """All of them at the top; before it at most one fewer than planted are fixed."""
+        """All of them once a climb reaches the top; before that, at most one fewer."""
         if self.last is not None and self.last.passed:
             return self.planted
         return min(len(self.stops), self.planted)
@@ -60,7 +61,7 @@ class FaultHunt:
     def __str__(self) -> str:
         said = f"{self.found} of {self.planted} faults found"
         if self.last is None:
-            return f"{said}: climb first."
+            return f"{said}: call climb() first."
         if self.last.passed:
             return f"{said}, and the climb reaches rung {self.last.rungs[-1].number}."
         return f"{said}: fix rung {self.last.failed.number} and climb again."

@@ -10,8 +10,8 @@
 
 Climbing stops at the first rung that fails: what lies above would only show the same fault in a
 more confusing way. Where the rung itself cannot say why, the doctor (`course.debug.diagnose`) is
-asked. Budgets count steps, so a busy machine finds the same as an idle one. Everything handed in is
-given back as it came; the trained copy of the model is in the report.
+asked. Budgets count steps, so a busy machine finds the same as an idle one. Everything passed in is
+left as it was; the trained copy of the model is in the report.
 
 Source: Lecture 1, "The debug ladder"; ledger S16, T21, C25.
 """
@@ -42,24 +42,25 @@ def climb(
 ) -> LadderReport:
     """Climb the seven rungs in order and stop at the first that fails, with the reason.
 
-    Where the set-up has a `train_step(batch)`, rungs 3, 4 and 6 train with it; else with the
-    course's engine, which then also takes `scheduler` and what `declared` says of accumulation,
-    clipping and the scheduler's unit.
+    If the set-up has a `train_step(batch)`, rungs 3, 4 and 6 train with it; otherwise they train
+    with the course's engine, which then also uses `scheduler` and what `declared` says about
+    accumulation, clipping and the scheduler's unit.
 
     Args:
         setup: What `diagnose` takes: a mapping, dataclass or object with `model`, `loss_fn`,
-            `optimizer`, `train_loader`, `val_loader` and, as far as there are any, `train_step,
-            scheduler, num_classes, task, groups, declared`.
+            `optimizer`, `train_loader`, `val_loader` and, if available, `train_step, scheduler,
+            num_classes, task, groups, declared`.
         epochs: Passes over the data on rung 6.
         subset: Share of the training data on rung 4.
         top: Last rung to climb.
         seed: Draws the subset.
-        steps: Steps that overfitting one batch may take at most.
-        explain: Whether the doctor is asked about a rung that fails, which takes as long again.
+        steps: Most steps that overfitting one batch may take.
+        explain: Whether the doctor is asked about a rung that fails, which takes about as long
+            again.
 
     Returns:
-        The rungs climbed; where one failed, the doctor's diagnosis. The set-up, its random
-        numbers included, is as before.
+        The rungs climbed and, if one failed, the doctor's diagnosis. The set-up, its random numbers
+        included, is as before.
 
     Raises:
         ValueError: The set-up lacks a needed part, or an argument is out of range.
@@ -109,7 +110,10 @@ def _check_arguments(epochs: int, subset: float, top: int, steps: int) -> None:
     if epochs < 1:
         raise ValueError(f"epochs = {epochs}: rung 6 needs at least 1.")
     if not 0 < subset <= 1:
-        raise ValueError(f"subset = {subset}: a share of the training data, e.g. 0.05 for 5 %.")
+        raise ValueError(
+            f"subset = {subset}: give a share of the training data above 0 and up to "
+            "1, e.g. 0.05 for 5 %."
+        )
     if not 1 <= top <= len(RUNGS):
         raise ValueError(f"top = {top}: the ladder has rungs 1 to {len(RUNGS)}.")
     if steps < 1:

@@ -12,8 +12,12 @@ import typer
 
 
 def museum(
-    bug: Annotated[str | None, typer.Argument(help="A ledger id, as B01. None: the list.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw both runs into this file.")] = None,
+    bug: Annotated[
+        str | None, typer.Argument(help="A ledger id such as B01. None: the list.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Save a figure of both runs to this file.")
+    ] = None,
 ) -> None:
     """Switch a silent training bug on and look at it."""
     from course.debug.museum import exhibit, ids
@@ -40,7 +44,9 @@ def _check_plot(bug: str | None, plot: Path) -> None:
     from course.plots.files import check_figure_file
 
     if bug is None:
-        raise ValueError(f"--plot {plot}: of which bug? Name one, as course museum B08.")
+        raise ValueError(
+            f"--plot {plot}: name the bug to plot, e.g. course museum B08 --plot {plot}."
+        )
     check_figure_file(plot, example=f"{bug}.png")
 
 

@@ -4,7 +4,7 @@
     finals = {bug: median_final(bug) for bug in ONE_BATCH_BUGS}
 
 A healthy loop brings this loss to nearly 0, whatever the seed (`course worked N62`). What a broken
-one does instead says where to look: no movement, a slow straight line, a level above 0, noise.
+one does instead shows where to look: no movement, a slow straight line, a plateau above 0, noise.
 
 Source: Lecture 3, "Rung 3 · overfit one batch"; engineering module, §5 and quiz 8; ledger S17,
 X22, F78, N62.
@@ -23,9 +23,9 @@ SIZES = (4, 16, 3)
 STEPS = 200
 LR = 0.05
 RAW = 255.0
-"""What inputs of about 1 are multiplied by, as pixels that nobody has scaled."""
+"""Factor on inputs of about 1, which makes them like unscaled pixels."""
 DEAD = -100.0
-"""A bias so low that a ReLU never opens."""
+"""A bias so low that no ReLU ever opens."""
 RATES = {"rate 1e-5": 1e-5, "rate 5": 5.0}
 
 ONE_BATCH_BUGS = {
@@ -34,8 +34,8 @@ ONE_BATCH_BUGS = {
     "rate 1e-5": "a learning rate far too small",
     "rate 5": "a learning rate far too large",
     "softmax twice": "a softmax before the cross-entropy",
-    "labels reshuffled": "labels drawn in another order for every step",
-    "dead units": "a bias of -100 below each ReLU",
+    "labels reshuffled": "labels in a new random order at every step",
+    "dead units": "a bias of -100 before each ReLU",
     "raw inputs": "inputs that are 255 times too large",
     "first layer frozen": "the optimizer holds only the last layer",
 }
@@ -46,7 +46,7 @@ def one_batch_losses(bug: str = "none", *, seed: int = 0, steps: int = STEPS) ->
 
     Args:
         bug: A key of `ONE_BATCH_BUGS`.
-        seed: Of the weights and the points; runs of one seed differ in their bug alone.
+        seed: Seed of the weights and the points; runs with one seed differ only in their bug.
         steps: How many updates.
 
     Raises:
@@ -60,7 +60,7 @@ def one_batch_losses(bug: str = "none", *, seed: int = 0, steps: int = STEPS) ->
 
 
 def median_final(bug: str, *, seeds: int = 9) -> float:
-    """The median over the seeds of the last loss."""
+    """The median of the last loss over the seeds."""
     return statistics.median(one_batch_losses(bug, seed=seed)[-1] for seed in range(seeds))
 
 

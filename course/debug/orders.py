@@ -1,10 +1,10 @@
-"""One update in any order of its operations: what a line in another place does to training.
+"""One update with its operations in any order: what a misplaced line does to training.
 
     run = train_in_order(("forward", "loss", "backward", "clear", "step"))
     run.moved[0]      # 0.0: nothing was left for step()
 
-Digits, a linear layer or one with a hidden layer below it, plain SGD; the same weights and batches
-each time, so that two runs differ by their order alone.
+Digits, a linear layer with or without a hidden layer before it, plain SGD; the same weights and
+batches each time, so that two runs differ only in their order.
 
 Source: Annotated-loop essay, "Where the order really matters"; training-loop chapter, c3; ledger
 T15, F27, F28, F29, F132.
@@ -27,16 +27,16 @@ BATCH = 64
 
 @dataclass
 class OrderRun:
-    """What a run left behind, one number per update."""
+    """What a run recorded, one number per update."""
 
     losses: list[float] = field(default_factory=list)
-    """Of the batch, before its update."""
+    """Loss of the batch before its update."""
     norms: list[float] = field(default_factory=list)
     """Joint norm of the .grad that step() found; 0 where there was none."""
     moved: list[float] = field(default_factory=list)
-    """Distance that the weights went."""
+    """Distance that the weights moved."""
     error: str = ""
-    """What stopped the run, in torch's words; empty if nothing did."""
+    """The error of torch's that stopped the run; empty if none did."""
 
 
 def train_in_order(
@@ -46,11 +46,11 @@ def train_in_order(
 
     Args:
         order: Of `clear`, `forward`, `loss`, `backward`, `clip` (to a norm of 1) and `step`; each
-            may be left out, or stand twice.
-        updates: How often the order is run through.
-        lr: Of plain SGD.
+            may be left out or repeated.
+        updates: How many updates to make.
+        lr: Learning rate of plain SGD.
         hidden: Units of a hidden layer; 0 for none.
-        seed: Of the first weights.
+        seed: Seed of the initial weights.
 
     Raises:
         ValueError: There is no such operation.

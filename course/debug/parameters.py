@@ -2,9 +2,9 @@
 
     print(parameter_report(model, optimizer))
 
-Counting parameters says how large a model is. Most mistakes are seen in the other columns: a layer
-that no optimizer holds, one that was frozen by accident, one that lies in a plain list and is
-therefore no part of the model.
+The number of parameters says how large a model is. Most mistakes show in the other columns: a layer
+that no optimizer holds, one that was frozen by accident, one in a plain list that is therefore not
+part of the model.
 
 Source: engineering module, §3; ledger C24.
 """
@@ -24,21 +24,22 @@ from course.tables import html_table
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of a model, or one that its attributes hide."""
+    """One tensor of a model, or one hidden in its attributes."""
 
     name: str
-    """As `named_parameters()` has it; of a lost one the way to it, e.g. `blocks[1].weight`."""
+    """The name in `named_parameters()`; for a lost tensor the path to it, e.g.
+    `blocks[1].weight`."""
     kind: str
     """`parameter`, `buffer` or `lost`."""
     shape: tuple[int, ...]
     dtype: str
     numel: int
     trainable: bool
-    """A parameter that asks for gradients."""
+    """A parameter that requires a gradient."""
     optimized: bool | None
-    """Whether the optimizer holds it; None where none was given, and of a buffer."""
+    """Whether the optimizer holds it; None for a buffer, or if no optimizer was given."""
     shared_with: str = ""
-    """The first name of a tensor that stands under several; it is counted there."""
+    """The first name of a tensor that has several; it is counted there."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class ParameterReport:
 
     @property
     def trainable(self) -> int:
-        """Numbers in parameters that ask for gradients."""
+        """Numbers in parameters that require gradients."""
         return self._count("parameter", True)
 
     @property
@@ -76,7 +77,7 @@ class ParameterReport:
 
     @property
     def lost(self) -> tuple[Entry, ...]:
-        """Tensors that attributes hold and the module does not: not trained, moved or saved."""
+        """Tensors in attributes that are not registered: they are not trained, moved or saved."""
         return tuple(entry for entry in self.entries if entry.kind == "lost")
 
     @property
@@ -120,12 +121,12 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def parameter_report(model: nn.Module, optimizer: Optimizer | None = None) -> ParameterReport:
-    """Say of every tensor of a model what training, moving and saving reach.
+    """Report for every tensor of a model whether it is trained, moved and saved.
 
     Args:
-        model: Its parameters and buffers, and what lies in its attributes besides: tensors and
+        model: Its parameters and buffers are listed, and what else its attributes hold: tensors and
             modules in plain lists, tuples and dicts, and tensors that are plain attributes.
-        optimizer: Where given, each parameter is looked for in its groups.
+        optimizer: If given, each parameter is looked up in its groups.
 
     Raises:
         TypeError: `model` is not a module, or `optimizer` is not an optimizer.
@@ -133,10 +134,12 @@ def parameter_report(model: nn.Module, optimizer: Optimizer | None = None) -> Pa
     Source: engineering module, §3; ledger C24.
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}. Hand in an nn.Module.")
+        raise TypeError(f"model is a {type(model).__name__}. Pass in an nn.Module.")
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         given = type(optimizer).__name__
-        raise TypeError(f"optimizer is a {given}. Hand in a torch.optim.Optimizer, or nothing.")
+        raise TypeError(
+            f"optimizer is a {given}. Pass in a torch.optim.Optimizer, or leave it out."
+        )
     held = None
     if optimizer is not None:
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}

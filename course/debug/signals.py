@@ -1,11 +1,11 @@
-"""How large signals and gradients are, layer by layer: what a debugger looks at first.
+"""How large signals and gradients are, layer by layer: the first thing to look at when debugging.
 
     for layer in read_signals(model, inputs, targets, criterion):
         print(layer.name, layer.std, layer.zeros, layer.grad_std)
 
     dead_units(model, loader)          # {"1": 3, "4": 0}: units of each ReLU that never fire
 
-Nothing is left behind: no hook, no `.grad`, no moved running statistics, no mode.
+Nothing is left behind: no hooks, no `.grad`, and running statistics and modes are as before.
 
 Source: Lecture 3, "Debug checklist · why won't loss go down?"; Glorot and Bengio 2010; ledger B20.
 """
@@ -22,16 +22,16 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSignal:
-    """What one layer gave for a batch, and what came back to it."""
+    """What one layer put out for a batch, and the gradient that came back to it."""
 
     name: str
-    """As in `model.named_modules()`."""
+    """Name as in `model.named_modules()`."""
     kind: str
     """Class of the module, e.g. `Linear`."""
     output: Tensor
-    """What the layer gave, on the CPU."""
+    """What the layer put out, on the CPU."""
     gradient: Tensor
-    """Slope of the loss with respect to it; zeros where none arrives."""
+    """Gradient of the loss with respect to it; zeros if none arrives."""
 
     @property
     def std(self) -> float:
@@ -57,12 +57,12 @@ def read_signals(
     *,
     kinds: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d),
 ) -> list[LayerSignal]:
-    """One forward and backward pass, each layer of these kinds looked at, in the order they ran.
+    """Make one forward and backward pass and read each layer of these kinds, in the order they ran.
 
     Args:
         model: In any mode; it is run in train mode, as an update would.
         inputs: A batch.
-        targets: What the criterion wants.
+        targets: What the criterion expects.
         criterion: Loss of the model's output and the targets.
         kinds: Classes of modules to look at.
     """
@@ -92,14 +92,14 @@ def read_signals(
 
 
 def dead_units(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> dict[str, int]:
-    """How many units of each ReLU give 0 for every example of all batches, in eval mode.
+    """Count the units of each ReLU that give 0 for every example of all batches, in eval mode.
 
     A unit is a column of [B, units]; of images [B, channels, H, W] it is a channel, dead if it is 0
     at every position of every example.
 
     Args:
         model: In any mode; each ReLU runs once per forward pass.
-        loader: Gives pairs of inputs and targets, at least one.
+        loader: Yields pairs of inputs and targets, at least one.
 
     Returns:
         Name of each ReLU to the number of its dead units.

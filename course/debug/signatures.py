@@ -1,13 +1,13 @@
-"""Six bugs as switches of one small run, alone or together, and the log that each leaves behind.
+"""Six bugs as switches of one small run, alone or together, and the log that each leaves.
 
     log = logged_run({"no-clear"})
     log.epochs[3].grad_norm
     log                     # in a notebook: the log as a table
     case_log(17)            # two bugs at once; the number says which, and the log shows it
 
-None of the six needs the code to be read: each shows in a column of the log, and three of them
-leave the training loss as it is. That is why a log has more columns than the loss. About 15 % of
-the labels are wrong, as annotators leave them, so an honest accuracy has a ceiling.
+None of the six can be found only by reading code: each shows in a column of the log, and three of
+them do not change the training loss. That is why a log needs more columns than the loss. About 15 %
+of the labels are wrong, as from human annotators, so an honest accuracy has a ceiling.
 
 Source: Training-loop chapter, c5 and c9; ledger S06, T19, X45, B01, B04, B07, B15, B17, B22.
 """
@@ -31,7 +31,7 @@ BATCH = 24
 PART = 240
 """Examples in each of training and validation: few, so that a net can memorise them."""
 NOISE = 0.15
-"""Share of the labels that are wrong: about what no honest model predicts."""
+"""Share of wrong labels: about the share that no honest model predicts."""
 NEAR = 0.05
 """Standard deviation of the noise that tells a leaked image from its original."""
 EPOCHS = 16
@@ -39,19 +39,19 @@ EPOCHS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What one bug leaves in the log, in our own words."""
+    """What one bug shows in the log, in our own words."""
 
     bug: str
     """Key of the switch."""
     exhibit: str
-    """Where the museum has it."""
+    """Id of its exhibit in the museum."""
     title: str
     column: str
-    """The column in which it shows; empty where the run ends before it has a row."""
+    """The column in which it shows; empty if the run ends before the first row."""
     shows: str
-    """What one sees there."""
+    """What that column shows."""
     looks_fine: str
-    """What looks as in a healthy run, and misleads."""
+    """What looks healthy, and misleads."""
     fix: str
 
 
@@ -72,9 +72,9 @@ SIGNATURES = SignatureTable(
     for bug, exhibit, title, column, shows, fine, fix in (
         ("no-clear", "B01", "gradients never cleared", "grad_norm",
          "more than ten times the healthy norm within four epochs; the loss climbs above ln 10",
-         "nothing: loss and accuracy are spoilt, too", "optimizer.zero_grad() per update"),
+         "nothing: loss and accuracy are bad, too", "optimizer.zero_grad() per update"),
         ("train-mode", "B04", "validation in train mode", "again",
-         "the same weights give another validation loss when asked a second time",
+         "the same weights give a different validation loss the second time",
          "training loss and norm, and a validation loss that is only a little worse",
          "model.eval() before validation, model.train() after it"),
         ("kept-graphs", "B07", "validation losses kept with their graphs", "held_kb",
@@ -83,31 +83,33 @@ SIGNATURES = SignatureTable(
          "torch.no_grad(), and loss.item() for the record"),
         ("stale-head", "B17", "head replaced after the optimizer was built", "still",
          "two tensors, weight and bias of the head, never move; their gradient is never cleared, "
-         "so the norm grows", "both losses fall, the accuracy is as good as healthy",
+         "so the norm grows", "both losses fall, the accuracy is as good as that of the healthy "
+                              "run",
          "build the optimizer after the last change of the model"),
         ("leak", "B22", "near copies of training images in validation", "val_accuracy",
-         "accuracy above the share of labels that are right; it follows the training accuracy",
+         "accuracy above the share of correct labels; it follows the training accuracy",
          "loss and norm; validation looks better than healthy",
          "split by what belongs together, before anything is copied"),
         ("wrong-device", "B15", "batches left on another device", "",
-         "no row at all: the first step raises", "nothing", "move batches where the model is"),
+         "no row at all: the first step raises", "nothing", "move batches to the model's device"),
     )
 )  # fmt: skip
-"""T19 in our words, with what was seen in `logged_run`; tests hold every `shows`."""
+"""T19 in our words, with what was seen in `logged_run`; tests check every `shows`."""
 BUGS = tuple(signature.bug for signature in SIGNATURES)
 EXHIBITS = {signature.bug: int(signature.exhibit[1:]) for signature in SIGNATURES}
 """The museum's number of each bug."""
 LINEUP = dict(zip("ABCDEF", ("leak", "stale-head", "no-clear", "train-mode", "wrong-device",
                              "kept-graphs"), strict=True))  # fmt: skip
-"""Under which letter `lineup` shows which bug."""
+"""The letter under which `lineup` shows each bug."""
 PAIRS = (
     ("no-clear", "train-mode"), ("no-clear", "kept-graphs"), ("train-mode", "kept-graphs"),
     ("train-mode", "stale-head"), ("kept-graphs", "stale-head"), ("kept-graphs", "leak"),
     ("train-mode", "leak"),
 )  # fmt: skip
-"""Two at once whose log shows both: a run that never clears, or trains no head, can hide a leak."""
+"""Pairs of bugs whose log shows both: a run that never clears, or does not train its head, can hide
+a leak."""
 SEEDS = 5
-"""Seeds of the cases: few, so that a test can look at all of them."""
+"""Seeds of the cases: few, so that a test can check all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,18 +122,18 @@ class Epoch:
     grad_norm: float
     """Median over the batches of the joint gradient norm that step() used."""
     still: int
-    """Parameter tensors that are the same to the last bit as an epoch before."""
+    """Parameter tensors that are bit for bit the same as one epoch earlier."""
     val_loss: float
     again: float
-    """The validation loss of the same weights, asked a second time."""
+    """The validation loss of the same weights, computed a second time."""
     val_accuracy: float
     held_kb: float
-    """Memory that kept graphs hold after the epoch, in kB."""
+    """Memory held by kept graphs after the epoch, in kB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunLog:
-    """What a run wrote down, and what ended it."""
+    """What a run logged, and what ended it."""
 
     epochs: tuple[Epoch, ...]
     error: str = ""
@@ -143,11 +145,11 @@ class RunLog:
 
     @property
     def columns(self) -> dict[str, list[float]]:
-        """All quantities by name, as a figure takes them."""
+        """All quantities by name, for a figure."""
         return {field.name: self.column(field.name) for field in fields(Epoch)}
 
     def rows(self, every: int = 1) -> list[tuple[str, ...]]:
-        """The log's rows as texts: the first, every so many, and the last."""
+        """The log's rows as text: the first, every so many, and the last."""
         last = len(self.epochs) - 1
         kept = [e for i, e in enumerate(self.epochs) if i % every == 0 or i == last]
         return [tuple(_text(f.name, getattr(e, f.name)) for f in fields(Epoch)) for e in kept]
@@ -174,8 +176,8 @@ def logged_run(bugs: Collection[str] = (), *, seed: int = 0, epochs: int = EPOCH
     """Train on digits with some of the six bugs switched on, and log every epoch.
 
     Args:
-        bugs: Of `BUGS`; none of them is the healthy run.
-        seed: Of data, weights and batches; runs of one seed differ in their bugs alone.
+        bugs: Keys of `BUGS`; none for the healthy run.
+        seed: Seed of data, weights and batches; runs with one seed differ only in their bugs.
         epochs: How many.
 
     Raises:
@@ -197,7 +199,7 @@ def logged_run(bugs: Collection[str] = (), *, seed: int = 0, epochs: int = EPOCH
 
 
 def lineup() -> dict[str, RunLog]:
-    """One run of each bug, by letter: which is which, their logs say."""
+    """One run of each bug, by letter: the logs show which is which."""
     return {letter: logged_run({bug}) for letter, bug in LINEUP.items()}
 
 
@@ -207,7 +209,7 @@ def case_bugs(case: int) -> tuple[str, str]:
 
 
 def case_log(case: int) -> RunLog:
-    """The log of a numbered case: two bugs at once, and nobody says which."""
+    """The log of a numbered case: two bugs at once, not named."""
     return logged_run(case_bugs(case), seed=case // len(PAIRS) % SEEDS)
 
 
@@ -267,14 +269,14 @@ class _Run:
 
 
 class HeldBytes:
-    """Bytes of the tensors that graphs have saved and not yet released, weights apart."""
+    """Counts bytes of tensors that graphs have saved and not yet released, without the weights."""
 
     def __init__(self, model: nn.Module) -> None:
         self.bytes = 0
         self.own = {p.data_ptr() for p in model.parameters()}
 
     def counting(self) -> torch.autograd.graph.saved_tensors_hooks:
-        """Inside, what graphs save is counted until the graph lets go of it."""
+        """Inside, what graphs save is counted until they release it."""
         return torch.autograd.graph.saved_tensors_hooks(self._pack, lambda box: box.tensor)
 
     def _pack(self, tensor: Tensor) -> _Box:

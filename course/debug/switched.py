@@ -1,8 +1,8 @@
-"""A training loop such as everybody writes, with three of its bugs as switches.
+"""A typical training loop with three typical bugs as switches.
 
 Two runs with switchable bugs go through it: `course.debug.signatures` logs each epoch of one, the
 bug detector (`course.widgets.detector`) each update of another. Each validates in its own way, and
-has the bugs of that in its own words.
+implements the bugs of validation itself.
 
 Source: Training-loop chapter, c5; ledger S06, T19, B01, B15, B17.
 """
@@ -27,7 +27,7 @@ class SwitchedLoop:
     Args:
         model: Its last layer is replaced.
         head: The new last layer.
-        make_optimizer: From parameters.
+        make_optimizer: Makes one from parameters.
         stale: The optimizer is built before the head is replaced (B17).
         uncleared: zero_grad() is never called (B01).
         elsewhere: Batches stay on another device (B15).
@@ -50,7 +50,7 @@ class SwitchedLoop:
             self.optimizer = make_optimizer(model.parameters())
 
     def update(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, float]:
-        """The batch's loss, with what is left of its graph, and the gradient norm of the step."""
+        """Make one update; return the loss, maybe with its graph, and the gradient norm."""
         if self.elsewhere:
             inputs = inputs.to(OTHER_DEVICE)
         if not self.uncleared:

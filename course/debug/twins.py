@@ -2,10 +2,11 @@
 
     make = program("third", kind="adam", dropout=0.5)
     step, model, optimizer = make()       # every call starts from the same weights
-    step((inputs, targets))               # one update; gives the loss
+    step((inputs, targets)) # one update; returns the loss
 
-A probe that is to tell a bug from its twin needs both, in many forms: a healthy program may clear
-at the start, at the end, to zeros or to None, and may keep momentum, which is no bug.
+A probe that should tell a bug from its healthy twin must be tested on both, in many forms: a
+healthy program may clear at the start, at the end, to zeros or to None, and may keep momentum,
+which is not a bug.
 
 Source: Engineering module, §5; ledger T20, B01.
 """
@@ -31,7 +32,7 @@ HEALTHY = {
 }
 BUGGY = {
     "never": "gradients are never cleared",
-    "first": "cleared before the first step alone",
+    "first": "cleared only before the first step",
     "third": "not cleared before every third step",
     "short": "not cleared before a batch that is shorter than the first",
     "head": "only the last layer is cleared",
@@ -57,17 +58,17 @@ def program(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Callable[[], Program]:
-    """A function that makes the program: a step, its model, its optimizer.
+    """Return a function that makes the program: a step, its model, its optimizer.
 
     Args:
         cleared: How it clears, a key of `HEALTHY` or `BUGGY`.
-        kind: Of optimizer.
+        kind: Kind of optimizer.
         widths: Features, hidden units, classes.
-        lr: Its rate.
+        lr: Its learning rate.
         norm: Whether the model has a BatchNorm.
         dropout: Its probability; 0 for none. It draws from torch's global generator.
         halves: Whether an update is made of two micro-batches.
-        seed: Of the weights, which are the same each time.
+        seed: Seed of the weights, which are the same each time.
         device: Where the model is.
 
     Raises:

@@ -1,11 +1,10 @@
-"""Watching a loop while it runs: the doctor's eyes on the user's own training, at a small price.
+"""Watch a loop while it runs: the doctor's checks on the user's own training, at a small cost.
 
     with watch(model, optimizer) as seen:
-        train(...)                 # the user's loop, as it is
-    print(seen.report)
+        train(...) # the user's loop, unchanged print(seen.report)
 
-Only some steps are looked at (`every`); between them nothing is installed but one hook on the
-optimizer that counts.
+Only some steps are looked at (`every`); between them, only one hook that counts the optimizer's
+steps is installed.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ LEAST_EVERY = 10
 
 
 class watch:
-    """Listen to a training loop inside a `with` block; `report` afterwards.
+    """Watch a training loop inside a `with` block; the findings are in `report`.
 
     Args:
         model: The model that is trained.
         optimizer: Its optimizer, or a list of them.
         scheduler: Its learning-rate scheduler, if there is one.
-        first: Updates looked at one by one from the start.
-        every: Afterwards, a stretch of 4 updates is looked at once in `every` updates.
-        declared: What is meant, as in `diagnose`.
+        first: How many updates to look at from the start, one by one.
+        every: After those, 4 updates in a row are looked at once in every `every` updates.
+        declared: What is intended, as in `diagnose`.
 
     The model, the optimizer and the random number generators are not touched.
     """
@@ -68,7 +67,8 @@ class watch:
     ) -> None:
         if every < LEAST_EVERY:
             raise ValueError(
-                f"every = {every}: watching costs too much below {LEAST_EVERY}. Try 2000."
+                f"every = {every}: below {LEAST_EVERY}, watching takes too much time. Try "
+                "every=2000."
             )
         self.model, self.every, self.first = model, every, first
         self.setup = Setup(
@@ -99,7 +99,7 @@ class watch:
     def report(self) -> Report:
         """Findings so far."""
         findings = _ordered(list(self.found.values()))
-        unseen = {"data, split, evaluation": "watch sees the loop only; use diagnose"}
+        unseen = {"data, split, evaluation": "watch sees only the loop; use diagnose"}
         return Report(findings, sorted(self.checked), unseen, time.perf_counter() - self._started)
 
     def _count(self, *_: Any) -> None:
@@ -153,4 +153,4 @@ class watch:
 
 
 def _no_loss(*_: Any) -> Any:
-    raise NotChecked("watch has no loss_fn of its own")
+    raise NotChecked("watch is not given a loss_fn")

@@ -1,8 +1,8 @@
-"""Is this the workspace that the code expects: are its packages there, and new enough?
+"""Check that this is the workspace the code expects: its packages are there, and new enough.
 
-    problems({"torch": "2.11", "numpy": "2.0"})      # {} where all is well
+    problems({"torch": "2.11", "numpy": "2.0"}) # {} if all is well
 
-A check that cannot fail proves nothing: hand it a package that does not exist, too.
+A check that cannot fail proves nothing, so also give it a package that does not exist.
 
 Source: Engineering module, lab 1; ledger X23.
 """
@@ -19,11 +19,12 @@ MISSING, TOO_OLD = "missing", "too old"
 def problems(
     needs: Mapping[str, str], version_of: Callable[[str], str] = version
 ) -> dict[str, str]:
-    """What is wrong with the packages installed, by name; empty where nothing is.
+    """Find what is wrong with the installed packages, by name; empty if nothing is.
 
     Args:
-        needs: Lowest version that will do, by name of the package, e.g. `{"torch": "2.11"}`.
-        version_of: Gives the version installed, e.g. `2.11.0+cpu`, or raises PackageNotFoundError.
+        needs: Lowest version that will do, by package name, e.g. `{"torch": "2.11"}`.
+        version_of: Returns the installed version, e.g. `2.11.0+cpu`, or raises
+            PackageNotFoundError.
 
     Returns:
         `missing` or `too old` by name, in the order of `needs`.
@@ -44,7 +45,7 @@ def problems(
 
 
 def numbers(release: str) -> tuple[int, ...]:
-    """The numbers of a version, to be compared: without trailing zeros, or what follows a `+`.
+    """The numbers of a version, for comparison: no trailing zeros, and nothing after a `+`.
 
     >>> numbers("2.10.0+cu128") > numbers("2.9")
     True
@@ -52,7 +53,7 @@ def numbers(release: str) -> tuple[int, ...]:
     True
 
     Raises:
-        ValueError: It does not begin with a number.
+        ValueError: It does not start with a number.
     """
     plain = re.match(r"\d+(\.\d+)*", release)
     if plain is None:

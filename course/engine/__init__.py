@@ -2,7 +2,7 @@
 
     Trainer(model, criterion, optimizer).fit(train_loader, val_loader, epochs=10) -> History
 
-`trainer.py` is the page to read first; every station of the loop is a module of its own.
+Read `trainer.py` first; every station of the loop has its own module.
 """
 
 from course.engine.averaging import EMA, SWA, WeightAverage

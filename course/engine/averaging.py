@@ -1,8 +1,8 @@
-"""Averaged weights: the mean of the weights along the way often generalises better than the last.
+"""Averaged weights: the mean of the weights during training often generalises better than the last.
 
-`EMA` keeps an exponential running mean, `SWA` the plain mean from some epoch on, both by
-`torch.optim.swa_utils`. Training goes on with its own weights; validation, `best.pt` and resume
-know the averaged ones.
+`EMA` keeps an exponential running mean, `SWA` the plain mean from some epoch on, both with
+`torch.optim.swa_utils`. Training continues with its own weights; validation and `best.pt` use the
+averaged ones, and a resumed run keeps them.
 
     Trainer(..., callbacks=[EMA(decay=0.999)])
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class WeightAverage(Callback):
-    """Averages the weights; what is averaged how, and from when, the two below say."""
+    """Averages the weights; its two subclasses say how, and from when."""
 
     def __init__(self) -> None:
         self.averaged: AveragedModel | None = None
@@ -39,7 +39,7 @@ class WeightAverage(Callback):
 
     @property
     def model(self) -> nn.Module | None:
-        """The model with the averaged weights; None before the first of them."""
+        """The model with the averaged weights; None before the first average."""
         return None if self.averaged is None else self.averaged.module
 
     def on_fit_start(self, trainer: Trainer) -> None:
@@ -64,13 +64,15 @@ class EMA(WeightAverage):
     """Exponential moving average of weights and buffers, after each update.
 
     Args:
-        decay: Weight of the past; 0.999 looks back about 1,000 updates.
+        decay: Weight of the past average; 0.999 looks back about 1,000 updates.
     """
 
     def __init__(self, decay: float = 0.999) -> None:
         super().__init__()
         if not 0 <= decay < 1:
-            raise EngineError(f"decay = {decay}: expected 0 up to below 1, such as 0.999.")
+            raise EngineError(
+                f"decay = {decay}: expected a number from 0 to below 1, such as 0.999."
+            )
         self.decay = decay
 
     def _make(self, model: nn.Module) -> AveragedModel:

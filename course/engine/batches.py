@@ -1,14 +1,14 @@
-"""The epoch's batches, entered where the run stands.
+"""The epoch's batches, starting from where the run is.
 
-Loaders of `course.data.loading` go to any (epoch, batch) at once: they key what a worker draws for
-a batch by its place. Any other loader is replayed: its epoch starts again from the saved random
-state, and the batches already done are thrown away. A resumable loader is replayed too if its
-workers draw from generators that we cannot seed per batch.
+Loaders of `course.data.loading` can jump to any (epoch, batch): the random numbers that a worker
+draws for a batch depend only on its position. Any other loader is replayed: its epoch starts again
+from the saved random state, and the batches already done are thrown away. A resumable loader is
+replayed too if its workers draw from generators that we cannot seed per batch.
 
 Workers that outlive an epoch (`persistent_workers`) keep such generators out of reach. The run says
 so before its first update.
 
-This is the one module that knows what a `train_loader` is made of.
+Only this module knows what a `train_loader` is made of.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WHOLE = (SequentialSampler, RandomSampler, DistributedSampler, ResumableBatchSam
 
 
 class EpochBatches:
-    """Gives each epoch's batches of one loader, and remembers what a resumed run needs."""
+    """Yields each epoch's batches from one loader, and remembers what a resumed run needs."""
 
     def __init__(self, loader: Iterable[Batch], device: torch.device) -> None:
         # A trainer is part of a cycle. Freed with it, a loader's queues would be closed before its
@@ -72,7 +72,7 @@ class EpochBatches:
 
     @property
     def length(self) -> int | None:
-        """Batches per epoch, as the loader says; None where it does not know."""
+        """Batches per epoch according to the loader; None if it does not know."""
         return length_of(self.loader)
 
     @property
@@ -81,7 +81,7 @@ class EpochBatches:
         return all_targets(self.loader)
 
     def enter(self, progress: Progress) -> Iterator[Batch]:
-        """The rest of the epoch under way."""
+        """The rest of the current epoch."""
         epoch, done = progress.epoch - 1, progress.micro_batch
         if self.exact:
             self.seekable.set_position(epoch, done)
@@ -139,7 +139,7 @@ class EpochBatches:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Stand where `state_dict` was taken."""
+        """Return to where `state_dict` was taken."""
         self.start = state["start"]
         self._set_generators(state["generators"])
         self.own.put_back(state.get("counters", {}))
@@ -165,35 +165,35 @@ class EpochBatches:
             put_back(generator, state)
 
     def check(self, state: dict[str, Any], *, accepted: bool = False) -> None:
-        """Say where `load_state_dict` would not fit, and change nothing.
+        """Raise if `load_state_dict` would not fit; changes nothing.
 
         Args:
             accepted: The run may go on with other batches than it would have had.
         """
         if (lost := state.get("lost")) and not accepted:
             raise CheckpointError(
-                f"the checkpoint does not hold {_named(lost)} Or go on with other batches by "
-                "on_change='accept'."
+                f"the checkpoint does not hold {_named(lost)} To continue with different batches, "
+                "use on_change='accept'."
             )
         here, there = len(self._generators()), len(state["generators"])
         if here != there:
             raise CheckpointError(
-                f"the loader holds {here} generators of its own and held {there} when the "
-                "checkpoint was written, so its draws would not be the same. Build it as it was "
-                "built for that run."
+                f"the loader has {here} generators, but it had {there} when the checkpoint was "
+                "written, so its random numbers would not be the same. Build it as it was built "
+                "for that run."
             )
 
 
 def _named(lost: list[str]) -> str:
     return (
-        f"{', '.join(lost)}: it goes on from epoch to epoch, so a resumed run would get other "
-        "batches. Let the order depend on an epoch's number, as set_epoch(epoch) is told it, or on "
-        "plain values and lists."
+        f"{', '.join(lost)}: it continues from epoch to epoch, so a resumed run would get "
+        "different batches. Let the order depend on the epoch number, as passed to "
+        "set_epoch(epoch), or on plain values and lists."
     )
 
 
 def enters_exactly(loader: Any) -> bool:
-    """Whether a loader that can be entered anywhere then gives the batches it would have given.
+    """Whether a loader that can be entered anywhere then yields the batches it would have yielded.
 
     In this process all generators are in the checkpoint. In workers only keyed draws are the same.
     """
@@ -203,19 +203,19 @@ def enters_exactly(loader: Any) -> bool:
 
 
 def why_not_repeatable(loader: Any) -> str:
-    """Why a resumed run over this loader may differ from one never stopped; empty if it cannot."""
+    """Why a resumed run over this loader may differ from an uninterrupted one; empty if not."""
     if not getattr(loader, "persistent_workers", False):
         return ""
     if own := _workers_own(loader):
         return (
-            f"its workers outlive the epochs and hold a {type(own[0]).__name__} of their own, "
-            "whose state no checkpoint can reach"
+            f"its workers outlive the epochs and each has its own {type(own[0]).__name__}, whose "
+            "state cannot be saved"
         )
     if draws_nothing_unkeyed(loader):
         return ""
     return (
-        "its workers outlive the epochs and keep their random numbers, whose state no checkpoint "
-        "can reach, in case the data set or collate_fn draws any"
+        "its workers outlive the epochs and keep their random number generators, whose state "
+        "cannot be saved; this matters if the data set or collate_fn draws random numbers"
     )
 
 
@@ -225,7 +225,7 @@ def _workers_own(loader: Any) -> list[Own]:
 
 
 def seekable_part(loader: Any) -> Any:
-    """The loader, or the sampler in it, that can be entered at any batch; None where none can."""
+    """The loader, or the sampler in it, that can be entered at any batch; None if neither can."""
     for part in (loader, *_parts(loader)):
         if hasattr(part, "set_position"):
             return part
@@ -233,7 +233,7 @@ def seekable_part(loader: Any) -> Any:
 
 
 def all_targets(loader: Any) -> Tensor | None:
-    """Every target of a loader over tensors; None where they come one by one or are collated."""
+    """Every target of a loader over tensors; None if they are loaded one by one or collated."""
     if isinstance(targets := getattr(loader, "targets", None), Tensor):
         return targets
     dataset = getattr(loader, "dataset", None)

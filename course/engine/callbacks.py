@@ -1,4 +1,4 @@
-"""Callbacks: eight moments of a run at which something may be added without touching the loop.
+"""Callbacks: eight points of a run at which you can add code without touching the loop.
 
     on_fit_start
         on_epoch_start
@@ -10,7 +10,7 @@
     on_fit_end                 after the last update, also where the run failed
 
 A callback with `state_dict` and `load_state_dict` goes into checkpoints; one with `reset` forgets
-its last run when a new one begins. `check(trainer, names)` is asked before the first update, with
+its last run when a new one begins. `check(trainer, names)` is called before the first update, with
 the names of the numbers that an epoch will have.
 
 Source: the training-loop chapter, "A production loop"; ledger C32.
@@ -44,23 +44,23 @@ HOOKS = (
 
 
 class Callback:
-    """Does nothing at eight moments; override those you need.
+    """Does nothing at eight points of a run; override those you need.
 
     Each hook gets the trainer: `progress` says where the run is, `history` what it measured, and
     `stop(reason)` ends it after the current update.
     """
 
     def on_fit_start(self, trainer: Trainer) -> None:
-        """Before the first update, everything checked and resumed."""
+        """Before the first update, when everything is checked and resumed."""
 
     def on_epoch_start(self, trainer: Trainer) -> None:
-        """Before the first window of an epoch, or of what is left of it."""
+        """Before the first window of an epoch, or of the rest of it after resuming."""
 
     def on_update_end(self, trainer: Trainer) -> None:
         """After each weight update. Reading a tensor here makes the loop wait for the device."""
 
     def on_log(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Every `log_every` updates, with loss, gradient norm and learning rate since the last."""
+        """Every `log_every` updates, with loss, gradient norm and learning rate since then."""
 
     def on_checkpoint(self, trainer: Trainer) -> None:
         """After `last.pt` was written."""
@@ -76,7 +76,7 @@ class Callback:
 
 
 class Callbacks:
-    """Calls the hooks of all callbacks, and of those only that were overridden."""
+    """Calls the hooks of all callbacks, but only those that were overridden."""
 
     def __init__(
         self, callbacks: Sequence[Callback], trainer: Trainer, progress: bool | str
@@ -106,10 +106,11 @@ class Callbacks:
 
 
 def check_callbacks(callbacks: Any) -> list[Any]:
-    """The callbacks as a list, if each can be called at some moment.
+    """The callbacks as a list, if each can be called at some point.
 
     Raises:
-        EngineError: One is a class, has no hook or a misspelt one, or a hook with other arguments.
+        EngineError: One is a class, has no hook or a misspelt one, or a hook with the wrong
+        arguments.
     """
     if not isinstance(callbacks, (list, tuple)):
         raise EngineError(
@@ -119,7 +120,8 @@ def check_callbacks(callbacks: Any) -> list[Any]:
     for callback in callbacks:
         if isinstance(callback, type):
             raise EngineError(
-                f"callback {callback.__name__} is a class. Make one: {callback.__name__}()."
+                f"callback {callback.__name__} is a class. Create an instance: "
+                f"{callback.__name__}()."
             )
         named = [name for name in dir(callback) if name.startswith("on_")]
         if not set(named) & set(HOOKS):
@@ -146,9 +148,8 @@ def _check_arguments(callback: Any, name: str) -> None:
         inspect.signature(getattr(callback, name)).bind(*given)
     except TypeError as error:
         raise EngineError(
-            f"callback {type(callback).__name__}: {name} will be called with "
-            f"({', '.join(given)}), and cannot be: {error}. Write def {name}(self, "
-            f"{', '.join(given)})."
+            f"callback {type(callback).__name__}: {name} is called with ({', '.join(given)}), "
+            f"which fails: {error}. Write def {name}(self, {', '.join(given)})."
         ) from None
     except ValueError:  # a function of C without a signature
         return
@@ -216,7 +217,9 @@ class TensorBoard(Callback):
         from torch.utils.tensorboard import SummaryWriter
 
         if self.directory is None and trainer.run_dir is None:
-            raise EngineError("TensorBoard: say where to, as TensorBoard('runs/tb') or run_dir=...")
+            raise EngineError(
+                "TensorBoard: give a directory, such as TensorBoard('runs/tb'), or a run_dir=..."
+            )
         directory = self.directory or trainer.run_dir / "tensorboard"
         # What a killed run wrote after its last checkpoint is hidden when it is resumed.
         self.writer = SummaryWriter(str(directory), purge_step=trainer.progress.update + 1)

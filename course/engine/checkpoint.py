@@ -1,9 +1,10 @@
-"""Checkpoints: everything the next step depends on, in files that are whole or not there.
+"""Checkpoints: everything the next step depends on, in files that are complete or absent.
 
-A run directory holds `last.pt` (where to go on), `previous.pt` (the one before, should the last be
-damaged later) and `best.pt` (the weights of the best epoch). Each is written under another name,
-flushed to the disk, then renamed: a kill at any instant leaves a good file. Only tensors and plain
-Python values go in, so that reading needs `weights_only=True` and runs no code from the file.
+A run directory holds `last.pt` (where to continue), `previous.pt` (the one before, in case the last
+is damaged later) and `best.pt` (the weights of the best epoch). Each is written under a temporary
+name, flushed to disk, then renamed: a kill at any moment leaves a good file. Only tensors and plain
+Python values go in, so that the file can be read with `weights_only=True`, which runs no code from
+it.
 
 Source: Lecture 3, "Saving and loading"; the training-loop chapter, "Checkpointing"; ledger C10-C12,
 F105-F110, B28, B39.
@@ -31,14 +32,14 @@ LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
 
 
 def save(state: Mapping[str, Any], path: Path | str, *, previous: Path | None = None) -> None:
-    """Write a checkpoint to `path`, whole or not at all.
+    """Write a checkpoint to `path`, completely or not at all.
 
     Args:
-        previous: Where the checkpoint goes that was at `path`.
+        previous: Where to move the checkpoint that was at `path`.
 
     Raises:
         CheckpointError: `state` holds something that `weights_only=True` would refuse to read, or
-            the disk does not take it; no file is touched, and no part of one is left.
+            the disk cannot take it; no file is touched, and no partial file is left.
     """
     write_whole({"format": FORMAT, "version": VERSION, **plain(state)}, path, previous=previous)
 
@@ -46,13 +47,13 @@ def save(state: Mapping[str, Any], path: Path | str, *, previous: Path | None = 
 def write_whole(
     document: Mapping[str, Any], path: Path | str, *, previous: Path | None = None
 ) -> None:
-    """Write what torch can save to `path`, whole or not at all.
+    """Write anything torch can save to `path`, completely or not at all.
 
     Args:
-        previous: Where the file goes that was at `path`.
+        previous: Where to move the file that was at `path`.
 
     Raises:
-        CheckpointError: The disk does not take it; no part of a file is left.
+        CheckpointError: The disk cannot take it; no partial file is left.
     """
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
@@ -76,18 +77,18 @@ def _why_not_written(path: Path, error: Exception) -> str:
     cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__ or error
     reason = getattr(cause, "strerror", None) or str(cause).splitlines()[0][:120]
     return (
-        f"{path}: the checkpoint cannot be written ({reason}). What was there before is still "
-        "there. Make room on the disk, or give another run_dir, and resume."
+        f"{path}: the checkpoint cannot be written ({reason}). The previous file is still there. "
+        "Free some disk space, or give another run_dir, and resume."
     )
 
 
 def save_last(state: Mapping[str, Any], run_dir: Path) -> None:
-    """Write `last.pt`; the one that was there becomes `previous.pt`."""
+    """Write `last.pt`; the old one becomes `previous.pt`."""
     save(state, run_dir / LAST, previous=run_dir / PREVIOUS)
 
 
 def find(where: Path | str) -> Path | None:
-    """The checkpoint to go on from: `where` itself, or the last whole one of a run directory."""
+    """The checkpoint to continue from: `where` itself, or a run directory's last complete one."""
     where = Path(where)
     if where.is_file():
         return where
@@ -99,8 +100,8 @@ def load(path: Path | str) -> dict[str, Any]:
     """Read a checkpoint, every tensor on the CPU.
 
     Raises:
-        CheckpointError: The file is missing, cut off, of another kind or of a newer version. The
-            message names the checkpoint before it, where there is one.
+        CheckpointError: The file is missing, truncated, of another kind or of a newer version. The
+            message names the checkpoint before it, if there is one.
     """
     path = Path(path)
     if not path.is_file():
@@ -111,7 +112,7 @@ def load(path: Path | str) -> dict[str, Any]:
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
         reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else repr(error)
         raise CheckpointError(
-            f"{path}: cut off, damaged or no checkpoint ({reason}).{_way_out(path)}"
+            f"{path}: truncated, damaged or not a checkpoint ({reason}).{_way_out(path)}"
         ) from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(
@@ -121,8 +122,8 @@ def load(path: Path | str) -> dict[str, Any]:
         )
     if state["version"] > VERSION:
         raise CheckpointError(
-            f"{path}: format version {state['version']}, this engine reads up to {VERSION}. "
-            "Use the course version that wrote it."
+            f"{path}: format version {state['version']}, but this engine reads versions up to "
+            f"{VERSION}. Use the course version that wrote it."
         )
     return state
 
@@ -144,7 +145,7 @@ def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
     """Load the weights of a checkpoint, such as `best.pt`, into `model`.
 
     Returns:
-        The numbers of the epoch at which it was written; empty for one written inside an epoch.
+        The epoch's numbers when it was written; empty for one written inside an epoch.
 
     Raises:
         CheckpointError: As `load`; or names or shapes differ. The model is untouched.
@@ -156,29 +157,30 @@ def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
 
 
 def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Load `weights` into `model`, or say the first thing that does not fit and change nothing."""
+    """Load `weights` into `model`; raise if anything does not fit, and change nothing."""
     check_weights(model, weights, path)
     model.load_state_dict(weights)
 
 
 def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Say the first of `weights` that does not fit into `model`."""
+    """Raise at the first of `weights` that does not fit `model`."""
     own = model.state_dict()
     differing = [
-        f"{name} is {_shape(weights.get(name))} there and {_shape(own.get(name))} here"
+        f"{name} is {_shape(weights.get(name))} in the file and {_shape(own.get(name))} in the "
+        "model"
         for name in dict.fromkeys([*own, *weights])
         if _shape(weights.get(name)) != _shape(own.get(name))
     ]
     if differing:
         raise CheckpointError(
-            f"{path}: written by another model: {differing[0]}"
+            f"{path}: written for a different model: {differing[0]}"
             + (f", and {len(differing) - 1} more" if len(differing) > 1 else "")
             + ". Build the model as it was built for that run."
         )
 
 
 def plain(value: Any, where: str = "state") -> Any:
-    """`value` with NumPy numbers, arrays and paths turned into what `weights_only=True` reads."""
+    """Convert NumPy numbers, arrays and paths in `value` to what `weights_only=True` can read."""
     if isinstance(value, np.generic):  # np.float64 is a float, and still refused
         return value.item()
     if value is None or isinstance(value, (Tensor, bool)):
@@ -197,8 +199,8 @@ def plain(value: Any, where: str = "state") -> Any:
     if isinstance(value, (list, tuple, set)):
         return type(value)([plain(item, f"{where}[...]") for item in value])
     raise CheckpointError(
-        f"{where} is a {type(value).__name__}: a checkpoint holds tensors, numbers, strings, lists "
-        "and dictionaries only. Turn it into one of these in state_dict()."
+        f"{where} is a {type(value).__name__}: a checkpoint can hold only tensors, numbers, "
+        "strings, lists and dictionaries. Convert it to one of these in state_dict()."
     )
 
 
@@ -210,7 +212,7 @@ def _way_out(path: Path) -> str:
     previous = path.with_name(PREVIOUS)
     if path.name == PREVIOUS or not previous.is_file():
         return ""
-    return f" The checkpoint before it is {previous}: go on from that one."
+    return f" The checkpoint before it is {previous}: resume from that one."
 
 
 def _sync_directory(directory: Path) -> None:

@@ -1,10 +1,10 @@
-"""Gradient clipping: once a window, after unscaling; reports the norm before.
+"""Gradient clipping: once per window, after unscaling; reports the norm before clipping.
 
     norm   = √(Σ over all parameters of ‖grad‖²)
     factor = min(1, max_norm / (norm + 1e-6))          grad ← factor · grad
 
 One factor for all parameters keeps the direction. Clipping each number (`clip_by_value`) or each
-layer (`clip_per_layer`) turns it.
+layer (`clip_per_layer`) changes it.
 
 Source: Lecture 3, "How gradient clipping works"; ledger C07, N20, F39-F42, F136.
 """
@@ -26,7 +26,7 @@ Ceiling = float | Callable[[Parameters], Tensor]
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """The parameters that the optimizer moves; nobody else's gradients matter."""
+    """The parameters that the optimizer moves; no other gradients matter."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
@@ -37,7 +37,7 @@ def grad_norm(parameters: Parameters) -> Tensor:
 
 @torch.no_grad()
 def clip_(parameters: Parameters, norm: Tensor, max_norm: Ceiling) -> None:
-    """Clip gradients whose joint norm is known, as the trainer's `max_norm` says."""
+    """Clip gradients whose joint norm is known, according to the trainer's `max_norm`."""
     if callable(max_norm):
         max_norm(parameters)
     else:
@@ -52,13 +52,13 @@ def clip_by_global_norm(parameters: Parameters, max_norm: float, *, eps: float =
     Args:
         parameters: Those whose `.grad` is scaled in place; those without one are skipped. A
             generator is read once.
-        max_norm: The ceiling; infinity measures and leaves the gradients alone.
+        max_norm: The ceiling; infinity only measures and does not change the gradients.
         eps: Added to the norm before dividing, as torch does: a gradient of exactly norm 1 becomes
             0.999999 under `max_norm=1`.
 
     Returns:
         The norm before clipping, a 0-d tensor: reading it as a number would wait for the
-        accelerator. It is inf or nan where a gradient is; the gradients are then of no use.
+        accelerator. It is inf or nan if any gradient is; the gradients are then useless.
 
     Source: Lecture 3, "How gradient clipping works"; N20.
     """
@@ -71,9 +71,9 @@ def clip_by_global_norm(parameters: Parameters, max_norm: float, *, eps: float =
 
 @torch.no_grad()
 def clip_by_value(parameters: Parameters, max_value: float) -> Tensor:
-    """Limit every number of every gradient to [-max_value, max_value]; returns the norm before.
+    """Limit every gradient's numbers to [-max_value, max_value]; returns the norm before clipping.
 
-    Turns the gradient: [3, 4] at 1 becomes [1, 1], cosine 0.98995 (N20).
+    Changes the gradient's direction: [3, 4] at 1 becomes [1, 1], cosine 0.98995 (N20).
     """
     _check_ceiling("max_value", max_value)
     grads = _grads(parameters)
@@ -85,7 +85,7 @@ def clip_by_value(parameters: Parameters, max_value: float) -> Tensor:
 
 @torch.no_grad()
 def clip_per_layer(parameters: Parameters, max_norm: float, *, eps: float = 1e-6) -> Tensor:
-    """Limit the norm of each parameter tensor's own gradient; returns the joint norm before.
+    """Limit the norm of each parameter tensor's gradient; returns the joint norm before clipping.
 
     With T tensors the joint norm may still be √T times `max_norm` (N51).
     """

@@ -1,14 +1,14 @@
-"""Many devices: the same script under `torchrun`, one process a device.
+"""Many devices: the same script under `torchrun`, one process per device.
 
 Every process holds the whole model and a share of each batch; DistributedDataParallel averages the
-gradients during `backward`. Inside an accumulation window that average is put off to the last
-micro-batch. The window's weight is summed over the processes, so that a short share counts for its
-size and the update is the one that a single process would make on the whole batch.
+gradients during `backward`. Inside an accumulation window that average is delayed until the last
+micro-batch. The window's weight is summed over the processes, so that a small share counts
+according to its size and the update is the one that a single process would make on the whole batch.
 
-DistributedDataParallel adds up gradients in buckets. It fills them in reverse order of registration
-at first, and after its first backward again, in the order in which gradients came. From three
-processes on, where a number lies in its bucket decides in which order it is added up, so a run
-that was resumed would round otherwise in its first update. Hence the buckets are settled at once.
+DistributedDataParallel adds up gradients in buckets. At first it fills them in reverse order of
+registration; after its first backward it refills them in the order in which gradients arrived. From
+three processes on, the position of a number in its bucket decides in which order it is added up, so
+a resumed run would round differently in its first update. Hence the buckets are fixed at once.
 
 Source: ledger C06, F43, F88, N52; "DistributedDataParallel" in the torch documentation.
 """
@@ -50,8 +50,8 @@ def process_group() -> Iterator[torch.device]:
     """Join the processes that `torchrun` started, and leave them at the end; alone, do nothing.
 
     Yields:
-        This process's device: its own GPU where there are GPUs (NCCL), another accelerator that
-        torch knows a backend for, else the CPU (gloo).
+        This process's device: its own GPU if there are GPUs (NCCL), another accelerator with a
+        torch backend, else the CPU (gloo).
 
     Raises:
         ValueError: There are more processes on this machine than GPUs.
@@ -62,8 +62,9 @@ def process_group() -> Iterator[torch.device]:
         number, devices = int(os.environ.get("LOCAL_RANK", 0)), torch.accelerator.device_count()
         if kind == "cuda" and number >= devices:  # NCCL wants one each; others may share
             raise ValueError(
-                f"Process {number} of this machine (LOCAL_RANK) has no GPU of its own: there are "
-                f"{devices}. Start {devices} at most: torchrun --nproc-per-node={devices} ..."
+                f"Process {number} of this machine (LOCAL_RANK) has no GPU: this machine has "
+                f"{devices}. Start at most {devices} processes: torchrun "
+                f"--nproc-per-node={devices} ..."
             )
         device = torch.device(kind, number % devices)
         torch.accelerator.set_device_index(device)
@@ -91,7 +92,7 @@ def _kind_and_backend() -> tuple[str, str]:
 
 
 def share_gradients(model: nn.Module) -> nn.Module:
-    """The model as it is called in training: wrapped, where there are other processes."""
+    """The model as it is called in training: wrapped, if there are other processes."""
     if num_ranks() == 1 or isinstance(model, DistributedDataParallel):
         return model
     shared = DistributedDataParallel(model)
@@ -135,7 +136,7 @@ def _settle_buckets(shared: DistributedDataParallel) -> None:
 
 
 def share_criterion(criterion: Any) -> None:
-    """Let the parameters and buffers of a criterion begin in every process as in the first."""
+    """Make the parameters and buffers of a criterion start in every process as in the first."""
     if num_ranks() > 1 and isinstance(criterion, nn.Module):
         for tensor in (*criterion.parameters(), *criterion.buffers()):
             dist.broadcast(tensor.detach(), 0)
@@ -154,7 +155,7 @@ def average_criterion_(criterion: Any, model: nn.Module) -> None:
 
 
 def window_end(model: nn.Module, last: bool) -> AbstractContextManager:
-    """Forward and backward inside exchange gradients only where this is the window's last."""
+    """Inside, forward and backward exchange gradients only for the window's last micro-batch."""
     if last or not isinstance(model, DistributedDataParallel):
         return HERE
     return model.no_sync()
@@ -172,7 +173,7 @@ def joined(window: Window, model: nn.Module, device: torch.device) -> Window:
 def open_window(
     num_micro_batches: int, weigh: Any, model: nn.Module, device: torch.device
 ) -> OpenWindow:
-    """A window whose weights come with its losses, summed over all processes that train `model`."""
+    """A window whose weights come with its losses, summed over all processes of `model`."""
     if not isinstance(model, DistributedDataParallel):
         return OpenWindow(num_micro_batches, weigh)
 
@@ -185,7 +186,7 @@ def open_window(
 
 
 def agree(found: bool | Tensor, model: nn.Module) -> bool | Tensor:
-    """One process's finding becomes everybody's: all skip an update, or none does."""
+    """Share one process's finding with all: all skip an update, or none does."""
     if not isinstance(model, DistributedDataParallel):
         return found
     shared = torch.as_tensor(found, dtype=torch.float32)
@@ -194,7 +195,7 @@ def agree(found: bool | Tensor, model: nn.Module) -> bool | Tensor:
 
 
 def summed(values: dict[str, float], device: torch.device) -> dict[str, float]:
-    """Each number summed over the processes."""
+    """Sum each number over the processes."""
     if num_ranks() == 1 or not values:
         return values
     total = torch.tensor(list(values.values()), dtype=torch.float64, device=device)
@@ -212,6 +213,6 @@ def everybodys(value: Any) -> list[Any]:
 
 
 def wait_for_all() -> None:
-    """Go on when every process is here."""
+    """Wait until every process is here."""
     if num_ranks() > 1:
         dist.barrier()

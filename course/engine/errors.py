@@ -1,12 +1,12 @@
-"""What the engine raises, so that a caller can tell the faults apart."""
+"""The exceptions of the engine, so that a caller can distinguish faults."""
 
 
 class EngineError(ValueError):
-    """What was handed in cannot be trained; nothing has been changed."""
+    """What was passed in cannot be trained; nothing has been changed."""
 
 
 class DeviceError(ValueError):
-    """torch cannot compute on this device here; the message says what there is."""
+    """torch cannot compute on this device here; the message says which devices there are."""
 
 
 class NonFiniteError(FloatingPointError):

@@ -1,8 +1,8 @@
-"""Evaluation: the three switches (eval mode, no graph, no step) and exact means.
+"""Evaluation: three switches (eval mode, no graph, no step) and exact means.
 
-Every batch counts for what it holds: the loss is divided by what the criterion averages over
-(examples, unmasked targets, their class weights), never by the number of batches. The model comes
-back in the mode in which it came, module by module: a BatchNorm frozen in eval stays so.
+Every batch counts according to what it holds: the loss is divided by what the criterion averages
+over (examples, unmasked targets, their class weights), never by the number of batches. Every module
+is returned to the mode it was in: a BatchNorm frozen in eval mode stays that way.
 
 Source: the training-loop chapter, "Evaluation"; ledger C03-C05, N55, F125, F127.
 """
@@ -54,19 +54,19 @@ def evaluate(
         model: In any mode; each module's mode is restored, also after an exception.
         loader: Pairs of inputs [B, ...] and targets, or what `loss_of` takes.
         criterion: Loss of model outputs and targets, mean- or sum-reduced.
-        loss_of: In place of `criterion`: a function of (model, batch) that gives a `Loss`. One that
-            takes gradients itself (a gradient penalty) is given a graph, and a warning says so.
+        loss_of: In place of `criterion`: a function of (model, batch) that returns a `Loss`. If it
+            differentiates itself (a gradient penalty), it gets a graph, and a warning says so.
         device: Where to compute; the model's own by default.
         metrics: More numbers, by name: an object with `update(outputs, targets)` and `compute()`
-            (torchmetrics), or a function of outputs and targets that gives a value per example [B]
-            or their mean.
+            (torchmetrics), or a function of outputs and targets that returns a value per example
+            [B] or their mean.
 
     Returns:
-        `loss` (mean over what the criterion averages over), `accuracy` where targets are classes,
+        `loss` (mean over what the criterion averages over), `accuracy` if targets are classes,
         `num_examples`, then `metrics`.
 
     Raises:
-        EngineError: The loader gives no batch, a metric has a name that is taken, or outputs and
+        EngineError: The loader yields no batch, a metric's name is already taken, or outputs and
             targets would be broadcast against each other.
 
     Source: the training-loop chapter, "Evaluation".
@@ -108,8 +108,8 @@ def _cost(loss_of: PairLoss | OwnLoss, model: nn.Module, batch: Any) -> Loss:
         cost = _detached(loss_of(model, batch))
     loss_of.takes_gradients = True
     warnings.warn(
-        "this loss takes gradients itself, so validation builds graphs too: it is slower and needs "
-        "more memory than without.",
+        "this loss itself computes gradients, so validation builds graphs too, which takes more "
+        "time and memory.",
         stacklevel=4,
     )
     return cost
@@ -123,7 +123,7 @@ def _detached(cost: Loss) -> Loss:
 
 
 class Tally:
-    """Sums on the device, read once at the end."""
+    """Sums that stay on the device and are read once, at the end."""
 
     def __init__(
         self,
@@ -145,13 +145,13 @@ class Tally:
         for name, metric in self.metrics.items():
             if name in TAKEN:
                 raise EngineError(
-                    f"a metric is called {name!r}, which would overwrite the {name} that is "
-                    f"measured anyway. Call it {'my_' + name!r}."
+                    f"a metric is called {name!r}, which would overwrite the {name} that is always "
+                    f"measured. Call it {'my_' + name!r}."
                 )
             if isinstance(metric, type) or not (callable(metric) or hasattr(metric, "update")):
                 raise EngineError(
                     f"metric {name!r} is {metric!r:.60}: expected a function of (outputs, targets) "
-                    "or an object with update() and compute(), such as torchmetrics has."
+                    "or an object with update() and compute(), as in torchmetrics."
                 )
             if hasattr(metric, "reset"):
                 metric.reset()
@@ -199,7 +199,7 @@ class Tally:
         return outputs.argmax(dim=self.class_dim) == targets
 
     def result(self) -> dict[str, float]:
-        """The means, as Python numbers; over all processes, where each has its own share."""
+        """The means, as Python numbers; over all processes, if each has its own share."""
         sums = {
             "loss": float(self.loss),
             "weight": float(self.weight),
@@ -212,13 +212,13 @@ class Tally:
             sums = summed(sums, self.device)
         if not sums["num_examples"]:
             raise EngineError(
-                "the loader gives no batch: there is nothing to evaluate. Is the data set empty, "
-                "or drop_last=True with fewer examples than a batch?"
+                "the loader yields no batch: there is nothing to evaluate. Is the data set empty, "
+                "or is drop_last=True with fewer examples than a batch?"
             )
         if not sums["weight"]:
             raise EngineError(
                 "no target counts: all of them are masked by the criterion's ignore_index, or all "
-                "their class weights are 0. There is no mean to give."
+                "their class weights are 0, so there is no mean."
             )
         result = {"loss": sums["loss"] / sums["weight"]}
         if sums["counted"]:
@@ -233,11 +233,11 @@ class Tally:
 
 
 def class_dim(outputs: Tensor, targets: Tensor, criterion: Any) -> int | None:
-    """The dimension of `outputs` that holds one score per class; None where none fits.
+    """The dimension of `outputs` that holds one score per class; None if none fits.
 
-    torch's losses take [B, C, ...]. A language model gives [B, T, V], and its author's criterion
-    flattens that. Where both would fit, since T = V, the criterion decides: scores of one
-    prediction may all be raised by the same number, and no softmax notices.
+    torch's losses take [B, C, ...]. A language model returns [B, T, V], and its author's criterion
+    flattens that. If both would fit, because T = V, the criterion decides: adding one number to all
+    scores of a prediction does not change its softmax.
     """
     if outputs.ndim != targets.ndim + 1:
         return None

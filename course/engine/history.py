@@ -1,4 +1,4 @@
-"""History: what every epoch measured, and which epoch was best."""
+"""History: what was measured in every epoch, and which epoch was best."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class History:
     monitor: str = "val_loss"
     """The number that says which epoch is best."""
     mode: str = "min"
-    """`min` where lower is better, `max` where higher is."""
+    """`min` if lower is better, `max` if higher is."""
     epochs: list[dict[str, Any]] = field(default_factory=list)
     """From the first epoch to the last."""
     best_index: int | None = None
-    """Which one is best: the first of equals, never one whose monitored number is nan."""
+    """The best epoch: the first of equals, never one whose monitored number is nan."""
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
 
     def add(self, epoch: dict[str, Any]) -> None:
-        """Append one epoch's numbers."""
+        """Append the numbers of one epoch."""
         if self.monitor not in epoch:
             raise EngineError(
                 f"monitor = {self.monitor!r}: no such number; an epoch has {', '.join(epoch)}."
@@ -55,7 +55,7 @@ class History:
         return self.best_index is not None and self.best_index == len(self.epochs) - 1
 
     def column(self, name: str) -> list[Any]:
-        """One number over the epochs; None where an epoch lacks it."""
+        """One number over the epochs; None if an epoch lacks it."""
         return [epoch.get(name) for epoch in self.epochs]
 
     def to_json(self) -> str:
@@ -65,11 +65,11 @@ class History:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds of it."""
+        """The part that a checkpoint holds."""
         return {"epochs": [dict(epoch) for epoch in self.epochs], "best_index": self.best_index}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Continue from what `state_dict` returned."""
         self.epochs, self.best_index = list(state["epochs"]), state["best_index"]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

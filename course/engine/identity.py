@@ -1,4 +1,4 @@
-"""Identity: what a run was computed from and with, so that two runs can be told apart.
+"""Identity: what a run was computed from and with, so that two runs can be distinguished.
 
 The commit, the machine, the versions, and a hash of every example in its order: two splits of the
 same data have two hashes.
@@ -25,7 +25,7 @@ OID = "# branch.oid "
 
 
 def code_identity() -> dict[str, Any]:
-    """The commit of the working directory, and whether anything differs from it."""
+    """The commit of the working directory, and whether it has uncommitted changes."""
     words = ["git", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=10)
@@ -51,7 +51,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """What the run was computed with."""
+    """The versions of the software used for the run."""
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -63,8 +63,8 @@ def versions() -> dict[str, str]:
 def data_identity(loader: Any) -> dict[str, Any] | None:
     """Number of examples, and a hash of every example in its order: the data and the split.
 
-    Known are tensors, subsets, and data sets with `data` and `targets`; any other may have an
-    attribute `identity` of its own. Without one the hash is None.
+    Works for tensors, subsets, and data sets with `data` and `targets`; any other may define an
+    attribute `identity`. Without one the hash is None.
     """
     if loader is None:
         return None

@@ -37,7 +37,7 @@ def check_mode(mode: str) -> None:
 
 
 def known_direction(monitor: str) -> str | None:
-    """Which way a number is better, by its name; None where the name does not say.
+    """Which direction is better for a number, judged by its name; None if the name does not say.
 
     >>> [known_direction(name) for name in ("val_loss", "val_top5_accuracy", "val_score_of_mine")]
     ['min', 'max', None]
@@ -50,29 +50,29 @@ def known_direction(monitor: str) -> str | None:
 
 
 def direction(monitor: str, mode: str | None = None) -> str:
-    """Which way the monitored number is better: as `mode` says, else by its name.
+    """Which direction is better for the monitored number: as `mode` says, else by its name.
 
     Raises:
-        EngineError: Neither says it, or `mode` is no direction.
+        EngineError: Neither says it, or `mode` is not a direction.
     """
     known = known_direction(monitor)
     if mode is None:
         if known is None:
             raise EngineError(
                 f"monitor = {monitor!r}: is a lower or a higher value better? The name does not "
-                "say it. Give mode='min' or mode='max'."
+                "say. Give mode='min' or mode='max'."
             )
         return known
     check_mode(mode)
     if known not in (None, mode):
         warnings.warn(
             f"monitor = {monitor!r} with mode={mode!r} keeps the worst epoch: leave mode out, or "
-            f"say mode={known!r}.",
+            f"use mode={known!r}.",
             stacklevel=4,
         )
     return mode
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a message."""
+    """Join names for a message."""
     return ", ".join(names)

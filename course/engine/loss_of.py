@@ -1,10 +1,10 @@
-"""What one batch costs: the one seam between the loop and the user's data, models and losses.
+"""The loss of one batch: the one interface between the loop and the user's data, models and losses.
 
     loss_of(model, batch) -> Loss(value, weight, outputs, targets)
 
-A batch is whatever the loader gives. By default it is a pair and costs
-`criterion(model(inputs), targets)`. Anything else is a function of yours, handed to `Trainer`,
-`train_step`, `evaluate`, `lr_find`, `climb` and `diagnose` alike as `loss_of=`:
+A batch is whatever the loader yields. By default it is a pair, and its loss is
+`criterion(model(inputs), targets)`. For anything else, write a function and pass it to `Trainer`,
+`train_step`, `evaluate`, `lr_find`, `climb` or `diagnose` as `loss_of=`:
 
     def vae_loss(model, batch):
         images, _ = batch
@@ -13,9 +13,9 @@ A batch is whatever the loader gives. By default it is a pair and costs
         return Loss(total / len(images), len(images), decoded, images)
 
 An object may carry state from batch to batch, such as a recurrent net's hidden state. It is called
-like the function and may have
+like the function and may have the methods
     start_pass()                       called before a training epoch and before a validation
-    state_dict(), load_state_dict()    what a checkpoint holds; put back after each validation
+    state_dict(), load_state_dict() saved in checkpoints; restored after each validation
 
 Source: the training-loop chapter, "One step"; ledger C01, C06, F07.
 """
@@ -44,18 +44,19 @@ from course.state import nested
 
 
 class Loss(NamedTuple):
-    """What a batch costs, and what the rest of the loop needs to know of it."""
+    """The loss of a batch, and what the rest of the loop needs to know about it."""
 
     value: Tensor
-    """The loss that `backward` starts from, one number: the mean over what `weight` counts."""
+    """The loss on which `backward` is called, one number: the mean over what `weight` counts."""
     weight: Weight | None = None
     """What the mean was divided by: examples, or unmasked targets; None counts the examples."""
     outputs: Any = None
-    """What accuracy and metrics look at; None where there is nothing to compare."""
+    """What accuracy and metrics are computed from; None if there is nothing to compare."""
     targets: Any = None
     """Likewise."""
     sums: bool = False
-    """The value is a sum over what `weight` counts, and meant as one: it enters `backward` so."""
+    """True if the value is intentionally a sum over what `weight` counts: it then enters `backward`
+    as it is."""
 
 
 LossOf = Callable[[nn.Module, Any], Loss]
@@ -64,7 +65,7 @@ LossOf = Callable[[nn.Module, Any], Loss]
 def as_loss_of(
     criterion: Criterion | None, loss_of: LossOf | None, all_targets: Tensor | None = None
 ) -> PairLoss | OwnLoss:
-    """The seam from what the user handed over: a criterion, or a `loss_of`.
+    """Make the interface from what the user passed in: a criterion or a `loss_of`.
 
     Args:
         all_targets: Every target of the data set, if they are known: if none is masked, they need
@@ -77,14 +78,14 @@ def as_loss_of(
         return loss_of
     if criterion is not None and loss_of is not None:
         raise EngineError(
-            "criterion and loss_of are both given, and each says what a batch costs. "
-            "Leave one out; with loss_of, use the criterion inside it."
+            "criterion and loss_of are both given, but each defines the loss of a batch. Leave one "
+            "out; with loss_of, use the criterion inside it."
         )
     if criterion is None and loss_of is None:
         raise EngineError(
             "neither criterion nor loss_of is given. For batches of (inputs, targets) give a "
-            "criterion such as nn.CrossEntropyLoss(), for any other a function loss_of(model, "
-            "batch)."
+            "criterion such as nn.CrossEntropyLoss(), for any other batches a function "
+            "loss_of(model, batch)."
         )
     name, value = ("criterion", criterion) if loss_of is None else ("loss_of", loss_of)
     check_callable(name, value)
@@ -92,17 +93,19 @@ def as_loss_of(
 
 
 def check_callable(name: str, value: Any) -> None:
-    """A criterion or `loss_of` must be an object that can be called, not a class.
+    """Check that a criterion or `loss_of` is a callable object, not a class.
 
     Raises:
-        EngineError: With what it is instead.
+        EngineError: It is something else, which the message names.
     """
     if isinstance(value, type):
-        raise EngineError(f"{name} is the class {value.__name__}. Make one: {value.__name__}().")
+        raise EngineError(
+            f"{name} is the class {value.__name__}. Create an instance: {value.__name__}()."
+        )
     if isinstance(value, torch.optim.Optimizer):
         raise EngineError(
             f"{name} is an optimizer ({type(value).__name__}). The order is model, criterion, "
-            "optimizer; with loss_of, name both: optimizer=..., loss_of=..."
+            "optimizer; with loss_of, pass both by name: optimizer=..., loss_of=..."
         )
     if not callable(value):
         raise EngineError(
@@ -116,30 +119,32 @@ def check_callable(name: str, value: Any) -> None:
 
 
 class Seam:
-    """What both kinds of `loss_of` have."""
+    """The base of both kinds of `loss_of`."""
 
     check: Callable[[Any, Any], None] | None = None
-    """Looks at outputs and targets before the criterion does; only at the first training batch."""
+    """Checks outputs and targets before the criterion gets them; only for the first training
+    batch."""
     takes_gradients = False
-    """The loss differentiates by itself, so that it needs a graph in validation too."""
+    """True if the loss itself differentiates, so that it needs a graph in validation too."""
 
 
 class PairLoss(Seam):
     """`criterion(model(inputs), targets)` of a pair.
 
-    How the criterion weighs a batch is read off torch's own losses. Any other criterion is measured
-    on the first batch: the loss of the whole is compared with those of its parts.
+    How torch's own losses weight a batch is known. Any other criterion is measured on the first
+    batch: the loss of the whole is compared with those of its parts.
     """
 
     def __init__(self, criterion: Criterion, all_targets: Tensor | None = None) -> None:
         self.criterion = criterion
         self.measured: Measured | None = None
-        """What was found out about a criterion that is not torch's own; None before."""
+        """What was measured of a criterion that is not torch's own; None before that."""
         self.weigher = weighing_all(criterion, all_targets) if is_known(criterion) else None
         """(function that gives a batch's weight, True if the criterion sums); None before."""
         self._seen: list[tuple[Any, Any]] = []
         self._unlike = not is_known(criterion)
-        """No outputs and targets of unlike shapes were compared yet, which torch only warns of."""
+        """True until outputs and targets of different shapes have been compared, for which torch
+        only warns."""
 
     def __call__(self, model: nn.Module, batch: Any) -> Loss:
         inputs, targets = as_pair(batch)
@@ -168,12 +173,12 @@ class PairLoss(Seam):
             except UserWarning:
                 raise EngineError(
                     f"outputs are {shape_of(outputs)} and targets {shape_of(targets)}: the "
-                    "criterion would broadcast them against each other, each output compared with "
-                    "each target. Use outputs.squeeze(-1) or targets.unsqueeze(-1)."
+                    "criterion would broadcast them and compare each output with every target. Use "
+                    "outputs.squeeze(-1) or targets.unsqueeze(-1)."
                 ) from None
 
     def look_at(self, outputs: Any, targets: Any) -> None:
-        """Measure the weighing as soon as there are two examples to compare."""
+        """Measure the weighting as soon as there are two examples to compare."""
         self._seen.append((outputs, targets))
         measured = measure(self.criterion, self._seen)
         if measured is not None:
@@ -182,13 +187,13 @@ class PairLoss(Seam):
             self._seen = self._seen[-3:]
 
     def weight(self, targets: Any) -> Weight:
-        """What a batch with these targets weighs, as far as that is known."""
+        """The weight of a batch with these targets, if it is known."""
         weigh, _ = self.weigher or weighing(self.criterion)
         return weigh(targets)
 
 
 class OwnLoss(Seam):
-    """A `loss_of` of the user's own; what it returns is checked."""
+    """The user's own `loss_of`; what it returns is checked."""
 
     weigher = measured = None
     """What a batch weighs is known when its loss is."""
@@ -216,7 +221,7 @@ class OwnLoss(Seam):
         return loss
 
     def weight(self, targets: Any) -> Weight:
-        """Never asked: each loss comes with its weight."""
+        """Never called: each loss comes with its weight."""
         return num_examples(targets)
 
     def __getattr__(self, name: str) -> Any:
@@ -226,36 +231,38 @@ class OwnLoss(Seam):
 
 
 def examples_in(loss: Loss, batch: Any) -> int:
-    """How many examples a batch holds, by its targets, else by the first tensor in it."""
+    """How many examples a batch holds, from its targets, else from the first tensor in it."""
     if loss.targets is not None:
         return num_examples(loss.targets)
     found = nested.num_examples(batch)
     if found is None:
         raise EngineError(
             f"a batch is a {type(batch).__name__} without a tensor, so its examples cannot be "
-            "counted. Say the weight: Loss(value, weight=number of examples)."
+            "counted. Give the weight: Loss(value, weight=number of examples)."
         )
     return found
 
 
 def shape_of(value: Any) -> Any:
-    """The shape of a tensor, or the kind of anything else."""
+    """The shape of a tensor, or the type of anything else."""
     return list(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
 def check_number(value: Any, who: str) -> None:
-    """A loss must be one number, as a tensor.
+    """Check that a loss is one number, as a tensor.
 
     Raises:
         EngineError: With its shape or type.
     """
     if not isinstance(value, Tensor) or value.numel() != 1:
         shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise EngineError(f"{who} gave {shape}, expected a single number. Use reduction='mean'.")
+        raise EngineError(
+            f"{who} returned {shape}, expected a single number. Use reduction='mean'."
+        )
 
 
 def check_value(value: Any) -> None:
-    """A loss must be one number with a graph.
+    """Check that a loss is one number with a graph.
 
     Raises:
         EngineError: With its shape, or what is missing.
@@ -263,6 +270,6 @@ def check_value(value: Any) -> None:
     check_number(value, "the criterion")
     if not value.requires_grad:
         raise EngineError(
-            "the loss has no graph: nothing that it is computed from requires a gradient. "
-            "Is everything frozen, or is there a detach(), .item() or no_grad() in the model?"
+            "the loss has no graph: nothing it is computed from requires a gradient. Is everything "
+            "frozen, or does the model use detach(), .item() or no_grad()?"
         )

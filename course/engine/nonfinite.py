@@ -1,14 +1,14 @@
-"""Not finite: a loss or gradient that is inf or nan must never reach the weights.
+"""Non-finite values: a loss or gradient of inf or nan must never reach the weights.
 
-On the CPU the check is read at once. On an accelerator reading would make the loop wait, so a fused
-optimizer is handed the check's result and skips the update by itself; the loop reads it at the next
-log point. Any other optimizer on an accelerator is waited for once an update, as torch's own
-GradScaler does: weights are worth more than time.
+On the CPU the check is read at once. On an accelerator, reading would make the loop wait, so a
+fused optimizer gets the check's result and skips the update by itself; the loop reads it at the
+next log point. With any other optimizer on an accelerator, the loop waits once per update, as
+torch's own GradScaler does: weights are worth more than time.
 
-A step that is not taken leaves the weights alone, yet the forward pass was made: BatchNorm has
-counted the bad batch into its running statistics, and one nan there is nan in every evaluation to
-come. So a window that may be skipped first remembers the model's buffers; one copy an update is
-what `"skip"` costs more than `"raise"`, and nothing for a model without buffers.
+A skipped step does not change the weights, but the forward pass was made: BatchNorm has included
+the bad batch in its running statistics, and one nan there means nan in every later evaluation. So a
+window that may be skipped first saves the model's buffers; compared with `"raise"`, `"skip"` costs
+one copy per update, and nothing for a model without buffers.
 
 Source: Lecture 3, "When the loss is nan"; ledger C07, C21, F41.
 """
@@ -96,12 +96,12 @@ def _one(device: torch.device) -> Tensor:
 
 
 def skips_by_itself(optimizer: Optimizer) -> bool:
-    """Whether the optimizer's kernel can be told, without waiting, not to update."""
+    """Whether the optimizer's kernel can be made to skip the update without the loop waiting."""
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 def step_unless(optimizer: Optimizer, found: Tensor) -> None:
-    """Let a fused optimizer step unless `found` is 1.0; the decision is made on the device."""
+    """Make a fused optimizer step unless `found` is 1.0; the decision is made on the device."""
     optimizer.grad_scale, optimizer.found_inf = None, found
     try:
         optimizer.step()
@@ -110,7 +110,7 @@ def step_unless(optimizer: Optimizer, found: Tensor) -> None:
 
 
 def remember_buffers(model: nn.Module) -> list[KeptBuffer]:
-    """Every buffer of a model, with a copy: what a forward pass may change besides gradients."""
+    """Copy every buffer of a model: what a forward pass may change besides gradients."""
     return [
         KeptBuffer(module._buffers, name, buffer, buffer.clone())
         for module in model.modules()
@@ -129,11 +129,11 @@ def _can_be_written(buffer: Tensor) -> bool:
 
 
 def restore_buffers(kept: Sequence[KeptBuffer], found: bool | Tensor) -> None:
-    """Undo what a window has done to the buffers, where it was not finite.
+    """Undo what a window did to the buffers, if it was not finite.
 
     Args:
         kept: From `remember_buffers`, before the window's first forward.
-        found: A bool, or a 0-d tensor by which the device decides without being waited for.
+        found: A bool, or a 0-d tensor with which the device decides without the loop waiting.
     """
     if found is False:
         return
@@ -147,7 +147,7 @@ def restore_buffers(kept: Sequence[KeptBuffer], found: bool | Tensor) -> None:
 
 
 def first_nonfinite(model: nn.Module) -> str | None:
-    """Name of the first parameter whose gradient holds inf or nan."""
+    """Name of the first parameter whose gradient contains inf or nan."""
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not torch.isfinite(_numbers_of(parameter.grad)).all():
             return name
@@ -160,7 +160,7 @@ def _numbers_of(grad: Tensor) -> Tensor:
 
 
 def nonfinite_error(model: nn.Module, loss: Tensor, norm: Tensor | None) -> NonFiniteError:
-    """The error that says what was not finite, and where it was seen first."""
+    """Make the error that says what was not finite, and where it first appeared."""
     seen = [f"loss {float(loss):.3g}"]
     if norm is not None:
         seen.append(f"gradient norm {float(norm):.3g}")
@@ -171,8 +171,8 @@ def nonfinite_error(model: nn.Module, loss: Tensor, norm: Tensor | None) -> NonF
         f"{', '.join(seen)}: step not taken, the weights are untouched. Look at this batch first "
         "(range, nan, all targets masked), then try a 10 times smaller lr."
         + (
-            f" The forward pass has left nan or inf in {buffer}: load the last checkpoint before "
-            "you evaluate, or train with on_nonfinite='skip', which puts buffers back."
+            f" The forward pass left nan or inf in {buffer}: load the last checkpoint before you "
+            "evaluate, or train with on_nonfinite='skip', which restores buffers."
             if buffer
             else ""
         )
@@ -180,9 +180,9 @@ def nonfinite_error(model: nn.Module, loss: Tensor, norm: Tensor | None) -> NonF
 
 
 def first_nonfinite_buffer(model: nn.Module) -> str | None:
-    """Name of the first buffer that holds nan, as BatchNorm's running mean after a bad batch.
+    """Name of the first buffer with nan, such as BatchNorm's running mean after a bad batch.
 
-    An inf may be meant, as in the mask of attention; a nan or an inf in running statistics is not.
+    An inf may be intended, as in an attention mask; a nan, or an inf in running statistics, is not.
     """
     for name, buffer in model.named_buffers():
         if is_lazy(buffer) or not buffer.is_floating_point():

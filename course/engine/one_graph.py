@@ -3,14 +3,14 @@
     Trainer(model, criterion, optimizer, compile="step")
 
 `torch.compile(model)` makes graphs of the forward and the backward pass; the loss, the norm, the
-clipping and the optimizer stay single operations between them. Here `torch.compile` is given one
-function that does it all, so that an update is one call. A loss or gradient that is inf or nan is
-known only inside the graph, so there the old weights and the old state are chosen over the new.
+clipping and the optimizer stay single operations between them. Here `torch.compile` gets one
+function that does everything, so that an update is one call. A loss or gradient of inf or nan is
+known only inside the graph, so the graph itself then keeps the old weights and the old state.
 
-The first update of a run is the plain one: it looks at batch, loss and criterion, and makes the
-optimizer's state. Each shape of batch gets a graph of its own, which first does one step on trial,
-beside a plain backward pass. Where anything does not fit, the plain step is taken and the reason
-said once; a checkpoint remembers both, so that a resumed run takes the same steps.
+The first update of a run is a plain one: it checks batch, loss and criterion, and creates the
+optimizer's state. Each batch shape gets its own graph, whose first step is a trial that is compared
+with a plain backward pass. If anything does not fit, the plain step is taken and the reason given
+once; a checkpoint remembers both, so that a resumed run takes the same steps.
 
 Source: ledger C01, C07, F41; PyTorch documentation, "torch.compile" and "Compiled optimizers".
 """
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
 
 
 class OneGraph:
-    """Takes steps in one graph, as long as nothing speaks against it."""
+    """Takes steps in one graph, as long as nothing prevents it."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.model, self.optimizer = trainer.model, trainer.optimizer
@@ -79,7 +79,7 @@ class OneGraph:
         self.device, self.max_norm = trainer.device, trainer.max_norm
         self.skips = trainer.plan.on_nonfinite == "skip"
         self.refused = ""
-        """Why the plain step is taken; empty while it is not."""
+        """Why the plain step is taken; empty as long as it is not."""
         self.admitted: list[str] = []
         """Shapes of batches that get a graph."""
         self._graphs: dict[Any, Graph | None] = {}
@@ -99,18 +99,18 @@ class OneGraph:
         _say(f"{reason} The plain step is taken.")
 
     def state_dict(self) -> dict[str, Any]:
-        """What decides which steps are taken in a graph."""
+        """The state that decides which steps are taken in a graph."""
         return {"refused": self.refused, "admitted": self.admitted, "remade": self._remade}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Decide as the run did that is resumed."""
+        """Decide as the run that is resumed did."""
         if state["refused"] and not self.refused:
             self.refuse(state["refused"])
         self.admitted = list(state["admitted"])
         self._remade = state.get("remade", 0)  # not yet in older checkpoints
 
     def take(self, micro_batches: Sequence[Batch], *, measure_norm: bool) -> StepReport | None:
-        """One step over a window of one batch; None where the plain step is to be taken.
+        """Take one step over a window of one batch; None if the plain step is to be taken.
 
         Raises:
             NonFiniteError: Loss or gradient is inf or nan; the weights are untouched.
@@ -154,8 +154,8 @@ class OneGraph:
         """A graph for batches of another shape, if there may be one more."""
         graph = None
         if key is None:
-            self.refuse("compile='step': a batch holds more than tensors, which may be others "
-                        "each time.")  # fmt: skip
+            self.refuse("compile='step': a batch holds more than tensors, which may change each "
+                        "time.")  # fmt: skip
         elif repr(key) not in self.admitted and len(self.admitted) == MOST_SHAPES:
             _say(f"batches have more than {MOST_SHAPES} shapes; for the others the plain step is "
                  "taken. Pad them to a few lengths.")  # fmt: skip
@@ -170,7 +170,7 @@ class OneGraph:
         with kept(*changes):
             value, grads = self._plain_backward(batch)
         if isinstance(self.loss_of, PairLoss) and self.loss_of.weigher is None:
-            self.refuse("compile='step': how the criterion weighs a batch is not known.")
+            self.refuse("compile='step': how the criterion weights a batch is not known.")
             return None
         self._used = [p for p, grad in grads if grad is not None]
         for parameter, grad in grads:
@@ -231,7 +231,7 @@ class OneGraph:
         } or {"params"}
         self.refuse(
             f"compile='step': {', '.join(sorted(names))} of the optimizer changes during the run. "
-            "OneCycleLR leaves the momentum alone with cycle_momentum=False."
+            "With cycle_momentum=False, OneCycleLR leaves the momentum unchanged."
         )
         return True
 
@@ -248,8 +248,8 @@ class OneGraph:
         self._remade += 1
         if self._remade > MOST_REMADE:
             self.refuse(
-                f"compile='step': tensors of the optimizer's state have been replaced "
-                f"{self._remade} times. To start momentum afresh, fill them with zeros in place."
+                "compile='step': tensors of the optimizer's state have been replaced "
+                f"{self._remade} times. To reset momentum, fill them with zeros in place."
             )
         return True
 
@@ -287,7 +287,7 @@ class OneGraph:
 
 
 def why_not(trainer: Trainer) -> str:
-    """What speaks against one graph before anything is compiled; empty if nothing does."""
+    """Why one graph cannot be used, found before anything is compiled; empty if it can."""
     for reason in _reasons(trainer):
         return f"compile='step': {reason}."
     return ""
@@ -295,9 +295,9 @@ def why_not(trainer: Trainer) -> str:
 
 def _reasons(trainer: Trainer) -> Iterator[str]:
     if trainer.own_step is not None:
-        yield "a step of your own has an order of its own"
+        yield "your own step has its own order"
     if trainer.accum_steps > 1:
-        yield f"accum_steps = {trainer.accum_steps} makes several backward passes a step"
+        yield f"accum_steps = {trainer.accum_steps} makes several backward passes per step"
     if trainer.precision.scaler is not None:
         yield "the gradient scaler of fp16 decides between backward and step"
     if num_ranks() > 1:

@@ -1,11 +1,11 @@
-"""What loaders, samplers and data sets of the user's own remember from epoch to epoch.
+"""What the user's own loaders, samplers and data sets remember from epoch to epoch.
 
-A sampler may count its epochs, or shuffle a list of its own in place. In a new process it would
-begin again with its first epoch's order, and the resumed run would be another one without a word.
-So their plain values, lists, arrays and tensors are looked at: what has changed since the run began
-is in the checkpoint and is put back. Of a data set with rows by position only plain values are: it
-may keep a cache, or hold objects that note what is done. An iterator that lives from epoch to epoch
-has a place that nobody can read; a checkpoint names it, and resuming from that is refused.
+A sampler may count its epochs, or shuffle its own list in place. In a new process it would start
+again with its first epoch's order, and the resumed run would silently be a different one. So their
+plain values, lists, arrays and tensors are compared: what has changed since the run began is saved
+in the checkpoint and restored. For a data set with rows by position, only plain values are: it may
+keep a cache, or hold objects that record what is done. The position of an iterator that lives from
+epoch to epoch cannot be read; a checkpoint names it, and resuming from that checkpoint is refused.
 
 Source: Lecture 3, "Saving and loading"; ledger C10, C14, F86, F103.
 """
@@ -35,11 +35,11 @@ NOT_OWN = {"torch", "course", "numpy", "pandas", "PIL", "torchvision", "__future
 
 
 class OwnState:
-    """The values of a loader's own parts, compared with those at the run's beginning.
+    """The values of a loader's own parts, compared with those at the start of the run.
 
     Args:
-        roots: Gives the loader and its parts. They are asked for each time, since who keeps a
-            DataLoader keeps its workers.
+        roots: Returns the loader and its parts. Called each time, because keeping a DataLoader
+            keeps its workers alive.
     """
 
     def __init__(self, roots: Callable[[], list[Any]]) -> None:
@@ -48,15 +48,15 @@ class OwnState:
         self._iterators: dict[str, Any] = {}
 
     def begin_epoch(self) -> None:
-        """Remember which iterators there are: those that outlive the epoch cannot be resumed."""
+        """Record which iterators there are: those that outlive the epoch cannot be resumed."""
         self._iterators = dict(self._iterators_now())
 
     def changed(self) -> dict[str, Any]:
-        """Values that are others than when the run began; settings stay the new process's."""
+        """Values that differ from when the run began; settings stay those of the new process."""
         return {name: _saved(value) for name, value in self._changes() if _can_be_saved(value)}
 
     def lost(self) -> list[str]:
-        """What changes from epoch to epoch and can be in no checkpoint, in words."""
+        """What changes from epoch to epoch but cannot be saved in a checkpoint, in words."""
         objects = [name for name, value in self._changes() if not _can_be_saved(value)]
         living = dict(self._iterators_now())
         same = [name for name, value in living.items() if self._iterators.get(name) is value]
@@ -70,7 +70,7 @@ class OwnState:
                 yield name, value
 
     def put_back(self, values: dict[str, Any]) -> None:
-        """What was saved; everything else as when the run began."""
+        """Restore what was saved, and everything else to its state when the run began."""
         owners = dict(self._owners())
         for name, value in (self._first | values).items():
             path, attribute = name.rsplit(".", 1)

@@ -1,4 +1,4 @@
-"""Placement: which device, and how a batch gets there without the loop waiting for it."""
+"""Placement: which device to use, and how a batch gets there without the loop waiting."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from course.state import moved
 
 
 def choose_device(device: torch.device | str = "auto") -> torch.device:
-    """A device that torch can compute on here.
+    """Choose a device that torch can compute on here.
 
-    An accelerator is looked for without being started, so that processes forked later can use it.
+    An accelerator is detected without initialising it, so that processes forked later can use it.
 
     Args:
-        device: `cpu`, `cuda`, `cuda:1`, any other that torch knows, or `auto`: the accelerator
-            where there is one, else the CPU.
+        device: `cpu`, `cuda`, `cuda:1`, any other that torch knows, or `auto`: the accelerator if
+            there is one, else the CPU.
 
     Raises:
         DeviceError: torch does not know it, or cannot compute there on this machine.
@@ -36,8 +36,8 @@ def choose_device(device: torch.device | str = "auto") -> torch.device:
     if accelerator is not None and device.type == accelerator.type:
         if (count := torch.accelerator.device_count()) <= (device.index or 0):
             raise DeviceError(
-                f"device '{device}': this machine has {count}, counted from {device.type}:0. "
-                "Use one of them, or auto."
+                f"device '{device}': this machine has {count}, numbered from {device.type}:0. Use "
+                "one of them, or auto."
             )
     elif device.type != "cpu":
         _try(device, accelerator)
@@ -54,7 +54,7 @@ def _try(device: torch.device, accelerator: torch.device | None) -> None:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as fault:
         why = str(fault).splitlines()[0].partition(". ")[0].rstrip(".")
-        has = f"{accelerator.type} and the CPU" if accelerator else "the CPU alone"
+        has = f"{accelerator.type} and the CPU" if accelerator else "only the CPU"
         raise DeviceError(
             f"device '{device}': this torch ({torch.__version__}) cannot compute there ({why}). "
             f"This machine has {has}. Use auto or cpu."
@@ -62,7 +62,7 @@ def _try(device: torch.device, accelerator: torch.device | None) -> None:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model's first parameter or buffer lies; CPU for a model without any."""
+    """The device of the model's first parameter or buffer; CPU for a model without any."""
     tensor = next(model.parameters(), None)
     if tensor is None:
         tensor = next(model.buffers(), None)
@@ -70,15 +70,15 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def check_device(model: nn.Module, device: torch.device | str | None) -> torch.device:
-    """The device to train on; the model must be there already."""
+    """The device to train on; the model must already be there."""
     here = device_of(model)
     if device is None:
         return here
     device = torch.device(device)
     if device.type != here.type or (device.index or 0) != (here.index or 0):
         raise EngineError(
-            f"the model is on {here} and device = {device}. "
-            f"Move it first: model.to({str(device)!r})."
+            f"the model is on {here}, but device = {device}. Move it first: "
+            f"model.to({str(device)!r})."
         )
     return device
 
@@ -88,9 +88,9 @@ def move_training_(
 ) -> None:
     """Move model, criterion and the optimizer's state to `device`, keeping every object.
 
-    Where `.to()` makes new parameters (XLA and other backends whose tensors cannot take a CPU
-    tensor's place), the optimizer is handed those: else it would go on moving the old ones, and
-    nothing would be trained.
+    If `.to()` makes new parameters (on XLA and other backends whose tensors cannot replace a CPU
+    tensor in place), the optimizer gets the new ones: otherwise it would keep moving the old ones,
+    and nothing would be trained.
     """
     before = _parameters(model, criterion)
     try:

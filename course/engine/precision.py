@@ -1,9 +1,9 @@
 """Precision: fp32, bf16 autocast, or fp16 autocast with a gradient scaler.
 
-Autocast runs forward and loss in 16 bit where that is safe; parameters, `.grad` and the optimizer
+Autocast runs forward and loss in 16 bits where that is safe; parameters, `.grad` and the optimizer
 stay fp32 (F112). fp16 cannot hold small gradients, so its loss is scaled up before `backward` and
-the gradients are unscaled before anyone looks at them. bf16 has fp32's range and never gets a
-scaler (F115).
+the gradients are unscaled before they are used. bf16 has fp32's range and never gets a scaler
+(F115).
 
 Source: Lecture 3, "FP32, FP16, BF16"; ledger C08, C09, N34, N35, F112-F117, K03.
 """
@@ -24,7 +24,7 @@ DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """How forward, backward and step are done in one of the three precisions."""
+    """How forward, backward and step work in one of the three precisions."""
 
     def __init__(self, name: str = "fp32", device: torch.device | str = "cpu") -> None:
         if name not in DTYPES:
@@ -44,11 +44,11 @@ class Precision:
         self.scaler = torch.amp.GradScaler(device_type) if name == "fp16" else None
 
     def backward(self, loss: Tensor, *, retain_graph: bool | None = None) -> None:
-        """Add the loss's gradients into `.grad`, scaled up under fp16."""
+        """Add the loss's gradients to `.grad`, scaled up under fp16."""
         (self.scaler.scale(loss) if self.scaler else loss).backward(retain_graph=retain_graph)
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Give `.grad` its true size, so that clipping sees real norms."""
+        """Bring `.grad` back to its true scale, so that clipping sees real norms."""
         if self.scaler:
             self.scaler.unscale_(optimizer)
 
@@ -71,7 +71,7 @@ class Precision:
             step_unless(optimizer, unless)
 
     def overflowed(self) -> None:
-        """No step is taken: under fp16 the gradients were too large, so the scale is halved."""
+        """Skip the step: under fp16 the gradients were too large, so the scale is halved."""
         if self.scaler:
             self.scaler.update()
 

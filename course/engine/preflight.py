@@ -1,4 +1,4 @@
-"""Preflight: what can be seen to be wrong before the first update is said before it.
+"""Preflight: whatever can be found wrong before the first update is reported before it.
 
 Every message gives the value seen, what was expected, and what to try next.
 
@@ -40,7 +40,7 @@ from course.whole import check_seed
 
 
 def check_accum_steps(accum_steps: int) -> None:
-    """At least one micro-batch per step."""
+    """Check that there is at least one micro-batch per step."""
     if not isinstance(accum_steps, Integral) or isinstance(accum_steps, bool) or accum_steps < 1:
         raise EngineError(
             f"accum_steps = {accum_steps!r}: a step needs at least 1 micro-batch. "
@@ -49,12 +49,12 @@ def check_accum_steps(accum_steps: int) -> None:
 
 
 def check_settings(max_norm: Any, seed: Any, run_dir: Any) -> None:
-    """The settings that nothing else looks at before the first update."""
+    """Check the settings that nothing else checks before the first update."""
     number = isinstance(max_norm, (int, float)) and not isinstance(max_norm, bool)
     if max_norm is not None and not callable(max_norm) and not (number and max_norm > 0):
         raise EngineError(
-            f"max_norm = {max_norm!r}: the ceiling must be above 0. Usual values are 0.5 to 5, or "
-            "give a function that clips. For no clipping leave it out."
+            f"max_norm = {max_norm!r}: the ceiling must be above 0. Usual values are 0.5 to 5; you "
+            "can also give a function that clips. For no clipping, leave it out."
         )
     if seed is not None:
         try:
@@ -66,7 +66,7 @@ def check_settings(max_norm: Any, seed: Any, run_dir: Any) -> None:
 
 
 def parts(model: Any, optimizer: Any, scheduler: Any, step: Any) -> tuple[Any, Any, Any]:
-    """Model, optimizer and scheduler; several by name for a step of the user's own.
+    """Model, optimizer and scheduler; for the user's own step several by name.
 
     Raises:
         EngineError: They are something else.
@@ -88,56 +88,58 @@ def parts(model: Any, optimizer: Any, scheduler: Any, step: Any) -> tuple[Any, A
     if step is None:
         if isinstance(optimizer, Mapping):
             raise EngineError(
-                f"several optimizers ({', '.join(optimizer)}) need a step that says in which order "
-                "they move: Trainer(..., step=...), a function of (step, batch)."
+                f"several optimizers ({', '.join(optimizer)}) need a step that defines the order "
+                "in which they move: Trainer(..., step=...), a function of (step, batch)."
             )
         check_is_optimizer(optimizer)
     if scheduler is not None and not (
         hasattr(scheduler, "step") and not isinstance(scheduler, type)
     ):
         raise EngineError(
-            f"scheduler = {scheduler!r:.60}: expected one of torch.optim.lr_scheduler, made from "
+            f"scheduler = {scheduler!r:.60}: expected one of torch.optim.lr_scheduler, built with "
             "the optimizer."
         )
     return model, optimizer, scheduler
 
 
 def check_model(model: Any, name: str = "model") -> None:
-    """A module, made and not its class."""
+    """Check that it is a module, not a class."""
     if isinstance(model, type):
-        raise EngineError(f"{name} is the class {model.__name__}. Make one: {model.__name__}().")
+        raise EngineError(
+            f"{name} is the class {model.__name__}. Create an instance: {model.__name__}()."
+        )
     if not isinstance(model, nn.Module):
         raise EngineError(
             f"{name} is a {type(model).__name__}, expected an nn.Module. Several by name need "
-            "step=...; a function becomes a module as a class with a forward method."
+            "step=...; to use a function, put it into the forward method of a module."
         )
 
 
 def check_own_step(step: Any, accum_steps: int, compile: bool | str) -> None:
-    """What a step of the user's own cannot have round it."""
+    """Check for settings that do not work with the user's own step."""
     if not isinstance(compile, bool) and compile != "step":
         raise EngineError(f"compile = {compile!r}: expected True, False or 'step'.")
     if step is None:
         return
     if accum_steps > 1:
         raise EngineError(
-            f"accum_steps = {accum_steps} with a step of your own: it is given one batch at a "
-            "time. Use a larger batch, or accumulate inside the step."
+            f"accum_steps = {accum_steps} with your own step: it gets one batch at a time. Use a "
+            "larger batch, or accumulate inside the step."
         )
     if compile is True:
         raise EngineError(
-            "compile=True with a step of your own: compile the models yourself, as "
-            "torch.compile(model), where it helps."
+            "compile=True with your own step: compile the models yourself with "
+            "torch.compile(model) where it helps."
         )
     if num_ranks() > 1:
         raise EngineError(
-            f"a step of your own in {num_ranks()} processes: their gradients would not be "
-            "averaged. Run it in one process."
+            f"your own step in {num_ranks()} processes: their gradients would not be averaged. Run "
+            "it in one process."
         )
 
 
 def check_weighing(measured: Measured) -> None:
-    """A window of several micro-batches needs to know what each of them weighs.
+    """Check that the weight of each micro-batch in a window is known.
 
     Raises:
         EngineError: The criterion is neither a sum nor a mean of anything known.
@@ -148,8 +150,8 @@ def check_weighing(measured: Measured) -> None:
         "the criterion's loss of a batch is neither the sum nor a mean of its parts' losses, by "
         "examples or by targets"
         + (f": {measured.numbers}" if measured.numbers else "")
-        + ". So micro-batches cannot be weighed to equal the big batch. Give the criterion a "
-        "method weight_of(targets) that says what its mean divides by, or reduce by sum or mean "
+        + ". So micro-batches cannot be weighted to equal the big batch. Give the criterion a "
+        "method weight_of(targets) that returns what its mean divides by, or reduce by sum or mean "
         "over examples; or use accum_steps=1."
     )
 
@@ -163,37 +165,37 @@ def new_history(monitor: Any, mode: str | None, *, has_validation: bool) -> Hist
     if monitor.startswith("val_") and not has_validation:
         raise EngineError(
             f"monitor = {monitor!r}: no such number; without a val_loader an epoch has no val_... "
-            "Hand over a val_loader, or monitor 'train_loss'."
+            "numbers. Pass in a val_loader, or monitor 'train_loss'."
         )
     return History(monitor, direction(monitor, mode))
 
 
 def check_is_optimizer(optimizer: Any) -> None:
-    """One of torch's optimizers, made and not its class, whose step needs no closure."""
+    """Check that it is an instance of a torch optimizer whose step needs no closure."""
     if isinstance(optimizer, Optimizer) and type(optimizer).__name__ != "LBFGS":
         return
     if isinstance(optimizer, type):
         raise EngineError(
-            f"optimizer is the class {optimizer.__name__}. "
-            f"Make one: {optimizer.__name__}(model.parameters(), lr=0.1)."
+            f"optimizer is the class {optimizer.__name__}. Create an instance: "
+            f"{optimizer.__name__}(model.parameters(), lr=0.1)."
         )
     if isinstance(optimizer, Optimizer):
         raise EngineError(
             "LBFGS evaluates the loss several times per step and needs a closure, which this loop "
-            "does not give it. Use SGD or AdamW, or call LBFGS in a loop of your own."
+            "does not provide. Use SGD or AdamW, or call LBFGS in your own loop."
         )
     if hasattr(optimizer, "step") and hasattr(optimizer, "param_groups"):
         return  # a wrapper round an optimizer
     if optimizer is None:
         raise EngineError(
-            "no optimizer is given, so nothing would move. Build it from the model: "
+            "there is no optimizer, so nothing would move. Build it from the model: "
             "SGD(model.parameters(), lr=0.1)."
         )
     if isinstance(optimizer, (list, tuple)):
         raise EngineError(
             f"optimizer is a {type(optimizer).__name__} of {len(optimizer)}. Expected one "
-            "optimizer. Several move in a step of your own: name them, optimizer={'generator': "
-            "..., 'critic': ...}, and give step=..."
+            "optimizer. For several, write your own step and name them: optimizer={'generator': "
+            "..., 'critic': ...}, step=..."
         )
     raise EngineError(
         f"optimizer is a {type(optimizer).__name__}, expected one of torch.optim. "
@@ -202,7 +204,7 @@ def check_is_optimizer(optimizer: Any) -> None:
 
 
 def check_optimizer(model: nn.Module, optimizer: Optimizer, criterion: Any = None) -> None:
-    """The optimizer must move this model: all of it, or a part of it that is meant (a warning)."""
+    """Check that the optimizer moves this model; a warning if only a part of it."""
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if not held:
         raise EngineError(
@@ -213,41 +215,41 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer, criterion: Any = Non
     missing = [name for name, key in trainable.items() if key not in held]
     modules = [model, *([criterion] if isinstance(criterion, nn.Module) else [])]
     known = {id(p) for module in modules for p in module.parameters()}
-    rebuild = "Build the optimizer when the model is complete, from model.parameters()."
+    rebuild = "Build the optimizer from model.parameters() when the model is complete."
     if not held & known:
         raise EngineError(
-            f"the optimizer holds {len(held)} tensors and none of the model's "
-            f"{len(known)} parameters, so nothing would move. {rebuild}"
+            f"the optimizer holds {len(held)} tensors but none of the model's {len(known)} "
+            f"parameters, so nothing would move. {rebuild}"
         )
     if missing and held - known:
         raise EngineError(
-            f"the optimizer holds {len(held - known)} tensors that are not the model's and lacks "
+            f"the optimizer holds {len(held - known)} tensors that are not in the model and lacks "
             f"{', '.join(missing[:3])}: was a layer replaced after it was built? {rebuild}"
         )
     if missing:
         warnings.warn(
-            f"{len(missing)} trainable parameters are not in the optimizer and stay as they are: "
-            f"{', '.join(missing[:3])}. If this is meant, set requires_grad_(False) on them.",
+            f"{len(missing)} trainable parameters are not in the optimizer and will not change: "
+            f"{', '.join(missing[:3])}. If this is intended, set requires_grad_(False) on them.",
             stacklevel=3,
         )
 
 
 def check_loaders(batches: EpochBatches, val_loader: Iterable[Batch] | None, plan: Plan) -> None:
-    """Both loaders must give batches, as often as they are read, and each process its own share."""
+    """Check that both loaders yield batches on every pass, and each process gets its own share."""
     check_loader("train_loader", batches.loader)
     if val_loader is not None:
         check_loader("val_loader", val_loader)
     for name, loader in (("train_loader", batches.loader), ("val_loader", val_loader)):
         if isinstance(loader, Iterator) and plan.epochs is not None and plan.epochs > 1:
             raise EngineError(
-                f"{name} is a {type(loader).__name__}, which can be read only once, and "
-                f"epochs = {plan.epochs}. Hand over the DataLoader or list itself, not iter(...)."
+                f"{name} is a {type(loader).__name__}, which can be read only once, but epochs = "
+                f"{plan.epochs}. Pass in the DataLoader or list itself, not iter(...)."
             )
     for name, length in (("training", batches.length), ("validation", length_of(val_loader))):
         if length == 0:
             raise EngineError(
-                f"the {name} loader gives no batch. Is the data set empty, or drop_last=True with "
-                "fewer examples than a batch?"
+                f"the {name} loader yields no batch. Is the data set empty, or is drop_last=True "
+                "with fewer examples than a batch?"
             )
     if num_ranks() > 1 and not is_sharded(batches.loader):
         raise EngineError(
@@ -257,11 +259,11 @@ def check_loaders(batches: EpochBatches, val_loader: Iterable[Batch] | None, pla
 
 
 def check_loader(name: str, loader: Any) -> None:
-    """Something that gives batches again and again: a DataLoader, or a list of batches."""
+    """Check that a loader can yield batches repeatedly: a DataLoader, or a list of batches."""
     if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
         raise EngineError(
-            f"{name} is a data set ({type(loader).__name__}), which gives single examples. "
-            f"Make batches of it: DataLoader({name.removesuffix('_loader')}_set, batch_size=32)."
+            f"{name} is a data set ({type(loader).__name__}), which yields single examples. Make "
+            f"batches of it: DataLoader({name.removesuffix('_loader')}_set, batch_size=32)."
         )
     if isinstance(loader, (type, str, bytes, Tensor, Mapping)):
         what = loader.__name__ if isinstance(loader, type) else type(loader).__name__
@@ -271,30 +273,30 @@ def check_loader(name: str, loader: Any) -> None:
         )
     if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
         raise EngineError(
-            f"{name} is a {type(loader).__name__}, which gives no batches. Expected a DataLoader "
+            f"{name} is a {type(loader).__name__}, which yields no batches. Expected a DataLoader "
             "or a list of batches."
         )
 
 
 def check_trained(progress: Progress) -> Sums:
-    """An epoch's sums, if anything was trained in it."""
+    """Return an epoch's sums if anything was trained in it."""
     sums = progress.sums
     if not progress.micro_batch:
         raise EngineError(
-            "the training loader gave no batch, so nothing was trained. Is the data set empty, or "
-            "is it a generator that an earlier epoch used up?"
+            "the training loader yielded no batch, so nothing was trained. Is the data set empty, "
+            "or is it a generator that an earlier epoch used up?"
         )
     if not sums.weight:
         raise NonFiniteError(
-            f"epoch {progress.epoch}: each of its {sums.skipped} windows had a loss or gradient "
-            "that is inf or nan, so no update was made. Look at the data, then try a smaller lr"
-            " (under fp16: bf16)."
+            f"epoch {progress.epoch}: all of its {sums.skipped} windows had a loss or gradient of "
+            "inf or nan, so no update was made. Look at the data, then try a smaller lr (under "
+            "fp16: bf16)."
         )
     return sums
 
 
 def warn_of_batch_norm(model: nn.Module, accum_steps: int) -> None:
-    """The documented exception, said once: BatchNorm normalises micro-batches, not the window."""
+    """Warn once of the documented exception: BatchNorm normalises micro-batches, not the window."""
     norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if accum_steps > 1 and any(norm.training for norm in norms):
         warnings.warn(
@@ -306,7 +308,7 @@ def warn_of_batch_norm(model: nn.Module, accum_steps: int) -> None:
 
 
 def located(error: Exception, progress: Progress, num_micro_batches: int) -> Exception:
-    """The error, saying at which batches of which epoch it happened."""
+    """Add to an error in which epoch and at which batches it happened."""
     first = progress.micro_batch
     last = first + num_micro_batches - 1
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
@@ -320,19 +322,20 @@ def located(error: Exception, progress: Progress, num_micro_batches: int) -> Exc
 def check_pair(
     criterion: Criterion, all_targets: Tensor | None, outputs: Any, targets: Any
 ) -> None:
-    """Look at outputs and targets before the criterion does.
+    """Check outputs and targets before the criterion gets them.
 
     Args:
-        all_targets: Every target of a data set of tensors: all its labels are looked at, not one
+        all_targets: Every target of a data set of tensors: all its labels are checked, not just one
             batch's.
 
     Raises:
-        EngineError: With what it saw, and a way out.
+        EngineError: They do not fit; the message says what was seen and how to fix it.
     """
     if targets is None:
         raise EngineError(
             "targets are None: there is nothing to compare the outputs with. For an autoencoder "
-            "let the dataset return (inputs, inputs), or say with loss_of=... what a batch costs."
+            "let the dataset return (inputs, inputs), or define the loss of a batch with "
+            "loss_of=..."
         )
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
         return
@@ -372,26 +375,26 @@ def _check_classes(
     kept = every[every != ignored_index(criterion)]
     if len(kept) and not 0 <= kept.min() <= kept.max() < num_classes:
         raise EngineError(
-            f"labels run from {kept.min()} to {kept.max()}, and the model has {num_classes} "
-            f"outputs: expected 0 to {num_classes - 1}. Count classes from 0, or widen the "
-            "last layer."
+            f"labels run from {kept.min()} to {kept.max()}, but the model has {num_classes} "
+            f"outputs: expected 0 to {num_classes - 1}. Count classes from 0, or widen the last "
+            "layer."
         )
 
 
 def check_shapes(outputs: Tensor, targets: Tensor) -> None:
-    """Numbers are compared one by one, so both must have the same shape.
+    """Check that outputs and targets, compared number by number, have the same shape.
 
     Raises:
         EngineError: They would be broadcast, or targets are not numbers like the outputs.
     """
     if outputs.shape != targets.shape:
         raise EngineError(
-            f"outputs are {list(outputs.shape)} and targets {list(targets.shape)}: they would "
-            "be broadcast against each other, each output compared with each target. "
-            "Use outputs.squeeze(-1) or targets.unsqueeze(-1)."
+            f"outputs are {list(outputs.shape)} and targets {list(targets.shape)}: they would be "
+            "broadcast, and each output compared with every target. Use outputs.squeeze(-1) or "
+            "targets.unsqueeze(-1)."
         )
     if not targets.is_floating_point():
         raise EngineError(
-            f"targets are {targets.dtype}: this criterion takes numbers like the outputs. "
-            "Use targets.float()."
+            f"targets are {targets.dtype}: this criterion expects floating-point numbers like the "
+            "outputs. Use targets.float()."
         )

@@ -1,6 +1,6 @@
-"""Progress: how long a run should be, where it is, and the sums of the epoch under way.
+"""Progress: how long a run should be, where it is, and the sums of the current epoch.
 
-Reports of single updates are kept as they come and read together at log points: reading one by one
+Reports of single updates are collected and read together at log points: reading them one by one
 would make the loop wait for the accelerator after every update.
 """
 
@@ -21,7 +21,7 @@ ON_CHANGE = ("refuse", "accept")
 
 
 class StepReport(NamedTuple):
-    """What one update did. Reading `loss` or `grad_norm` waits for the accelerator."""
+    """The result of one update. Reading `loss` or `grad_norm` waits for the accelerator."""
 
     mean_loss: Tensor
     """Mean loss over all micro-batches; 0-d, on the device."""
@@ -32,7 +32,7 @@ class StepReport(NamedTuple):
     found_nonfinite: bool | Tensor
     """True: a loss or gradient was inf or nan, and the step was not taken."""
     numbers: dict[str, Tensor] | None = None
-    """More losses by name, of a step of the user's own."""
+    """More losses by name, from the user's own step."""
 
     @property
     def loss(self) -> float:
@@ -47,7 +47,7 @@ class StepReport(NamedTuple):
 
 @dataclass(kw_only=True)
 class Sums:
-    """What the updates of one stretch add up to."""
+    """Sums over a stretch of updates."""
 
     loss: float = 0.0
     """Sum of loss × weight."""
@@ -58,7 +58,7 @@ class Sums:
     norms: int = 0
     """How many norms were measured."""
     skipped: int = 0
-    """Windows that made no update because something was not finite."""
+    """Windows that made no update because of a non-finite value."""
 
     @property
     def mean_loss(self) -> float | None:
@@ -73,10 +73,10 @@ class Sums:
 
 @dataclass(kw_only=True)
 class Progress:
-    """All that the loop counts. A checkpoint holds it, so that a resumed run counts on."""
+    """All that the loop counts. Checkpoints hold it, so that a resumed run continues counting."""
 
     epoch: int = 1
-    """The epoch under way, from 1."""
+    """The current epoch, from 1."""
     micro_batch: int = 0
     """Micro-batches of this epoch that are done."""
     update_in_epoch: int = 0
@@ -84,21 +84,21 @@ class Progress:
     update: int = 0
     """Updates of the whole run that are done."""
     recorded: int = 0
-    """Updates that were done when the history last got a line."""
+    """Updates that were done when the history last got an epoch."""
     micro_batches_per_epoch: int | None = None
-    """Micro-batches an epoch; None before the first one ends, where the loader has no length."""
+    """Micro-batches per epoch; None before the end of the first one if the loader has no length."""
     accum_steps: int = 1
-    """Micro-batches an update."""
+    """Micro-batches per update."""
     stopped: str | None = None
-    """Why the run should end; None while it should go on."""
+    """Why the run should end; None as long as it should continue."""
     sums: Sums = field(default_factory=Sums)
     """This epoch's sums so far."""
     since_log: Sums = field(default_factory=Sums)
-    """The same since the last log line."""
+    """The sums since the last log line."""
     named: dict[str, float] = field(default_factory=dict)
     """Sums of this epoch's named losses × weight."""
     pending: list[StepReport] = field(default_factory=list, repr=False)
-    """Reports that are not yet read."""
+    """Reports not yet read."""
 
     @classmethod
     def of(cls, micro_batches_per_epoch: int | None, accum_steps: int) -> Progress:
@@ -107,7 +107,7 @@ class Progress:
 
     @property
     def updates_per_epoch(self) -> int | None:
-        """Updates that an epoch will make, a trailing window's included."""
+        """Updates that an epoch will make, including that of a trailing window."""
         batches = self.micro_batches_per_epoch
         return None if batches is None else -(-batches // self.accum_steps)
 
@@ -161,7 +161,7 @@ class Progress:
                 sums.norms += 1
 
     def log_line(self) -> dict[str, Any] | None:
-        """What was measured since the last line; None where nothing was. Starts the next line."""
+        """What was measured since the last log line; None if nothing was. Starts the next line."""
         sums, self.since_log = self.since_log, Sums()
         if not (sums.weight or sums.skipped):
             return None
@@ -174,7 +174,7 @@ class Progress:
         }
 
     def next_epoch(self) -> None:
-        """Forget this epoch's sums and go on to the next: nothing leaks over."""
+        """Clear this epoch's sums and go on to the next: nothing carries over."""
         self.epoch += 1
         self.micro_batch = self.update_in_epoch = 0
         self.sums = Sums()
@@ -192,7 +192,7 @@ class Progress:
         return {**self.__dict__, "sums": asdict(self.sums), "since_log": asdict(self.since_log)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Count on from where `state_dict` was taken."""
+        """Continue counting from where `state_dict` was taken."""
         self.__dict__.update(state)
         self.sums, self.since_log = Sums(**state["sums"]), Sums(**state["since_log"])
         self.pending = []
@@ -200,14 +200,14 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How long a run lasts and what it does on the way; checked when made."""
+    """How long a run lasts and what it does meanwhile; checked when created."""
 
     epochs: int | None
-    """Passes over the data; None where only `max_updates` ends the run."""
+    """Passes over the data; None if only `max_updates` ends the run."""
     max_updates: int | None
-    """Weight updates; None where only `epochs` ends the run."""
+    """Weight updates; None if only `epochs` ends the run."""
     checkpoint_every: int | None
-    """Updates between two checkpoints; None for one after each epoch."""
+    """Updates between two checkpoints; None for checkpoints only after each epoch."""
     log_every: int
     """Updates between two log lines."""
     on_nonfinite: str
@@ -215,12 +215,13 @@ class Plan:
     metrics: Mapping[str, Any] | None
     """More numbers for validation."""
     on_change: str = "refuse"
-    """`refuse` or `accept` other settings than a checkpoint's."""
+    """`refuse` or `accept` settings that differ from a checkpoint's."""
 
     def __post_init__(self) -> None:
         if self.epochs is None and self.max_updates is None:
             raise EngineError(
-                "epochs and max_updates are both None, so the run would not end. Say epochs=10."
+                "epochs and max_updates are both None, so the run would never end. Use e.g. "
+                "epochs=10."
             )
         for name in ("epochs", "max_updates", "checkpoint_every", "log_every"):
             value = getattr(self, name)
@@ -242,7 +243,7 @@ class Plan:
             )
 
     def is_reached(self, progress: Progress) -> bool:
-        """Whether all the updates asked for are made."""
+        """Whether all the requested updates are made."""
         if self.max_updates is not None and progress.update >= self.max_updates:
             return True
         return self.epochs is not None and progress.epoch > self.epochs
@@ -250,7 +251,7 @@ class Plan:
     def wants_norm(self, progress: Progress) -> bool:
         """Whether the next update is the first since a log line or an epoch began.
 
-        A norm costs time, so of those that no clipping needs one per log line is measured.
+        A norm takes time, so without clipping only one per log line is measured.
         """
         return progress.update % self.log_every == 0 or progress.update_in_epoch == 0
 
@@ -259,7 +260,7 @@ class Plan:
         return self.checkpoint_every is not None and update % self.checkpoint_every == 0
 
     def num_updates(self, updates_per_epoch: int | None) -> int | None:
-        """Updates of the whole run; None where the loader has no length."""
+        """Updates of the whole run; None if the loader has no length."""
         if self.epochs is None:
             return self.max_updates
         return None if updates_per_epoch is None else self.epochs * updates_per_epoch

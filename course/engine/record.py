@@ -1,10 +1,10 @@
-"""The run record: what a run was, so that two runs can be compared and one can be made again.
+"""The run record: what a run was, so that two runs can be compared and a run can be repeated.
 
     run.json        commit, clean or not, settings, data and split, seed, hardware, versions
-    metrics.jsonl   one JSON object a line: every `log_every` updates and every epoch
-    last.pt  previous.pt  best.pt
+    metrics.jsonl one JSON object per line: every `log_every` updates and every epoch last.pt
+    previous.pt best.pt
 
-This module writes it while the run lasts; `course.engine.runs` reads and compares.
+This module writes it during the run; `course.engine.runs` reads and compares.
 
 Source: Lecture 3, "Reproducibility in five layers"; ledger C37.
 """
@@ -68,7 +68,7 @@ __all__ = [
 
 
 class RunRecord(AbstractContextManager):
-    """Writes the record of one run; entered before its first update, left after its last."""
+    """Writes the record of one run; entered before its first update and left after its last."""
 
     @classmethod
     def of(
@@ -77,7 +77,7 @@ class RunRecord(AbstractContextManager):
         *,
         resumed_from: Path | None,
     ) -> RunRecord:
-        """The record of a trainer's run; of one without a run directory, nothing is written."""
+        """The record of a trainer's run; without a run directory, nothing is written."""
         record = cls(trainer)
         if trainer.run_dir is None:
             return record
@@ -94,7 +94,7 @@ class RunRecord(AbstractContextManager):
         self.content: dict[str, Any] = {}
 
     def open(self, run_dir: Path, resumed_from: Path | None) -> None:
-        """Make the directory ready: for a fresh run empty, for a resumed one as it was then."""
+        """Prepare the directory: empty for a fresh run, as it was then for a resumed one."""
         if resumed_from is None:
             set_aside(run_dir)
         make_directory(run_dir)
@@ -121,7 +121,7 @@ class RunRecord(AbstractContextManager):
             file.write(text)
 
     def write(self, **more: Any) -> None:
-        """Write `run.json`, whole or not at all."""
+        """Write `run.json`, completely or not at all."""
         if self.run_dir is None:
             return
         self.content |= more
@@ -158,7 +158,7 @@ def _said_if_full(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise EngineError(
-            f"{path}: cannot be written ({error.strerror}). Make room on the disk, or give another "
+            f"{path}: cannot be written ({error.strerror}). Free some disk space, or give another "
             "run_dir, and resume from the last checkpoint."
         ) from error
 
@@ -186,12 +186,14 @@ def _earlier(path: Path) -> dict[str, Any]:
     except EngineError as error:
         aside = path.with_name(path.name + ".broken")
         os.replace(path, aside)
-        warnings.warn(f"{error} It is now {aside.name}; the run goes on without it.", stacklevel=5)
+        warnings.warn(
+            f"{error} It is now {aside.name}; the run continues without it.", stacklevel=5
+        )
         return {}
 
 
 def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Everything about a run that is known before its first update."""
+    """Describe everything about a run that is known before its first update."""
     train_loader = trainer.batches.loader
     settings = {
         "model": type(trainer.model).__name__,
@@ -231,7 +233,7 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
 
 
 def make_directory(run_dir: Path) -> None:
-    """Make a run's directory, if it can be written.
+    """Make a run's directory and check that it is writable.
 
     Raises:
         EngineError: It cannot.
@@ -242,8 +244,8 @@ def make_directory(run_dir: Path) -> None:
             raise PermissionError(13, "no permission")
     except OSError as error:
         raise EngineError(
-            f"run_dir = {run_dir}: cannot be written ({error.strerror}). "
-            "Choose a directory of yours, such as run_dir='runs/first'."
+            f"run_dir = {run_dir}: cannot be written ({error.strerror}). Choose a directory that "
+            "you can write to, such as run_dir='runs/first'."
         ) from error
 
 
@@ -263,7 +265,7 @@ COMPARED = ("optimizer.", "criterion", "loss_of", "step", "scheduler.", "max_nor
 
 
 def compared(description: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a run's description must not change without a word when it is resumed."""
+    """The part of a run's description that must not change silently when it is resumed."""
     data = description["data"]["train"] or {}
     every = {
         **description["settings"],
@@ -275,7 +277,7 @@ def compared(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weighting_of(loss_of: Any) -> str | None:
-    """How a loss weighs its batch, in words; None where its own `loss_of` says it each time."""
+    """How a loss weights its batch, in words; None if a `loss_of` gives the weight each time."""
     if loss_of is None or loss_of.weigher is None:
         return None
     return loss_of.measured.kind if loss_of.measured else "as torch's own loss"
@@ -286,7 +288,7 @@ OWN = ("criterion", "loss_of", "step")
 
 
 def name_of(thing: Any) -> str | None:
-    """A criterion, function or module in words that are the same in the next process."""
+    """Name a criterion, function or module with words that are the same in the next process."""
     if thing is None or isinstance(thing, nn.Module):
         return None if thing is None else repr(thing)
     if isinstance(thing, partial):
@@ -296,7 +298,7 @@ def name_of(thing: Any) -> str | None:
 
 
 def kind_of(thing: Any) -> str | None:
-    """The class of an optimizer or scheduler; of several, each by its name."""
+    """The class of an optimizer or scheduler; for several, each by its name."""
     if isinstance(thing, Several):
         return ", ".join(f"{name}: {type(part).__name__}" for name, part in thing.parts.items())
     return None if thing is None else type(thing).__name__

@@ -1,12 +1,11 @@
-"""Rehearsal: what comes only after the first epoch is tried out before the first update.
+"""Rehearsal: what is needed only after the first epoch is tried out before the first update.
 
 A metric that cannot be computed, a monitored number that no epoch has, a disk that cannot be
-written: each used to be found when an epoch's work was done. Here one batch is validated, the
-names of an epoch's numbers are looked at, and one checkpoint is written and read back. Everything
-is then put back, and nothing was trained.
+written: without a rehearsal, each is found only when an epoch's work is done. Here one batch is
+validated, the names of an epoch's numbers are checked, and one checkpoint is written and read back.
+Everything is then restored, and nothing was trained.
 
-Forward, loss and backward need no rehearsal: the first update looks at them before it moves a
-weight.
+Forward, loss and backward need no rehearsal: the first update checks them before it moves a weight.
 
 Source: the training-loop chapter, "Bug museum"; ledger C10, C13, C20.
 """
@@ -61,8 +60,8 @@ def _validated(trainer: Trainer, val_loader: Any) -> list[str]:
         first = next(iter(_without_workers(val_loader)), None)
         if first is None:
             raise EngineError(
-                "the validation loader gives no batch. Is the data set empty, or drop_last=True "
-                "with fewer examples than a batch?"
+                "the validation loader yields no batch. Is the data set empty, or is "
+                "drop_last=True with fewer examples than a batch?"
             )
         try:
             found = evaluate(

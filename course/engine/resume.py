@@ -1,11 +1,11 @@
-"""Resume: what a checkpoint of a run holds, and how a run goes on from one.
+"""Resume: what a checkpoint of a run holds, and how a run continues from one.
 
-Everything that the next step depends on is in it: weights, optimizer, scheduler, scaler, the place
-in the epoch with the sums so far, every generator, the history, and what callbacks remember. A run
-that was killed and resumed ends with the same bits as one that was not.
+It holds everything that the next step depends on: weights, optimizer, scheduler, scaler, the
+position in the epoch with the sums so far, every generator, the history, and what callbacks
+remember. A run that was killed and resumed ends bit for bit like one that was not.
 
-A checkpoint stands between two windows. A run that is killed inside a window goes on from the last
-window's end, so no part of an accumulated gradient is ever needed.
+Checkpoints are written between two windows. A run that is killed inside a window continues from the
+end of the last window, so a partly accumulated gradient is never needed.
 
 Source: Lecture 3, "Saving and loading"; the training-loop chapter, "Checkpointing"; ledger C10,
 C12, F69, F108-F110, K12, K13.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def collect(trainer: Trainer) -> dict[str, Any]:
-    """All that the next step depends on. Every process must call it."""
+    """Collect everything that the next step depends on. Every process must call it."""
     return {
         "setup": _setup(trainer),
         "progress": trainer.progress.state_dict(),
@@ -55,7 +55,7 @@ def collect(trainer: Trainer) -> dict[str, Any]:
 
 
 def state_of_loss(trainer: Trainer) -> dict[str, Any]:
-    """What the criterion, or a `loss_of` that carries state, holds; empty for a plain function."""
+    """The state of the criterion, or of a `loss_of` with state; empty for a plain function."""
     loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
     return loss.state_dict() if hasattr(loss, "state_dict") else {}
 
@@ -65,14 +65,14 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
 
     Args:
         resume: A checkpoint, a run directory, None for a fresh run, or `"auto"` for the trainer's
-            run directory if a checkpoint is there.
+            run directory if it holds a checkpoint.
 
     Returns:
         The checkpoint's path; None for a fresh run.
 
     Raises:
-        CheckpointError: None is there, it cannot be read, or it was written by another setup. The
-            model is untouched.
+        CheckpointError: There is none, it cannot be read, or it was written with a different setup.
+            The model is untouched.
     """
     if trainer.run_dir is not None or resume is not None:
         _warn_of_other_draws(trainer.batches.loader)
@@ -118,8 +118,8 @@ def _checkpoint_of(trainer: Trainer, resume: Path | str | None) -> Path | None:
         if resume == "auto":
             return None
         raise CheckpointError(
-            f"{where}: no checkpoint there to resume from. Give a last.pt or a run directory that "
-            "holds one, or resume='auto' to start afresh where there is none."
+            f"{where}: no checkpoint to resume from. Give a last.pt or a run directory that holds "
+            "one, or resume='auto' to start from scratch if there is none."
         )
     return path
 
@@ -129,7 +129,7 @@ def _whole_state(path: Path) -> dict[str, Any]:
     state = checkpoint.load(path)
     if "optimizer" not in state:
         raise CheckpointError(
-            f"{path} holds weights only, so a run cannot go on from it: without the optimizer's "
+            f"{path} holds only weights, so a run cannot continue from it: without the optimizer's "
             f"state the loss would jump. Resume from {path.with_name(checkpoint.LAST)}, or load it "
             "into the model with course.engine.load_weights."
         )
@@ -140,9 +140,9 @@ def _warn_of_other_draws(loader: Any) -> None:
     """Say before the first update that a run over this loader cannot be resumed to the last bit."""
     if reason := why_not_repeatable(loader):
         warnings.warn(
-            f"a resumed run would not be this one to the last bit: the {type(loader).__name__} has "
-            f"persistent_workers=True; {reason}. Use make_loader(..., augment=...), which keys "
-            "every draw of the global generators by its place, or persistent_workers=False.",
+            f"a resumed run would not match this one bit for bit: the {type(loader).__name__} has "
+            f"persistent_workers=True; {reason}. Use make_loader(..., augment=...), which makes "
+            "every random draw depend only on its position, or persistent_workers=False.",
             stacklevel=4,
         )
 
@@ -167,8 +167,8 @@ def _check_setup(there: dict[str, Any], here: dict[str, Any], path: Path) -> Non
         unknown = name == "micro-batches an epoch" and None in (value, there.get(name))
         if there.get(name) != value and not unknown:
             raise CheckpointError(
-                f"{path}: {name} was {there.get(name)} there and is {value} here, so the run would "
-                "not be the same one. Resume with the same settings, or start a new run from its "
+                f"{path}: {name} was {there.get(name)} there but is {value} here, so the run would "
+                "not be the same. Resume with the same settings, or start a new run from its "
                 "weights with course.engine.load_weights."
             )
 
@@ -189,8 +189,8 @@ def _check_changes(there: dict[str, Any] | None, trainer: Trainer, path: Path) -
     if names and trainer.plan.on_change == "refuse":
         changes = ", ".join(f"{n} {there.get(n)} -> {here.get(n)}" for n in names)
         raise CheckpointError(
-            f"{path}: changed since it was written: {changes}. Go on with the new settings by "
-            "on_change='accept', or give the old ones back."
+            f"{path}: changed since it was written: {changes}. To continue with the new settings, "
+            "use on_change='accept'; otherwise restore the old ones."
         )
     return {name: here.get(name) for name in names}
 

@@ -1,7 +1,7 @@
 """Runs on disk: read one, read all, and compare two.
 
-Comparing follows the ablation discipline: change one thing, read the metric next to it. Where more
-than one thing changed, the difference belongs to none of them alone.
+Comparing follows the ablation rule: change one thing, then read the metric. If more than one thing
+changed, the difference cannot be attributed to any of them alone.
 
 Source: Lecture 3, "Ablation"; ledger C37, N23.
 """
@@ -21,14 +21,14 @@ RECORD, METRICS = "run.json", "metrics.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run on disk, as `read_run` found it."""
+    """One run on disk, as read by `read_run`."""
 
     name: str
     """The directory's name."""
     path: Path
     """The directory."""
     content: dict[str, Any] = field(repr=False)
-    """What `run.json` holds."""
+    """The contents of `run.json`."""
 
     @property
     def status(self) -> str:
@@ -42,7 +42,7 @@ class Run:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The best epoch so far, from the log where the run is not finished."""
+        """The best epoch so far, from the log if the run is not finished."""
         if self.content.get("best"):
             return self.content["best"]
         epochs = [line for line in self.metrics() if line["kind"] == "epoch"]
@@ -55,7 +55,7 @@ class Run:
         return list(log_lines(self.path / METRICS))
 
     def identity(self) -> dict[str, Any]:
-        """What makes this run differ from others, flat: settings, seed, data, code, hardware."""
+        """What may distinguish this run from others, flat: settings, seed, data, code, hardware."""
         content = self.content
         flat = {"seed": content["seed"], **content["settings"]}
         for part in ("data", "code", "hardware", "versions"):
@@ -77,7 +77,7 @@ def read_run(path: Path | str) -> Run:
     path = Path(path)
     file = path / RECORD
     if not file.is_file():
-        raise EngineError(f"{path}: no {RECORD} in it, so it is no run directory.")
+        raise EngineError(f"{path}: it contains no {RECORD}, so it is not a run directory.")
     content = read_json(file)
     if "settings" not in content:
         raise EngineError(f"{file}: was not written by this engine (no settings in it).")
@@ -85,13 +85,13 @@ def read_run(path: Path | str) -> Run:
 
 
 def read_runs(directory: Path | str) -> list[Run]:
-    """Every run directly under `directory`, the oldest first."""
+    """Read every run directly under `directory`, oldest first."""
     found = [read_run(file.parent) for file in Path(directory).glob(f"*/{RECORD}")]
     return sorted(found, key=lambda run: (run.content["started"], run.name))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
+    """Read a JSON object from a file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -100,43 +100,43 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What differs between two runs, and the metric next to it."""
+    """What differs between two runs, and their metrics."""
 
     metric: str
     """The monitored number."""
     values: tuple[float | None, float | None]
-    """Its best value in either run."""
+    """Its best value in each run."""
     changed: dict[str, tuple[Any, Any]]
     """Settings, seed and data that differ."""
     surroundings: dict[str, tuple[Any, Any]]
     """Code, hardware and versions that differ."""
     unknown: tuple[str, ...] = ()
-    """Data whose identity was not recorded, so that nobody can say whether it differs."""
+    """Data whose identity was not recorded, so that it is unknown whether it differs."""
 
     @property
     def verdict(self) -> str:
-        """What the difference may be put down to."""
+        """What the difference can be attributed to."""
         names = list(self.changed)
         if any(name.startswith("data.validation") for name in names):
             return "Validated on different data: the two numbers cannot be compared."
         if len(names) > 1:
             return (
-                f"{len(names)} things changed ({', '.join(names)}): the difference belongs to none "
-                "of them alone. Change one at a time."
+                f"{len(names)} things changed ({', '.join(names)}): the difference cannot be "
+                "attributed to any of them alone. Change one at a time."
             )
         if self.surroundings and names:
             return f"{names[0]} changed, and so did {', '.join(self.surroundings)}."
         if self.surroundings:
-            return f"Only the surroundings changed: {', '.join(self.surroundings)}."
+            return f"Only the environment changed: {', '.join(self.surroundings)}."
         if names == ["seed"]:
             return "Only the seed changed: the difference is the noise between runs."
         if not names and self.unknown:
-            return f"Nothing recorded changed; not known: {', '.join(self.unknown)}."
+            return f"Nothing recorded changed; unknown: {', '.join(self.unknown)}."
         return f"One thing changed: {names[0]}." if names else "Nothing changed."
 
 
 def compare(first: Run, second: Run) -> Comparison:
-    """What differs between two runs."""
+    """Compare two runs and say what differs."""
     one, two = first.identity(), second.identity()
     changed = {
         name: (one.get(name), two.get(name))
@@ -158,7 +158,7 @@ def compare(first: Run, second: Run) -> Comparison:
 
 
 def log_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log; a last one that a kill cut off is left out."""
+    """Read the lines of a log, without a last line that a kill cut off."""
     if not path.is_file():
         return
     for text in path.read_text(encoding="utf-8").splitlines():

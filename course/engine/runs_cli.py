@@ -11,28 +11,31 @@ import typer
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 RunPath = Annotated[Path, typer.Argument(help="A run directory, e.g. runs/digits")]
-AsJson = Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print plain JSON to standard output.")]
 
 
 @app.command("list")
 def list_runs(
-    directory: Annotated[Path, typer.Argument(help="Where the run directories lie.")] = Path(
-        "runs"
-    ),
+    directory: Annotated[
+        Path, typer.Argument(help="The directory that contains the run directories.")
+    ] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """One line a run, the oldest first: status, epochs, seed and best metric.
+    """One line per run, oldest first: status, epochs, seed and best metric.
 
     A record that cannot be read is named on stderr, and the exit code is 2; the others are listed.
     """
     if not directory.is_dir():
-        _fail(f"{directory}: no such directory. Give the one that holds the runs, e.g. `runs`.")
+        _fail(f"{directory}: no such directory. Give the one that contains the runs, e.g. `runs`.")
     runs, faults = _readable(directory)
     rows = [_row(run) for run in runs]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif not rows and not faults:
-        typer.echo(f"no runs in {directory}. A run is recorded where Trainer(run_dir=...) says.")
+        typer.echo(
+            f"no runs in {directory}. A run is recorded in the directory given by "
+            "Trainer(run_dir=...)."
+        )
     elif rows:
         typer.echo(_table(rows))
     if faults:
@@ -41,7 +44,7 @@ def list_runs(
 
 @app.command()
 def show(run: RunPath, as_json: AsJson = False) -> None:
-    """Everything that is recorded about one run, and its epochs."""
+    """Show everything that is recorded about one run, and its epochs."""
     found = _read(run)
     if as_json:
         typer.echo(json.dumps(found.content | {"metrics": found.metrics()}, indent=2))
@@ -57,14 +60,14 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 
 @app.command()
 def compare(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
-    """What differs between two runs, and the metric next to it. One change at a time."""
+    """Show what differs between two runs, and their metrics. Change one thing at a time."""
     from course.engine.runs import compare as compare_runs
 
     one, two = _read(first), _read(second)
     # two columns also where both directories have one name, as a/digits and b/digits
     names = (one.name, two.name) if one.name != two.name else (str(first), str(second))
     if names[0] == names[1]:
-        _fail(f"{first} twice: a run does not differ from itself. Name another one.")
+        _fail(f"{first} was given twice, and a run does not differ from itself. Name another one.")
     found = compare_runs(one, two)
     if as_json:
         typer.echo(json.dumps(vars(found) | {"verdict": found.verdict}, indent=2))

@@ -1,9 +1,9 @@
-"""Schedules: the learning rate over the run, and the check that it counts what it should.
+"""Schedules: the learning rate over the run, and a check that the scheduler counts the right unit.
 
-Each shape is a closed form, the factor at step t, and a constructor of torch's scheduler with that
+Each shape has a closed form, the factor at step t, and a constructor for a torch scheduler of that
 shape. A step is whatever the trainer's `schedule_per` says: an update or an epoch, never a
-micro-batch. A schedule of 100 steps that is stepped 3,200 times does not decay: cosine climbs
-again, sixteen times over (N27).
+micro-batch. A schedule of 100 steps that is stepped 3,200 times does not decay: the cosine rises
+again, sixteen times (N27).
 
 Source: Lecture 3, "Learning-rate schedules"; the essay on the annotated loop, operation 8; ledger
 C31, N26-N29, N54, F59-F63, K01, B24.
@@ -38,12 +38,11 @@ UNITS = ("epoch", "update", "metric")
 def warmup_cosine_factor(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
     """Linear rise over `warmup` steps, then half a cosine down to `floor` at `total`.
 
-        (t + 1) / warmup                                       t < warmup
-        floor + (1 − floor) · ½(1 + cos(π · done))             done = (t − warmup) / (total −
-        warmup)
+        (t + 1) / warmup                                   t < warmup
+        floor + (1 − floor) · ½(1 + cos(π · done))         done = (t − warmup) / (total − warmup)
 
     The rise starts at 1 / warmup: a factor of 0 would make a first step that moves nothing (N28).
-    After `total` it stays at `floor`.
+    From `total` on it stays at `floor`.
     """
     if step < warmup:
         return (step + 1) / warmup
@@ -74,10 +73,10 @@ def _half_cosine(first: float, last: float, done: float) -> float:
 
 
 class WarmupCosine(LRScheduler):
-    """`warmup_cosine_factor` times each group's learning rate; stepped once an update as a rule.
+    """`warmup_cosine_factor` times each group's learning rate; normally stepped once per update.
 
     Args:
-        optimizer: Its learning rates are the highest ones.
+        optimizer: Its learning rates are the peak rates.
         warmup: Steps of the linear rise; 0 for none.
         total: Steps of the whole schedule.
         floor: The factor at the end.
@@ -112,17 +111,17 @@ def one_cycle(optimizer: Optimizer, *, max_lr: float, total: int) -> OneCycleLR:
 
 
 def step_decay(optimizer: Optimizer, *, every: int, gamma: float = 0.1) -> StepLR:
-    """Times `gamma` every `every` steps."""
+    """Multiply the rate by `gamma` every `every` steps."""
     return StepLR(optimizer, step_size=every, gamma=gamma)
 
 
 def plateau(optimizer: Optimizer, *, patience: int = 5, factor: float = 0.1, mode: str = "min"):
-    """Times `factor` when the monitored number has not improved for `patience` epochs."""
+    """Multiply the rate by `factor` after `patience` epochs without improvement."""
     return ReduceLROnPlateau(optimizer, mode=mode, factor=factor, patience=patience)
 
 
 def check_unit(scheduler: Any, schedule_per: str) -> None:
-    """A plateau scheduler looks at a metric, every other one counts."""
+    """Check the unit: a plateau scheduler needs a metric, every other one counts steps."""
     if schedule_per not in UNITS:
         raise EngineError(f"schedule_per = {schedule_per!r}: expected {', '.join(UNITS)}.")
     if scheduler is None:
@@ -130,8 +129,8 @@ def check_unit(scheduler: Any, schedule_per: str) -> None:
     name = type(scheduler).__name__
     if isinstance(scheduler, ReduceLROnPlateau) and schedule_per != "metric":
         raise EngineError(
-            f"{name} looks at a metric, and schedule_per = {schedule_per!r} gives it none. "
-            "Use schedule_per='metric'."
+            f"{name} needs a metric, but schedule_per = {schedule_per!r} gives it none. Use "
+            "schedule_per='metric'."
         )
     if not isinstance(scheduler, ReduceLROnPlateau) and schedule_per == "metric":
         raise EngineError(
@@ -140,10 +139,10 @@ def check_unit(scheduler: Any, schedule_per: str) -> None:
 
 
 def check_length(scheduler: Any, schedule_per: str, plan: Plan, progress: Progress) -> None:
-    """A schedule of a fixed length must be as long as the run, in the unit that it counts.
+    """Check that a schedule of fixed length is as long as the run, in the unit that it counts.
 
     Raises:
-        EngineError: With the arithmetic.
+        EngineError: It is not; the message shows the arithmetic.
     """
     length = schedule_length(scheduler)
     if length is None or schedule_per == "metric":
@@ -158,8 +157,8 @@ def check_length(scheduler: Any, schedule_per: str, plan: Plan, progress: Progre
         return
     if length == planned:
         raise EngineError(
-            f"{type(scheduler).__name__} has made {scheduler.last_epoch} of its {length} steps "
-            f"and the run {done}: a second fit needs a new scheduler."
+            f"{type(scheduler).__name__} has made {scheduler.last_epoch} of its {length} steps, "
+            f"but the run has made {done}: a second fit needs a new scheduler."
         )
     product = f"{plan.epochs} epochs"
     if plan.epochs is not None and per_epoch is not None:
@@ -179,13 +178,13 @@ def check_length(scheduler: Any, schedule_per: str, plan: Plan, progress: Progre
         )
     raise EngineError(
         f"{type(scheduler).__name__} is {length} steps long and schedule_per={schedule_per!r} "
-        f"steps it {planned} times ({product}). {cure} If the length is meant, say "
-        "Trainer(..., check_schedule=False)."
+        f"steps it {planned} times ({product}). {cure} If the length is intended, use Trainer(..., "
+        "check_schedule=False)."
     )
 
 
 def schedule_length(scheduler: Any) -> int | None:
-    """Steps of a schedule that has an end; None for one that can go on for ever."""
+    """Steps of a schedule that has an end; None for one that can continue for ever."""
     if isinstance(scheduler, (WarmupCosine,)):
         return scheduler.total
     if isinstance(scheduler, OneCycleLR):
@@ -204,16 +203,16 @@ def schedule_length(scheduler: Any) -> int | None:
 
 
 def check_mode(scheduler: Any, schedule_per: str, history: History) -> None:
-    """A schedule that looks at the monitored number must find the same direction better.
+    """Check that a schedule that uses the monitored number agrees on which direction is better.
 
     Raises:
-        EngineError: It waits for the number to fall while the run wants it to rise, or the reverse.
+        EngineError: It expects the number to fall while the run wants it to rise, or the reverse.
     """
     mode = getattr(scheduler, "mode", None)
     if schedule_per == "metric" and mode in ("min", "max") and mode != history.mode:
         raise EngineError(
-            f"the scheduler has mode='{mode}' and fit mode='{history.mode}' for "
-            f"{history.monitor}: it would lower the rate while the run gets better. Make it with "
+            f"the scheduler has mode='{mode}' but fit has mode='{history.mode}' for "
+            f"{history.monitor}: it would lower the rate while the run improves. Build it with "
             f"mode='{history.mode}'."
         )
 

@@ -1,8 +1,8 @@
-"""Several optimizers: a step of your own, with the engine's parts inside.
+"""Several optimizers: your own step, built from the engine's parts.
 
-A GAN or an actor-critic moves two sets of weights by two losses, in an order that is the idea of
-the method. So the order stays in your hands, and everything round it in the trainer's: one record,
-one checkpoint, one resume.
+A GAN or an actor-critic moves two sets of weights with two losses, in an order that is the idea of
+the method. So you decide the order, and the trainer does everything around it: one record, one
+checkpoint, one resume.
 
     def gan_step(step, batch):
         images, _ = batch
@@ -15,8 +15,8 @@ one checkpoint, one resume.
 
     Trainer({"generator": G, "critic": D}, optimizer={"generator": a, "critic": b}, step=gan_step)
 
-The other way, an ordered list of optimizers with intervals at which each is stepped, hides that
-order in settings, and every method that does not fit needs one more.
+The alternative, a list of optimizers with intervals at which each is stepped, hides that order in
+settings, and every method that does not fit needs another setting.
 
 Source: ledger C01, C06; Goodfellow et al. 2014 (arXiv:1406.2661), algorithm 1.
 """
@@ -43,21 +43,21 @@ OwnStep = Callable[["Step", Any], Tensor | Mapping[str, Tensor]]
 
 
 class Several:
-    """Optimizers or schedulers by name, handled as one: their state, groups and steps."""
+    """Optimizers or schedulers by name, treated as one: their state, groups and steps."""
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
         self.parts = dict(parts)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.parts:
-            raise EngineError(f"{name!r}: no such part; there are {', '.join(self.parts)}.")
+            raise EngineError(f"{name!r}: no such part; choose from {', '.join(self.parts)}.")
         return self.parts[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.parts)
 
     def step(self) -> None:
-        """One step of each, in order."""
+        """Step each of them, in order."""
         for part in self.parts.values():
             part.step()
 
@@ -88,7 +88,7 @@ class Optimizers(Several):
 
 
 class Step:
-    """What a step of the user's own is given: models, optimizers, and how one of them descends."""
+    """What the user's own step gets: models, optimizers, and `descend` to step one of them."""
 
     def __init__(
         self,
@@ -106,12 +106,12 @@ class Step:
         self.found_nonfinite = False
 
     def descend(self, name: str, loss: Tensor, *, retain_graph: bool = False) -> None:
-        """Make one step of one optimizer: zero_grad, backward, unscale, clip, step.
+        """Make one step with one optimizer: zero_grad, backward, unscale, clip, step.
 
         Args:
             name: Which optimizer.
             loss: One number with a graph.
-            retain_graph: The same graph is needed for another loss.
+            retain_graph: True if another loss needs the same graph.
 
         Raises:
             NonFiniteError: Loss or gradient is inf or nan, and the run does not skip such steps.
@@ -135,7 +135,7 @@ class Step:
         self.precision.step(optimizer, update_scale=False)
 
     def take(self, own: OwnStep, batch: Any) -> StepReport:
-        """Let the user's function make its steps on one batch."""
+        """Call the user's function on one batch."""
         self.norms, self.found_nonfinite = {}, False
         batch = moved(batch, self.device)
         with self.precision.autocast:

@@ -1,4 +1,4 @@
-"""The step: the one place where weights move, and one epoch made of it.
+"""The step: the one place where weights move, and an epoch of steps.
 
     zero_grad -> per micro-batch: forward -> loss -> backward -> unscale -> clip -> step
 
@@ -56,25 +56,25 @@ def train_step(
     """Make one optimizer step from micro-batches, as from one joined batch.
 
     Each loss enters with its share of what the whole window holds (examples, unmasked targets,
-    class weights), so uneven micro-batches count for their size. Equality holds where examples do
-    not mix (no BatchNorm).
+    class weights), so uneven micro-batches count according to their size. Equality holds if
+    examples do not mix (no BatchNorm).
 
     Args:
         model: In train mode.
         micro_batches: At least one: pairs of inputs [B, ...] and targets, or what `loss_of` takes.
         criterion: Mean- or sum-reduced loss of outputs and targets.
         optimizer: Holds the parameters that move; only their gradients are cleared and clipped.
-        loss_of: In place of `criterion`: a function of (model, batch) that gives a `Loss`.
+        loss_of: In place of `criterion`: a function of (model, batch) that returns a `Loss`.
         max_norm: Ceiling of the joint gradient norm, or a function that clips in its own way, such
-            as `partial(clip_by_value, max_value=0.5)`; None leaves gradients alone.
+            as `partial(clip_by_value, max_value=0.5)`; None does not clip.
         precision: How forward and backward compute; fp32 by default.
-        device: Where the micro-batches go first; None where they are there already.
-        on_nonfinite: `"raise"`, or `"skip"`: no step is taken and the report says so. fp16 skips
-            in any case, since its scaler looks for the right scale by trying.
-        measure_norm: Measure the norm even where nothing is clipped.
+        device: Where to move the micro-batches; None if they are already there.
+        on_nonfinite: `"raise"`, or `"skip"`: no step is taken and the report says so. fp16 always
+            skips, because its scaler finds the right scale by trial.
+        measure_norm: Measure the norm even if nothing is clipped.
 
     Raises:
-        EngineError: No micro-batch, no optimizer, or what a batch costs is not said.
+        EngineError: There is no micro-batch, no optimizer, or nothing that defines the loss.
         NonFiniteError: Loss or gradient is inf or nan; the weights are untouched.
 
     Source: Lecture 3, "Simulating a big batch" and "How gradient clipping works".
@@ -144,11 +144,12 @@ def train_one_epoch(
         optimizer: Holds the model's parameters.
         loss_of: In place of `criterion`: a function of (model, batch) that gives a `Loss`.
         accum_steps: Micro-batches per update (K); a trailing window with fewer still makes one.
-        max_norm: Ceiling of the joint gradient norm, once an update; None leaves gradients alone.
-        device: Where the batches go; the model's device by default.
+        max_norm: Ceiling of the joint gradient norm, applied once per update; None does not clip.
+        device: Where to move the batches; the model's device by default.
 
     Raises:
-        EngineError: `accum_steps` below 1, a model on another device, or a loader without a batch.
+        EngineError: `accum_steps` below 1, a model on a different device, or a loader without a
+        batch.
         NonFiniteError: As `train_step`.
     """
     preflight.check_accum_steps(accum_steps)

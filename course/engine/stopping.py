@@ -31,7 +31,7 @@ class EarlyStopping(Callback):
         monitor: A number of the history; the trainer's monitored one by default.
         mode: `"min"` where lower is better; the trainer's by default.
 
-    nan is no improvement. The state goes into checkpoints, so a resumed run counts on.
+    nan is not an improvement. The state goes into checkpoints, so a resumed run continues counting.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class EarlyStopping(Callback):
         self.waited = 0
 
     def check(self, trainer: Trainer, names: Sequence[str]) -> None:
-        """The number that decides must be one that an epoch has."""
+        """Check that the monitored number is one that an epoch has."""
         name = self.monitor or trainer.history.monitor
         if name not in names:
             raise EngineError(f"EarlyStopping: no {name!r} in the history; it has {listed(names)}.")
@@ -95,9 +95,9 @@ class EarlyStopping(Callback):
 
 
 class KeepBest(Callback):
-    """Keep the best epoch's weights in memory; `restore` puts them back into the model.
+    """Keep the best epoch's weights in memory; `restore` loads them into the model again.
 
-    They are copies: a state_dict itself aliases the weights that train on (B39).
+    They are copies: a state_dict itself aliases the weights, which keep training (B39).
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class KeepBest(Callback):
             self.weights = {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def restore(self, trainer: Trainer) -> None:
-        """Give the trainer's model the best epoch's weights."""
+        """Load the best epoch's weights into the trainer's model."""
         if self.weights is None:
             raise LookupError(f"no epoch had a finite {trainer.history.monitor}: nothing was kept.")
         trainer.model.load_state_dict(self.weights)

@@ -3,7 +3,7 @@
     micro-batches -> forward -> loss -> backward -> unscale -> clip -> step -> schedule
     -> evaluate -> record -> best checkpoint -> callbacks (early stopping) -> last checkpoint
 
-`train_step` in `step.py` is the one place where weights move.
+`train_step` in `step.py` is the only place where weights move.
 
 Source: Lecture 3, "The training recipe"; the training-loop chapter, "One step"; ledger C01, C02,
 C06, F132, K01.
@@ -46,39 +46,39 @@ from course.state import seed_everything, train_mode_, undisturbed
 
 
 class Trainer:
-    """Trains a model: the loop, and what a run needs around it.
+    """Trains a model: the loop, and everything a run needs around it.
 
     Args:
-        model: Moved to `device`, and the optimizer's state with it. With a `step` of your own it
-            may be several by name, such as `{"generator": G, "critic": D}`.
+        model: Moved to `device`, together with the optimizer's state. With your own `step`, it may
+            be several by name, such as `{"generator": G, "critic": D}`.
         criterion: Mean- or sum-reduced loss of outputs and targets.
-        optimizer: Holds the model's parameters. With a `step` of your own, several by name.
-        loss_of: In place of `criterion`: a function of (model, batch) that gives a `Loss`, for
-            batches that are not pairs, and losses that need more than outputs and targets.
+        optimizer: Holds the model's parameters. With your own `step`, several by name.
+        loss_of: In place of `criterion`: a function of (model, batch) that returns a `Loss`, for
+            batches that are not pairs, or losses that need more than outputs and targets.
         step: In place of the trainer's own step, a function of (step, batch) that moves several
             optimizers in its own order; see `course.engine.several`. Validation then takes
             `criterion` or `loss_of`.
         scheduler: Sets the learning rate; stepped as `schedule_per` says.
         schedule_per: What the scheduler counts: `"epoch"`, `"update"`, or `"metric"` for one that
-            looks at the monitored number.
-        check_schedule: Refuse a schedule that is not as long as the run; False where it is meant,
-            such as a cosine that rises again.
+            uses the monitored number.
+        check_schedule: Refuse a schedule that is not as long as the run; False if that is intended,
+            e.g. a cosine that rises again.
         accum_steps: Micro-batches per update (K on the slides).
-        max_norm: Ceiling of the joint gradient norm, once an update; or a function that clips in
-            its own way, such as `partial(clip_by_value, max_value=0.5)`.
-        precision: `"fp32"`, `"bf16"`, or `"fp16"`, which brings its gradient scaler.
-        device: `"auto"` takes the accelerator where there is one.
-        compile: Let `torch.compile` make the forward pass; or `"step"`, the whole step as one graph
-            (see `course.engine.one_graph`), falling back to the plain step with the reason said
-            once. A graph takes seconds to minutes to make, and pays in long runs. Checkpoints keep
-            the plain names.
+        max_norm: Ceiling of the joint gradient norm, applied once per update; or a function that
+            clips in its own way, such as `partial(clip_by_value, max_value=0.5)`.
+        precision: `"fp32"`, `"bf16"`, or `"fp16"`, which includes its gradient scaler.
+        device: `"auto"` takes the accelerator if there is one.
+        compile: True compiles the forward pass with `torch.compile`; `"step"` compiles the whole
+            step as one graph (see `course.engine.one_graph`), or falls back to the plain step and
+            gives the reason once. Compiling takes seconds to minutes, and pays off in long runs.
+            Checkpoints keep the plain names.
         callbacks: What else should happen, such as `[EarlyStopping(patience=3)]`.
-        seed: Seeds all generators at the start of `fit`; with several processes, each its own way.
+        seed: Seeds all generators at the start of `fit`; with several processes, each differently.
         run_dir: Where the record, the log and the checkpoints go; nothing is written without it. A
-            run that is there already is kept next to it, under a number.
+            run that is already there is kept next to it, with a number in its name.
 
     Raises:
-        EngineError: A setting that cannot work; nothing was moved.
+        EngineError: A setting cannot work; nothing was moved.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Trainer:
         progress: bool | str = "auto",
         config: Mapping[str, Any] | None = None,
     ) -> History:
-        """Train for `epochs`, or until `max_updates` updates are made, whichever is first.
+        """Train for `epochs`, or until `max_updates` updates are made, whichever comes first.
 
         Args:
             train_loader: Pairs of inputs [B, ...] and targets, or what `loss_of` or `step` takes.
@@ -151,30 +151,31 @@ class Trainer:
             epochs: Passes over the data, counted from the start of the run, not of this call.
             max_updates: Weight updates, likewise. The run may end inside an epoch; it is evaluated
                 and can be resumed there.
-            resume: A checkpoint or a run directory to go on from; `"auto"` goes on from `run_dir`
-                where a checkpoint is there, and starts from scratch where none is.
-            on_change: What to do if learning rate, clipping, criterion, data or the like are not
-                those of the checkpoint: `"refuse"`, or `"accept"` and go on with the new ones.
+            resume: A checkpoint or a run directory to continue from; `"auto"` continues from
+                `run_dir` if it holds a checkpoint, and starts from scratch if not.
+            on_change: What to do if learning rate, clipping, criterion, data or the like differ
+                from those of the checkpoint: `"refuse"`, or `"accept"` and continue with the new
+                ones.
             checkpoint_every: Updates between two checkpoints; one is written after every epoch in
                 any case.
-            monitor: What chooses the best epoch; `val_loss` where there is a `val_loader`.
-            mode: `"min"` where a lower monitored number is better, else `"max"`; by default the
-                name of the number says it.
+            monitor: The number that chooses the best epoch; `val_loss` if there is a `val_loader`.
+            mode: `"min"` if a lower monitored number is better, else `"max"`; by default inferred
+                from the number's name.
             metrics: More numbers for validation, as `evaluate` takes them.
-            on_nonfinite: `"raise"` at a loss or gradient that is inf or nan, or `"skip"` its window
-                and count it.
-            log_every: Updates between two log lines; an accelerator is waited for only then.
-            progress: Whether to show a bar; `"auto"` where a terminal or a notebook shows it.
-            config: Settings of yours that belong into the run's record.
+            on_nonfinite: `"raise"` at a loss or gradient of inf or nan, or `"skip"` its window and
+                count it.
+            log_every: Updates between two log lines; the loop waits for an accelerator only then.
+            progress: Whether to show a bar; `"auto"` shows it in a terminal or a notebook.
+            config: Your own settings to store in the run's record.
 
         Returns:
             A dictionary per epoch; `.best` is the best one.
 
         Raises:
-            EngineError: Something cannot work, said before the first update.
+            EngineError: Something cannot work; raised before the first update.
             NonFiniteError: A loss or gradient is inf or nan; the weights are those before it.
             CheckpointError: There is nothing to resume from, or it does not fit.
-            WorkerDiedError: A worker of `train_loader` died; the message says of what.
+            WorkerDiedError: A worker of `train_loader` died; the message says why.
         """
         self.plan = Plan(
             epochs=epochs,
@@ -236,8 +237,8 @@ class Trainer:
 
     @property
     def judged_model(self) -> nn.Module:
-        """The model that validation and `best.pt` take: with averaged weights, if a callback has
-        them, else the one that trains."""
+        """The model that validation and `best.pt` use: with averaged weights if a callback has
+        them, else the one being trained."""
         averaged = (getattr(callback, "model", None) for callback in self.callbacks)
         return next((model for model in averaged if isinstance(model, nn.Module)), self.model)
 
@@ -246,7 +247,7 @@ class Trainer:
         if self.own_step is not None and self.criterion is None and self.own_loss_of is None:
             if val_loader is not None:
                 raise EngineError(
-                    "a step of your own says how to train, and nothing says how to validate. Give "
+                    "your own step defines how to train, but nothing defines how to validate. Give "
                     "Trainer(..., loss_of=...), a function of (models, batch), or no val_loader."
                 )
             return None

@@ -1,8 +1,8 @@
 """step(), zero_grad() and next() without torch's profiler annotations.
 
 Each annotation costs 8 to 30 µs; for the three of an update, `zero_grad`, `step` and the loader's
-`next`, a small model spends a tenth of its time on them. They are left out where no profiler runs,
-no hook listens and the method is torch's own; what happens otherwise is what torch does.
+`next`, a small model spends a tenth of its time on them. They are left out if no profiler runs, no
+hook is registered and the method is torch's own; otherwise torch's own method is called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEXT = _SingleProcessDataLoaderIter.__next__
 
 
 def zero_grad(parameters: Iterable[Tensor]) -> None:
-    """Forget all gradients, as `optimizer.zero_grad()` does."""
+    """Clear all gradients, as `optimizer.zero_grad()` does."""
     for parameter in parameters:
         parameter.grad = None
 

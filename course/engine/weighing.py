@@ -1,14 +1,14 @@
-"""Weighing measured: what a criterion's mean divides by, found out from what it computes.
+"""Measured weighting: what a criterion's mean divides by, inferred from what it computes.
 
-The loss of a whole batch is held against the losses of its parts a and b:
+The loss of a whole batch is compared with the losses of its parts a and b:
 
     a sum               loss = loss_a + loss_b
     a mean over w       loss = (w_a · loss_a + w_b · loss_b) / (w_a + w_b)
 
 where w counts examples, numbers, targets that are not masked, or their class weights. What the
 criterion holds (an `ignore_index`, a vector of class weights) says what to try; what it computes
-decides. So a function, a compiled module, or a module that holds a loss are weighed as rightly as
-torch's own losses. It costs a few calls of the criterion, once.
+decides. So a function, a compiled module, or a module that contains a loss is weighted as correctly
+as torch's own losses. It takes a few calls of the criterion, once.
 
 Source: Lecture 3, "Simulating a big batch"; ledger C06, F43, F71.
 """
@@ -49,7 +49,7 @@ NO_UNIT = 1.0e-12
 
 @dataclass(frozen=True)
 class Measured:
-    """How a criterion weighs its batch."""
+    """How a criterion weights its batch."""
 
     weigher: Weigher
     """(function that gives a micro-batch's weight, True if the criterion sums)."""
@@ -58,7 +58,7 @@ class Measured:
     known: bool = True
     """False: neither a sum nor a mean over anything that was tried; examples are counted."""
     numbers: str = ""
-    """The losses that were compared, for a refusal."""
+    """The losses that were compared, for an error message."""
 
 
 @dataclass
@@ -120,15 +120,15 @@ class _Batch:
 
 
 def measure(criterion: Criterion, seen: list[tuple[Any, Any]]) -> Measured | None:
-    """How a criterion weighs, from outputs and targets of the first batches.
+    """Measure how a criterion weights, from outputs and targets of the first batches.
 
     Args:
-        criterion: Called a few times on parts of them; its buffers and all random numbers are put
-            back.
+        criterion: Called a few times on parts of them; its buffers and all random number generators
+            are restored.
         seen: Outputs and targets of one or more batches.
 
     Returns:
-        None where there are fewer than two examples to compare.
+        None if there are fewer than two examples to compare.
     """
     if hasattr(criterion, "weight_of"):
         return Measured(weighing(criterion), "as its weight_of says")
@@ -158,8 +158,8 @@ def _found(criterion: Criterion, batch: _Batch, splits: list[_Split]) -> Measure
         return Measured(examples, kind, known=bool(both))
     s = unlike[0]
     numbers = (
-        f"{len(s.first)} examples cost {s.one:.4g}, {len(s.second)} others {s.other:.4g}, and all "
-        f"of them together {s.whole:.4g}"
+        f"{len(s.first)} examples give a loss of {s.one:.4g}, {len(s.second)} others "
+        f"{s.other:.4g}, and all of them together {s.whole:.4g}"
     )
     return Measured(examples, "neither a sum nor a mean", known=False, numbers=numbers)
 

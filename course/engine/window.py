@@ -1,4 +1,4 @@
-"""The accumulation window: what each micro-batch counts, so that the update is the big batch's.
+"""The accumulation window: how micro-batches are weighted to make the big batch's update.
 
 A mean-reduced criterion divides by what it averaged over: examples, unmasked targets, or the sum of
 their class weights. Call that number the micro-batch's weight w. The big batch's loss is then
@@ -6,7 +6,7 @@ their class weights. Call that number the micro-batch's weight w. The big batch'
     loss = (w₁·loss₁ + w₂·loss₂ + ...) / (w₁ + w₂ + ...)
 
 and micro-batch i enters `backward` with the share wᵢ / Σw. Dividing every loss by K instead is the
-same only where all K weights are equal: not for a short last micro-batch, a trailing window, masked
+same only if all K weights are equal: not for a short last micro-batch, a trailing window, masked
 targets or class weights. BatchNorm is the documented exception: it sees micro-batches only.
 
 Source: Lecture 3, "Simulating a big batch"; ledger C06, F43, F71.
@@ -57,46 +57,46 @@ PER_ELEMENT_FUNCTIONS = (
 
 
 def windows(loader: Iterable[Batch], accum_steps: int) -> Iterator[list[Batch]]:
-    """Up to `accum_steps` micro-batches at a time; a trailing window with fewer counts too."""
+    """Yield up to `accum_steps` micro-batches at a time, including a trailing window with fewer."""
     micro_batches = iter(loader)
     while window := list(islice(micro_batches, accum_steps)):
         yield window
 
 
 def check_any(micro_batches: Sequence[Batch]) -> None:
-    """A step needs something to learn from."""
+    """Check that a step has something to learn from."""
     if not micro_batches:
         raise EngineError("no micro-batches: a step needs at least one pair (inputs, targets).")
 
 
 def as_pair(batch: Any) -> Batch:
-    """The batch as (inputs, targets)."""
+    """Return the batch as (inputs, targets)."""
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise EngineError(
             f"a batch is a {type(batch).__name__}"
             + (f" of {len(batch)}" if hasattr(batch, "__len__") else "")
             + ", expected a pair (inputs, targets). Let the dataset or collate_fn return pairs, or "
-            "say with loss_of=... what such a batch costs."
+            "define the loss of such a batch with loss_of=..."
         )
     return batch
 
 
 @dataclass(slots=True)
 class Window:
-    """What each micro-batch of one update counts."""
+    """The weight of each micro-batch of one update."""
 
     weights: list[Weight]
     """What each mean loss was averaged over; a number, or a 0-d tensor on an accelerator."""
     total: Weight
     """Their sum, over all processes: what the big batch's mean would divide by."""
     sums: bool
-    """The criterion adds up instead of averaging: losses enter backward as they are."""
+    """True if the criterion sums instead of averaging: losses enter backward as they are."""
     num_ranks: int = 1
     """Processes that share the window; DistributedDataParallel averages over them."""
 
     @classmethod
     def of(cls, micro_batches: Sequence[Batch], weighing: Weigher) -> Window:
-        """Weigh the micro-batches as the criterion averages over them."""
+        """Weight the micro-batches by what the criterion averages over."""
         check_any(micro_batches)
         weigh, sums = weighing
         weights = [weigh(as_pair(batch)[1]) for batch in micro_batches]
@@ -141,14 +141,14 @@ class Window:
         return not weight and bool(self.total)
 
     def settle_(self, parameters: Iterable[Tensor]) -> None:
-        """Nothing is left to do: every share was known before its `backward`."""
+        """Nothing left to do: every share was known before its `backward`."""
 
 
 class OpenWindow:
     """A window whose weights are known only when its losses are.
 
-    Each loss enters `backward` as if all micro-batches weighed what the first does. At the end
-    the gradients are multiplied by one factor, which is 1 where that was so.
+    Each loss enters `backward` as if all micro-batches had the weight of the first. At the end the
+    gradients are multiplied by one factor, which is 1 if that was the case.
     """
 
     def __init__(
@@ -163,12 +163,12 @@ class OpenWindow:
         self.num_ranks, self.sum_up = num_ranks, sum_up
         self.weights: list[Weight] = []
         self.unit: Weight = 1.0
-        """What all micro-batches together would weigh."""
+        """The assumed weight of all micro-batches together."""
         self.total: Weight = 0.0
         self.sums = False
 
     def counts_nothing(self, index: int) -> bool:
-        """Nobody knows before the loss is there."""
+        """Unknown before the loss is computed."""
         return False
 
     def weighted(self, loss: Loss, index: int) -> Tensor:
@@ -191,7 +191,7 @@ class OpenWindow:
         return loss.value * (weight / self.unit) if weight else loss.value.nan_to_num() * 0.0
 
     def settle_(self, parameters: Iterable[Tensor]) -> None:
-        """Divide the gradients by what the window really holds."""
+        """Divide the gradients by the window's true weight."""
         self.total = sum(self.weights)
         if self.sum_up is not None:
             self.total = self.sum_up(self.total)
@@ -215,10 +215,10 @@ class OpenWindow:
 
 
 def weighing(criterion: Criterion) -> Weigher:
-    """How `criterion` weighs a micro-batch's targets, and whether it sums instead of averaging.
+    """How `criterion` weights a micro-batch's targets, and whether it sums instead of averaging.
 
-    Known are torch's losses, as modules, as functions and under `functools.partial`. A criterion
-    with a method `weight_of(targets)` speaks for itself. Any other is taken to average over
+    torch's losses are known, as modules, as functions and under `functools.partial`. A criterion
+    with a method `weight_of(targets)` gives its weight itself. Any other is assumed to average over
     examples, unless `course.engine.weighing` measures it.
     """
     if type(criterion) is nn.CrossEntropyLoss and criterion.reduction == "mean":  # the hot path
@@ -227,8 +227,8 @@ def weighing(criterion: Criterion) -> Weigher:
     reduction = options.get("reduction", "mean")
     if reduction == "none":
         raise EngineError(
-            "criterion has reduction='none', so it gives one loss an example: backward needs one "
-            "number. Use reduction='mean'."
+            "criterion has reduction='none', so it returns one loss per example, but backward "
+            "needs one number. Use reduction='mean'."
         )
     if own := getattr(criterion, "weight_of", None):
         weigh = own
@@ -240,7 +240,7 @@ def weighing(criterion: Criterion) -> Weigher:
 
 
 def weighing_all(criterion: Criterion, every_target: Tensor | None) -> Weigher:
-    """`weighing`, in a shorter way where all targets are known and none is masked."""
+    """`weighing`, but simpler if all targets are known and none is masked."""
     weigh, sums = weighing(criterion)
     options = _options(criterion)[0]
     if (
@@ -256,7 +256,7 @@ def weighing_all(criterion: Criterion, every_target: Tensor | None) -> Weigher:
 
 
 def is_known(criterion: Criterion) -> bool:
-    """Whether `weighing` knows how this criterion weighs: torch's own, or one that says so."""
+    """Whether `weighing` knows how this criterion weights: torch's own, or one with `weight_of`."""
     if hasattr(criterion, "weight_of") or type(criterion) in (*PER_TARGET, *PER_ELEMENT):
         return True
     if isinstance(criterion, partial):
@@ -279,7 +279,7 @@ def averages_elements(criterion: Criterion) -> bool:
 
 
 def ignored_index(criterion: Criterion) -> int:
-    """The class that counts nothing; -100 where the criterion does not say."""
+    """The class that does not count; -100 if the criterion does not name one."""
     return _options(criterion)[0].get("ignore_index", -100)
 
 
@@ -296,7 +296,7 @@ def num_examples(targets: Any) -> int:
     """How many examples these targets are for.
 
     Raises:
-        EngineError: They hold nothing that could be counted.
+        EngineError: They hold nothing that can be counted.
     """
     if isinstance(targets, Tensor) and targets.dim():
         return len(targets)
@@ -304,7 +304,7 @@ def num_examples(targets: Any) -> int:
     if found is None:
         raise EngineError(
             f"targets are {targets!r:.60}: they hold no tensor, so their examples cannot be "
-            "counted. Let the dataset return targets, such as the inputs again for an autoencoder."
+            "counted. Let the dataset return targets, e.g. the inputs again for an autoencoder."
         )
     return found
 

@@ -1,11 +1,10 @@
-"""State that must come back: whatever we run on somebody's things leaves them as they were.
+"""State that must be restored: whatever we run on a user's objects leaves them as they were.
 
     with kept(model, optimizer, loader): ...    everything reachable, bit for bit
     with left_as_found(loader): ...             a loader's place and generators, and the global ones
-    with undisturbed(): ...                     the global generators alone
-    with evaluation_mode(model): ...            eval mode and no graph
-    with fresh_settings(): ...                  torch as in a new process
-    with on_the_cpu(): ...                      new tensors on the CPU
+    with undisturbed(): ... only the global generators with evaluation_mode(model): ... eval mode
+    and no graph with fresh_settings(): ... torch as in a new process with on_the_cpu(): ... new
+    tensors on the CPU
 
 The engine, the learning-rate finder, the doctor, claims, worked numbers and the referee use the
 same ones.

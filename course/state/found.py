@@ -1,4 +1,4 @@
-"""Left as found: a loader or sampler that was measured goes on as if nobody had looked.
+"""Left as found: a loader or sampler that was measured continues as if nothing had happened.
 
 Source: ledger C23, F86, F97.
 """
@@ -19,11 +19,11 @@ from course.state.seeding import undisturbed
 def left_as_found(loader: Any, device: torch.device | str = "cpu") -> Iterator[None]:
     """Afterwards the loader's position and generators, and the global ones, are as before.
 
-    An epoch that another pass began to prefetch, as persistent workers do, is begun again.
+    An epoch that another pass has started to prefetch, as persistent workers do, is started again.
 
     Args:
         loader: A loader or a sampler.
-        device: The accelerator in use; its generator is kept too.
+        device: The accelerator in use; its generator is saved and restored too.
     """
     parts = [loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler"))]
     entered = [part for part in parts if hasattr(part, "set_position") and hasattr(part, "start")]

@@ -1,8 +1,8 @@
 """torch as in a new process, whatever a notebook has set: float32, gradients on, no autocast.
 
-A reader may ask for an example in the middle of their own work, inside `torch.no_grad()` or after
-`torch.set_default_dtype(torch.float64)`. Without this Adam's state would weigh 112 GB instead of
-56, and half of the claims would come out otherwise.
+A reader may run an example in the middle of their own work, inside `torch.no_grad()` or after
+`torch.set_default_dtype(torch.float64)`. Without this module, Adam's state would take 112 GB
+instead of 56, and half of the claims would have a different result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 def fresh_settings() -> Iterator[None]:
     """Default dtype, gradient mode, inference mode and autocast as in a new process.
 
-    The reader's own settings are back afterwards. The default device stays: it says where to
+    The reader's own settings are restored afterwards. The default device stays: it says where to
     compute.
     """
     import torch
@@ -38,7 +38,8 @@ def fresh_settings() -> Iterator[None]:
 def on_the_cpu() -> AbstractContextManager[Any]:
     """New tensors on the CPU, as in a new process, whatever default device a reader has set.
 
-    Where they are made there anyway it does nothing, since entering a device slows small calls.
+    If they are created there anyway it does nothing, because entering a device slows down small
+    calls.
     """
     import torch
 

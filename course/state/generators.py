@@ -1,8 +1,8 @@
-"""Generators that a loader holds: found wherever they are, remembered, and put back.
+"""Generators that a loader holds: found wherever they are, saved, and restored.
 
-A data set, transform, sampler or collate function may draw from a generator of its own. The global
-ones are in every checkpoint; these would start from scratch in a resumed run. So we look for them
-in what the loader is made of: attributes, lists, dictionaries, closures. States go into the
+A data set, transform, sampler or collate function may draw from its own generator. The global ones
+are in every checkpoint; these would start from scratch in a resumed run. So they are searched for
+in everything the loader is made of: attributes, lists, dictionaries, closures. States go into the
 checkpoint as tensors and text, which `weights_only=True` reads.
 
 Source: Lecture 3, "Saving and loading"; ledger C10, C14, F86, F103.
@@ -30,10 +30,10 @@ State = Tensor | str
 
 
 def own_generators(*roots: Any, without: Iterable[Any] = ()) -> list[Own]:
-    """Generators that can be reached from the roots, each once, in an order that depends on code.
+    """Generators that can be reached from the roots, each once, in an order determined by the code.
 
     Args:
-        without: Things that are not entered.
+        without: Objects that are not searched.
     """
     seen = {id(thing): thing for thing in without}
     found: list[Own] = []
@@ -51,7 +51,7 @@ def own_generators(*roots: Any, without: Iterable[Any] = ()) -> list[Own]:
 
 
 def inside(thing: Any) -> Iterator[Any]:
-    """What a thing holds, as far as a generator may be there."""
+    """The parts of an object that may hold a generator."""
     if thing is None or isinstance(
         thing, (Tensor, np.ndarray, str, bytes, int, float, type, types.ModuleType)
     ):
@@ -79,7 +79,7 @@ def inside(thing: Any) -> Iterator[Any]:
 
 
 def rewinder(generator: Own) -> Callable[[], None]:
-    """A function that lets the generator stand again where it stands now; call it at any time."""
+    """Return a function that resets the generator to its current state; call it at any time."""
     if isinstance(generator, torch.Generator):
         return partial(generator.set_state, generator.get_state())
     if isinstance(generator, random.Random):
@@ -90,7 +90,7 @@ def rewinder(generator: Own) -> Callable[[], None]:
 
 
 def state_of(generator: Own) -> State:
-    """Where a generator stands, as a tensor or as text."""
+    """The state of a generator, as a tensor or as text."""
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     if isinstance(generator, random.Random):
@@ -101,7 +101,7 @@ def state_of(generator: Own) -> State:
 
 
 def put_back(generator: Own, state: State) -> None:
-    """Let a generator stand where `state_of` was taken."""
+    """Reset a generator to a state from `state_of`."""
     if isinstance(generator, torch.Generator):
         generator.set_state(state)
         return

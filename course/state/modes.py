@@ -14,7 +14,7 @@ from torch import nn
 
 @contextmanager
 def modes_kept(*models: nn.Module) -> Iterator[None]:
-    """Afterwards every module is in its own mode again."""
+    """Afterwards every module is in its original mode again."""
     modes = [(module, module.training) for model in models for module in model.modules()]
     try:
         yield
@@ -25,7 +25,7 @@ def modes_kept(*models: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode and no graph inside; afterwards every module is in its own mode again."""
+    """Eval mode and no graph inside; afterwards every module is in its original mode again."""
     with modes_kept(model), torch.no_grad():
         model.eval()
         yield

@@ -20,6 +20,8 @@
 #
 # *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
 # `hint("01a.tape")` gives three hints, `failing("01a.tape")` the smallest failing case.*
+#
+# *"The lecture" is the one whose claims this course tests; you need not have heard it.*
 
 # %%
 import matplotlib.pyplot as plt
@@ -155,10 +157,11 @@ for made in (torch.ones(4), torch.ones(4, device=elsewhere.device), torch.tensor
     except RuntimeError as error:
         print(list(made.shape), made.device, "->", str(error)[:60])
 
+# %% [markdown]
+# The last line is the one exception: a CPU tensor with no dimensions counts as a plain number. Now
+# for a function with three bugs of this kind.
+
 # %% exercise 01a.coordinates
-# The last line above is the one exception: a CPU tensor with no dimensions counts as a plain
-# number. Now for a function with three bugs of this kind.
-#
 # A convolution does not know *where* it is looking. `with_coordinates(images)` tells it: float
 # images `[B, C, H, W]` become `[B, C + 2, H, W]`. First come their own channels, unchanged, then a
 # channel with each pixel's row, from 0 (top) to 1 (bottom), then one with its column, from 0 (left)

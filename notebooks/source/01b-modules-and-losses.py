@@ -20,6 +20,8 @@
 #
 # *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
 # `hint("01b.linear")` gives three hints, `failing("01b.linear")` the smallest failing case.*
+#
+# *"The lecture" is the one whose claims this course tests; you need not have heard it.*
 
 # %%
 import numpy as np
@@ -281,7 +283,7 @@ def relu(x):
     """max(x, 0), and the way back through it.
 
     Args:
-        x: A NumPy array of any shape, without nan; it is not changed.
+        x: A NumPy array of any shape, of finite numbers; it is not changed.
 
     Returns:
         y, backward: the values, a new array; and a function that may be called more than once.
@@ -444,7 +446,7 @@ def cross_entropy(logits, targets, weight, label_smoothing, ignore_index):
     Returns:
         One number with its graph, a tensor without dimensions, of the logits' dtype: the sum of
         all terms that count, divided by the sum of weight[target] over the examples that count
-        (by their number, if weight is None). nan if nothing counts.
+        (by their number, if weight is None). If nothing counts: nan, with or without a graph.
     """
     ### BEGIN SOLUTION
     counts = targets != ignore_index
@@ -515,12 +517,13 @@ def task_loss(task, outputs, targets):
     """The mean loss that fits the task, with its graph; it does not change its arguments.
 
     Args:
-        task: "one of many", "yes or no", "many labels" or "a number".
-        outputs: What the model returns, float32 or float64. In the order of the tasks: logits
-            [B, C]; a logit [B, 1]; logits [B, L]; a number [B, 1]. No softmax or sigmoid has been
-            applied.
-        targets: In the same order: one-hot [B, C], long; 0 or 1, [B], long; 0 or 1, [B, L], long
-            or bool; numbers [B], float64. B may be 1.
+        task, outputs, targets: One of four tasks; B may be 1.
+            "one of many": logits [B, C]; one-hot [B, C], long.
+            "yes or no": a logit [B, 1]; 0 or 1, [B], long.
+            "many labels": logits [B, L]; 0 or 1, [B, L], long or bool.
+            "a number": a number [B, 1]; numbers [B], float64.
+
+        Outputs are float32 or float64, without a softmax or sigmoid.
 
     Returns:
         One number, a tensor without dimensions, of the outputs' dtype. The mean is over

@@ -18,8 +18,10 @@
 # script with five bugs: fix one, look for the next symptom, and keep a log.
 #
 # *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
-# `hint("01c.one-update")` gives three hints, `failing("01c.one-update")` the smallest failing
-# case.*
+# `hint("01c.one-update")` gives three hints, `failing("01c.one-update")` the smallest failing case.*
+#
+# *The lecture, its chapter on training loops and its engineering module make the claims that are
+# tested here; you need not know them.*
 
 # %%
 from importlib.metadata import version
@@ -34,14 +36,14 @@ from course.debug.orders import train_in_order
 from course.plots.one_step import plot_runs, plot_touched
 from course.widgets import StepAnatomy
 
-# %% [markdown]
-# Enter your name as your instructor knows it. Some exercises draw their numbers from it, so yours
-# are your own.
-
 # %%
 from course.engine import choose_device
 
 device = choose_device()  # a GPU where there is one: data and models go there
+
+# %% [markdown]
+# Enter your name as your instructor knows it. Some exercises draw their numbers from it, so yours
+# are your own.
 
 # %%
 student("")
@@ -480,10 +482,10 @@ if ready(check_workspace):
 guess("01c.first-symptom", ...)
 
 # %% exercise 01c.five-bugs
-# Fix one bug, run the two cells below, note what you see, and only then fix the next one. The last
-# two raise nothing: they show up in the norms, and in a run with a learning rate of 0. The layers
-# come without gradients, the targets are class indices, and each loss is a mean over examples.
-# Change as little as you can.
+# Fix one bug, run your function's cell and the two after it, note what you see, and only then fix
+# the next one. The last two raise nothing: they show up in the norms, and in a run with a learning
+# rate of 0. The layers come without gradients, the targets are class indices, and each loss is a
+# mean over examples. Change as little as you can.
 
 # %%
 def observe(lr, epochs=3):

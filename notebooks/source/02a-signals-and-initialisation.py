@@ -19,8 +19,9 @@
 # evaluation: BatchNorm and dropout.
 #
 # *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
-# `hint("02a.initialise")` gives three hints, `failing("02a.initialise")` the smallest failing
-# case.*
+# `hint("02a.initialise")` gives three hints, `failing("02a.initialise")` the smallest failing case.*
+#
+# *"The lecture" is the one whose claims this course tests; you need not have heard it.*
 
 # %%
 import torch
@@ -487,7 +488,7 @@ for norm in (nn.BatchNorm2d(6), nn.GroupNorm(2, 6), nn.LayerNorm([6, 3, 3])):
 # channels form `groups` groups of equal size, each made of adjacent channels. Each group of each
 # example is normalised by its own mean and its own *biased* variance, over channels and pixels,
 # with eps under the root; then come weight and bias, one number per channel. Change as little as
-# you can.
+# you can, and do not call torch's own `group_norm`.
 
 # %% exercise 02a.neighbours
 

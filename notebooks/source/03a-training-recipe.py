@@ -13,14 +13,18 @@
 # %% [markdown]
 # # 3a · The training recipe
 #
-# A network learns by repeating one loop. You write its stations yourself (an epoch, evaluation,
-# accumulation, clipping, early stopping), and each `check(...)` answers at once, on cases nobody has
-# seen before. At the end you write the whole training script from memory.
+# Training a network means repeating one loop. You will write its parts yourself (an epoch, evaluation,
+# accumulation, clipping, early stopping), and each `check(...)` tests your code at once, on freshly drawn
+# cases. At the end you write the whole training script from memory.
 #
-# *Read a question, replace the `...` of its `guess`, then run the cell below it. Every cell may be run
-# twice. Stuck? `hint("03a.clip")` gives three hints, `failing("03a.clip")` the smallest failing case. Type
-# your name once, in `student("")`, as your instructor knows it: it draws the numbers of some exercises for
-# you alone.*
+# The lecture, its essay and the engineering module are the texts behind this course. A code such as N20 or
+# F84 names an item in them: in a terminal, `course ledger N20` says which one, `course claims F84` tests a
+# claim, and `course museum B02` shows a bug.
+#
+# *Read a question, replace the `...` in its `guess` with your answer, then run the cell below it. You can
+# run any cell again. Stuck? `hint("03a.clip")` gives three hints, and `failing("03a.clip")` shows the
+# smallest failing case. Enter your name once, in `student("")`: some exercises use it to draw numbers
+# just for you.*
 
 # %%
 import matplotlib.pyplot as plt
@@ -32,17 +36,18 @@ from course import worked
 from course.data import InMemoryLoader, load
 from course.engine import Trainer, choose_device, seed_everything
 
-device = choose_device()  # a GPU where there is one: data and models go there
+device = choose_device()  # a GPU if there is one; data and models go there
 criterion = nn.CrossEntropyLoss()
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## 3a.1 The data
 #
-# 1,797 images of 8 × 8 pixels, ten classes, split into a training and a validation part. The
-# pixels are normalised by the training part alone: validation must not leak into anything that is fitted.
+# We use 1,797 images of 8 × 8 pixels in ten classes, split into a training set and a validation set. The
+# pixels are normalised with statistics of the training set alone: nothing from validation may leak into
+# anything that is fitted.
 
 # %%
 data = load("digits").to(device)
@@ -54,9 +59,10 @@ axis.set_yticks([])
 print(data)
 
 # %% [markdown]
-# A batch has a contract with the loss: inputs `[B, C, H, W]` in float32, targets `[B]` with class
-# indices in long, where B is the number of examples, C the channels, H and W height and width. One pass
-# over all of them is an *epoch*. **Guess:** how many batches of 64 make an epoch, and how long is the last?
+# The loss expects batches in an agreed form, their *contract*: inputs `[B, C, H, W]` in float32, and
+# targets `[B]`, class indices in long, where B is the number of examples, C the number of channels, and H
+# and W the height and width. One pass over all training examples is an *epoch*. **Guess:** how many
+# batches of 64 make up an epoch, and how many examples are in the last one?
 
 # %%
 guess("03a.batches", ...)
@@ -66,15 +72,16 @@ train_loader, val_loader = data.loaders(batch_size=64)
 inputs, targets = next(iter(train_loader))
 last = len(data.train_targets) % 64
 print(f"inputs {list(inputs.shape)} {inputs.dtype}, targets {list(targets.shape)}")
-print(f"{len(train_loader)} batches per epoch, the last of {last}")
+print(f"{len(train_loader)} batches per epoch, {last} examples in the last")
 reveal("03a.batches", [len(train_loader), last])
 
 # %% [markdown]
 # ## 3a.2 One step, by hand
 #
-# A linear layer with two outputs, one example, one step of SGD: the weights move against the gradient of
-# the loss, by the learning rate times the gradient. Work the numbers out on paper from what is given; the
-# tables wait for your guess. **Guess:** by which factor is the loss multiplied?
+# Take a linear layer with two outputs, one example and one step of SGD: the weights move against the
+# gradient of the loss, by the learning rate times the gradient. The tables below show what is given; work
+# out the rest on paper. They fill in their results once you have guessed. **Guess:** by what factor is
+# the loss multiplied?
 
 # %%
 guess("03a.loss-factor", ...)
@@ -84,16 +91,17 @@ display(worked.compute("N09"))
 worked.compute("N10")
 
 # %% [markdown]
-# Each step multiplies both residuals (output minus target) by 0.94, so the loss by 0.94² = 0.8836: the same
-# factor every time. A network repeats this step for every batch, and its factor changes as it learns.
+# Each step multiplies both residuals (output minus target) by 0.94, and therefore the loss by 0.94² =
+# 0.8836: the same factor every time. A network repeats this step for every batch, but there the factor
+# changes as it learns.
 
 # %% [markdown]
 # ## 3a.3 One epoch
 #
-# Five operations make an update: **clear** the gradients, **forward** (inputs to logits, one number per
-# class), **loss** (one number for the batch), **backward** (a gradient for each weight), **step** (the
-# weights move). Clipping and a schedule, which come later, have their places among them too. Move the
-# slider and see which tensors each operation touches.
+# An update has five operations: **clear** the gradients, **forward** (from inputs to logits, one number
+# per class), **loss** (one number for the batch), **backward** (a gradient for each weight), and **step**
+# (move the weights). Clipping and the schedule, which come later, also have their place in this order.
+# Move the slider to see which tensors each operation touches.
 
 # %%
 from course.widgets.anatomy.widget import StepAnatomy
@@ -101,30 +109,33 @@ from course.widgets.anatomy.widget import StepAnatomy
 StepAnatomy()
 
 # %% [markdown]
-# `backward()` *adds* to `.grad`, `step()` reads it, and nothing but `zero_grad()` clears it. That alone
-# fixes the order. Try it on paper first:
+# `backward()` *adds* to `.grad`, `step()` reads it, and only `zero_grad()` clears it. These three facts
+# determine the order. Try it on paper first:
 
 # %% exercise 03a.order
 
 # %% exercise 03a.train-one-epoch
-# Write the loop over the batches: clear, forward, loss, backward, step. The model may come in eval
-# mode. Return the mean loss over all *examples* of the epoch, as a plain number: each counts once, so a
-# short last batch counts for less. A batch's mean loss times its number of examples is its sum.
+# Write the loop over the batches: clear, forward, loss, backward, step. The model may arrive in eval
+# mode. Return the mean loss over all *examples* of the epoch, as a plain number: each example counts
+# once, so a short last batch counts for less. A batch's mean loss times its number of examples is the sum
+# of its losses.
 def train_one_epoch(model, loader, criterion, optimizer):
-    """One pass over the loader: an optimizer step for each batch.
+    """One pass over the loader, with one optimizer step per batch.
 
     Args:
-        model: Gives logits [B, C] for inputs [B, ...]; in train or eval mode, and without gradients.
-        loader: Gives pairs of inputs [B, ...] and class indices [B]; it may be a plain list.
+        model: Returns logits [B, C] for inputs [B, ...]; arrives in train or eval mode, without
+            gradients.
+        loader: Yields pairs of inputs [B, ...] and class indices [B]; it may be a plain list.
         criterion: Any loss of logits and targets that is a plain mean over the examples.
-        optimizer: Any optimizer of the model's parameters; it may have several groups.
+        optimizer: Any optimizer of the model's parameters; it may have several parameter groups.
 
     Returns:
         The mean loss over the examples: a float, or a one-element
         tensor without a graph.
 
     Training may change the weights (not those with requires_grad False), buffers, .grad, the
-    optimizer's state and the mode; all else stays, and the loop itself draws and seeds no random numbers.
+    optimizer's state and the mode. Everything else stays as it is, and the loop itself neither
+    draws nor seeds random numbers.
     """
     ### BEGIN SOLUTION
     model.train()
@@ -142,27 +153,27 @@ def train_one_epoch(model, loader, criterion, optimizer):
 # %% [markdown]
 # ## 3a.4 Evaluation
 #
-# Measuring must change nothing. Three switches do that: `eval()` (dropout off, BatchNorm uses what it has
-# learnt), `torch.no_grad()` (no graph, less memory), and no `step()`. Afterwards every module is put back
-# into the mode in which it came: a frozen layer may have been in eval mode on purpose.
+# Measuring a model must not change it. Three things ensure that: `eval()` (dropout is off, BatchNorm uses
+# its running statistics), `torch.no_grad()` (no graph, so less memory), and no `step()`. Afterwards, put
+# every module back into the mode it was in: a frozen layer may have been in eval mode on purpose.
 
 # %% exercise 03a.evaluate
-# Return a dictionary with `loss` and `accuracy`, both over all examples, and give the model back in the
-# mode in which it came, each of its modules.
+# Return a dictionary with `loss` and `accuracy`, both over all examples. Leave the model, and each module
+# in it, in the mode it arrived in.
 def evaluate(model, loader, criterion):
     """Mean loss and accuracy over a loader, without a graph; changes nothing.
 
-    Neither weights, buffers, .grad and requires_grad, nor the mode of any module inside the model,
-    nor the data, the random numbers (but for what the loader draws) and torch's grad mode are
-    others afterwards.
+    Afterwards the weights, buffers, .grad and requires_grad, the mode of every module inside the
+    model, the data, the random numbers (apart from what the loader draws) and torch's grad mode
+    are what they were before.
 
     Args:
-        model: Gives logits [B, C]; any mode, and some of its modules may be in another.
-        loader: Gives pairs of inputs [B, ...] and class indices [B].
+        model: Returns logits [B, C]; in any mode, and some of its modules may be in another.
+        loader: Yields pairs of inputs [B, ...] and class indices [B].
         criterion: Any loss of logits and targets that is a plain mean over the examples.
 
     Returns:
-        {"loss": mean loss, "accuracy": share of right classes}: floats, or one-element
+        {"loss": mean loss, "accuracy": share of correct predictions}: floats, or one-element
         tensors without a graph.
     """
     ### BEGIN SOLUTION
@@ -183,9 +194,9 @@ def evaluate(model, loader, criterion):
 # %% [markdown]
 # ## 3a.5 Train
 #
-# Your two functions make the whole recipe. **Guess** before it starts: what is the mean loss of an untrained
-# network? With ten classes and no knowledge each class gets a probability of about 1/10, and the loss is
-# minus the logarithm of it.
+# Your two functions are all the recipe needs. **Guess** before training starts: what is the mean loss of
+# an untrained network? With ten classes and no knowledge, each class gets a probability of about 1/10,
+# and the loss is minus the natural logarithm of that probability.
 
 # %%
 guess("03a.first-loss", ...)
@@ -207,8 +218,8 @@ if ready(evaluate):
     reveal("03a.first-loss", before["loss"])
 
 # %% [markdown]
-# The loss is close to ln 10 = 2.30, but the accuracy is 3 %, far below the chance of 10 %. Is that a bug?
-# Ask two hundred other untrained networks.
+# The loss is close to ln 10 = 2.30, but the accuracy is 3 %, far below the 10 % of pure chance. Is that a
+# bug? Compare it with two hundred other untrained networks.
 
 # %%
 torch.manual_seed(0)
@@ -222,10 +233,12 @@ if ready(evaluate):
     axis.legend()
 
 # %% [markdown]
-# No bug: their mean is 10 %, but one untrained network answers the same two or three digits for almost
-# every image, and is right or wrong with all of them at once. The loss says more than the accuracy here.
+# It is not a bug. Their mean is 10 %, but a single untrained network predicts the same two or three
+# digits for almost every image, and is right or wrong on all of them at once. Here the loss is more
+# informative than the accuracy.
 #
-# Now train for ten epochs. **Guess:** how many of the 359 validation images will be wrong after them?
+# Now train for ten epochs. **Guess:** how many of the 359 validation images will the model still get
+# wrong?
 
 # %%
 guess("03a.missed", ...)
@@ -251,34 +264,38 @@ if ready(evaluate, train_one_epoch):
     axis.legend()
 
 # %% [markdown]
-# Both curves fall together: the model is still learning what carries over. Validation even lies *below*
-# training: the training loss is a mean over an epoch in which the model was still getting better, the
-# validation loss is measured after it. And what does the model still get wrong?
+# Both curves fall together: what the model learns still carries over to new images. The validation loss
+# is even *below* the training loss. That is because the training loss is a mean over an epoch in which
+# the model was still getting better, while the validation loss is measured at its end. So what does the
+# model still get wrong?
 
 # %%
 with torch.no_grad():
-    said = model(data.val_inputs).argmax(dim=1)
-wrong = (said != data.val_targets).nonzero().flatten()
+    predicted = model(data.val_inputs).argmax(dim=1)
+wrong = (predicted != data.val_targets).nonzero().flatten()
 figure, axes = plt.subplots(1, 8, figsize=(9, 1.6))
 for axis, row in zip(axes, wrong.tolist(), strict=False):
     axis.imshow(data.val_inputs[row, 0].cpu(), cmap="gray_r")
-    axis.set(title=f"{data.val_targets[row]} read {said[row]}", xticks=[], yticks=[])
+    axis.set_title(f"{data.val_targets[row]} read as {predicted[row]}", fontsize=10)
+    axis.set(xticks=[], yticks=[])
 reveal("03a.missed", len(wrong))
 
 # %% [markdown]
-# Look at the strokes, not at the count: most of them are hard for you, too. Counting by kind of mistake is
-# the last rung of the ladder in 3b.
+# Look at the strokes, not just at the count: most of these digits are hard for a human, too. Sorting
+# mistakes by kind and counting each kind is the last rung of the ladder in 3b.
 #
-# This run went well. Most first runs do not, and then the order of your questions decides how long you search:
+# This run went well. Most first runs do not, and then the order in which you ask your questions decides
+# how long you search:
 
 # %% exercise 03a.what-next
 
 # %% [markdown]
 # ## 3a.6 A big batch from small ones
 #
-# Sixty-four examples do not fit into memory? Send them through in K *micro-batches* and let the gradients
-# add up, then step once. If each loss is a mean, the sum of K gradients is K times too long, so each loss
-# is divided by K. **Guess:** how long is the gradient of K = 2 micro-batches without that division?
+# What if sixty-four examples do not fit into memory? Send them through in K *micro-batches*, let the
+# gradients add up, then step once. Each loss is a mean, so the sum of K gradients is K times too large;
+# that is why each loss is divided by K. **Guess:** without that division, how many times too large is the
+# gradient of K = 2 micro-batches?
 
 # %%
 guess("03a.no-division", ...)
@@ -300,23 +317,24 @@ joined = gradient([lambda model: criterion(model(inputs), targets)])
 reveal("03a.no-division", round(gradient(halves) / joined, 4))
 
 # %% [markdown]
-# Dividing by K is right only while all micro-batches are equally long. The last of an epoch seldom is:
-# then each loss must enter with its micro-batch's *share of the examples*.
+# Dividing by K is right only if all micro-batches have the same size. The last one of an epoch is often
+# smaller. In general, each loss must be weighted by its micro-batch's *share of the examples*.
 
 # %% exercise 03a.accumulate
-# Make one update from a list of micro-batches, equal to the update of the joined batch, also when the last
-# micro-batch is shorter. Return the mean loss over all its examples.
+# Make one update from a list of micro-batches. It must equal the update from the joined batch, even when
+# the last micro-batch is shorter. Return the mean loss over all examples.
 def accumulate(model, micro_batches, criterion, optimizer):
     """One optimizer step from several micro-batches, as from one joined batch.
 
     Args:
-        model: In train mode, which it stays in; gives logits [B, C]. Each micro-batch goes through it
-            on its own, and backward() has freed its graph before the one after next comes.
+        model: Is in train mode and stays in it; returns logits [B, C]. Each micro-batch goes through
+            it separately, and by the time micro-batch i + 2 does, the graph of micro-batch i is no
+            longer in memory.
         micro_batches: A list of pairs of inputs [B, ...] and class indices [B]; B may differ. The
-            list and what is in it stay as they are.
+            list and its contents are not changed.
         criterion: Any loss of logits and targets that is a plain mean over the examples.
         optimizer: Any optimizer of the model's parameters; an earlier step may have left
-            gradients.
+            gradients behind.
 
     Returns:
         The mean loss over all examples: a float, or a one-element
@@ -336,19 +354,19 @@ def accumulate(model, micro_batches, criterion, optimizer):
     ### END SOLUTION
 
 # %% [markdown]
-# **Question.** A class has 100 examples, micro-batches of 32 and K = 4. A friend divides every loss
-# by K. Which examples count for more than the others, by what factor, and what does that do to the
+# **Question.** You train on 100 examples, in micro-batches of 32 with K = 4. A friend divides every loss
+# by K. Which examples count for more than the others, by what factor, and how does that affect the
 # update? Answer in three sentences.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "who-counts-more", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
-# The last micro-batch holds 4 examples and counts as much as one of 32, so each of its examples
-# counts 8 times as much as any other. The update follows those four examples more than the joined
-# batch would. Weighing each loss by its share of the examples puts it right.
+# The last micro-batch holds 4 examples and counts as much as one of 32, so each of its examples counts 8
+# times as much as any other. So those four examples influence the update more than they would in the
+# joined batch. Weighting each loss by its micro-batch's share of the examples fixes this.
 # ### END SOLUTION
 
 # %% exercise 03a.windows
-# A schedule needs the number of updates that a run makes.
+# A schedule needs to know how many updates a run will make.
 ### BEGIN SOLUTION
 batches = -(-q.n // q.b)
 windows = {"batches": batches, "updates": q.e * -(-batches // q.k)}
@@ -357,9 +375,9 @@ windows = {"batches": batches, "updates": q.e * -(-batches // q.k)}
 # %% [markdown]
 # ## 3a.7 A ceiling for the gradient
 #
-# One bad batch can throw the weights far off. Clipping by the global norm takes all gradients as one long
-# vector: if it is longer than a ceiling (`max_norm`), it is shortened to it and keeps its direction.
-# **Guess:** what do the gradient [3, 4] and a ceiling of 1 give?
+# One bad batch can throw the weights far off course. Clipping by the global norm treats all gradients as
+# one long vector. If it is longer than a ceiling (`max_norm`), it is shortened to that length and keeps
+# its direction. **Guess:** what becomes of the gradient [3, 4] under a ceiling of 1?
 
 # %%
 guess("03a.clipped", ...)
@@ -368,7 +386,8 @@ guess("03a.clipped", ...)
 worked.compute("N20")
 
 # %% [markdown]
-# Clipping each number by itself would give [1, 1], which points elsewhere. Compare the two ways:
+# Clipping each number separately would give [1, 1], which points in another direction. Compare the two
+# methods:
 
 # %%
 from course.widgets.clipping.widget import ClippingPlane
@@ -376,18 +395,18 @@ from course.widgets.clipping.widget import ClippingPlane
 ClippingPlane()
 
 # %% exercise 03a.clip
-# Write it for all parameters at once, without torch's own function for it: `.grad` holds the result.
-# Parameters may come as a generator, and some may have no gradient. Return the norm *before* clipping,
-# which a log should show.
+# Clip the gradients of all parameters together, without torch's own function for it; `.grad` holds the
+# result. The parameters may come as a generator, and some may have no gradient. Return the norm *before*
+# clipping: it is the one worth logging.
 def clip_by_global_norm(parameters, max_norm):
-    """Scale all gradients by one factor so that their joint norm is at most max_norm.
+    """Scale all gradients by one factor, so that their joint norm is at most max_norm.
 
     Afterwards each parameter's .grad holds the result; None stays None, and nothing else changes.
 
     Args:
-        parameters: Tensors with .grad, at least one; the others have None there. A list or a
-            generator.
-        max_norm: The ceiling of the joint L2 norm.
+        parameters: A list or a generator of tensors. At least one has a .grad; for the others it
+            is None.
+        max_norm: The ceiling for the joint L2 norm.
 
     Returns:
         The joint norm before clipping: a float, or a one-element
@@ -403,14 +422,15 @@ def clip_by_global_norm(parameters, max_norm):
     ### END SOLUTION
 
 # %% exercise 03a.legal
-# Clipping stands between `backward()` and `step()`. What else may stand there?
+# Clipping goes between `backward()` and `step()`. What else may go there?
 
 # %% [markdown]
 # ## 3a.8 The learning rate
 #
-# The run above took 1e-3 because everybody does. The learning-rate finder looks: one sweep over the rates,
-# from far too small to far too large, then short trial runs around the best. **Guess:** which rate will it
-# suggest for Adam and our network? Rates differ by powers of ten, so a guess within half of one is close.
+# The run above used 1e-3 because everybody does. The learning-rate finder measures instead: it sweeps
+# once over the rates, from far too small to far too large, then makes short trial runs around the best
+# one. **Guess:** which rate will it suggest for Adam and our network? Rates differ by powers of ten, so a
+# guess within half a power of ten is close.
 
 # %%
 guess("03a.rate", ...)
@@ -427,8 +447,8 @@ reveal("03a.rate", found.suggestion.lr)
 found.plot()
 
 # %% [markdown]
-# A suggestion is a hypothesis: judge it. Four epochs each with our 1e-3, with the suggestion, and with
-# thirty times the suggestion, from the same weights on the same batches:
+# A suggestion is a hypothesis, so test it. We train for four epochs each with our 1e-3, with the
+# suggestion, and with thirty times the suggestion, from the same weights and on the same batches:
 
 # %%
 def train_for(lr, epochs, *, rows=None, schedule=None, **options):
@@ -452,15 +472,17 @@ axis.set(xlabel="epoch", ylabel="validation loss", yscale="log", xticks=range(1,
 axis.legend(title="learning rate");
 
 # %% [markdown]
-# The suggestion is several times our habit, and gets as far in one epoch as 1e-3 in four. Thirty times more
-# ends in a loss no better than the untrained network's. So the suggestion is accepted, for this model,
-# this optimizer and this batch size: change one of them, and look again.
+# The suggestion is several times our usual rate, and gets as far in one epoch as 1e-3 does in four.
+# Thirty times the suggestion ends with a loss no better than the untrained network's. So we accept the
+# suggestion, for this model, this optimizer and this batch size. If you change one of them, run the
+# finder again.
 
 # %% [markdown]
 # ## 3a.9 A schedule
 #
-# Large steps early, small ones late: a schedule changes the rate during the run. A cosine falls from the
-# full rate to 0 along half a wave. **Guess:** what share of the full rate is left after a quarter of the run?
+# A schedule changes the rate during the run: large steps early, small ones late. A cosine schedule falls
+# from the full rate to 0 along half a wave. **Guess:** what fraction of the full rate is left after a
+# quarter of the run?
 
 # %%
 guess("03a.quarter", ...)
@@ -487,16 +509,17 @@ right.set(xlabel="epoch", ylabel="validation loss", yscale="log")
 left.legend();
 
 # %% [markdown]
-# The cosine still has 85 % of its rate after a quarter and half of it in the middle. It counts *epochs* here, so
-# it is moved once per epoch, after the last `optimizer.step()`. Moved after every batch it would be over
-# before the first epoch is: 3b has that bug for you.
+# The cosine still has 85 % of its full rate after a quarter of the run, and half of it in the middle.
+# Here it counts *epochs*, so `scheduler.step()` is called once per epoch, after the last
+# `optimizer.step()`. Called after every batch, the schedule would be over before the first epoch is. You
+# will meet that bug in 3b.
 
 # %% [markdown]
 # ## 3a.10 The best epoch
 #
-# With all the data our network hardly overfits. Give it 100 images and 40 epochs, and it does: it memorises
-# them, and what it learns after that does not carry over. **Guess:** in which of the 40 epochs is
-# the validation loss lowest?
+# Trained on all the data, our network hardly overfits. With 100 images and 40 epochs it does: it
+# memorises the images, and what it learns after that does not carry over to new ones. **Guess:** in which
+# of the 40 epochs is the validation loss lowest?
 
 # %%
 guess("03a.best-epoch", ...)
@@ -515,29 +538,30 @@ reveal("03a.best-epoch", history.best["epoch"])
 read_curves(history)
 
 # %% [markdown]
-# Three shapes to know: both curves still falling is **underfitting** (go on), training falling while
-# validation rises is **overfitting** (stop, or get more data), both flat and close together is the sweet
-# spot. `read_curves` says which, and what to try first.
+# Know three shapes. Both curves still falling is **underfitting** (keep training). Training falling while
+# validation rises is **overfitting** (stop, or get more data). Both flat and close together is the sweet
+# spot. `read_curves` says which it is, and what to try first.
 #
-# Two habits follow. *Keep the best*: copy the weights whenever validation is better than ever before (a copy:
-# `state_dict()` hands out the tensors that go on training). *Stop early*: end the run after `patience`
-# epochs in a row without an improvement.
+# Two habits follow. *Keep the best*: copy the weights whenever validation is better than ever before (it
+# must be a copy, since `state_dict()` returns the tensors that training goes on changing). *Stop early*:
+# end the run after `patience` epochs in a row without improvement.
 
 # %% exercise 03a.early-stopping
-# Write the class that does both. `update(val_loss, model)`, called after each epoch, returns True when
-# the last `patience` epochs or more brought no improvement of more than `min_delta`; `restore(model)` puts the
-# `state_dict()` of the last epoch that improved, weights and buffers, into the tensors of the model it is
-# given.
+# Write the class that does both. `update(val_loss, model)` is called after each epoch. It returns True
+# when at least the last `patience` epochs have brought no improvement of more than `min_delta`.
+# `restore(model)` copies the `state_dict()` of the last epoch that improved, weights and buffers, into
+# the tensors of the model it is given.
 class EarlyStopping:
     """Stop after `patience` epochs in a row without improvement; keep the best weights.
 
     Args:
         patience: Epochs in a row to wait, 1 or more.
-        min_delta: An epoch improves if its loss is lower than the best by more than this.
+        min_delta: An epoch is an improvement if its loss is lower than the best by more than this.
 
-    `best` is the loss of the last epoch that improved, a float; so is val_loss. A loss that is nan is no
-    improvement. restore() comes after an improvement. Both methods may be called again: an improvement
-    after True starts the count again, and the model may train on after restore().
+    `best` is the loss of the last epoch that improved, a float, as val_loss is. A loss of nan is
+    not an improvement. restore() is only called after an improvement. Both methods may be called
+    again: an improvement after True starts the count again, and the model may train on after
+    restore().
     """
 
     def __init__(self, patience, min_delta=0.0):
@@ -547,7 +571,7 @@ class EarlyStopping:
         ### END SOLUTION
 
     def update(self, val_loss, model):
-        """Count one epoch; True if it is time to stop, else False. The model stays as it is."""
+        """Count one epoch; True if it is time to stop, else False. The model is not changed."""
         ### BEGIN SOLUTION
         if val_loss < self.best - self.min_delta:
             self.best, self.waited = val_loss, 0
@@ -558,13 +582,13 @@ class EarlyStopping:
         ### END SOLUTION
 
     def restore(self, model):
-        """Put the best epoch's weights into the model; nothing else changes, `best` neither."""
+        """Put the best epoch's weights into the model; nothing else changes, not even `best`."""
         ### BEGIN SOLUTION
         model.load_state_dict(self.weights)
         ### END SOLUTION
 
 # %% [markdown]
-# Your class and your two functions on the 100 images. Does restoring the best epoch help?
+# Now use your class and your two functions on the 100 images. Does restoring the best epoch help?
 
 # %%
 if ready(EarlyStopping, evaluate, train_one_epoch):
@@ -583,31 +607,32 @@ if ready(EarlyStopping, evaluate, train_one_epoch):
     last = evaluate(model, val_loader, criterion)["loss"]
     stopper.restore(model)
     best = evaluate(model, val_loader, criterion)["loss"]
-    print(f"validation loss of the last epoch {last:.3f}, of the best {best:.3f}")
+    print(f"validation loss: last epoch {last:.3f}, best epoch {best:.3f}")
 
 # %% [markdown]
-# The loss is that of the best epoch again, for a fraction of the 40 epochs. A longer patience costs
-# epochs, a shorter one may stop at a mere wobble.
+# The model is back at the loss of its best epoch, for a fraction of the 40 epochs. A longer patience
+# costs more epochs, but a shorter one may stop at a mere wobble.
 
 # %% [markdown]
 # ## 3a.11 Three bugs
 #
-# A loop with a bug seldom raises: it trains a little worse. The next one runs without an error, and three
-# of its lines are wrong or in the wrong place. Read it as a machine would: what is in `.grad`, in which mode is the
-# model, what does the number count?
+# A loop with a bug rarely raises an error; it just trains a little worse. The next one runs without an
+# error, yet three of its lines are wrong or in the wrong place. Read it as the machine would: what is in
+# `.grad`, which mode is the model in, and what does each number count?
 
 # %% exercise 03a.fix-the-loop
-# Fix the three bugs in place: one sits in the updates, one between two epochs, one in the validation loss.
-# It should return the mean validation loss over the *examples* after each epoch, whatever mode the model
-# comes in (without gradients; the mode it is left in is free). Change as little as you can.
+# Fix the three bugs in place: one is in the updates, one between two epochs, and one in the validation
+# loss. The function should return the mean validation loss over the *examples* after each epoch, whatever
+# mode the model arrives in, and validate in eval mode, without a graph. (The model arrives without
+# gradients, and may be left in either mode.) Change as little as you can.
 
 # %% [markdown]
 # ## 3a.12 The same with the engine
 #
-# The course's `Trainer` is your functions in the lecture's order, with checkpoints, schedules and a record
-# around them. Open [course/engine/trainer.py](../course/engine/trainer.py) and read it aloud: you have
-# written every station of it. Now micro-batches of 16, four to an update, clipped at 1, a cosine per epoch,
-# the best epoch kept:
+# The course's `Trainer` puts your functions together in the lecture's order, and adds checkpoints,
+# schedules and a record. Open [course/engine/trainer.py](../course/engine/trainer.py) and read it aloud:
+# you have written every part of it yourself. The next run uses micro-batches of 16, four per update,
+# clips at 1, moves a cosine schedule once per epoch and keeps the best epoch:
 
 # %%
 from course.engine import KeepBest
@@ -625,22 +650,22 @@ print(f"best epoch {best['epoch']}: {best['val_accuracy']:.1%} on validation")
 # %% [markdown]
 # ## 3a.13 The arena
 #
-# How few updates bring a small network to 95 %? One lucky run counts for nothing: the median over three
-# seeds does. The finder, the optimizers and what you know of schedules are your tools; each threshold is paid
-# separately.
+# How few updates does a small network need to reach 95 %? One lucky run does not count: the median over
+# three seeds does. Your tools are the finder, the optimizers and what you know about learning rates. Each
+# threshold earns its points separately.
 
 # %% exercise 03a.arena
 
 # %% [markdown]
 # ## 3a.14 From memory
 #
-# Close the sections above. A script that you can write without looking is one that you can debug: the order
-# of the operations, the two modes, the best epoch, the check for `nan` each have their place. It is
-# graded by what it does, not by how it is written.
+# Close the sections above. A script that you can write without looking is one that you can debug: the
+# order of the operations, the two modes, the best epoch and the check for `nan` each have their place.
+# Your script is graded by what it does, not by how it is written.
 
 # %% exercise 03a.training-script
-# Write the whole of training in one function, from memory: everything in the docstring, in the order that
-# you know. Nothing of `course` may do the work; `torch` may.
+# Write the whole training script in one function, from memory: everything the docstring asks for, in the
+# order you know. You may use `torch`, but nothing from `course` may do the work.
 def train_model(
     model, train_loader, val_loader, criterion, optimizer, scheduler, max_epochs, patience
 ):
@@ -648,17 +673,19 @@ def train_model(
 
     Per batch, in train mode: clear, forward, loss, backward, clip the joint norm of all gradients to
     1, step. A training loss that is not finite raises a FloatingPointError before the weights move.
-    Per epoch: one scheduler.step(), then one pass over val_loader in eval mode, without a graph.
-    From the second epoch on a validation loss may be inf (never nan), which is no lower than any other.
+    Per epoch, after its batches: one scheduler.step(), and one pass over val_loader in eval mode,
+    without a graph.
+    From the second epoch on, a validation loss may be inf (never nan); it is then not lower than any
+    other.
 
     Args:
-        model: Gives logits [B, C]; in any mode when it comes; may hold BatchNorm and dropout.
-        train_loader, val_loader: Give pairs of inputs [B, ...] and class indices [B].
+        model: Returns logits [B, C]; arrives in any mode; may hold BatchNorm and dropout.
+        train_loader, val_loader: Yield pairs of inputs [B, ...] and class indices [B].
         criterion: Mean-reduced loss of logits and targets.
-        optimizer: Holds the model's parameters; gradients of an earlier step may be left.
+        optimizer: Holds the model's parameters; gradients of an earlier step may be left over.
         scheduler: Counts epochs.
-        max_epochs: At most so many.
-        patience: Stop after so many epochs in a row without a lower validation loss.
+        max_epochs: Train for at most this many.
+        patience: Stop after this many epochs in a row without a lower validation loss.
 
     Returns:
         {"best_epoch": counted from 0, "val_losses": mean over the examples, one float per epoch}.
@@ -701,24 +728,26 @@ train_loader, val_loader = data.loaders(batch_size=64, seed=3)
 cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=15)
 if ready(evaluate, train_model):
     options = criterion, optimizer, cosine, 15, 3
-    told = train_model(model, train_loader, val_loader, *options)
+    result = train_model(model, train_loader, val_loader, *options)
     accuracy = evaluate(model, val_loader, criterion)["accuracy"]
-    print(f"your script: {accuracy:.1%} on validation, best epoch {told['best_epoch']}")
+    print(f"your script: {accuracy:.1%} on validation, best epoch {result['best_epoch']}")
 
 # %% [markdown]
 # ## What to keep
 #
 # - An update is clear, forward, loss, backward, (clip,) step; the schedule moves after it.
-# - A mean over an epoch, over micro-batches, over validation counts *examples*, not batches.
-# - `eval()` and `no_grad()` are two switches; measuring leaves everything as it was.
-# - A learning rate is measured, not inherited; a schedule is counted in epochs *or* updates.
-# - Keep a copy of the best epoch; stop when validation has been no better for a while.
+# - A mean over an epoch, over micro-batches or over validation counts *examples*, not batches.
+# - `eval()` and `no_grad()` are two different switches; measuring leaves everything as it was.
+# - Measure a learning rate, do not inherit it; a schedule counts epochs *or* updates.
+# - Keep a copy of the best epoch; stop when validation has not improved for a while.
 #
 # **Read on:** Lecture 3, "The training recipe"; [course/engine](../course/engine/__init__.py), one module
-# per station; `course claims F28` (does the order matter?) and `course claims F84` (the arena) in a terminal.
+# per part; `course claims F28` (does the order matter?) and `course claims F84` (the arena) in a
+# terminal.
 #
-# **Challenge, ungraded.** Reach 99 % on validation with 200 training images. Augment, average weights
-# (`course.engine.EMA`), ensemble: what helps, over five seeds, by more than its own noise?
+# **Challenge, ungraded.** Reach 99 % on validation with only 200 training images. Try augmentation,
+# weight averaging (`course.engine.EMA`), an ensemble: which of them, over five seeds, helps by more than
+# the noise?
 
 # %%
 scorecard("03a-training-recipe")

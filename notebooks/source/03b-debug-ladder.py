@@ -13,14 +13,19 @@
 # %% [markdown]
 # # 3b · The debug ladder
 #
-# A run that does not learn rarely says why. The ladder asks in an order in which every answer can be
-# trusted: data, dumb baseline, one batch, a small subset, the learning rate, the full run, the errors.
-# **Fix the lowest rung that fails; what is above it only shows the same fault in a more confusing
-# way.** You climb it once by hand, fix two planted bugs, and end with a broken project.
+# A run that does not learn rarely says why. The ladder asks questions in an order in which every answer
+# can be trusted: data, dumb baseline, one batch, a small subset, the learning rate, the full run, the
+# errors. **Fix the lowest rung that fails; the rungs above it only show the same fault in a more
+# confusing way.** You will climb it once by hand, fix two planted bugs, and finally repair a broken
+# project.
 #
-# *Read a question, replace the `...` of its `guess`, then run the cell below it. Every cell may be run
-# twice. Stuck? `hint("03b.baseline")` gives three hints, `failing("03b.baseline")` the smallest failing
-# case.*
+# The lecture, its essay and the engineering module are the texts behind this course. A code such as F99 or
+# T21 names an item in them: in a terminal, `course ledger T21` says which one, `course claims F99` tests a
+# claim, and `course museum B08` shows a bug.
+#
+# *Read a question, replace the `...` in its `guess` with your answer, then run the cell below it. You can
+# run any cell again. Stuck? `hint("03b.baseline")` gives three hints, and `failing("03b.baseline")` shows
+# the smallest failing case.*
 
 # %%
 import matplotlib.pyplot as plt
@@ -38,19 +43,20 @@ from course.engine import Trainer, choose_device, seed_everything
 # %%
 from course.lr_finder import lr_find
 
-device = choose_device()  # a GPU where there is one: data and models go there
+device = choose_device()  # a GPU if there is one; data and models go there
 data = load("digits").to(device)
 train_loader, val_loader = data.loaders(batch_size=64)
 print(data)
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## Rung 1 · Inspect the data
 #
-# Two batches come from a colleague. Look at them before any model does. **Guess:** which of them makes
-# the loss `nan` in the first step, and which one raises?
+# A colleague sends you two batches: in `torn`, one pixel is `inf`; in `renamed`, one label is 10. Inspect
+# them before any model sees them. **Guess:** one of them raises an error, and one silently makes the loss
+# `nan` in the first step. Which one is silent?
 
 # %%
 guess("03b.torn-or-renamed", ...)
@@ -76,24 +82,24 @@ for name, batch in {"torn": (torn, targets), "renamed": (inputs, renamed)}.items
 reveal("03b.torn-or-renamed", silent[0])
 
 # %% [markdown]
-# The label raises on the CPU; on a GPU the same label ends the whole process, without saying which. The
-# `inf` says nothing at all: every weight is `nan` after one step.
+# On the CPU the label raises an error; on a GPU it ends the whole process, without saying which label it
+# was. The `inf` raises nothing at all, but after one step every weight is `nan`.
 #
-# So look before the first step, at four things: do inputs and targets have the same length, are the targets
-# `torch.long`, is every input finite, does every label lie between 0 and C − 1 (C classes)?
+# So check four things before the first step. Do inputs and targets have the same length? Are the targets
+# `torch.long`? Is every input finite? Does every label lie between 0 and C − 1 (C classes)?
 
 # %% exercise 03b.inspect-batch
-# Name every fault that you find, in these words: `"sizes"` (inputs and targets have different lengths),
+# Return the name of every fault you find: `"sizes"` (inputs and targets have different lengths),
 # `"dtype"` (targets are not `torch.long`), `"non-finite"` (an input is inf or nan), `"labels"` (a label
-# outside 0 … C − 1). A sound batch gives an empty list.
+# is outside 0 … C − 1). For a sound batch, return an empty list.
 def inspect_batch(inputs, targets, num_classes):
-    """Names of the faults of one batch, which is left as it is.
+    """Names of the faults of one batch, which is not changed.
 
     Args:
         inputs: [B, ...], of any float dtype, B at least 1.
-        targets: Class indices [B'], which should be torch.long, with B' = B; whole numbers, B' at
-            least 1.
-        num_classes: C.
+        targets: Class indices [B'], which should be torch.long, with B' = B; always whole numbers,
+            B' at least 1.
+        num_classes: The number of classes, C.
 
     Returns:
         A list (or a set) of "sizes", "dtype", "non-finite", "labels", each at most once, in any
@@ -115,22 +121,24 @@ def inspect_batch(inputs, targets, num_classes):
 # %%
 if ready(inspect_batch):
     print(inspect_batch(torn, targets, 10), inspect_batch(inputs, renamed, 10))
-    assert inspect_batch(inputs, targets, 10) == [], "the sound batch is sound"
+    assert inspect_batch(inputs, targets, 10) == [], "this batch has no fault"
 
 # %% [markdown]
-# A batch can be sound and the split wrong. Rows of one person, one writer, one patient belong on one
-# side: otherwise validation asks about people whom the model has met, and its accuracy is too good.
+# Every batch can be sound while the split is wrong. All rows from one person, one writer or one patient
+# belong on the same side. Otherwise validation tests the model on people it has already seen, and the
+# accuracy looks better than it is.
 
 # %% exercise 03b.split-by-group
-# Groups come in the order in which they were drawn. Take whole groups into validation until it holds at
-# least its share of the *examples*; the rest is for training.
+# The groups are given in the order in which they were drawn. Put whole groups into validation until it
+# holds at least its share of the *examples*; the rest is for training.
 def split_by_group(groups, order, val_share):
-    """Indices of training and validation, no group on both sides.
+    """Indices of training and validation, with no group on both sides.
 
     Args:
-        groups: Group of each example [N], long.
-        order: The groups in the order in which validation takes them.
-        val_share: Share of the examples that validation holds at least; for 0 it takes no group.
+        groups: The group of each example [N], long.
+        order: A list of ints, the groups in the order in which validation takes them.
+        val_share: The least share of the examples for validation; if it is 0, validation takes no
+            group.
 
     Returns:
         (training indices, validation indices): lists or tensors of ints, both ascending.
@@ -147,24 +155,25 @@ def split_by_group(groups, order, val_share):
 # %% [markdown]
 # ## Rung 2 · The dumb baseline
 #
-# What is the best answer without looking at the input? In a data set of 95 % cats, a model that is
-# right 95 % of the time has learned nothing. **Guess:** how often is the most common of ten digits right?
+# What is the best answer you can give without looking at the input? In a data set of 95 % cats, a model
+# that is right 95 % of the time may have learned nothing. **Guess:** if you always answer the most common
+# of the ten digits, how often are you right?
 
 # %%
 guess("03b.baseline", ...)
 
 # %% exercise 03b.baseline
-# Find the most common class of the training part, and how often it is right on validation.
+# Find the most common class in the training set, and how often it is right on validation.
 def dumb_baseline(train_targets, val_targets):
     """The most common training class, and how often it is right on validation.
 
     Args:
-        train_targets: Class indices [N]; not every class needs to occur.
-            One occurs more often than any other.
+        train_targets: Class indices [N]; some classes may be missing, and one class is more
+            common than any other.
         val_targets: Class indices [M].
 
     Returns:
-        (the class, an int; its accuracy on validation between 0 and 1, a float): both may also be
+        (the class, an int; its accuracy on validation, a float between 0 and 1): both may also be
         one-element tensors.
     """
     ### BEGIN SOLUTION
@@ -181,26 +190,26 @@ if ready(dumb_baseline):
 # %% [markdown]
 # ## Rung 3 · Overfit one batch
 #
-# A loop that cannot memorise one batch cannot learn anything; most bugs fall here. But the rung
-# must not pass for nothing: a batch of *one class* is "learned" by answering that class.
+# A loop that cannot memorise one batch cannot learn anything, and most bugs are caught here. But the test
+# must not be too easy: a batch of *one class* is "learned" by always answering that class.
 
 # %% exercise 03b.overfit-batch
-# Take the first batch with at least two classes, and stay with it for all steps. Return the losses.
+# Take the first batch with at least two classes, and use it in every step. Return the losses.
 def overfit_one_batch(model, batches, criterion, optimizer, steps):
-    """Train on one and the same batch.
+    """Train on the same batch in every step.
 
     Args:
-        model: In train mode, which it stays in, and without gradients; gives logits [B, C].
-        batches: A list of pairs of inputs and targets, which stays as it is; at least one of them
+        model: Is in train mode and stays in it; without gradients; returns logits [B, C].
+        batches: A list of pairs of inputs and targets, which is not changed; at least one of them
             holds two classes.
         criterion: Any mean-reduced loss of logits and targets.
-        optimizer: Any optimizer of the model's parameters; weights, buffers, .grad and its state may
-            change, and nothing else.
-        steps: How many updates, each from one forward pass.
+        optimizer: Any optimizer of the model's parameters. Weights, buffers, .grad and its state
+            may change, and nothing else.
+        steps: The number of updates, each from one forward pass.
 
     Returns:
         The losses that the steps were computed from, a list of `steps` floats
-        (no tensors that hold a graph).
+        (not tensors with a graph).
     """
     ### BEGIN SOLUTION
     inputs, targets = next(batch for batch in batches if len(batch[1].unique()) > 1)
@@ -226,13 +235,14 @@ optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 if ready(overfit_one_batch):
     healthy = overfit_one_batch(model, batches, nn.CrossEntropyLoss(), optimizer, 120)
     print(f"loss {healthy[0]:.2f} to {healthy[-1]:.4f}")
-    assert healthy[-1] < 0.05, "rung 3: one batch is not learned"
+    assert healthy[-1] < 0.05, "rung 3: the model cannot memorise one batch"
 
 # %% [markdown]
 # ### A planted bug: the plateau
 #
-# The same model, the same batch, another step: its loss falls from 2.30 to about 1.5 and stays there. Read the
-# step. **Guess** before you see the curve: too small a rate, no step at all, or a loss that cannot fall?
+# Here are the same model and the same batch with a different step: its loss falls from 2.30 to about 1.5
+# and stays there. Read the code of the step. **Guess** before you see the curve: is the rate too small,
+# is no step made, or can the loss fall no further?
 
 # %%
 def planted_step(model, inputs, targets, optimizer):
@@ -262,25 +272,26 @@ axis.set(xlabel="step", ylabel="loss of the batch", ylim=(0, 2.5))
 axis.legend();
 
 # %% [markdown]
-# A rate that is too small gives a straight, slow line, no step at all a level one at ln 10 = 2.30. This
-# curve falls and then levels off, far from 0. With a probability of 1 for the right class a *second* softmax sees a one
-# and nine zeros, so the loss can only reach ln(1 + 9/e) = 1.46 for ten classes.
+# A rate that is too small gives a straight, slowly falling line; without any step the line is flat at ln
+# 10 = 2.30. This curve falls and then levels off, far from 0. Even if the right class has probability 1,
+# a *second* softmax sees a one and nine zeros, so with ten classes the loss cannot go below ln(1 + 9/e) =
+# 1.46.
 
 # %% exercise 03b.plateau
-# Fix the step; all else stays as it is, also that it calls the model once.
+# Fix the step. Everything else stays as it is; in particular, it still calls the model once.
 def fixed_step(model, inputs, targets, optimizer):
     """The planted step without its bug.
 
     Args:
-        model: Gives logits [B, C]; in train mode or eval mode, which it stays in.
+        model: Returns logits [B, C]; is in train or eval mode and stays in it.
         inputs: [B, ...].
         targets: Class indices [B].
         optimizer: Holds the model's parameters; an earlier step may have left
-            gradients.
+            gradients behind.
 
     Returns:
-        The mean loss that the step was computed from, a float (no tensor that
-        holds a graph).
+        The mean loss that the step was computed from, a float (not a tensor
+        with a graph).
     """
     ### BEGIN SOLUTION
     optimizer.zero_grad()
@@ -291,8 +302,8 @@ def fixed_step(model, inputs, targets, optimizer):
     ### END SOLUTION
 
 # %% [markdown]
-# The doctor watches such a step as a black box and names the bug from what it sees. It needs nothing
-# but your parts.
+# The doctor, `diagnose`, treats such a step as a black box and names the bug from its behaviour. It needs
+# only your model, optimizer, data and loss.
 
 # %%
 model = make_model()
@@ -307,8 +318,8 @@ reveal("03b.plateau", "loss" if stuck else "rate")
 # %% [markdown]
 # ## Rung 4 · A small subset
 #
-# Five in a hundred examples, a minute of training: is the model better than the dumb baseline on
-# validation? The ladder does rungs 1 to 4 in one call and says what it saw.
+# Train on five per cent of the examples for a minute: does the model beat the dumb baseline on
+# validation? `climb` runs rungs 1 to 4 in one call and reports what it saw.
 
 # %%
 model = make_model()
@@ -322,8 +333,9 @@ climb(setup, top=4)
 # %% [markdown]
 # ## Rung 5 · The learning rate
 #
-# One sweep from far too small to far too large: first the loss is flat (too small to learn), then it falls,
-# then it explodes. **Guess** from the sweep alone, before the suggestion is shown: which rate would you take?
+# Sweep the rate once, from far too small to far too large: first the loss is flat (too small to learn),
+# then it falls, then it explodes. **Guess** from the sweep alone, before you see the suggestion: which
+# rate would you take?
 
 # %%
 curve = lr_find(model, setup["loss_fn"], setup["optimizer"], train_loader)
@@ -342,15 +354,15 @@ reveal("03b.rate", curve.suggestion.lr)
 curve.plot()
 
 # %% [markdown]
-# The lecture reads the rate a decade before the minimum of *one* sweep, which wanders by half a decade
-# from seed to seed; `rule="decade"` reads it off the median of three, which holds still. A sweep
-# gives each rate one or two updates, too few to see what it is worth over a run. So by default
-# `lr_find` sweeps once, then trains for a while with five rates around the lecture's (the green
-# diamonds), 300 updates in all, and takes the lowest that trains as well as any.
+# The lecture takes the rate a decade below the minimum of *one* sweep, but this varies by half a decade
+# from seed to seed. `rule="decade"` uses the median of three sweeps, which is stable. A sweep gives each
+# rate only one or two updates, too few to show how it does over a run. So by default `lr_find` sweeps
+# once, then trains briefly with five rates around the lecture's (the green diamonds), 300 updates in all,
+# and picks the lowest that trains as well as any.
 
 # %% [markdown]
-# Try rates yourself: the sweep, and next to it what each rate is worth after 40 updates. How far from the best
-# does the lecture's rule land, with SGD and with Adam?
+# Try rates yourself. Next to the sweep you see what loss each rate reaches after 40 updates. How far from
+# the best rate does the lecture's rule land, with SGD and with Adam?
 
 # %%
 from course.widgets import RateFinder
@@ -360,8 +372,8 @@ RateFinder(optimizer="Adam", rate=0.003)
 # %% [markdown]
 # ### A planted bug: the curve that freezes
 #
-# A schedule that multiplies the rate by 0.3 after every fourth epoch; the loss falls for one epoch, and
-# then nothing moves any more. **Guess** from the loop: what does the learning rate do?
+# This schedule is meant to multiply the rate by 0.3 after every fourth epoch. But the loss falls for one
+# epoch, and then nothing moves any more. **Guess** from the loop: what does the learning rate do?
 
 # %%
 def planted_fit(model, loader, criterion, optimizer, scheduler, epochs):
@@ -394,27 +406,28 @@ for _ in range(10):
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 left.plot(range(1, 11), losses, "o-", color="#0072b2")
-left.set(xlabel="epoch", ylabel="training loss after it", ylim=(0, 2.4))
+left.set(xlabel="epoch", ylabel="training loss after the epoch", ylim=(0, 2.4))
 right.plot(range(1, 11), lrs, "o-", color="#d55e00")
-right.set(xlabel="epoch", ylabel="its learning rate", yscale="log")
+right.set(xlabel="epoch", ylabel="learning rate", yscale="log")
 reveal("03b.frozen-rate", "falls" if lrs[-1] < 0.01 * lrs[0] else "same")
 
 # %% [markdown]
-# The schedule counts *epochs* and is moved 23 times in each: the rate that was meant to be 0.3 of the
-# first after four epochs is that after four batches, and a millionth of it after two epochs.
+# The schedule counts *epochs* but is moved 23 times in each. The rate was meant to drop to 0.3 of its
+# first value after four epochs; instead it does so after four batches, and after two epochs it is down to
+# a millionth.
 
 # %% exercise 03b.early-freeze
-# Fix the loop; return the rates with which the epochs were trained.
+# Fix the loop, and return the learning rate that each epoch was trained with.
 def fixed_fit(model, loader, criterion, optimizer, scheduler, epochs):
     """The planted loop without its bug.
 
     Args:
-        model: In train mode, which it stays in.
+        model: Is in train mode and stays in it.
         loader: A list of pairs of inputs and targets.
         criterion: Any mean-reduced loss of logits and targets.
         optimizer: Any optimizer of the model's parameters.
-        scheduler: Counts epochs; may have counted some before.
-        epochs: How many.
+        scheduler: Counts epochs; may already have counted some.
+        epochs: The number of epochs.
 
     Returns:
         The learning rate of each epoch (of the optimizer's first group), a list of floats.
@@ -432,10 +445,11 @@ def fixed_fit(model, loader, criterion, optimizer, scheduler, epochs):
     ### END SOLUTION
 
 # %% [markdown]
-# ## Rung 6 · The full run, with something that holds overfitting back
+# ## Rung 6 · The full run, with regularisation
 #
-# Weight decay, and the best epoch is known by its validation loss. Then the curves are read: underfit,
-# sweet spot or overfit? The rate stays the 3e-3 that has climbed the rungs below: one change at a time.
+# Now add weight decay, and use the validation loss to find the best epoch. Then read the curves:
+# underfit, sweet spot or overfit? The rate stays at the 3e-3 of the rungs below: change one thing at a
+# time.
 
 # %%
 model = make_model()
@@ -445,7 +459,7 @@ history = trainer.fit(train_loader, val_loader, epochs=12)
 accuracy = history.best["val_accuracy"]
 if ready(dumb_baseline):
     print(f"validation accuracy {accuracy:.1%}, baseline {bar:.1%}")
-    assert accuracy > bar + 0.5, "rung 6: hardly better than not looking"
+    assert accuracy > bar + 0.5, "rung 6: hardly better than the baseline"
 reading = read_curves(history)
 reading.plot()
 
@@ -455,42 +469,41 @@ reading
 # %% [markdown]
 # ## Rung 7 · The errors
 #
-# Count before acting. First look: these are our own model's mistakes on validation, the true digit and what
-# was read.
+# Count before you act, and look before you count. These are our own model's mistakes on validation, each
+# with the true digit and the predicted one.
 
 # %%
 with torch.no_grad():
-    read = model(data.val_inputs).argmax(dim=1)
-misread = (read != data.val_targets).nonzero().flatten().tolist()
+    predicted = model(data.val_inputs).argmax(dim=1)
+misread = (predicted != data.val_targets).nonzero().flatten().tolist()
 figure, axes = plt.subplots(1, 8, figsize=(9, 1.6))
 for axis, row in zip(axes, misread, strict=False):
     axis.imshow(data.val_inputs[row, 0].cpu(), cmap="gray_r")
-    axis.set_title(f"{data.val_targets[row]} read {read[row]}")
+    axis.set_title(f"{data.val_targets[row]} read as {predicted[row]}", fontsize=10)
 for axis in axes:
     axis.set_axis_off()
 
 # %%
-pairs = [f"{data.val_targets[row]} read {read[row]}" for row in misread]
+pairs = [f"{data.val_targets[row]} read as {predicted[row]}" for row in misread]
 for pair in sorted(set(pairs), key=pairs.count, reverse=True):
     print(f"{pair}: {pairs.count(pair)} of {len(pairs)} mistakes")
 
 # %% [markdown]
-# Put each mistake into a bucket that one intervention could empty (here: which digit is read as which), and
-# compute the most that the intervention can give. In points of accuracy: 100 × mistakes of the bucket /
-# *all* examples.
+# Sort the mistakes into buckets, so that one intervention could empty a bucket (here: which digit is read
+# as which). Then compute the most that this intervention can gain, in points of accuracy: 100 × mistakes
+# in the bucket / *all* examples.
 
 # %% exercise 03b.next-intervention
-# Somebody has looked at the mistakes of a model and put each into a bucket; `"?"` marks those not looked at
-# yet. Name the largest bucket, the ceiling of its gain, and what helps against it.
+# Somebody has looked at a model's mistakes and put each one into a bucket; `"?"` marks those not looked
+# at yet. Return the largest bucket, the most that fixing it can gain, and what helps against it.
 def next_intervention(buckets, num_examples, actions):
-    """The largest bucket with a name, the ceiling of its gain, what to do about it.
+    """The largest named bucket, the most it can gain, and what to do about it.
 
     Args:
-        buckets: The bucket of each mistake, a list of names that stays as it is; "?" where
-            nobody has looked yet.
-            One name occurs more often than any other.
-        num_examples: Validation examples, right ones and wrong ones.
-        actions: What helps against a bucket, by its name.
+        buckets: The bucket of each mistake, a list of names, which is not changed; "?" where
+            nobody has looked yet. One name occurs more often than any other.
+        num_examples: The number of validation examples, both right and wrong.
+        actions: A dictionary: for each bucket's name, what helps against it.
 
     Returns:
         {"bucket": name, "gain": points of accuracy if all of it were fixed, "action": text}.
@@ -504,8 +517,8 @@ def next_intervention(buckets, num_examples, actions):
 
 # %% [markdown]
 # **Question.** Your two largest buckets hold 32 and 28 of 100 mistakes that were looked at. A friend
-# says: the first is the larger lever, let us start there. What do you answer? Think of how many
-# mistakes were counted and of what each intervention costs. Three sentences.
+# says: the first is the larger lever, so let us start there. What do you answer? Think about how many
+# mistakes were counted and what each intervention costs. Answer in three sentences.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "larger-lever", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
@@ -517,8 +530,9 @@ def next_intervention(buckets, num_examples, actions):
 # %% [markdown]
 # ## Twelve climbs to read
 #
-# Twelve set-ups of the bug museum, each broken in one place. Choose a case, play its climb, and say from the
-# rung and from the curve of one batch what is broken. Then tick *name the bug*, and *fix* it.
+# Here are twelve set-ups from the bug museum, each broken in one place. Choose a case, play its climb,
+# and work out what is broken from the rung and from the curve of one batch. Then tick *name the bug*, and
+# *fix* it.
 
 # %%
 from course.widgets import DebugLadder
@@ -526,16 +540,16 @@ from course.widgets import DebugLadder
 DebugLadder(named=False)
 
 # %% [markdown]
-# A level line and weights that do not move: no step arrives. A plateau: the model or the loss cannot go lower. A
-# curve that only falls late: part of the model does not learn, and case 12 shows that all rungs may pass
-# with it.
+# A flat line and weights that do not move mean that no step reaches them. A plateau means that the model
+# or the loss cannot go lower. A curve that falls only late means that part of the model does not learn;
+# case 12 shows that all rungs may still pass.
 
 # %% [markdown]
 # ## A broken project
 #
-# Here is a project with four faults. Run the ladder, fix what it stops at *in the cell of the project*, run
-# all three cells again: rung by rung to the top. Nothing is graded here; keep a note of each symptom for
-# the post-mortem below.
+# This project has four faults. Run the ladder, fix the fault it stops at *in the cell of the project*,
+# and run all three cells again, rung by rung, until you reach the top. Nothing is graded here, but note
+# each symptom for the post-mortem below.
 
 # %%
 hunt = FaultHunt(4)
@@ -559,8 +573,8 @@ report
 print(hunt)
 
 # %% [markdown]
-# `course.debug.climb` and `course.debug.diagnose` take your own set-ups as well. When a run of yours
-# does not learn: climb first, and fix the lowest rung.
+# `course.debug.climb` and `course.debug.diagnose` also accept your own set-ups. When one of your runs
+# does not learn, climb first, and fix the lowest rung that fails.
 
 # %% exercise 03b.postmortem
 
@@ -568,15 +582,15 @@ print(hunt)
 # ## What to keep
 #
 # - Ask in the ladder's order: data, baseline, one batch, small subset, rate, full run, errors.
-# - Fix the lowest rung that fails; what is above it shows the same fault in a more confusing way.
-# - A loss that stops at a *number* (2.30, 1.46) says more than one that stops somewhere.
-# - Before an intervention: how many mistakes can it reach, and what does it cost?
+# - Fix the lowest rung that fails; the rungs above it show the same fault in a more confusing way.
+# - A loss that stops at a *known number* (2.30, 1.46) tells you more than one that stops just anywhere.
+# - Before an intervention, ask how many mistakes it can fix, and what it costs.
 #
 # **Read on:** Lecture 3, "The debug ladder" and "Error analysis"; `course museum` in a terminal, one exhibit
 # per bug; [course/debug/ladder.py](../course/debug/ladder.py).
 #
-# **Challenge, ungraded.** Plant a bug in `planted_step` that `climb` passes and `diagnose` does not name, and
-# that costs at least ten points of accuracy. Say what would have caught it.
+# **Challenge, ungraded.** Plant a bug in `planted_step` that passes `climb`, that `diagnose` cannot name,
+# and that costs at least ten points of accuracy. What would have caught it?
 
 # %%
 scorecard("03b-debug-ladder")

@@ -13,11 +13,16 @@
 # %% [markdown]
 # # 3c · The data pipeline
 #
-# A training loop is as good as the batches that reach it. You will follow one batch from a file to the
-# model: read it, order it, cut it, pad it, hand it over in time. On the way loaders will repeat examples,
-# skip others, draw the same noise in every epoch, and never raise an error.
+# A training loop is only as good as the batches that reach it. You will follow a batch from a file to the
+# model: how its examples are read, ordered, cut into batches, padded and delivered in time. On the way,
+# loaders will repeat examples, skip others and draw the same noise in every epoch, without ever raising
+# an error.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
+# The lecture, its essay and the engineering module are the texts behind this course. A code such as T12 or
+# F87 names an item in them: in a terminal, `course ledger T12` says which one, `course claims F87` tests a
+# claim, and `course museum B30` shows a bug.
+#
+# *Read a question, make a guess, then run the cell below it. You can run any cell again.*
 
 # %%
 import torch
@@ -31,28 +36,28 @@ from course.data import (NoisyInputs, class_weights, count_draws, find_fashion_m
 from course.engine import choose_device
 from course.plots.loaders import plot_compositions, plot_draws, plot_padding, plot_stages
 
-device = choose_device()  # a GPU where there is one: data and models go there
+device = choose_device()  # a GPU if there is one; data and models go there
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
-# ## 3c.1 The road of a batch
+# ## 3c.1 The path of a batch
 #
-# Six stages lie between the data and the model (T11), and each has its place in the call of a loader:
+# A batch passes through six stages (T11). Most are set by an argument of the `DataLoader`:
 #
 # | stage | what it does | you choose it by |
 # | --- | --- | --- |
-# | data set | gives one example for a number | `dataset[i]` |
-# | sampler | says which numbers come, in which order | `shuffle`, `sampler` |
-# | batch sampler | cuts that order into batches | `batch_size`, `drop_last` |
+# | data set | returns the example at an index | `dataset[i]` |
+# | sampler | decides which indices are drawn, and in which order | `shuffle`, `sampler` |
+# | batch sampler | splits that order into batches | `batch_size`, `drop_last` |
 # | workers | fetch the examples of a batch | `num_workers` |
-# | collation | makes one batch of the examples | `collate_fn` |
+# | collation | combines the examples into a batch | `collate_fn` |
 # | model | takes the batch | your loop |
 
 # %% [markdown]
-# Walk it by hand, once, with the digits of chapter 3a. Is that what a loader gives? Everything below is one of
-# these stages, done in another way.
+# Go through these stages once by hand, with the digits of chapter 3a. Do you get the same batch as from a
+# loader? Each section below changes one of these stages.
 
 # %%
 from torch.utils.data import BatchSampler, SequentialSampler, default_collate
@@ -62,13 +67,14 @@ examples = digits.train_dataset
 rows = next(iter(BatchSampler(SequentialSampler(examples), 64, drop_last=False)))
 inputs, targets = default_collate([examples[row] for row in rows])
 theirs = next(iter(DataLoader(examples, batch_size=64)))
-print(list(inputs.shape), "the loader's own:", torch.equal(inputs, theirs[0]))
+print(list(inputs.shape), "same as the loader's:", torch.equal(inputs, theirs[0]))
 
 # %% [markdown]
 # ## 3c.2 A data set over arrays
 #
-# A data set is two methods: how many examples there are, and the example at a position. A good one also
-# refuses, at once, what would fail an hour later: lists of different lengths, labels of the wrong dtype.
+# A data set needs two methods: one returns the number of examples, the other the example at a given
+# position. A good data set also rejects at once what would only fail an hour later: lists of different
+# lengths, or labels of the wrong dtype.
 
 # %%
 class Arrays(Dataset):
@@ -84,11 +90,11 @@ class Arrays(Dataset):
         return self.inputs[index], self.targets[index]
 
 # %% [markdown]
-# A batch has a contract with model and loss (T04): inputs with a batch dimension, in float32, about centred;
-# one class index per example, in long. `check_batch` reads it to you. Here are digits as
-# scikit-learn has them, pixels from 0 to 16, and labels as floats. A model would train on these pixels without a
-# word, in float64 if asked to, and badly: check one batch per data set, before anything else. Which breaches
-# does it name?
+# The model and the loss expect batches in an agreed form, their contract (T04): inputs in float32, with a
+# batch dimension and roughly centred, and one class index per example, in long. `check_batch` tests this.
+# Take the digits as scikit-learn stores them, with pixels from 0 to 16, and labels as floats. A float64
+# model would train on these pixels without complaint, but badly. So check one batch of every data set
+# first. Which breaches are reported?
 
 # %%
 from sklearn.datasets import load_digits
@@ -103,7 +109,8 @@ check_batch(next(iter(DataLoader(Arrays(digits.train_inputs, digits.train_target
 # %% [markdown]
 # ## 3c.3 A folder of image files
 #
-# Real images lie in files, one folder per class. Let us have some: twenty digits, written as PNG.
+# Real images usually come as files, in one folder per class. To have some, write twenty digits as PNG
+# files.
 
 # %%
 import tempfile
@@ -129,10 +136,12 @@ print("classes", files.classes)
 print("labels ", targets.tolist())
 
 # %% [markdown]
-# The folder's name is the label: digit 3 has the index 3 only because all ten folders are there. In a
-# folder without threes every later class moves up by one, so save `classes` with the model.
+# The label comes from the folder's place in the sorted list: digit 3 has the index 3 only because all ten
+# folders exist. Without a folder of threes, the index of every later class would drop by one. So save
+# `classes` with the model.
 #
-# One bad file among thousands ends a run after hours. Cut one in half, and let a scan look first:
+# A single bad file among thousands can end a run after hours. Cut one in half, and let a scan find it
+# before training:
 
 # %%
 from course.data import scan_images
@@ -147,9 +156,9 @@ print(scan.reasons, "file number", scan.faults[0].index)
 # %% [markdown]
 # ## 3c.4 A file that does not fit
 #
-# Text often comes as one large file, a line per example. If it does not fit into memory, remember only where
-# each line begins, and read a line when it is asked for. Here are the 469 lines of the course's own
-# ledger, labelled by the list that they come from, a hundred times over.
+# Text often comes as one large file, with one example per line. If it does not fit into memory, store
+# only where each line begins, and read a line when it is needed. Our file holds the 469 lines of the
+# course's own ledger, repeated a hundred times; each is labelled with the list it comes from.
 
 # %%
 from course.ledger import rows as ledger_rows
@@ -161,22 +170,23 @@ size = text_path.stat().st_size
 print(f"{100 * len(lines):,} lines, {size / 1e6:.1f} MB, e.g. {lines[0][:40]!r}")
 
 # %% exercise 03c.lines
-# `seek()` goes to a place in the file, and counts bytes: a letter such as ü is one letter and two bytes. A
-# worker later gets a copy of the data set, and an open file cannot be copied.
+# `seek()` jumps to a position in the file, counted in bytes: a letter such as ü is one character but two
+# bytes. Later each worker gets a copy of the data set, and an open file cannot be copied.
 #
-# A line is a label, a tab, and the text, in UTF-8: "3\tA text.\n". The text may hold further tabs,
-# and blanks at its ends belong to it, as does "\r": only "\n" ends a line. The last line may lack it.
+# A line is a label, a tab and the text, in UTF-8: "3\tA text.\n". The text may contain further tabs;
+# blanks at its ends belong to it, and so does "\r", since only "\n" ends a line. The last line may lack
+# its "\n".
 class LineDataset(Dataset):
-    """The lines of a text file, read when they are asked for.
+    """The lines of a text file, each read when it is asked for.
 
-    Where the lines begin is found once, in __init__. A line is then read from its place in the file
-    each time it is asked for, so that neither lines nor an open file are kept.
+    __init__ finds once where each line begins. A line is then read from its place in the file each
+    time it is asked for: neither lines nor an open file are kept.
 
     Args:
-        path: Of a file with at least one line.
+        path: The path of a file with at least one line.
 
-    `len(dataset)` is the number of lines; `dataset[i]`, with i from 0 to len - 1, is a pair (text,
-    label): the text without the line's newline, and a whole number.
+    `len(dataset)` is the number of lines. `dataset[i]`, with i from 0 to len - 1, is a pair (text,
+    label): the text without the line's newline, and the label as an int.
     """
 
     def __init__(self, path):
@@ -203,9 +213,10 @@ class LineDataset(Dataset):
         ### END SOLUTION
 
 # %% [markdown]
-# Your data set on all the lines, in any order; the ledger's labels are letters, so number them first. What
-# stays in memory is a number per line. As a Python list these take 8 bytes each and the numbers themselves
-# 28 or 32 more; an `array`, as in [course/data/lines.py](../course/data/lines.py), keeps the 8.
+# Now your data set can read all these lines, in any order. (The ledger's labels are letters, so the code
+# numbers them first.) Only one number per line stays in memory. A Python list takes 8 bytes for each,
+# plus 28 or 32 for the number itself; an `array`, as in [course/data/lines.py](../course/data/lines.py),
+# takes only the 8.
 
 # %%
 from course.data import LineFile
@@ -223,8 +234,8 @@ print(f"the file {size / 1e6:.1f} MB, in memory {places / 1e6:.2f} MB")
 # %% [markdown]
 # ## 3c.5 An epoch, counted
 #
-# The words (T12, T13): N examples, a batch size B, K batches to an update. An *iteration* is one
-# batch, an *epoch* one pass over all examples, K·B the *effective batch*.
+# The vocabulary (T12, T13): N examples, a batch size B, and K batches per update. An *iteration* is one
+# batch, an *epoch* is one pass over all examples, and K·B is the *effective batch size*.
 #
 # | name | batch | updates per epoch |
 # | --- | --- | --- |
@@ -232,7 +243,7 @@ print(f"the file {size / 1e6:.1f} MB, in memory {places / 1e6:.2f} MB")
 # | mini-batch | B of them | N / B, rounded up |
 # | stochastic | one | N |
 #
-# Everyday "batch", and everyday "SGD", mean the mini-batch. **Guess:** how many iterations make an epoch
+# In everyday use, "batch" and "SGD" refer to mini-batches. **Guess:** how many iterations make an epoch
 # of 50,000 examples in batches of 256?
 
 # %%
@@ -242,9 +253,10 @@ guess("03c.iterations", ...)
 worked.compute("N04")
 
 # %% [markdown]
-# The short last batch is a batch. It is the first thing to check when a count is off by one; `drop_last`
-# leaves it out. **Guess:** 20,000 examples in batches of 64, K = 4, ten epochs, and the last group of an
-# epoch steps with what is there. How many updates?
+# The short last batch counts as a batch, unless `drop_last` leaves it out. It is the first thing to check
+# when a count is off by one. **Guess:** take 20,000 examples in batches of 64, with K = 4, for ten
+# epochs; the last group of each epoch makes an update even if it is incomplete. How many updates are
+# there?
 
 # %%
 guess("03c.updates", ...)
@@ -253,9 +265,9 @@ guess("03c.updates", ...)
 worked.compute("N05")
 
 # %% [markdown]
-# The lecture's quiz expects 790, the formula's count. A loop that steps only when `(i + 1) % K == 0` makes 780: one
-# micro-batch per epoch fills no group. And a counter that never resets makes 782. Move K and B, and walk through the
-# end of an epoch:
+# The lecture's quiz expects 790, which the formula gives. But a loop that steps only when `(i + 1) % K ==
+# 0` makes 780, because in each epoch one micro-batch is left over. With a counter that is never reset, it
+# makes 782. Change K and B, and step through the end of an epoch:
 
 # %%
 from course.widgets.arithmetic.widget import TrainingArithmetic
@@ -270,22 +282,22 @@ counts = {"last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
 ### END SOLUTION
 
 # %% [markdown]
-# **Question.** Loop B never clears `.grad` except after a step. 20,000 examples, batches of 64, K = 4: which
-# micro-batches does the formula's 790 count that the loop's 780 does not, what happens to their gradients,
-# and which update do they disturb? Three sentences.
+# **Question.** Loop B clears `.grad` only after a step. Take 20,000 examples, batches of 64 and K = 4.
+# Which micro-batches are counted in the formula's 790 but not in the loop's 780? What happens to their
+# gradients, and which update do they disturb? Answer in three sentences.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "why-780", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
-# 313 micro-batches per epoch are 78 groups of four and one micro-batch over, which the formula counts as
-# an update of its own, once per epoch. The loop does not step for it, so its gradient stays in .grad and is
-# added to the first group of the next epoch, whose update sums five. That of the last epoch is never
-# used.
+# 313 micro-batches per epoch make 78 groups of four and leave one micro-batch over, which the formula
+# counts as a separate update, once per epoch. The loop does not step for it, so its gradient stays in
+# .grad and is added to the first group of the next epoch, whose update then sums five gradients. The one
+# left over from the last epoch is never used.
 # ### END SOLUTION
 
 # %% [markdown]
 # ## 3c.6 Flags
 #
-# The usual ones (T09):
+# The most common flags of a `DataLoader` (T09):
 #
 # | flag | default | when |
 # | --- | --- | --- |
@@ -298,7 +310,7 @@ counts = {"last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
 # | `pin_memory` | False | an accelerator |
 # | `generator` | None | an order that a seed repeats |
 #
-# What does `drop_last` cost on a hundred examples in batches of 16, and what in batches of 128?
+# What does `drop_last` cost with a hundred examples in batches of 16? And in batches of 128?
 
 # %%
 display(worked.compute("N06"))
@@ -311,24 +323,25 @@ except ValueError as fault:
     print(fault)
 
 # %% [markdown]
-# Of batches of 16, four examples per epoch are skipped, others in each epoch if the order changes, always the
-# same ones if it does not. A batch longer than the data leaves nothing, without a word; `make_loader` refuses. The
-# defaults are as listed (F98). Some flags contradict each other: which mixes does torch refuse?
+# In batches of 16, four examples are skipped per epoch: different ones each time if the order changes,
+# always the same if it does not. A batch size larger than the data set leaves no batch at all, without
+# any warning; `make_loader` raises an error instead. The defaults are as listed (F98). Some flags
+# contradict each other: which combinations does torch refuse?
 
 # %% exercise 03c.flags
 
 # %% [markdown]
-# ## 3c.7 Who comes next
+# ## 3c.7 Which example comes next?
 #
 # | sampler | draws | for |
 # | --- | --- | --- |
 # | sequential | 0, 1, 2, ... | validation, test |
 # | random | a new permutation per epoch | training |
 # | weighted | by weight, with replacement | rare classes |
-# | distributed | each rank its share | several devices |
+# | distributed | one share per rank | several devices |
 #
-# (T10.) Take the digits 0 and 1 and make them 900 to 100, sorted by class, as files often are. What do
-# batches of 32 hold?
+# (T10.) Take 900 examples of class 0 and 100 of class 1, sorted by class, as files often are. What do
+# batches of 32 contain?
 
 # %%
 labels = torch.arange(2).repeat_interleave(torch.tensor([900, 100]))
@@ -347,9 +360,10 @@ compositions = {name: [labels[rows].tolist() for rows in cut[name]] for name in 
 plot_compositions(compositions, ["majority", "minority"])
 
 # %% [markdown]
-# Sequential batches hold one class, so a model forgets one while it learns the other. Random ones hold about
-# three of the minority, weighted ones half. But what is drawn with replacement repeats. **Guess:** of the 900,
-# how many does one weighted epoch never draw?
+# Sequential batches contain a single class, so a model forgets one class while it learns the other.
+# Random batches hold about three minority examples; in weighted ones half the examples are from the
+# minority. But drawing with replacement repeats examples. **Guess:** how many of the 900 are never drawn
+# in one weighted epoch?
 
 # %%
 guess("03c.never", ...)
@@ -362,12 +376,13 @@ display(coverages["weighted"], plot_draws(coverages))
 worked.compute("N07")
 
 # %% [markdown]
-# More than half of the majority is not seen in an epoch, and each of the minority about five times. So a
-# weighted sampler is for training, never for validation, and "an epoch" no longer means "each example
-# once" (F87). The table has the expectation.
+# More than half of the majority is not seen in the epoch, while each minority example is seen about five
+# times. So use a weighted sampler for training, never for validation; "an epoch" no longer means "each
+# example once" (F87). The table shows the expectation.
 #
-# Several processes share an epoch by ranks, numbered from 0: rank r of R takes every R-th example. The lecture's quiz
-# says that their shards are disjoint (X31). **Guess:** of 10 examples on 3 ranks, how many do two ranks hold?
+# Several processes share an epoch by rank, numbered from 0: rank r of R takes every R-th example. The
+# lecture's quiz calls these shards disjoint (X31). **Guess:** of 10 examples on 3 ranks, how many are
+# held by two ranks?
 
 # %%
 guess("03c.twice", ...)
@@ -383,10 +398,10 @@ for epoch in (0, 0, 1):
     print("epoch", epoch, [list(shard) for shard in shards])
 
 # %% [markdown]
-# All ranks must make as many steps, so short shards are filled up with examples from the start: disjoint
-# holds only where R divides N (F88). Below the table, torch's own sampler shares seven examples between two
-# ranks, without any other process. The order depends on seed and epoch alone: without `set_epoch` every epoch
-# has the same one. Now your own numbers:
+# All ranks must make the same number of steps, so short shards are filled up with examples from the
+# start. The shards are disjoint only if R divides N (F88). Below the table, torch's own sampler divides
+# seven examples between two ranks (this needs no second process). The order depends only on the seed and
+# the epoch, so without `set_epoch` every epoch has the same order. Now use your own numbers:
 
 # %% exercise 03c.drawn
 ### BEGIN SOLUTION
@@ -396,11 +411,11 @@ drawn = {"plain": q.b * q.small / total, "seen": q.big * (1 - (1 - 0.5 / q.big) 
 ### END SOLUTION
 
 # %% [markdown]
-# ## 3c.8 Examples of unlike length
+# ## 3c.8 Examples of different lengths
 #
-# Default collation stacks, and what is stacked must have one shape (F89). Sequences differ in length, so they
-# are padded up to the longest of the batch, and a mask says which cells are real. **Guess:** lengths 12 and
-# 47, what share of the cells is padding?
+# Default collation stacks the examples, so they must all have the same shape (F89). Sequences differ in
+# length; therefore they are padded to the longest in the batch, and a mask says which cells are real.
+# **Guess:** with lengths 12 and 47, what percentage of the cells is padding?
 
 # %%
 guess("03c.padding", ...)
@@ -409,8 +424,8 @@ guess("03c.padding", ...)
 worked.compute("N08")
 
 # %% [markdown]
-# More than a third. The longest decides, so batches of like length waste less. The lines of our
-# file, as bytes, in batches of 16:
+# More than a third is padding. The longest sequence sets the length, so batches of similar lengths waste
+# less. Here are the lines of our file, as bytes, in batches of 16:
 
 # %%
 from course.data import by_length
@@ -418,16 +433,16 @@ from course.data import by_length
 lengths = [len(line.encode()) for line in lines]
 order = torch.randperm(len(lengths), generator=own()).tolist()
 alike = list(by_length(lengths, 16))
-plot_padding({"drawn": [lengths[row] for row in order[:16]],
-              "of like length": [lengths[row] for row in alike[len(alike) // 2]]})
+plot_padding({"random order": [lengths[row] for row in order[:16]],
+              "similar lengths": [lengths[row] for row in alike[len(alike) // 2]]})
 
 # %% [markdown]
-# Batches of like length are for scoring. In training they would come shortest first, in every epoch, and
-# length is seldom independent of the label.
+# Batches of similar lengths are for evaluation. In training they would come shortest first in every
+# epoch, and length is rarely independent of the label.
 #
-# The whole road on fifty sequences, five of them of a rare class: which examples come, in which batch, and
-# how much of it is padding. Which order repeats examples, which pads least, and what does `drop_last`
-# lose in each epoch?
+# Follow the whole pipeline with fifty sequences, five of them from a rare class: which examples are
+# drawn, into which batch, and with how much padding. Which order repeats examples, which needs the least
+# padding, and what does `drop_last` lose in each epoch?
 
 # %%
 from course.widgets.collate.widget import SamplingAndCollation
@@ -435,19 +450,19 @@ from course.widgets.collate.widget import SamplingAndCollation
 SamplingAndCollation()
 
 # %% exercise 03c.collate
-# `DataLoader(data, 16, collate_fn=partial(collate, pad_value=0))` would call it with the list of a
-# batch's examples. Nothing of `course` may do the work; `torch` may.
+# `DataLoader(data, 16, collate_fn=partial(collate, pad_value=0))` would call your function with a list of
+# the batch's examples. You may use `torch`, but nothing from `course` may do the work.
 def collate(examples, pad_value):
-    """One batch of sequences, padded behind their ends up to the longest of them.
+    """One batch of sequences, each padded after its end to the length of the longest.
 
     Args:
         examples: A list of pairs (sequence, target): a tensor [T_i] or [T_i, ...] and a whole number.
-            Of the sequences only the length T_i differs; one may be empty. All stay as they are.
-        pad_value: Stands in the padded cells. Real cells may hold it as well.
+            The sequences differ only in their length T_i; one may be empty. Nothing is changed.
+        pad_value: Fills the padded cells. Real cells may hold it, too.
 
     Returns:
         inputs, targets, mask, where row i is example i:
-        inputs: [B, T, ...] with the longest T, in the sequences' dtype.
+        inputs: [B, T, ...], where T is the largest T_i, in the sequences' dtype.
         targets: [B], long.
         mask: [B, T], bool, True where a cell is real.
     """
@@ -462,7 +477,7 @@ def collate(examples, pad_value):
     ### END SOLUTION
 
 # %%
-def of_bytes(examples):  # your data set and your collation, in one loader
+def of_bytes(examples):  # your data set and your collation in one loader
     pairs = [(torch.tensor(list(text.encode())), label) for text, label in examples]
     return collate(pairs, pad_value=0)
 
@@ -474,30 +489,32 @@ if ready(LineDataset, collate):
     print(bytes(inputs[0][mask[0]].tolist()).decode())
 
 # %% [markdown]
-# ## 3c.9 Wire it
+# ## 3c.9 Put the loaders together
 #
-# Two loaders, and each decision once: training is shuffled in every epoch, from a generator of its own, so
-# that a seed repeats it whatever else draws. Validation comes whole and in order. And a last training batch
-# of a *single* example goes, since BatchNorm cannot train on it (B30); a longer one stays.
+# Now build the two loaders, and make each decision on purpose. Training is shuffled in every epoch by
+# its own generator, so that the seed repeats the order, whatever else draws random numbers. Validation
+# is complete and in order. A `DataLoader` without a `generator` takes a seed from torch's global
+# generator in every pass, even unshuffled and without workers. A last training batch of a *single*
+# example is dropped, since BatchNorm cannot train on it (B30); a larger one is kept.
 
 # %% exercise 03c.loaders
-# Return two `DataLoader`s without workers. The orders are yours: the check compares them with each
-# other.
+# Return two `DataLoader`s without workers. There is no prescribed order: the check only compares your
+# orders with each other.
 def make_loaders(train_set, val_set, batch_size, seed):
     """A training and a validation loader.
 
     Args:
-        train_set, val_set: Data sets with a length, longer than a batch.
-        batch_size: Of both, at least 2.
-        seed: The same seed gives the same training orders, epoch by epoch, whatever else seeds or
-            draws random numbers or passes over validation in between; another gives other ones.
+        train_set, val_set: Data sets with a length, which is greater than batch_size.
+        batch_size: Of both loaders, at least 2.
+        seed: The same seed gives the same training orders, epoch by epoch, even if other code seeds
+            or draws random numbers or passes over validation in between. Another seed gives others.
 
     Returns:
-        train_loader: Each example once per epoch, in an order drawn for it. A last, short batch
-            stays, unless it holds one example: that one is left out, another in each epoch.
+        train_loader: Each example once per epoch, in a new order. A short last batch stays, unless
+            it holds a single example, which is then left out: a different one in each epoch.
         val_loader: All examples, in order.
 
-    Neither making them nor a pass over them draws from torch's global generator.
+    Neither making the loaders nor a pass over them draws from torch's global generator.
     """
     ### BEGIN SOLUTION
     def own():
@@ -519,9 +536,9 @@ if ready(make_loaders):
 # %% [markdown]
 # ## 3c.10 Workers and their noise
 #
-# A worker is a process with a copy of the data set. If the data set holds a generator for its noise, every
-# copy holds the same one. Two workers fetch four batches of noise per epoch, for two epochs.
-# **Guess:** how many of these eight batches hold noise that no earlier one had?
+# A worker is a process with its own copy of the data set. If the data set holds a generator for its
+# noise, every copy starts with the same generator. Two workers fetch four batches of noise per epoch, for
+# two epochs. **Guess:** how many of these eight batches contain noise that no earlier batch had?
 
 # %%
 guess("03c.noise", ...)
@@ -535,49 +552,49 @@ def different_batches(own_seed):
 
 try:
     held, global_ones = different_batches(3), different_batches(None)
-    print("held by the data set:", held, "| the workers' own:", global_ones)
+    print("held by the data set:", held, "| global to the worker:", global_ones)
     reveal("03c.noise", held)
 except OSError as fault:
-    print("No processes may be started here:", fault)
+    print("Worker processes cannot be started here:", fault)
 
 # %% [markdown]
-# Two of eight: both workers draw the same, in every epoch (B33). Drawn from the workers' global generators,
-# all eight differ: torch seeds those per worker and epoch (F94). The essay's `np.random.seed(42 + id)` brings
-# the fault back (F95).
+# Only two: both workers draw the same noise, in every epoch (B33). With the workers' global generators
+# all eight differ: torch seeds them per worker and epoch (F94). The essay's `np.random.seed(42 + id)`
+# brings the bug back (F95).
 #
-# Another number of workers still gives examples other noise. `make_loader` keys it by seed, epoch and index:
-# it does not matter who fetches, and a run killed in epoch 2 goes on with the very batches it would have had.
-# Turn each image by up to 15 degrees:
+# But even so, another number of workers changes the noise. `make_loader` derives it from seed, epoch and
+# index: it does not matter who fetches, and a run killed in epoch 2 continues with exactly the batches it
+# would have had. Rotate each image by up to 15 degrees:
 
 # %%
 from torch.nn import functional as F
 
-def turned(images, degrees=15.0):
-    """Images [B, C, H, W], each turned by an angle of its own."""
+def rotated(images, degrees=15.0):
+    """Images [B, C, H, W], each rotated by its own random angle."""
     angles = torch.deg2rad((2 * torch.rand(len(images)) - 1) * degrees)
     cos, sin, zero = angles.cos(), angles.sin(), torch.zeros(len(images))
-    turns = torch.stack([cos, -sin, zero, sin, cos, zero], dim=1).view(-1, 2, 3)
-    grid = F.affine_grid(turns, list(images.shape), align_corners=False)
+    rotations = torch.stack([cos, -sin, zero, sin, cos, zero], dim=1).view(-1, 2, 3)
+    grid = F.affine_grid(rotations, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)
 
 # %%
-def turn_one(image):
-    return turned(image[None])[0]
+def rotate_one(image):
+    return rotated(image[None])[0]
 
 
-how = dict(shuffle=True, seed=3, augment=turn_one)
+how = dict(shuffle=True, seed=3, augment=rotate_one)
 loader, other = make_loader(examples, 64, **how), make_loader(examples, 64, **how)
 first, second = (next(iter(loader))[0] for _ in range(2))
-other.batch_sampler.set_position(1)  # enters the second epoch at once
+other.batch_sampler.set_position(1)  # jumps straight to the second epoch
 entered = next(iter(other))[0]
 print("epochs differ:", not torch.equal(first, second))
-print("entered, the second is the same:", torch.equal(second, entered))
+print("second epoch, entered directly, is the same:", torch.equal(second, entered))
 
 # %% [markdown]
 # ## 3c.11 How fast is it?
 #
-# A loader is timed by reading batches. The lecture's loop stops at the hundredth, and divides 100 by the
-# seconds. **Guess:** how many times too fast does that call a loader of only 10 batches?
+# To time a loader, read batches from it. The lecture's loop stops at the hundredth batch, and divides 100
+# by the seconds. **Guess:** for a loader of only 10 batches, by what factor is the result too fast?
 
 # %%
 guess("03c.too-fast", ...)
@@ -591,25 +608,25 @@ for _ in DataLoader(examples, batch_size=144):
     if read == 100:
         break
 seconds = time.perf_counter() - started
-print(f"printed {100 / seconds:,.0f} batches/s, really {read / seconds:,.0f}")
+print(f"printed {100 / seconds:,.0f} batches/s, actually {read / seconds:,.0f}")
 reveal("03c.too-fast", (100 / seconds) / (read / seconds))
 
 # %% [markdown]
-# Divide by what was read (F97). Two more things spoil such a number: the first batches start workers and open
-# files, and a short batch is not a batch like any other. On a GPU the clock must also wait for the device:
-# operations are only queued. `measure_loader` repeats the passes and gives their spread. Here is a loop with
-# all three faults:
+# Divide by the number of batches that were actually read (F97). Two more things distort such a number:
+# the first batches include starting workers and opening files, and a short batch is not a full batch. On
+# a GPU, the clock must also wait for the device, because operations are only queued. `measure_loader`
+# repeats the passes and reports their spread. Here is a loop with all three faults:
 
 # %% exercise 03c.throughput
-# It should return the examples per second of at most `most` batches that come after `warmup` batches,
-# which are in neither count nor time; `warmup` may be 0. The loader may be a stream without a length that ends
-# earlier, though never before one batch counts, and ending takes no time; it is asked for no more than
-# warmup + most batches. Targets are [B] or [B, 2]. `clock()` gives seconds.
-# Three bugs: one in the time, one in how many batches count, one in their sizes. Change as little as
-# you can.
+# The function should return the examples per second over at most `most` batches. These come after
+# `warmup` batches, which count neither as examples nor as time; `warmup` may be 0. The loader may be a
+# stream without a length, and may end early, but at least one batch counts, and ending takes no time.
+# Read no more than warmup + most batches from it. Targets are [B] or [B, 2]. `clock()` returns seconds.
+# There are three bugs: one in the time, one in how many batches count, one in their sizes. Change as
+# little as you can.
 
 # %%
-# batches of one are slower: each pays for its own collation
+# small batches are slower: each one pays for its own collation
 rates = [examples_per_second(DataLoader(examples, size), 2, 20, time.perf_counter)
          for size in (1, 16, 64)]
 print([f"{rate:,.0f} examples/s" for rate in rates])
@@ -617,15 +634,15 @@ print([f"{rate:,.0f} examples/s" for rate in rates])
 # %% [markdown]
 # ## 3c.12 Where the time goes
 #
-# Turn every image in the data set, one after another, and train on it. Fashion-MNIST if it is here, digits
-# otherwise. **Guess:** which stage takes longest?
+# Rotate every image inside the data set, one at a time, and train on the result. The images are
+# Fashion-MNIST if it is installed, digits otherwise. **Guess:** which stage takes longest?
 
 # %%
 pictures = load("fashion-mnist" if find_fashion_mnist() else "digits", num_examples=1500)
 print(pictures)
 
 
-class Turned(Dataset):
+class Rotated(Dataset):
     def __init__(self, dataset):
         self.dataset = dataset
 
@@ -634,7 +651,7 @@ class Turned(Dataset):
 
     def __getitem__(self, index):
         image, target = self.dataset[index]
-        return turn_one(image), target
+        return rotate_one(image), target
 
 # %%
 torch.manual_seed(3)
@@ -659,53 +676,55 @@ def timed(dataset, step):
 
 
 data = pictures.train_dataset
-times = {"turned one by one": timed(Turned(data), train_step)}
-times["turned as a batch"] = timed(data, lambda b: train_step((turned(b[0]), b[1])))
-times["not turned"] = timed(data, train_step)
+times = {"rotated one by one": timed(Rotated(data), train_step)}
+times["rotated as a batch"] = timed(data, lambda b: train_step((rotated(b[0]), b[1])))
+times["not rotated"] = timed(data, train_step)
 for name, stages in times.items():
     print(f"{name:18} {stages}")
-reveal("03c.slowest", times["turned one by one"].slowest)
+reveal("03c.slowest", times["rotated one by one"].slowest)
 plot_stages(times)
 
 # %% [markdown]
-# The same turns for a whole batch at once, in the step, cost a fraction: each call of torch has a price of its own,
-# and one by one it is paid 64 times. Turning once and keeping the result would be cheaper still, and
-# would no longer be augmentation. So the first cure here is not a flag. Which symptom asks for which (T08)?
+# Rotating a whole batch at once, in the step, takes a fraction of the time: each call to torch has a
+# fixed cost, and one image at a time pays it 64 times. Rotating once and keeping the result would be
+# cheaper still, but it would no longer be augmentation. So here the first cure is not a flag. Which
+# symptom calls for which cure (T08)?
 
 # %% [markdown]
 # | symptom | first try |
 # | --- | --- |
-# | the device is idle between batches | `num_workers`, from 2 upward |
+# | the device is idle between batches | `num_workers`, from 2 upwards |
 # | each epoch begins slowly | `persistent_workers` |
 # | the copy to the device takes long | `pin_memory`, `non_blocking` |
-# | the data set takes long for an example | cache, or work on whole batches |
-# | the tensors are in memory already | cut batches from them, no workers (F90) |
+# | the data set takes long per example | cache, or work on whole batches |
+# | the tensors are already in memory | slice batches from them, no workers (F90) |
 
 # %%
 from course.data import is_waiting
 
-slow = DataLoader(Turned(data), 64, shuffle=True, generator=own())
-# the loader alone, the step alone, both as a loop: the difference is waiting
+slow = DataLoader(Rotated(data), 64, shuffle=True, generator=own())
+# the loader alone, the step alone, then both in a loop: the difference is waiting
 print(is_waiting(slow, train_step, restore=[model, optimizer], num_batches=10, repeats=2))
 
 # %% exercise 03c.cures
-# Now decide for a machine with a GPU.
+# Now make the decision for a machine with a GPU.
 
 # %% [markdown]
 # ## What to keep
 #
-# - A batch walks from the data set over sampler, batch sampler, workers and collation to the model.
-# - A data set is two methods; check one batch against its contract before anything else.
-# - Count the short last batch, and say what becomes of micro-batches that fill no group.
-# - Weighted draws repeat and miss, distributed shards are filled up: count what is drawn.
-# - A mask is made of lengths. A loader has its own generator, a data set has none.
-# - Measure the loader alone, the step alone, and both; then change one thing.
+# - A batch comes from the data set, by way of sampler, batch sampler, workers and collation, to the
+#   model.
+# - A data set needs two methods; check one batch against its contract before anything else.
+# - Count the short last batch, and decide what happens to micro-batches that do not fill a group.
+# - Weighted draws repeat and miss examples, and distributed shards are filled up: count what is drawn.
+# - Compute masks from lengths. Give the loader its own generator, and the data set none.
+# - Measure the loader alone, the step alone, and both together; then change one thing.
 #
 # **Further reading.** Lecture 3, "Is the GPU waiting?"; [course/data/loading.py](../course/data/loading.py);
 # `course claims F88` and `course claims F95` in a terminal.
 #
-# **Challenge, ungraded.** Feed a run from the twenty thousand lines of a file as fast as from memory. How
-# many workers does that take, and how long does `time_stages` say an example takes?
+# **Challenge, ungraded.** Feed a run from a file of twenty thousand lines as fast as from memory. How
+# many workers does that take, and how long does one example take according to `time_stages`?
 
 # %%
 scorecard("03c-data-pipeline")

@@ -13,13 +13,17 @@
 # %% [markdown]
 # # 3d · Precision, accumulation, clipping
 #
-# Sixteen bits instead of thirty-two, a large batch from small ones, a ceiling for the gradient: three
-# tools that make a run fit and keep it alive, and that go wrong without a word. You will see what each
-# format loses, write the scaler that FP16 needs, count bytes, prove that a window of micro-batches
-# equals its batch, and find where it does not.
+# Sixteen bits instead of thirty-two, a large batch built from small ones, a ceiling for the gradient:
+# these three tools make a run fit into memory and keep it stable, but they can go wrong without any
+# error. You will see what each format loses, write the scaler that FP16 needs, count bytes, prove that a
+# window of micro-batches equals its batch, and find where it does not.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice, on a CPU.
-# What only a GPU can show is said where it comes up.*
+# The lecture, its essay and the engineering module are the texts behind this course. A code such as F112 or
+# T35 names an item in them: in a terminal, `course ledger T35` says which one, `course claims F112` tests a
+# claim, and `course museum B26` shows a bug.
+#
+# *Read a question, make a guess, then run the cell below it. You can run any cell again, and a CPU is
+# enough. If something can only be seen on a GPU, the text says so.*
 
 # %%
 import torch
@@ -33,10 +37,10 @@ from course.engine import Trainer, choose_device, seed_everything
 from course.from_scratch.deep import DeepNet
 from course.plots import precision as plots
 
-device = choose_device()  # a GPU where there is one: data and models go there
+device = choose_device()  # a GPU if there is one; data and models go there
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %%
 data, criterion = load("digits").to(device), nn.CrossEntropyLoss()
@@ -53,9 +57,9 @@ def loaders(dtype, seed):
 # %% [markdown]
 # ## 3d.1 What sixteen bits hold
 #
-# A floating-point number is a sign, an exponent and a mantissa: the exponent sets how large it can be,
-# the mantissa how exact. FP32 spends 8 and 23 bits on them. **Guess:** in BF16, with 8 and 7 bits, what
-# is 256 + 1?
+# A floating-point number consists of a sign, an exponent and a mantissa. The exponent determines how
+# large it can be, the mantissa how precise. FP32 has 8 exponent bits and 23 mantissa bits. **Guess:** in
+# BF16, with 8 and 7 bits, what is 256 + 1?
 
 # %%
 guess("03d.bf16-sum", ...)
@@ -66,28 +70,30 @@ formats = {"FP32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
 plots.plot_spacing({name: torch.finfo(dtype) for name, dtype in formats.items()})
 
 # %% [markdown]
-# Still 256: above 256 its numbers are 2 apart, and a tie goes to the even one. FP16 counts on to 2,048,
-# but ends at 65,504. The figure has both properties at once: range from left to right, coarseness
-# upwards. BF16 is FP32 with the mantissa cut off: as far from left to right, 65,536 times as coarse.
+# It is still 256: above 256, BF16 numbers are 2 apart, and a tie is rounded to the even mantissa. FP16
+# counts exactly up to 2,048, but its largest number is 65,504. The figure shows both properties at once:
+# range from left to right, spacing from bottom to top. BF16 is FP32 with a shorter mantissa: the same
+# range, but 65,536 times as coarse.
 
 # %% [markdown]
-# FP16 is eight times as fine as BF16, over a small window, and below 6e-5 it gets coarser with every halving
-# until nothing is left.
+# FP16 is eight times as fine as BF16, but only in a small range. Below 6e-5 it loses a bit of precision
+# with every halving, until nothing is left.
 #
-# | format | its hardware (T35) | in training |
+# | format | hardware (T35) | used in training for |
 # | --- | --- | --- |
-# | FP32 | everything | weights, gradients, moments, loss |
-# | FP16 | GPUs from Volta on | products, with a loss scaler |
-# | BF16 | A100 and later, MI200, TPU | products, without one |
+# | FP32 | all | weights, gradients, moments, loss |
+# | FP16 | GPUs since Volta | matrix products, with a loss scaler |
+# | BF16 | A100 and later, MI200, TPU | matrix products, without a scaler |
 
 # %% exercise 03d.formats
 
 # %% [markdown]
 # ## 3d.2 Autocast
 #
-# Mixed precision mixes: within `torch.autocast` each operation runs in the format that suits it. Matrix
-# products take 16 bits; a softmax, a norm or a loss stays in FP32. The weights are FP32 all along: a
-# product gets a 16-bit copy. **Guess:** in which format is the `.grad` of a weight after `backward()`?
+# Mixed precision mixes formats: within `torch.autocast`, each operation runs in the format that suits it.
+# Matrix products use 16 bits; softmax, norms and losses stay in FP32. The weights themselves are always
+# FP32; a product works on a 16-bit copy of them. **Guess:** which format does a weight's `.grad` have
+# after `backward()`?
 
 # %%
 guess("03d.grad-dtype", ...)
@@ -113,12 +119,12 @@ for name, value in seen.items():
 reveal("03d.grad-dtype", str(weight.grad.dtype).removeprefix("torch."))
 
 # %% [markdown]
-# Backward multiplied in BF16, too (F139), but what it adds to `.grad` is FP32 (F112), as wide as the
-# weight. `backward()` stands outside the `with`: it takes for each operation the format that forward took.
+# Backward also multiplied in BF16 (F139), but what it adds to `.grad` is FP32 (F112), like the weight.
+# `backward()` is called outside the `with`: for each operation it uses the format that forward used.
 #
-# Why not simply make the whole model BF16, weights and all? It would be half as large. Three runs per
-# way, Adam at a rate of 1e-4, the same batches. **Guess:** FP32 gets to about 78 % in eight epochs. Where
-# do BF16 weights get to?
+# Why not simply store the whole model in BF16, including the weights? It would be half the size. We
+# compare three variants with three runs each, using Adam at a rate of 1e-4 and the same batches.
+# **Guess:** FP32 reaches about 78 % in eight epochs. How far do BF16 weights get?
 
 # %%
 guess("03d.bf16-weights", ...)
@@ -140,14 +146,14 @@ ways = ("FP32", "BF16 autocast", "BF16 weights")
 scores = {how: [accuracy(how, seed) for seed in range(3)] for how in ways}
 for how, values in scores.items():
     spread = max(values) - min(values)
-    print(f"{how:14} mean {sum(values) / 3:.1f} %, from seed to seed {spread:.1f} points")
+    print(f"{how:14} mean {sum(values) / 3:.1f} %, range over seeds {spread:.1f} points")
 reveal("03d.bf16-weights", sum(scores["BF16 weights"]) / 3)
 plots.plot_seeds(scores, xlabel="validation accuracy after 8 epochs, %")
 
 # %% [markdown]
-# Autocast is within the noise of FP32. With BF16 weights most updates never arrive: a step of 1e-4 on a
-# weight of 0.1 is a thousandth of it, and BF16 rounds what is below 1/512 away. The loss falls a little,
-# nothing is `nan`, and no message comes.
+# Autocast is within the noise of FP32. With BF16 weights, most updates have no effect: a step of 1e-4 is
+# a thousandth of a weight of 0.1, and BF16 rounds away any relative change below 1/512. The loss falls a
+# little, nothing is `nan`, and there is no error message.
 
 # %%
 weight = torch.tensor(0.1, dtype=torch.bfloat16)
@@ -158,18 +164,19 @@ print(f"0.1 in BF16, minus 100 times 0.0001: {weight.item():.4f}")
 # %% [markdown]
 # ## 3d.3 Faster is not better
 #
-# On a GPU with tensor cores 16 bits are faster; how much depends on the sizes (`course claims F118`, which
-# needs one). On our CPU they are slower, so here nobody is tempted. Where they are faster, the question
-# of the last figure, and of the lines above it, still comes first: what do the seeds say about the metric?
+# On a GPU with tensor cores, 16 bits are faster; how much depends on the sizes (`course claims F118`,
+# which needs such a GPU). On our CPU they are slower, so nobody is tempted. But even where they are
+# faster, the question behind the last figure comes first: what do several seeds say about the metric?
 
 # %% exercise 03d.faster-worse
 
 # %% [markdown]
 # ## 3d.4 What FP16 loses
 #
-# FP16's smallest number is 6e-8. Are gradients that small? In a shallow network hardly any; behind eight
-# sigmoid layers the first ones get about a quarter of a quarter of a quarter. **Guess:** which share of this
-# network's gradients becomes 0 under FP16 autocast? (Torch runs it on a CPU, too.)
+# FP16's smallest positive number is 6e-8. Are gradients ever that small? In a shallow network, hardly any
+# are. But each sigmoid multiplies the gradient on its way back by at most a quarter, and here there are
+# eight of them in a row. **Guess:** what fraction of this network's gradients becomes 0 under FP16
+# autocast? (It runs on a CPU, too.)
 
 # %%
 guess("03d.lost", ...)
@@ -198,12 +205,13 @@ panels = {name: values.tolist() for name, values in panels.items()}
 plots.plot_gradient_sizes(panels, low=half.smallest_normal * half.eps, high=half.max)
 
 # %% [markdown]
-# Grey is what FP16 has no number for. A factor on the loss is a factor on every gradient, by the chain
-# rule, and moves the whole heap to the right. A power of two costs no digit. Then backward's gradients
-# are divided by it, in FP32, and nobody further down knows. BF16 lost nothing, without a scale.
+# The grey region marks sizes that FP16 cannot represent. By the chain rule, a factor on the loss
+# multiplies every gradient, and so moves the whole histogram to the right. A power of two costs no
+# precision. After backward, the gradients are divided by the same factor in FP32, so the optimizer never
+# notices. BF16 lost nothing, even without a scale.
 #
-# Follow a single number along that road: its bits in each format, what is lost, and what comes back after the
-# division. Which numbers can no scale save?
+# Follow a single number through these steps: its bits in each format, what is lost, and what is recovered
+# by the division. Which numbers can no scale save?
 
 # %%
 from course.widgets.precision.widget import NumberFormats
@@ -212,25 +220,25 @@ display(NumberFormats())
 worked.compute("N34")
 
 # %% [markdown]
-# ## 3d.5 A scaler of your own
+# ## 3d.5 Your own scaler
 #
-# How large may the scale be? As large as nothing overflows, and that changes as the model learns. So it
-# is tried: on `inf` or `nan` the update is skipped and the scale made smaller; after many good updates in a
-# row it is made larger.
+# How large may the scale be? As large as possible without overflow, and that limit changes as the model
+# learns. So it is found by trial: if a gradient is `inf` or `nan`, the update is skipped and the scale is
+# reduced; after many good updates in a row, the scale is increased.
 
 # %% exercise 03d.loss-scaler
-# Write the class; `torch.amp.GradScaler` may not do the work. An update calls `scaled(loss).backward()`,
-# perhaps `unscale`, `step` and `update`, in this order. Some parameters may have no gradient.
+# Write the class without using `torch.amp.GradScaler`. An update calls `scaled(loss).backward()`,
+# sometimes `unscale`, then `step` and `update`, in this order. Some parameters may have no gradient.
 class LossScaler:
-    """A loss scale that finds its own size.
+    """A loss scale that adjusts its own size.
 
     Args:
-        scale: The first scale; kept as the attribute `scale`, a number.
+        scale: The first scale; the attribute `scale`, a number, holds the current one.
         growth: `scale` is multiplied by it after `interval` good updates in a row, and the
-            count begins again.
+            count starts again.
         backoff: `scale` is multiplied by it after an update that was skipped, and the count
-            begins again.
-        interval: Good updates in a row for a growth.
+            starts again.
+        interval: The number of good updates in a row before the scale grows.
     """
 
     def __init__(self, scale, growth, backoff, interval):
@@ -240,15 +248,15 @@ class LossScaler:
         ### END SOLUTION
 
     def scaled(self, loss):
-        """The loss times the scale, with its graph; of a float16 loss a float32 product, of any
-        other a product of its own dtype. The loss itself stays as it is."""
+        """The loss times the scale, with its graph: a float32 product for a float16 loss, for any
+        other a product of its own dtype. The loss itself is not changed."""
         ### BEGIN SOLUTION
         return (loss.float() if loss.dtype == torch.float16 else loss) * self.scale
         ### END SOLUTION
 
     def unscale(self, optimizer):
         """Divide the .grad of every parameter of the optimizer by the scale, at most once per
-        update, and note whether all of them are finite (not inf, -inf or nan) now."""
+        update, and note whether, after the division, all are finite (not inf, -inf or nan)."""
         ### BEGIN SOLUTION
         grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
         grads = [grad for grad in grads if grad is not None]
@@ -258,8 +266,8 @@ class LossScaler:
         ### END SOLUTION
 
     def step(self, optimizer):
-        """Unscale, if this update has not yet; then optimizer.step(), but only if all gradients
-        were finite when they were unscaled. True if it stepped, else False."""
+        """Unscale, unless this update already has; then call optimizer.step(), but only if all
+        gradients were finite when they were unscaled. True if it stepped, else False."""
         ### BEGIN SOLUTION
         if self.finite is None:
             self.unscale(optimizer)
@@ -306,15 +314,16 @@ if ready(LossScaler):
     display(plots.plot_scale(scales, skipped))
 
 # %% [markdown]
-# The first updates are lost while the scale comes down; then every growth is one too many, and within a few
-# updates costs one. With torch's interval of 2,000 that is one update in 2,000. A scale that falls and falls, though,
-# says something else: the gradients themselves are `inf` or `nan`.
+# The first updates are skipped while the scale comes down. After that, every growth makes the scale too
+# large, and within a few updates one is skipped. With torch's interval of 2,000, that costs one update in
+# 2,000. But a scale that keeps falling means something else: the gradients themselves are `inf` or `nan`.
 
 # %% [markdown]
-# ## 3d.6 Who comes first?
+# ## 3d.6 Which comes first?
 #
-# Clipping wants true gradients. **Guess:** a gradient of norm 0.5, a scale of 65,536, a ceiling of 1. Somebody
-# clips first and unscales then. How long is the gradient that the step gets?
+# Clipping needs the true, unscaled gradients. **Guess:** take a gradient of norm 0.5, a scale of 65,536
+# and a ceiling of 1. Someone clips first and unscales afterwards. What is the norm of the gradient that
+# reaches the step?
 
 # %%
 guess("03d.early-clip", ...)
@@ -331,16 +340,16 @@ if ready(LossScaler):
     print(f"instead of 0.5: {weight.grad.norm().item():.2e}")
 
 # %% [markdown]
-# Nothing raises, and the loss even falls a little, with Adam as fast as ever: Adam hardly knows a
-# gradient's length. Put the lines of a whole update in order:
+# No error is raised, and the loss even falls a little. With Adam it falls as fast as ever, since Adam is
+# almost insensitive to the length of a gradient. Now put the lines of a complete update in order:
 
 # %% exercise 03d.scaled-update
 
 # %% [markdown]
 # ## 3d.7 What is in memory?
 #
-# Whatever the batch, training holds weights, gradients, and what the optimizer keeps. **Guess:** how many bytes
-# per parameter are that with AdamW, all in FP32?
+# Whatever the batch size, training keeps the weights, the gradients and the optimizer's state in memory.
+# **Guess:** with AdamW and everything in FP32, how many bytes per parameter is that?
 
 # %%
 guess("03d.per-parameter", ...)
@@ -368,12 +377,13 @@ display(plots.plot_memory(billions, unit="GB for 7 billion parameters"))
 worked.compute("N13")
 
 # %% [markdown]
-# 112 GB before a single activation. Autocast saves nothing of this: weights, gradients and moments stay in
-# FP32. All in BF16 would halve it, and you have seen what becomes of the updates. The lecture's chapter counts 14
-# GB for 7 billion weights "without a graph"; that is the weights in 16 bits.
+# That is 112 GB before a single activation. Autocast saves none of it: weights, gradients and moments
+# stay in FP32. Storing everything in BF16 would halve it, but you have seen what happens to the updates.
+# The lecture's chapter gives 14 GB for 7 billion weights "without a graph"; that is just the weights, in
+# 16 bits.
 #
-# What grows with the batch is what forward keeps for backward: the activations. There autocast saves half,
-# but it also keeps a 16-bit copy of every weight that it multiplies, whatever the batch:
+# What grows with the batch is what forward keeps for backward: the activations. Autocast halves them, but
+# it also keeps a 16-bit copy of every weight that it multiplies, whatever the batch size:
 
 # %%
 def kept(batch, dtype):
@@ -388,8 +398,8 @@ for batch in (128, 256, 512):
     print(f"batches of {batch}: {sizes}")
 
 # %% [markdown]
-# With 128 examples the copies cost more than the activations save; from 256 on autocast wins. "Half the
-# memory" holds for activations alone (F55).
+# With 128 examples, the copies cost more than the smaller activations save; from 256 on, autocast wins.
+# "Half the memory" is true only of activations (F55).
 
 # %% exercise 03d.memory
 ### BEGIN SOLUTION
@@ -399,33 +409,33 @@ memory["batch"] = int((q.g - fixed) * 1000 // (2 * q.a))
 ### END SOLUTION
 
 # %% [markdown]
-# ## 3d.8 Compute it twice
+# ## 3d.8 Compute the activations twice
 #
-# Activation checkpointing keeps a block's inputs alone: forward runs without a graph, and backward runs the
-# block once more, with one (C30, F51). Torch has it as `torch.utils.checkpoint`. Written out it shows
-# what it takes: the same random numbers, gradients for the inputs *and* the weights.
+# Activation checkpointing keeps only a block's inputs: forward runs without a graph, and backward runs
+# the block once more, with a graph (C30, F51). Torch provides this as `torch.utils.checkpoint`. Write it
+# yourself to see what it takes: the same random numbers, and gradients for the inputs *and* the weights.
 
 # %% exercise 03d.recompute
-# `torch.utils.checkpoint` may not do the work; a `torch.autograd.Function` can. Everything is on the CPU's
-# random numbers, and the block has no BatchNorm.
+# Do not use `torch.utils.checkpoint`; a `torch.autograd.Function` can do the work. All random numbers
+# come from the CPU's generator, and the block has no BatchNorm.
 def recomputed(block, inputs):
-    """What block(inputs) gives, with the same gradients, for less kept in between.
+    """What block(inputs) returns, with the same gradients, but less kept in between.
 
-    The block runs once now, without its activations being kept for backward(), and once more in
+    The block runs once now, without keeping its activations for backward(), and once more in
     backward(). Only the inputs (or a copy), the block's parameters and the state of the random
-    numbers may be kept for it.
+    number generator may be kept for that, on ctx or anywhere else.
 
     Args:
-        block: A module of one tensor, which uses all of its parameters; it may hold dropout, and
-            frozen ones.
+        block: A module that takes one tensor and uses all of its parameters. It may hold dropout
+            and frozen parameters.
         inputs: [B, features], with or without requires_grad; not changed.
 
     Returns:
-        The output, with a graph. backward() through it adds to the .grad of the block's
-        parameters, and of the inputs if they ask for it, what it would add to block(inputs)'s.
+        The output, with a graph. backward() through it adds to the .grad of the block's parameters,
+        and of the inputs if they require gradients, what backward() through block(inputs) would.
 
-    Dropout uses the same mask both times. The state of the random numbers is as block(inputs)
-    leaves it, and backward() leaves it as it is.
+    Dropout uses the same mask both times. Afterwards the random number generator is in the state
+    in which block(inputs) leaves it, and backward() does not change that state.
     """
     ### BEGIN SOLUTION
     class Twice(torch.autograd.Function):
@@ -448,8 +458,8 @@ def recomputed(block, inputs):
     ### END SOLUTION
 
 # %% [markdown]
-# Four blocks of three layers, 64 numbers wide at their ends and 256 inside. **Guess:** which share of the
-# bytes that were kept for backward is still kept?
+# Take four blocks of three layers each, 64 numbers wide at both ends and 256 inside. **Guess:** what
+# fraction of the bytes kept for backward without recomputation is still kept with it?
 
 # %%
 guess("03d.recomputed", ...)
@@ -476,16 +486,17 @@ if ready(recomputed):
     reveal("03d.recomputed", twice / plain)
 
 # %% [markdown]
-# A ninth, for one more forward pass: about a third more computation, as backward costs about two forward
-# passes. While one block is computed again its activations are there too, so the peak falls by less.
+# Only a ninth is kept, at the price of one more forward pass. That is about a third more computation, as
+# backward costs about as much as two forward passes. While a block is recomputed, its activations are in
+# memory too, so the peak falls by less.
 
 # %% [markdown]
 # ## 3d.9 A window equals its batch
 #
-# 3a had you accumulate. Now the proof, and its limits. A window has K micro-batches; micro-batch k has
-# size n, with an index k, and the mean loss over its own examples. **Guess:** in float64, how large is the relative
-# gap between the accumulated gradient and the joined batch's, for four micro-batches of 16, each loss times
-# a quarter?
+# In 3a you wrote gradient accumulation. Now come the proof and its limits. A window has K micro-batches;
+# micro-batch k holds n_k examples, and its loss is the mean over them. **Guess:** for four micro-batches
+# of 16, each loss times a quarter, how large is the relative gap between the accumulated gradient and the
+# joined batch's in float64?
 
 # %%
 guess("03d.gap", ...)
@@ -513,28 +524,28 @@ print(f"float64: {gap:.1e}, float32: {in_single:.1e}")
 reveal("03d.gap", gap)
 
 # %% [markdown]
-# Rounding, and nothing else: a different order of summation. That is why a proof by experiment is done in
+# The gap is only rounding: the sums are taken in a different order. This is why such an experiment uses
 # float64. In float32 a gap of 1e-7 is rounding as well, but a mistake of that size could hide in it.
 #
-# **Question (X05).** Prove it: K micro-batches of equal size, each with its mean loss times 1/K. Show that the sum of
-# their gradients is the joined batch's gradient. Then say which steps need equal sizes, and which need that no
-# example's loss depends on another example.
+# **Question (X05).** Prove it: given K micro-batches of equal size, each with its mean loss times 1/K,
+# show that the sum of their gradients is the joined batch's gradient. Then say which steps require equal
+# sizes, and which require that no example's loss depends on another example.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "prove-the-window", "locked": false, "points": 3, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
-# (1) With n examples per micro-batch its mean loss is (1/n) Σ ℓ over its own examples, if each ℓ depends on
-# its own example alone. (2) Times 1/K and summed over the window: (1/(K·n)) Σ ℓ over all K·n examples,
+# (1) With n examples per micro-batch, its mean loss is (1/n) Σ ℓ over its own examples, if each ℓ depends
+# on its own example alone. (2) Times 1/K and summed over the window: (1/(K·n)) Σ ℓ over all K·n examples,
 # the joined batch's mean loss. (3) The gradient is linear, so the sum of the K gradients is the gradient
-# of that mean, and backward() forms the sum as it adds to .grad. Equal sizes are used in (2): with sizes
-# that differ the factor is the micro-batch's share of the examples (or of the targets that count). That no
-# example sees another is used in (1): BatchNorm in train mode breaks it.
+# of that mean, and backward() forms the sum as it adds to .grad. Equal sizes are used in (2): if sizes
+# differ, the factor is the micro-batch's share of the examples (or of the targets that count). That no
+# example depends on another is used in (1): BatchNorm in train mode breaks it.
 # ### END SOLUTION
 
 # %% [markdown]
-# ## 3d.10 Where it does not
+# ## 3d.10 Where a window differs from its batch
 #
 # Each of these windows is accumulated in float64 and compared with its joined batch. The dotted line is
-# 1e-12: left of it is rounding, right of it a different update.
+# at 1e-12: gaps to the left of it are rounding, gaps to the right mean a different update.
 
 # %%
 short, shares = window(16, 16, 16, 4), [16 / 52] * 3 + [4 / 52]
@@ -554,25 +565,28 @@ gaps["LayerNorm"] = window_gap(net(nn.LayerNorm(32)), criterion, equal, quarters
 plots.plot_gaps(gaps, rounding=1e-12)
 
 # %% [markdown]
-# A loss's mean is over what it counts: examples, or the targets that are not ignored. Weigh by that number,
-# over the whole window, and the update is the batch's. No weight helps a BatchNorm, whose mean and variance
-# are the micro-batch's; a LayerNorm looks at one example.
+# A loss takes its mean over what it counts: examples, or targets that are not ignored. Weight each
+# micro-batch by its share of that count in the whole window, and the update equals the joined batch's. No
+# weight helps with BatchNorm, which uses the mean and variance of the micro-batch; LayerNorm looks at a
+# single example.
 #
-# Now with everything at once: windows that may be short, targets that may be ignored, a ceiling. Three things
-# are wrong below, and it trains.
+# Now put everything together: windows that may be short, targets that may be ignored, and a ceiling. The
+# loop below has three bugs, and still it trains.
 
 # %% exercise 03d.fix-the-window
-# The loop should make one update per window of up to `accum_steps` micro-batches, equal to the update of the
-# joined batch with its gradient clipped once to the joint norm `max_norm`, and list each window's mean loss.
-# The criterion is a mean over the targets that are not `ignore_index`; every micro-batch has at least one.
-# Fix three bugs, change as little as you can.
+# The loop should make one update per window of up to `accum_steps` micro-batches. It should equal the
+# update from the joined batch, with the gradient clipped once to the joint norm `max_norm`, although
+# each micro-batch goes through the model separately. The loop returns a list of each window's mean
+# loss. The criterion is a mean over the targets that are not `ignore_index`; every micro-batch has at
+# least one. Fix the three bugs, and change as little as you can.
 
 # %% [markdown]
 # ## 3d.11 Three ways to clip
 #
-# By norm: one factor for everything, and the direction stays. By value: each number by itself. By layer: each
-# tensor has the ceiling for itself. **Guess:** two layers have the gradients [300, 400] and [0.3, 0.4], the
-# ceiling is 1, clipping is by norm. How long is the second layer's gradient after it?
+# Clipping by norm scales everything by one factor and keeps the direction. Clipping by value limits each
+# number separately. Clipping by layer applies the ceiling to each tensor separately. **Guess:** two
+# layers have the gradients [300, 400] and [0.3, 0.4]. After clipping by norm with a ceiling of 1, what is
+# the norm of the second layer's gradient?
 
 # %%
 guess("03d.starved", ...)
@@ -585,9 +599,9 @@ display(worked.compute("N51"))
 ClippingPlane()
 
 # %% [markdown]
-# A healthy layer is starved by a loud one. Here is a network in which that happens: weights six times as large
-# as usual behind tanh, so that gradients grow on their way back. The early layers blow up, the late ones do
-# not. What does each way leave?
+# One layer with huge gradients starves a healthy one. Here is a network in which that happens: in a tanh
+# network, we make the weights six times as large as usual, so that gradients grow on their way back. They
+# explode in the early layers, but not in the late ones. What does each kind of clipping leave of them?
 
 # %%
 def loud(seed=3):
@@ -602,7 +616,7 @@ def loud(seed=3):
 from course.engine import clip_by_global_norm, clip_by_value, clip_per_layer
 
 ways = {
-    "as it is": lambda parameters: None,
+    "unclipped": lambda parameters: None,
     "by norm, 1": lambda parameters: clip_by_global_norm(parameters, 1.0),
     "by layer, 1": lambda parameters: clip_per_layer(parameters, 1.0),
     "by value, 0.1": lambda parameters: clip_by_value(parameters, 0.1),
@@ -616,14 +630,15 @@ for name, clip in ways.items():
     clip(model.parameters())
     norms[name] = [p.grad.norm().item() for p in model.parameters() if p.ndim == 2]
     grads[name] = torch.cat([p.grad.flatten() for p in model.parameters()])
-    cosines[name] = torch.cosine_similarity(grads[name], grads["as it is"], dim=0).item()
+    cosines[name] = torch.cosine_similarity(grads[name], grads["unclipped"], dim=0).item()
 print({name: round(cosine, 3) for name, cosine in cosines.items()})
 plots.plot_layer_norms(norms, [str(number) for number in range(1, 13)])
 
 # %% [markdown]
-# By norm, all layers go down together and the cosine stays 1. By layer, the early ones come down to 1 and the
-# others keep their step, which turns the direction. By value a tensor of 4,096 numbers may keep a norm of 6.4.
-# Does the direction matter more than the late layers? Four epochs of plain SGD each, three seeds:
+# Clipping by norm scales all layers down together, and the cosine stays 1. By layer, the early ones come
+# down to 1 and the others keep their step, which changes the direction. By value, a tensor of 4,096
+# numbers may keep a norm of 6.4. Is keeping the direction more important than moving the late layers?
+# Train each for four epochs with plain SGD and three seeds:
 
 # %%
 def val_loss(max_norm, seed):
@@ -641,19 +656,20 @@ losses = {name: [val_loss(ceiling, seed) for seed in range(3)]
 plots.plot_seeds(losses, xlabel="validation loss after 4 epochs")
 
 # %% [markdown]
-# A joint ceiling of 1 is worse than none: what holds two layers down stops the other ten. By layer has the
-# lowest mean, and not because its step is longer: a joint ceiling of 3 is about as long, and helps
-# nobody. The price is the direction, and the cause is untouched: weights drawn as in 2a need no ceiling.
+# A joint ceiling of 1 is worse than none: the factor that holds two layers down stops the other ten.
+# Clipping by layer has the lowest mean, and not because its step is longer: a joint ceiling of 3 gives a
+# step of about the same length, and does not help. The price is the direction, and the cause remains:
+# weights initialised as in 2a need no ceiling.
 
 # %% exercise 03d.three-clips
 
 # %% [markdown]
-# ## 3d.12 All of it in one update
+# ## 3d.12 Everything in one update
 #
-# The course's `Trainer` does the whole chapter in the order that you found: autocast, micro-batches weighed by
-# what they count, unscaling, one ceiling per window, the step, the scale. Two short files have it: read
-# [course/engine/precision.py](../course/engine/precision.py) for the scaler's place,
-# [window.py](../course/engine/window.py) for what a micro-batch weighs.
+# The course's `Trainer` does everything in this chapter, in the order you have found: autocast,
+# micro-batches weighted by what they count, unscaling, one clipping per window, the step, the update of
+# the scale. The code is in two short files: [course/engine/precision.py](../course/engine/precision.py)
+# shows where the scaler comes in, [window.py](../course/engine/window.py) how micro-batches are weighted.
 
 # %%
 seed_everything(3)
@@ -673,15 +689,16 @@ scorecard("03d-precision-accumulation-clipping")
 #
 # - FP16 lacks range and needs a scaler; BF16 lacks digits and needs FP32 weights.
 # - Autocast: products in 16 bits, weights, `.grad` and moments in FP32.
-# - Judge by the metric, over seeds, before speed.
+# - Judge by the metric, over several seeds, before you judge by speed.
 # - AdamW in FP32: 16 bytes per parameter; activations grow with the batch and can be computed twice.
-# - A window equals its batch if each loss is weighed by what it counts; BatchNorm is the exception.
-# - Unscale, then clip, once per window. By norm keeps the direction, by layer keeps the quiet layers alive.
+# - A window equals its batch if each loss is weighted by what it counts; BatchNorm is the exception.
+# - Unscale, then clip, once per window. Clipping by norm keeps the direction; clipping by layer keeps
+#   layers with small gradients learning.
 #
 # **Further reading.** Micikevicius et al., *Mixed precision training* (2018); Chen et al., *Training deep nets
 # with sublinear memory cost* (2016); Pascanu et al., *On the difficulty of training recurrent neural networks*
 # (2013); `course claims F112`, `F114`, `F51` in a terminal.
 #
-# **Challenge, ungraded.** Round to the nearest is what loses BF16's small updates. Write a step that rounds up or
-# down at random, with odds that make it right on average, and train with BF16 weights. How much of FP32's accuracy
-# comes back, over three seeds?
+# **Challenge, ungraded.** BF16 loses small updates because it rounds to the nearest number. Write a step
+# that rounds up or down at random, with probabilities that make it right on average, and train with BF16
+# weights. How much of FP32's accuracy do you recover, over three seeds?

@@ -13,10 +13,14 @@
 # %% [markdown]
 # # 3e · Evaluation, splits and shift
 #
-# A number on validation is a promise about examples that nobody has seen. This chapter asks when it
-# holds: what measuring may change, which metric and threshold, how sure, for whom, on a split that leaks
-# nothing, and for how long. You write the tools that check it, on real data, and end with the order of
-# steps that leads to one honest number.
+# A validation score is a promise about examples that nobody has seen. When does the promise hold?
+# This chapter asks what measuring may change, which metric and threshold to use, how sure a score
+# is, for whom it holds, whether the split leaks, and how long the score stays true. You write the
+# tools that check all this on real data, and end with the steps that lead to one honest number.
+#
+# The lecture, its essay and the engineering module are the texts behind this course. A code after
+# *read* above an exercise stands for an item in them: in a terminal, `course ledger F99` says which
+# one, `course claims F99` tests a claim, and `course museum B41` shows a bug.
 #
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice.*
 
@@ -34,10 +38,11 @@ from course.engine import choose_device, seed_everything
 device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
-# The network of this chapter: digits, few of them for training, so that it makes mistakes worth looking at.
+# This chapter's network reads handwritten digits. It gets few training images, so that it makes
+# mistakes worth looking at.
 
 # %%
 data = load("digits", val_share=0.6).to(device)
@@ -67,9 +72,10 @@ model = train(make_model(), *few)
 # %% [markdown]
 # ## 3e.1 Three switches
 #
-# Measuring has three switches: the mode (`train()` or `eval()`), the graph (`no_grad()` or not), and the
-# update (`step()` or not). They are often flipped together, and taken for one. **Guess:** mode and
-# graph make four combinations. In how many of them do two passes over the same batch agree?
+# Measuring has three switches: the mode (`train()` or `eval()`), the graph (`no_grad()` or not),
+# and the update (`step()` or not). They are often flipped together and mistaken for a single
+# switch. **Guess:** mode and graph give four combinations. In how many of them do two passes over
+# the same batch agree?
 
 # %%
 guess("03e.same-twice", ...)
@@ -83,15 +89,17 @@ print(*rows, sep="\n")
 reveal("03e.same-twice", sum(row.same_twice for row in rows))
 
 # %% [markdown]
-# Read it by columns. The mode alone decides whether passes agree and whether BatchNorm's buffers
-# move. The graph alone decides what is kept for a `backward()`, and without one no step is possible.
-# A step needs no mode: in eval mode weights move just as well.
+# Read the table column by column. The mode alone decides whether the passes agree and whether
+# BatchNorm's buffers change. The graph switch alone decides what is kept for `backward()`, and
+# without a graph no step is possible. A step does not depend on the mode: in eval mode the weights
+# move just as well.
 
 # %% exercise 03e.three-switches
 
 # %% [markdown]
-# When does validation need more memory with every batch? Three loops: one keeps the logits, one keeps them under
-# `no_grad()`, one keeps a number. The meter counts the bytes of all tensors that are alive.
+# When does validation need more memory with every batch? Here are three loops: one keeps the
+# logits, one keeps them under `no_grad()`, and one keeps only a number. The meter counts the bytes
+# of all live tensors.
 
 # %%
 from course.claims.lab import LiveBytes
@@ -116,18 +124,18 @@ print({name: f"{sizes[-1] / 1000:.0f} kB at the end" for name, sizes in kept.ite
 plot_held(kept)
 
 # %% [markdown]
-# A graph that nobody keeps is freed with its batch: the line of `loss.item()` is flat, without `no_grad()`
-# (F46). Memory grows where tensors are kept, and fast where each of them holds its graph. Two symptoms, two
-# causes:
+# A graph that nobody keeps is freed with its batch, so the line for `loss.item()` is flat even
+# without `no_grad()` (F46). Memory grows if tensors are kept, and it grows fast if each of them
+# holds on to its graph. In the next exercise, two symptoms have two causes:
 
 # %% exercise 03e.varies-and-grows
 
 # %% [markdown]
 # ## 3e.2 Loss, metric, threshold
 #
-# The loss is what a gradient can see; the metric is what you want. With a rare class they part.
-# **Guess:** 900 examples are common, 100 are rare, and a model says "common" every time. What is the F1
-# of the rare class?
+# The loss is what a gradient can see; the metric is what you want. With a rare class the two can
+# disagree. **Guess:** 900 examples are common, 100 are rare, and a model says "common" every time.
+# What is the F1 score of the rare class?
 
 # %%
 guess("03e.minority-f1", ...)
@@ -136,8 +144,9 @@ guess("03e.minority-f1", ...)
 worked.compute("N60")
 
 # %% [markdown]
-# F1 is the harmonic mean of precision (of those called rare, how many are) and recall (of the rare ones, how
-# many are found). Accuracy never asks. The same on digits, one of them against the nine others:
+# F1 is the harmonic mean of precision (how many of the examples called rare really are rare) and
+# recall (how many of the rare examples are found). Accuracy asks neither question. Here is the same
+# on digits, one of them against the other nine:
 
 # %%
 from course.analysis.loss_is_not_metric import imbalanced
@@ -145,11 +154,12 @@ from course.analysis.loss_is_not_metric import imbalanced
 imbalanced()
 
 # %% [markdown]
-# The plain loss wins by loss and by accuracy, and finds fewer of the rare class than the weighted one. No
-# row wins everywhere: choose the metric before you look.
+# The plain loss wins on loss and on accuracy, but it finds fewer examples of the rare class than
+# the weighted loss. No row wins in every column, so choose the metric before you look.
 #
-# A score becomes a decision by a *threshold*. Breast cancer in three parts, and a model of five measurements with
-# one logit. **Guess:** how many of the malignant cases of validation score below 0.5?
+# A *threshold* turns a score into a decision. We split the breast cancer data into three parts and
+# train a model with one logit on five measurements. **Guess:** how many of the malignant validation
+# cases score below 0.5?
 
 # %%
 guess("03e.missed", ...)
@@ -185,24 +195,24 @@ print(f"{len(found)} malignant, {int(found.sum())} found at 0.5")
 reveal("03e.missed", int((~found).sum()))
 
 # %% [markdown]
-# Nobody chose 0.5. A clinic would say: of those we call, so many must be ill; find as many as you can under
-# that. You find the threshold:
+# Nobody chose 0.5. A clinic would set a requirement: at least this share of the patients we call in
+# must be ill, and within that limit we want to find as many as possible. Find the threshold:
 
 # %% exercise 03e.threshold
-# Say yes where the score is *at least* the threshold; the thresholds to try are the scores themselves.
-# Validation chooses, and whoever uses the threshold later does not look again.
+# Predict 1 where the score is *at least* the threshold. The thresholds to try are the scores
+# themselves. Choose on validation; afterwards the threshold is used as it is.
 def choose_threshold(scores, targets, least_precision):
-    """The threshold with the highest recall among those that are precise enough.
+    """Find the threshold with the highest recall among those that are precise enough.
 
     Args:
         scores: [N] floats, higher for class 1: probabilities or logits. Some may be equal.
         targets: [N] of 0 and 1, long, at least one 1. Neither is changed.
-        least_precision: Precision that is required, in (0, 1]; exactly as much is enough.
+        least_precision: The required precision, in (0, 1]; meeting it exactly is enough.
 
     Returns:
-        (threshold, recall): two numbers, or one-element tensors. The threshold is one of the scores;
-        where several have the highest recall, the highest of them. (inf, 0.0) if none is precise
-        enough: then nobody is called.
+        (threshold, recall): two numbers, or one-element tensors. The threshold is one of the
+        scores; if several have the highest recall, it is the highest of them. (inf, 0.0) if none
+        is precise enough: then no example is predicted as 1.
     """
     ### BEGIN SOLUTION
     best = float("inf"), 0.0
@@ -235,8 +245,8 @@ if ready(choose_threshold):
     print(f"test: recall {hits / int(test_targets.sum()):.3f}")
 
 # %% [markdown]
-# Here the test part keeps the promise. Is that luck? Divide the same 370 rows again and again into
-# validation and test, and count.
+# Here the test part keeps the promise. Is that luck? Split the same 370 rows into validation and
+# test again and again, and count.
 
 # %%
 rng, unseen, kept = np.random.default_rng(0), np.concatenate(parts[1:]), []
@@ -246,17 +256,18 @@ if ready(choose_threshold):
         chosen, _ = choose_threshold(scores[one], malignant[one], 0.95)
         said = scores[other] >= chosen
         kept.append(malignant[other][said].double().mean().item() >= 0.95)
-    print(f"the precision that was required is kept in {np.mean(kept):.0%} of 50")
+    print(f"the required precision is met in {np.mean(kept):.0%} of 50 splits")
 
 # %% [markdown]
-# Only in some of them: the threshold is the best for validation's own noise, and what was just met there is
-# as easily just missed elsewhere. Ask for a little more than you need.
+# It is met in only some of them. The threshold is fitted to the noise of its validation part, and a
+# requirement that was just met there can just as easily be missed elsewhere. Ask for a little more
+# than you need.
 
 # %% [markdown]
 # ## 3e.3 How sure is a number?
 #
-# Other validation examples would have given another accuracy. **Guess:** 349 of 359 are right, 97.2 %. How many points
-# does the 95 % interval reach to either side?
+# Other validation examples would have given a different accuracy. **Guess:** 349 of 359 are right,
+# which is 97.2 %. How many points does the 95 % interval extend to each side?
 
 # %%
 guess("03e.half-width", ...)
@@ -270,24 +281,24 @@ found = wilson_interval(349, 359)
 reveal("03e.half-width", 100 * (found.high - found.low) / 2)
 
 # %% [markdown]
-# An improvement from 97.2 to 97.8 %, two more examples right, lies well inside. The textbook's interval, Wald's,
-# is symmetric and may pass 1; Wilson's holds every true share that the count does not contradict. Which keeps
-# its promise?
+# An improvement from 97.2 to 97.8 %, that is, two more correct examples, lies well inside the
+# interval. The textbook interval, Wald's, is symmetric and can extend beyond 1. Wilson's interval
+# holds every true share that the count does not contradict. Which of them keeps its promise?
 
 # %%
 from course.plots.evaluation import plot_coverage
 
 for rule in (wald_interval, wilson_interval):
     share = coverage(rule, 0.95, 20)
-    print(f"20 examples: {rule.__name__} holds 95 % in {share:.1%} of all studies")
+    print(f"20 examples: {rule.__name__} contains 95 % in {share:.1%} of all studies")
 nums = [10, 20, 40, 80, 160, 320, 640, 1280]
 plot_coverage(nums, {"Wald": [coverage(wald_interval, 0.95, num) for num in nums],
                      "Wilson": [coverage(wilson_interval, 0.95, num) for num in nums]})
 
 # %% [markdown]
-# A true accuracy of 95 %, measured on 20 examples: Wald's interval misses it in more than a third of all
-# studies. When all 20 are right, which is frequent, it has no width at all. Use Wilson's for shares, and the bootstrap
-# (`course.analysis.bootstrap`) for everything else.
+# If a true accuracy of 95 % is measured on 20 examples, Wald's interval misses it in more than a
+# third of all studies. When all 20 are right, which happens often, it has no width at all. Use
+# Wilson's interval for shares, and the bootstrap (`course.analysis.bootstrap`) for everything else.
 
 # %% exercise 03e.accuracy-interval
 ### BEGIN SOLUTION
@@ -300,8 +311,9 @@ accuracy_interval = {
 ### END SOLUTION
 
 # %% [markdown]
-# What such an interval does to a curve: run 4 was judged by 16 images, run 2 by 359. Each band is Wilson's
-# interval of the accuracy next to it. Which jumps of run 4 would you believe?
+# What do such intervals look like along a curve? Run 4 was validated on 16 images, run 2 on 359.
+# Each band is the Wilson interval of the accuracy it surrounds. Which jumps of run 4 would you
+# believe?
 
 # %%
 from course.widgets import TrainingCurves
@@ -311,8 +323,9 @@ TrainingCurves(run="run 4", other="run 2")
 # %% [markdown]
 # ## 3e.4 Calibration
 #
-# A probability of 0.9 says: of ten such answers nine are right. Our network learned 60 digits until it knew them.
-# **Guess:** it is right on about four of five validation images. How sure is it on average?
+# A probability of 0.9 claims that nine of ten such answers are right. We train our network on 60
+# digits until it has memorised them. **Guess:** it is right on about four of five validation
+# images. How confident is it on average?
 
 # %%
 guess("03e.confidence", ...)
@@ -334,17 +347,18 @@ print(calibration(first))
 reveal("03e.confidence", calibration(first).mean_confidence)
 
 # %% exercise 03e.calibration-error
-# The *expected calibration error* sorts answers into bins of confidence, and averages the gaps between how
-# sure and how often right. Write it, with torch, NumPy or plain Python, without a library's function for it.
+# The *expected calibration error* sorts predictions into bins by confidence. For each bin it
+# compares the mean confidence with the accuracy, and it averages these gaps. Write it in torch,
+# NumPy or plain Python, without a library function that computes it.
 def expected_calibration_error(probabilities, targets, num_bins):
-    """Mean of |mean confidence − accuracy| over the bins, each weighed by its share of the examples.
+    """Mean of |mean confidence − accuracy| over the bins, each weighted by its share of examples.
 
     Args:
-        probabilities: [N, C], rows that sum to 1, without a graph. The confidence is the largest of a
-            row (no two are), its place the predicted class.
+        probabilities: [N, C], float32 or float64, rows that sum to 1, without a graph. The largest
+            entry of a row (there are no ties) is the confidence, its position the predicted class.
         targets: [N] class indices. Neither is changed.
         num_bins: Bins of equal width between 0 and 1. Bin b, from 0, holds b / num_bins <
-            confidence <= (b + 1) / num_bins. Bins without examples count nothing.
+            confidence <= (b + 1) / num_bins. Bins without examples add nothing.
 
     Returns:
         The error, between 0 and 1: a float, or a one-element tensor without a graph.
@@ -367,8 +381,8 @@ if ready(expected_calibration_error):
     print(f"yours {error:.4f}, torchmetrics' {calibration(first).ece:.4f}")
 
 # %% [markdown]
-# One number changes how sure a model sounds, and nothing in what it predicts: divide all logits by a
-# temperature. It is fitted on one half of validation and judged on the other.
+# A single number can change how confident a model sounds without changing what it predicts: divide
+# all logits by a *temperature*. We fit it on one half of validation and judge it on the other.
 
 # %%
 from course.plots.errors import plot_reliability
@@ -379,15 +393,16 @@ print(before, after, sep="\n")
 plot_reliability(before, after)
 
 # %% [markdown]
-# Not one prediction has changed: dividing keeps the order of the logits. The error fell, and so did the
-# loss. A threshold chosen before would have to be chosen again.
+# Not one prediction has changed, because dividing keeps the order of the logits. The calibration
+# error fell, and so did the loss. A threshold that was chosen before would have to be chosen again.
 
 # %% [markdown]
 # ## 3e.5 For whom?
 #
-# One mean over all examples hides the few. The digits' own description names 13 writers, and rows of one writer
-# stand together: cut the table into 13 stretches, train on five of them, validate on the other eight.
-# **Guess:** how many points lie between the best and the worst stretch?
+# A mean over all examples hides small groups. The description of the digits data mentions 13
+# writers, and rows of one writer stand together. So cut the table into 13 stretches, train on five
+# of them and validate on the other eight. **Guess:** how many points of accuracy lie between the
+# best and the worst stretch?
 
 # %%
 guess("03e.best-and-worst", ...)
@@ -414,16 +429,16 @@ reveal("03e.best-and-worst", 100 * (writers[-1].mean.value - writers[0].mean.val
 plot_groups(writers, right.mean())
 
 # %% [markdown]
-# The intervals of the best and the worst do not even touch: whoever writes like the top line is served far worse
-# than the mean says. Which hospital, which camera, whose voice is a column that somebody has to write down
-# before it can be looked at.
+# The intervals of the best and the worst do not even touch: people who write like the top line are
+# served far worse than the mean says. Which hospital, which camera, whose voice: somebody has to
+# record such a column before anybody can look at it.
 
 # %% [markdown]
 # ## 3e.6 Five leaks
 #
-# Validation is only as good as its distance from training. Five leaks on real data, each next to the same rows
-# split honestly: copies, near copies, groups, time, and statistics fitted on all rows. **Guess:** which
-# of them gains the least?
+# Validation is only as good as its separation from training. Here are five leaks on real data, each
+# next to an honest split of the same rows: copies, near copies, groups, time, and statistics fitted
+# on all rows. **Guess:** which of them flatters the score least?
 
 # %%
 guess("03e.harmless-leak", ...)
@@ -439,26 +454,27 @@ reveal("03e.harmless-leak", "scaling" if least == "preprocessing" else least)
 plot_leaks(leaks)
 
 # %% [markdown]
-# Drawn are mistakes, so lower looks better. Oversampling before the split is worth a dozen points: the rare rows
-# of validation stand in training. The error of `times` looks ten times too small. Scaling by all rows is wrong in
-# principle and invisible in effect (F100): if 95 % became 70 %, look for another leak.
+# The plot shows errors, so lower looks better. Oversampling before the split gains a dozen points,
+# because copies of validation's rare rows are in training. In `times` the error looks ten times too
+# small. Scaling by all rows is wrong in principle, but its effect is invisible (F100): if 95 %
+# became 70 %, look for another leak.
 #
-# Three of the five are found by looking at both sides. Write the look as a class: made once of the training side, it
-# answers for any validation side.
+# Three of the five can be found by comparing the two sides. Write that comparison as a class: it is
+# built once from the training side and then checks any validation side.
 
 # %% exercise 03e.split-audit
-# Positions are those of the validation side, counted from 0, ascending.
+# Positions are row numbers of the validation side, counted from 0, in ascending order.
 class SplitAudit:
-    """What a validation side shares with the training side.
+    """Find what a validation side shares with the training side.
 
     Args:
         inputs: Training rows [N, F], floats without nan.
-        groups: The group of each, a list of names or whole numbers; lists for validation, too.
-        times: The time of each [N], whole numbers, in any order.
+        groups: The group of each row, a list of names or whole numbers; for validation, a list too.
+        times: The time of each row, a tensor [N] of whole numbers, in any order.
 
-    Each method takes the same of a validation side and gives positions: a list, a tuple or a 1-d tensor of ints.
-    Any number of sides may be asked about; an answer depends on training and on that side alone. Nothing
-    that was handed over is changed.
+    A method is given the inputs, groups or times of a validation side and returns positions: a
+    list, a tuple or a 1-d tensor of ints. Any number of sides may be checked; an answer depends only on training
+    and on that side. The arguments are not changed.
     """
 
     def __init__(self, inputs, groups, times):
@@ -474,13 +490,13 @@ class SplitAudit:
         ### END SOLUTION
 
     def shared(self, groups):
-        """Examples of a group that training has, too."""
+        """Examples whose group also occurs in training."""
         ### BEGIN SOLUTION
         return [i for i, group in enumerate(groups) if group in self.groups]
         ### END SOLUTION
 
     def early(self, times):
-        """Examples that are not later than training's latest; the very same time is not later."""
+        """Examples no later than training's latest time; an equal time is not later."""
         ### BEGIN SOLUTION
         return [i for i, time in enumerate(times) if time <= self.last]
         ### END SOLUTION
@@ -493,7 +509,8 @@ class SplitAudit:
         ### END SOLUTION
 
 # %% [markdown]
-# Your class on a random split of the digits, and the course's `check_split`, which looks for all five:
+# Here is your class on a random split of the digits, and then the course's `check_split`, which can
+# look for all five leaks:
 
 # %%
 order = np.random.default_rng(0).permutation(len(labels))
@@ -502,26 +519,28 @@ if ready(SplitAudit):
     audit = SplitAudit(torch.tensor(table.data[a]), stretch[a].tolist(), torch.tensor(a))
     copied = audit.copies(torch.tensor(table.data[b]))
     shared = audit.shared(stretch[b].tolist())
-    print(f"{len(copied)} copies, {len(shared)} of {len(b)} in groups that training has")
+    print(f"{len(copied)} copies; {len(shared)} of {len(b)} share a group with training")
 
 check_split((table.data[a], labels[a]), (table.data[b], labels[b]),
             groups=(stretch[a], stretch[b]), only=["copies", "near copies", "groups"])
 
 # %% [markdown]
-# Every random split of this famous table, ours in 3a as well, asks about writers whom the model has met. What
-# that is worth stands in the row `groups` above. What no checker can see is a leak before the rows were made:
-# features chosen by all labels, say. There the whole pipeline has to be fitted on training alone.
+# Every random split of this famous data set, including ours in 3a, tests on writers whom the model
+# has already met. The row `groups` above shows how much that flatters the score. But no checker can
+# see a leak that happened before the rows were made, for example if features were chosen with all
+# the labels. There the whole pipeline has to be fitted on training alone.
 
 # %% exercise 03e.leaking-pipeline
-# Rows come shuffled: the first `num_train` are for training, the others for validation. Both sides should come
-# scaled by the mean and deviation of the training rows, each counted once, and with the `num_columns` columns
-# in which, once scaled, the class means of *training* lie farthest apart, the most telling first. Training's rows of
-# class 1 stand there a second time, at the end; validation's are not repeated. The pipeline below leaks three times.
-# What is handed over stays as it is. Change as little as you can.
+# The rows come shuffled: the first `num_train` are for training, the others for validation. Scale
+# both sides by the mean and standard deviation of the training rows, each row counted once. On both
+# sides keep the `num_columns` columns in which, after scaling, the class means of *training* lie
+# farthest apart, the largest gap first. Training's rows of class 1 are repeated once, at the end of
+# training; validation's rows are not repeated. The pipeline below leaks in three places. Its
+# arguments stay unchanged. Change as little as you can.
 
 # %% [markdown]
-# What are such leaks worth? Labels that are a coin toss, 5,000 columns of noise, 20 of them chosen: no model can be
-# right more often than half the time.
+# How much can such a leak flatter a score? Take labels that are coin tosses and 5,000 columns of
+# noise, and choose 20 of the columns. No model can really be right more than half the time.
 
 # %%
 noise = torch.Generator().manual_seed(0)
@@ -535,15 +554,16 @@ for name, seen in (("all rows", slice(None)), ("training alone", slice(0, 100)))
     print(f"columns chosen by {name}: {(said == coins[100:]).double().mean():.0%} right")
 
 # %% [markdown]
-# The validation labels chose the columns, so the columns know the validation labels. No row stands on both sides, and no
-# checker of splits can find it.
+# The validation labels helped to choose the columns, so the columns know the validation labels. No
+# row is on both sides, so no check of the split can find this leak.
 
 # %% [markdown]
 # ## 3e.7 Three shifts
 #
-# A split that leaks nothing still promises only more of the same. Three ways in which the world may change: the
-# inputs (*covariate* shift), the shares of the classes (*label* shift), what a label means (*concept* shift).
-# **Guess:** how many of the three can be noticed from inputs alone, without labels?
+# Even a split without leaks only promises results on more of the same. The world may change in
+# three ways: in the inputs (*covariate* shift), in the shares of the classes (*label* shift), or in
+# what a label means (*concept* shift). **Guess:** how many of the three can be noticed from the
+# inputs alone, without labels?
 
 # %%
 guess("03e.seen-by-inputs", ...)
@@ -569,19 +589,21 @@ for kind, shift in told.items():
 plot_shifts(told)
 
 # %% [markdown]
-# Two questions tell them apart. Can a classifier tell new inputs from validation's (an area under the curve, AUC,
-# above 0.5)? If so: can it still when both sides hold as many of each class? Yes is covariate, no is label
-# shift. If it cannot at all and accuracy has fallen, labels mean something else, and only labelled
-# examples of today can show it. The lines above the figure say what to do then.
+# Two questions tell them apart. Can a classifier tell new inputs from validation inputs (an area
+# under the curve, AUC, above 0.5)? If so, can it still do that when both sides hold equally many
+# examples of each class? Yes means covariate shift, no means label shift. If it never could, but
+# accuracy has fallen, the labels have changed their meaning, and only freshly labelled examples can
+# show that. The lines above the figure say what to do in each case.
 
 # %% exercise 03e.good-then-poor
 
 # %% [markdown]
 # ## 3e.8 Three parts
 #
-# Validation chooses: the epoch, the threshold, the candidate. What chooses is used up. Let 1 to 100 candidates
-# compete on breast cancer, with 60 examples in each part and 389 others as the truth. **Guess:** with 100
-# candidates, by how many points is the best test score too good?
+# Validation is for choosing: the epoch, the threshold, the candidate. But data that were used to
+# choose no longer give an honest score. Let 1 to 100 candidates compete on breast cancer, with 60
+# examples in each part and 389 others standing in for the truth. **Guess:** with 100 candidates, by
+# how many points is the best test score too high?
 
 # %%
 guess("03e.optimism", ...)
@@ -596,9 +618,9 @@ reveal("03e.optimism", 100 * cost.optimism[-1])
 plot_choosing(cost)
 
 # %% [markdown]
-# The best of many scores is partly the luckiest. Choosing on validation is no better at choosing; but the test
-# score, read once, is true. The museum has the same as a bug, with labels that are pure chance:
-# `course museum B41` in a terminal.
+# The best of many scores is partly the luckiest. Choosing on validation does not choose any better,
+# but it keeps the test score honest, if you read that score only once. The museum shows the same as
+# a bug, with labels that are pure chance: `course museum B41` in a terminal.
 
 # %% exercise 03e.final-score
 
@@ -608,17 +630,21 @@ scorecard("03e-evaluation-splits-and-shift")
 # %% [markdown]
 # ## What to keep
 #
-# - The mode is for layers, `no_grad()` for the graph, `step()` for weights; measuring flips all three.
+# - The mode controls layers, `no_grad()` the graph, `step()` the weights; measuring flips all
+#   three.
 # - Memory grows with what you keep, not with what you compute.
-# - Choose metric and threshold before the test set; a score comes with its interval, and by group.
-# - Confidence is a claim of its own: measure it, and fit one temperature on validation.
-# - Split by what repeats: copies, patients, time. Fit everything that is fitted on training alone.
-# - Inputs told apart or not, within classes or not: so the shifts are told apart.
-# - Three parts: one trains, one chooses, one is read once.
+# - Choose metric and threshold before you open the test set; report a score with its interval, and
+#   by group.
+# - Confidence is a separate claim: measure it, and fit one temperature on validation.
+# - Split by what repeats: copies, patients, time. Whatever is fitted is fitted on training alone.
+# - To tell shifts apart, ask whether a classifier can tell old inputs from new ones, and whether it
+#   still can within each class.
+# - Use three parts: one to train, one to choose, one to read once.
 #
 # **Further reading.** Guo et al., *On calibration of modern neural networks* (2017); Wilson, *Probable
 # inference* (1927); `course claims F99`, `F100` and `F143` in a terminal;
 # [course/data/split_check.py](../course/data/split_check.py).
 #
-# **Challenge, ungraded.** Split the digits by stretches of rows as above, and beat the linear model's accuracy on
-# unseen writers by more than its interval. Which augmentation helps there that does not help a random split?
+# **Challenge, ungraded.** Split the digits by stretches of rows as above, and beat a linear model's
+# accuracy on unseen writers by more than its interval. Which augmentation helps there but not on a
+# random split?

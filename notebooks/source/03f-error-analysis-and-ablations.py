@@ -13,9 +13,14 @@
 # %% [markdown]
 # # 3f · Error analysis and ablations
 #
-# The run is sound, the score is not good enough. What next? This chapter replaces opinions by counts: of
-# mistakes, of what a perfect stage would bring, of how far a score moves by luck alone. At the end you
-# study one change yourself and write the paragraph about it.
+# The run is sound, but the score is not good enough. What next? This chapter replaces opinions with
+# numbers: how many mistakes of each kind there are, how much a perfect stage would gain, and how
+# far a score moves by luck alone. At the end you study one change yourself and write the paragraph
+# that reports it.
+#
+# The lecture, its essay and the engineering module are the texts behind this course. A code after
+# *read* above an exercise stands for an item in them: in a terminal, `course ledger T27` says which
+# one. `worked.compute("N24")` computes a worked number.
 #
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
 # `hint("03f.seeds")` gives three hints.*
@@ -42,21 +47,21 @@ from course.plots.seeds import plot_pairs, plot_scores, plot_widths
 device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
-# ## 3f.1 82 %, and now?
+# ## 3f.1 82 %: what now?
 #
-# Everything below the top rung of the debug ladder is passed, and still every sixth image is read wrongly. Four
-# colleagues make four proposals. Decide before you read on:
+# The model has passed every rung of the debug ladder below the top one, and still it misreads more
+# than one image in six. Four colleagues make four proposals. Decide before you read on:
 
 # %% exercise 03f.at-82
 
 # %% [markdown]
 # ## 3f.2 Look
 #
-# Our own case: a network with one hidden layer of 64 units, 359 handwritten digits to train on and 1,438 to
-# judge it by. **Guess:** how many of the 1,438 does it misread?
+# In our own case, a network with one hidden layer of 64 units trains on 359 handwritten digits and
+# is validated on 1,438. **Guess:** how many of the 1,438 does it misread?
 
 # %%
 guess("03f.misread", ...)
@@ -71,16 +76,17 @@ print(f"{errors.num_mistakes} misread, accuracy {errors.accuracy:.1%}")
 reveal("03f.misread", errors.num_mistakes)
 
 # %% [markdown]
-# A score says how many, never which. So look, at a random sample: the most confident mistakes are good
-# for finding wrong labels, but their shares are not those of all mistakes. What would *you* call the
-# causes?
+# A score says how many images are misread, but not which ones. So look at a random sample of the
+# mistakes. The most confident mistakes are good for finding wrong labels, but they are not
+# representative of all mistakes. What causes would *you* name?
 
 # %%
 errors.plot(18)
 
 # %% [markdown]
-# Strokes that break, loops that close, digits cut off at the edge of the 8 × 8 box. The computer can
-# at least count which digit is taken for which. **Guess:** which pair is mixed up most often?
+# You see broken strokes, closed loops, and digits cut off at the edge of the 8 × 8 box. The
+# computer can at least count which digit is taken for which. **Guess:** which pair is mixed up most
+# often?
 
 # %%
 guess("03f.pair", ...)
@@ -93,15 +99,18 @@ reveal("03f.pair", pairs.most_common(1)[0][0])
 confusion(predict(model, val_loader)).plot()
 
 # %% [markdown]
-# The pair of the lecture's figure, 4 and 9, is not among the first: your data have mistakes of their own. And
-# the first pair holds about an eighth of them, one mistake more than the second: another seed may swap the two.
+# The pair in the lecture's figure, 4 and 9, is not near the top: every data set has its own
+# mistakes. And the top pair holds only about an eighth of them, one mistake more than the second,
+# so another seed may swap the two.
 
 # %% [markdown]
 # ## 3f.3 Sort and count
 #
-# A bucket is a cause that one action could remove. Its *ceiling* is what accuracy gains if all of it is
-# repaired and nothing else changes: its share of the mistakes, times the share of images that are misread.
-# The lecture sorts 100 mistakes of a model at 82 %. **Guess:** how sure is the first share, 32 of 100?
+# A bucket holds the mistakes that one action could remove. Its *ceiling* is how much accuracy gains
+# if the whole bucket is fixed and nothing else changes: its share of the mistakes, times the share
+# of images that are misread. The lecture sorts 100 mistakes of a model at 82 %. **Guess:** the
+# first bucket holds 32 of them. How many points does the 95 % interval of this share extend to each
+# side?
 
 # %%
 guess("03f.half-width", ...)
@@ -110,11 +119,12 @@ guess("03f.half-width", ...)
 worked.compute("N24")
 
 # %% [markdown]
-# Nine points to each side: the first bucket (32) and the second (28) cannot be told apart. That is what a hundred
-# is good for, the order of magnitude: the last bucket is not worth a week, whichever of the first two wins.
+# Nine points to each side: the first bucket (32) and the second (28) cannot be ranked. A sample of
+# a hundred gives only the order of magnitude, but that is useful: the last bucket is not worth a
+# week, whichever of the first two is larger.
 #
-# Now our own. Buckets may be given by hand, `errors.tag(17, "cut off")`, or by functions of a mistake, of
-# which the first that says yes counts:
+# Now our own mistakes. You can put them into buckets by hand, `errors.tag(17, "cut off")`, or with
+# functions of a mistake. The first function that returns True decides:
 
 # %%
 rules = {
@@ -130,8 +140,9 @@ errors.table({name: "more images of slanted 1s" for name in rules if " 1 " in na
 errors.table().plot()
 
 # %% [markdown]
-# The black lines are bootstrap intervals: what other validation images might have said. Both buckets with a 1 ask
-# for the same action. Put them together, and look at the order again:
+# The black lines are bootstrap intervals: they show how the ceilings might vary with other
+# validation images. Both buckets with a 1 call for the same action. Merge them, and look at the
+# order again:
 
 # %%
 one_action = {"1 and another": lambda m: 1 in (m.target, m.prediction)}
@@ -140,11 +151,11 @@ for row in errors.table().rows:
     print(f"{row.bucket:15} {row.count:3}  at most {row.ceiling.value:.2f} points")
 
 # %% [markdown]
-# Now the 1 comes first, before the 8. Buckets are made by *action*, not by looks: two looks with one remedy are one
-# bucket, one look with two remedies is two.
+# Now the 1 comes first, before the 8. Form buckets by *action*, not by appearance: two appearances
+# with one remedy are one bucket; one appearance with two remedies is two buckets.
 #
-# The same on a board, with every mistake to look at: merge buckets, look at ten mistakes only, or at those of
-# which the network was most confident. When does the order hold?
+# Here is the same on a board that shows every mistake. Merge buckets, look at only ten mistakes, or
+# look at the network's most confident ones. When does the order hold?
 
 # %%
 from course.widgets import ErrorBuckets
@@ -152,27 +163,29 @@ from course.widgets import ErrorBuckets
 ErrorBuckets(looked_at=20)
 
 # %% [markdown]
-# Usually nobody looks at all mistakes, only at a random sample of n. A bucket's share p of the sample is then an
-# estimate. Wilson's interval also holds for small buckets: it is all the true shares that would not be
-# surprised by p. Its middle is (p + z²/2n) / (1 + z²/n), and it reaches
-# z √(p(1 − p)/n + z²/4n²) / (1 + z²/n) to each side, where z = 1.96 for 95 %.
+# Usually nobody looks at all mistakes, only at a random sample of n. A bucket's share p of the
+# sample is then an estimate. Wilson's interval works for small buckets too: it holds all true
+# shares for which the observed p would be no surprise. Its midpoint is (p + z²/2n) / (1 + z²/n),
+# and it extends z √(p(1 − p)/n + z²/4n²) / (1 + z²/n) to each side, where z = 1.96 for 95 %.
 
 # %% exercise 03f.buckets
-# A row per bucket: how many, the most it can bring, and between what. The ends are Wilson's for the share of
-# the sample, turned into points as the gain is. scipy.stats.binomtest may be used.
+# Give one row per bucket: its count, its ceiling, and an interval. The ends of the interval are
+# Wilson's for the bucket's share of the sample, converted to points in the same way as the gain.
+# You may use scipy.stats.binomtest.
 def bucket_table(sample, num_mistakes, num_examples):
-    """The buckets of a random sample of a model's mistakes, the largest first.
+    """Tabulate the buckets of a random sample of a model's mistakes, the largest first.
 
     Args:
-        sample: The bucket of each mistake that was looked at: a list of names, perhaps empty.
-        num_mistakes: Mistakes on the whole validation set, looked at or not.
-        num_examples: Validation examples, right ones and wrong ones.
+        sample: The bucket of each mistake in the sample: a list of names, perhaps empty. It stays
+            as it is.
+        num_mistakes: Mistakes on the whole validation set, in the sample or not.
+        num_examples: Validation examples, right or wrong.
 
     Returns:
-        A list with a dictionary per bucket of the sample, by falling count, equal counts by name:
-        "bucket": its name, "count": mistakes of the sample in it, an int,
+        A list with a dictionary per bucket of the sample, largest count first, ties by name:
+        "bucket": its name, "count": how many mistakes of the sample are in it, an int,
         "gain": points of accuracy (0 to 100) if all of the bucket's mistakes on the
-        whole set were repaired, "low" and "high": the 95 % interval of the gain.
+        whole set were fixed, "low" and "high": the ends of the 95 % interval of the gain.
         Nothing is rounded. An empty sample gives an empty list.
     """
     ### BEGIN SOLUTION
@@ -195,15 +208,17 @@ if ready(bucket_table):
               f"({row['low']:.2f} to {row['high']:.2f})")
 
 # %% [markdown]
-# Compare with the table of all mistakes above: an order made of thirty is a first impression, and the intervals
-# say so, since those of neighbours overlap. It is enough to see what is *not* worth a week.
+# Compare this with the table of all mistakes above. An order based on thirty mistakes is only a
+# first impression, and the intervals say so: those of neighbouring rows overlap. But it is enough
+# to see what is *not* worth a week.
 
 # %% [markdown]
 # ## 3f.4 The stage that is worth the work
 #
-# In a pipeline the mistakes of one stage become inputs of the next. Ceiling analysis replaces one stage at a time
-# by the truth and measures the whole. **Guess** for the lecture's pipeline: how many points lie beyond the
-# sum of the three single gains?
+# In a pipeline the mistakes of one stage become inputs of the next. Ceiling analysis replaces one
+# stage at a time by the truth and measures the whole pipeline. **Guess:** in the lecture's
+# pipeline, by how many points does perfecting all three stages together gain more than the sum of
+# the three single gains?
 
 # %%
 guess("03f.together", ...)
@@ -212,9 +227,10 @@ guess("03f.together", ...)
 worked.compute("N25")
 
 # %% [markdown]
-# Seven of eighteen points belong to no stage alone: they come back only when two are repaired. Here is a
-# pipeline that runs. Codes of three digits, each somewhere in a noisy strip: a detector cuts out the digit, a
-# classifier names it, a corrector replaces an unknown code by the nearest known one. **Guess:** which loses most?
+# Seven of the eighteen points belong to no single stage: they are won only when two or more stages
+# are fixed together. Now a pipeline that you can run. It reads codes of three digits, each digit
+# somewhere in a noisy strip: a detector cuts out the digit, a classifier names it, and a corrector
+# replaces an unknown code by the nearest known one. **Guess:** which stage loses most?
 
 # %%
 guess("03f.stage", ...)
@@ -229,11 +245,12 @@ reveal("03f.stage", lost.name)
 result.plot()
 
 # %% [markdown]
-# The bars say *classifier*. But a perfect classifier knows the digit even where the detector cut out
-# noise: its oracle hides what was lost before it. The diamonds replace stage after stage from the front,
-# and say *detector*. Here the interaction is negative, since two single gains repair the same codes.
+# The bars say *classifier*. But a perfect classifier knows the digit even if the detector cut out
+# noise, so its oracle hides what was lost earlier. The diamonds show what happens if you replace
+# the stages one after another from the front, and they say *detector*. Here the interaction is
+# negative, because two single gains fix the same codes.
 #
-# Replace stages yourself, alone and together, and make each one's task harder or easier:
+# Replace stages yourself, alone and together, and make each stage's task harder or easier:
 
 # %%
 from course.widgets.ceiling.widget import CeilingBoard
@@ -251,8 +268,8 @@ ceiling = {key: 100 * count / q.n for key, count in
 # %% [markdown]
 # ## 3f.5 What the curves say
 #
-# Six runs on the digits, recorded as they went. They differ in a setting, in the data, or in one epoch. Look
-# at each of them and say its state before you read the statements below.
+# Here are six recorded runs on the digits. They differ in a setting, in the data, or in one epoch.
+# Look at each run and name its state before you read the statements below.
 
 # %%
 from course.analysis.recorded import RUNS, recorded
@@ -267,13 +284,15 @@ for name, run in RUNS.items():
     print(f"{name}: {read_curves(recorded(name)).verdict:12} ({run.says})")
 
 # %% [markdown]
-# The reading knows losses alone, so it calls runs 4 and 5 sound, and as runs they are: in one the ruler is
-# coarse, in the other four batches were wrong. A jump of the training curve is about what was *trained on*;
-# a jump of validation alone is about what is *measured with*, or about too large a step.
+# `read_curves` sees only the losses, so it calls runs 4 and 5 sound. As runs they are: run 4 is
+# measured on too few validation images, and in run 5 four batches were wrong. A jump of the
+# training curve points to what the model was *trained on*. A jump of validation alone points to
+# what it is *measured on*, or to too large a step.
 
 # %% [markdown]
-# A finished curve is easy to read, one that grows is not. Hide the reading, play a run from its first epoch and
-# say its state; then choose how many bad epochs early stopping waits for, and see where it stops.
+# A finished curve is easy to read; a curve that is still growing is not. Hide the reading, play a
+# run from its first epoch and name its state. Then choose how many bad epochs early stopping waits
+# for, and see where it stops.
 
 # %%
 from course.widgets import TrainingCurves
@@ -283,8 +302,9 @@ TrainingCurves()
 # %% [markdown]
 # ## 3f.6 The luck of a seed
 #
-# The same network, the same data, the same split; only the seed differs, which draws the first weights and the order
-# of the batches. **Guess:** how far apart are the best and the worst of 20 seeds?
+# Keep the network, the data and the split the same. Change only the seed, which determines the
+# first weights and the order of the batches. **Guess:** how many points of accuracy lie between the
+# best and the worst of 20 seeds?
 
 # %%
 guess("03f.spread", ...)
@@ -292,14 +312,15 @@ guess("03f.spread", ...)
 # %%
 baseline = [points(data, seed) for seed in range(20)]
 wider = [points(data, seed, **CHANGES["wider"]) for seed in range(20)]
-print(f"best less worst: {max(baseline) - min(baseline):.2f} points, "
+print(f"best minus worst: {max(baseline) - min(baseline):.2f} points, "
       f"standard deviation {stdev(baseline):.2f}")
 reveal("03f.spread", max(baseline) - min(baseline))
 plot_scores({"64 units": baseline, "256 units": wider})
 
 # %% [markdown]
-# Four times as many units are better on average, and the clouds overlap. A study with one seed draws one point of
-# each. **Guess:** with how many of the 20 seeds is the wider network *not* better?
+# Four times as many units are better on average, but the clouds overlap. A study with one seed
+# draws one point from each cloud. **Guess:** with how many of the 20 seeds is the wider network
+# *not* better?
 
 # %%
 guess("03f.lucky", ...)
@@ -310,19 +331,20 @@ reveal("03f.lucky", sum(d <= 0 for d in differences))
 plot_pairs(baseline, wider, ("64 units", "256 units"))
 
 # %% [markdown]
-# A difference is judged by its own scatter. Its mean over n seeds scatters by s / √n, where s is the standard
-# deviation of the differences, and an interval reaches Student's t times that to each side: 4.30 for three
-# seeds, 2.26 for ten, 1.96 for very many.
+# Judge differences by their own spread. If s is the standard deviation of the differences, the
+# standard error of their mean over n seeds is s / √n. The 95 % interval extends Student's t times
+# that to each side: t is 4.30 for three seeds, 2.26 for ten, 1.96 for very many.
 
 # %%
 low, high = paired_interval(differences, level=0.95)
-print(f"wider less narrow: {mean(differences):+.2f} points, "
+print(f"wider minus narrow: {mean(differences):+.2f} points, "
       f"95 % {low:+.2f} to {high:+.2f}")
 
 # %% [markdown]
-# Is it worth while to pair, instead of twenty seeds for one setting and twenty others for the other? Compare the
-# scatter of the differences with what two independent runs would have. Once for the wider network, once for
-# weight decay, which leaves first weights and batches of a seed as they are:
+# Is it worth pairing the runs, rather than using twenty seeds for one setting and twenty different
+# seeds for the other? Compare the spread of the differences with the spread that two independent
+# runs would have. We do this for the wider network and for weight decay, which leaves a seed's
+# first weights and batches as they are:
 
 # %%
 decayed = [points(data, seed, **CHANGES["decay"]) for seed in range(20)]
@@ -333,25 +355,25 @@ for name, variant in (("wider", wider), ("decay", decayed)):
 plot_widths({"own seeds": apart, "in pairs": pairs})
 
 # %% [markdown]
-# The wider network starts from other weights, its pairs share little luck, and pairing hardly helps. Decay shares
-# most of it. From three seeds to ten an interval shrinks to less than a third: about half of that is √n,
-# the other half the smaller t.
+# The wider network starts from different weights, so its pairs share little luck and pairing hardly
+# helps. With decay the pairs share most of it. From three seeds to ten an interval shrinks to less
+# than a third. About half of that comes from √n, the other half from the smaller t.
 
 # %% exercise 03f.paired
-# Judge a change seed by seed. scipy.stats may be used; the course's paired_interval may not.
+# Judge a change seed by seed. You may use scipy.stats, but not the course's paired_interval.
 def compare(baseline, variant, level, higher_is_better):
-    """The mean difference of two settings, its interval, and what follows.
+    """Compare two settings: the mean difference, its interval, and a verdict.
 
     Args:
-        baseline, variant: Scores by seed: dictionaries, each in an order of its own. Only seeds
-            that both have count; there are at least two of them, with unequal differences.
-        level: Confidence of the interval, between 0 and 1, e.g. 0.95.
+        baseline, variant: Scores by seed: dictionaries, possibly in different orders. Only seeds
+            that both have count; there are at least two, and their differences are not all equal.
+        level: Confidence level of the interval, between 0 and 1, e.g. 0.95.
         higher_is_better: True for an accuracy, False for a loss.
 
     Returns:
-        A dictionary. "difference": the mean of variant less baseline over the shared seeds;
-        "low" and "high": the ends of Student's interval of it at this level; "verdict":
-        "better" or "worse", the variant's, or "unclear" where the interval holds 0.
+        A dictionary. "difference": the mean of variant minus baseline over the shared seeds;
+        "low" and "high": the ends of its Student's t interval at this level; "verdict": "better"
+        or "worse" for the variant, or "unclear" if the interval contains 0.
     """
     ### BEGIN SOLUTION
     from scipy.stats import t
@@ -375,8 +397,9 @@ if ready(compare):
               f"{said['high']:+.2f}: {said['verdict']}")
 
 # %% [markdown]
-# The same network, the same truth; what grows is what may be said. Decide on the number of seeds beforehand. To add
-# seeds until the verdict pleases is to test again and again, and one of many tests pleases by luck.
+# The network and the truth stay the same; only what you may claim grows. Decide on the number of
+# seeds beforehand. If you add seeds until you like the verdict, you test again and again, and one
+# of many tests succeeds by luck.
 
 # %% exercise 03f.seeds
 ### BEGIN SOLUTION
@@ -390,7 +413,9 @@ seeds = {"pairs": needed(q.s), "apart": needed(2**0.5 * q.r), "width": 1.96 * q.
 # %% [markdown]
 # ## 3f.7 One change at a time
 #
-# The lecture's four scores. **Guess:** what does the bigger model bring to a run that has augmentation already?
+# The lecture gives four scores: 82.0 for the baseline, 84.1 with augmentation, 82.4 with a bigger
+# model, 84.0 with both. **Guess:** how many points does the bigger model add to a run that already
+# has augmentation?
 
 # %%
 guess("03f.bigger", ...)
@@ -399,9 +424,10 @@ guess("03f.bigger", ...)
 worked.compute("N23")
 
 # %% [markdown]
-# Alone it seemed to bring 0.4 points, on top of augmentation it costs 0.1. Whoever changes both at once sees
-# 84.0 and thanks both. An ablation therefore fixes data, split, epochs and seeds, and changes one setting per row.
-# `ablate` refuses anything else, keeps each run in a file, and judges by intervals:
+# Alone it seemed to gain 0.4 points; on top of augmentation it costs 0.1. If you change both at
+# once, you see 84.0 and give credit to both. An ablation therefore fixes data, split, epochs and
+# seeds, and changes one setting per row. `ablate` refuses anything else, saves each run to a file,
+# and judges by intervals:
 
 # %%
 def build(seed, lr, hidden, smoothing):
@@ -424,16 +450,19 @@ study.plot()
 study
 
 # %% [markdown]
-# Three seeds are enough for the effect of the rate, which is several times the noise, and the table says of the other what
-# it may say. "Within noise" is not "no effect": it is a question for more seeds.
+# Three seeds are enough to show the effect of the learning rate, which is several times the noise.
+# About smoothing, the table claims no more than three seeds allow. "Within noise" does not mean "no
+# effect": it means that more seeds are needed.
 #
-# Written by hand such a table goes wrong quietly. This function is to give, by name of the change, the mean score of
-# the variant less that of the baseline. In it two things change at once, more than one way.
+# If you write such a table by hand, it can go wrong silently. The function below should give, for
+# each named change, the mean score of the variant minus that of the baseline. But in more than one
+# way it changes two things at once.
 
 # %% exercise 03f.fix-the-ablation
-# `run(seed, split, **settings)` trains once and gives a score; it wants all of the settings. `baseline` holds
-# them, `changes` gives by name what one variant changes. The study is about split 0. Find three bugs, change
-# as little as you can; what is handed over stays as it is.
+# `run(seed, split, **settings)` trains once and returns a score; it needs all of the settings.
+# `baseline` holds them, and `changes` maps the name of each variant to the settings that it
+# changes. The study uses split 0. Find three bugs, and change as little as you can. The arguments
+# must stay unchanged.
 
 # %%
 def run(seed, split, **settings):
@@ -446,8 +475,8 @@ gains_of(run, {"smoothing": 0.0, "dropout": 0.0}, two, [1, 2, 3])
 # %% [markdown]
 # ## 3f.8 A remedy that ought to help
 #
-# Few images? Make more of them: the usual remedy moves each training image by up to one pixel in every direction.
-# **Guess:** what does it do to accuracy?
+# Too few images? Then make more: the usual remedy shifts each training image by up to one pixel in
+# every direction. **Guess:** what does this do to accuracy?
 
 # %%
 guess("03f.shift", ...)
@@ -456,7 +485,7 @@ guess("03f.shift", ...)
 shifted = [points(data, seed, **CHANGES["shift"]) for seed in range(6)]
 gain = [b - a for a, b in zip(baseline, shifted, strict=False)]
 low, high = paired_interval(gain, level=0.95)
-print(f"shifted less baseline: {mean(gain):+.2f} points, "
+print(f"shifted minus baseline: {mean(gain):+.2f} points, "
       f"95 % {low:+.2f} to {high:+.2f}")
 reveal("03f.shift", "better" if low > 0.5 else "worse" if high < -0.5 else "nothing")
 plot_pairs(baseline[:6], shifted, ("baseline", "shifted"))
@@ -467,15 +496,19 @@ touches = ink.any(dim=2).all(dim=1).float().mean()
 print(f"{touches:.0%} of the images have ink in the first and in the last row")
 
 # %% [markdown]
-# It loses several points. Every one of these images touches the upper and the lower edge of its box, so a shift
-# cuts strokes off and shows what validation never does; or 15 epochs are too few for nine times as many
-# images. Each *or* is a study of its own. A remedy is tried, not believed.
+# Accuracy drops by several points. Why? Every one of these images touches the upper and the lower
+# edge of its box, so a shift cuts strokes off and produces images that never occur in validation.
+# Or perhaps 15 epochs are too few for nine times as many images. Each possible reason needs its own
+# study. Test a remedy before you believe in it.
 
 # %% [markdown]
 # ## 3f.9 Your study
 #
-# From a question to a paragraph, with the change that you choose. The order matters: question, number of seeds and rule
-# first, then runs, then words. Use `points(data, seed, **CHANGES["dropout"])` and the tools above.
+# Now take a change of your choice from a question to a paragraph. The order matters: first the
+# question, the number of seeds and the decision rule, then the runs, then the text. Use
+# `points(data, seed, **CHANGES["dropout"])` and the tools above. Besides dropout of 0.3 and label
+# smoothing of 0.1 there are `longer`, with 30 epochs instead of 15, and `filters`, with a convolution
+# of 16 filters before the hidden layer.
 
 # %% exercise 03f.study
 
@@ -485,15 +518,19 @@ scorecard("03f-error-analysis-and-ablations")
 # %% [markdown]
 # ## What to keep
 #
-# - Count before acting: look at 100 mistakes, put them into buckets by action, compare ceilings.
-# - The ceiling of a bucket is its share of the mistakes, times the error rate. Nobody reaches it.
-# - In a pipeline replace stages by the truth, alone and from the front; single gains need not add up.
-# - A jump in the training curve is about the batches, one in validation alone about the ruler.
-# - One change per row, the same split, several seeds, differences in pairs, an interval.
-# - "Within noise" asks for more seeds; "better" holds for what was varied, and for no more.
+# - Count before you act: look at 100 mistakes, put them into buckets by action, compare ceilings.
+# - A bucket's ceiling is its share of the mistakes, times the error rate. In practice you never
+#   reach it.
+# - In a pipeline, replace stages by the truth, one alone and one after another from the front;
+#   single gains need not add up.
+# - A jump in the training curve points to the batches; a jump in validation alone points to how it
+#   is measured.
+# - Change one thing per row; use the same split, several seeds, paired differences and an interval.
+# - "Within noise" calls for more seeds; "better" holds only for what was varied.
 #
 # **Further reading.** Lecture 3, "Error analysis" and "Ablation discipline"; Andrew Ng, *Machine Learning
 # Yearning*, on error analysis and on pipelines; [course/analysis](../course/analysis/__init__.py).
 #
-# **Challenge, ungraded.** Repeat 3f.6 and 3f.8 on `load("fashion-mnist", num_examples=2_000, val_share=0.8)`, where it
-# is installed. Does the shift cost anything there? Say what you expected before you ran it.
+# **Challenge, ungraded.** Repeat 3f.6 and 3f.8 on `load("fashion-mnist", num_examples=2_000,
+# val_share=0.8)`, if it is installed. Does the shift cost anything there? Write down what you
+# expect before you run it.

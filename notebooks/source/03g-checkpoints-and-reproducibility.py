@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 3g · Checkpoints and reproducibility
 #
-# A run is killed at night, and goes on in the morning. Is it still the same run? You will cut runs in two
-# and compare them bit by bit, kill a process while it writes its checkpoint, look at what a file from
-# somebody else may do to your machine, and say what a seed promises and what it does not.
+# A run is killed at night and resumed in the morning. Is it still the same run? You will cut runs
+# in two and compare them bit by bit, kill a process while it writes its checkpoint, see what a file
+# from somebody else can do to your machine, and learn what a seed promises and what it does not.
 #
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
 # `hint("03g.missing")` gives three hints.*
@@ -54,9 +54,10 @@ student("")
 # %% [markdown]
 # ## 3g.1 A run, cut in two
 #
-# Our run: digits, dropout, Adam, a cosine, an order of the images that is drawn for each epoch. It trains
-# for four epochs without a stop. A second one is cut after two: its weights go into a file, and a new
-# process, which begins with another seed, loads them and trains the other two. Do both end alike?
+# Our run uses digits, dropout, Adam, a cosine schedule and a new shuffle of the images in every
+# epoch. It trains for four epochs without a stop. A second run is cut after two: its weights go
+# into a file, and a new process, which starts with another seed, loads them and trains the other
+# two epochs. Do both runs end with the same weights?
 
 # %%
 whole = Training(seed=3)
@@ -70,10 +71,11 @@ print(f"largest difference of a weight: {resumed.distance(whole):.3f}")
 print(f"accuracy {whole.accuracy():.1%} uncut, {resumed.accuracy():.1%} resumed")
 
 # %% [markdown]
-# Another run: here even a better one, since its rate is back at the height that the schedule had left. But it
-# is not the run that you planned. The file lacks four things that the next update reads: Adam's averages, how far the schedule has
-# come, the generator that dropout draws from, and the loader's own, which draws the order. **Guess:** one
-# of them is left out, all else is restored. Without which one does the run end farthest away?
+# No: it is a different run. Here it even ends better, because its learning rate jumped back to a
+# value that the schedule had already left. But it is not the run you planned. The file lacks four
+# things that the next update reads: Adam's averages, the position in the schedule, the generator
+# that dropout draws from, and the loader's generator, which draws the order. **Guess:** if just one
+# of them is left out and everything else is restored, which one makes the run end farthest away?
 
 # %%
 guess("03g.farthest", ...)
@@ -88,16 +90,18 @@ reveal("03g.farthest", max(ends, key=ends.get))
 plot_distances(without)
 
 # %% [markdown]
-# With everything the difference is 0 after every update: not small, the same bits. Without the schedule the
-# first update is still right, since its rate lies in the optimizer's state; then the cosine begins again at
-# the full rate. Without Adam's averages the first update is the worst of all. Generators make a new run of the
-# same kind: no worse, only another.
+# With everything restored the difference is 0 after every update: not small, but the same bits.
+# Without the schedule the first update is still right, because its learning rate is in the
+# optimizer's state; then the cosine starts again at the full rate. Without Adam's averages the
+# first update is the worst of all. Without a generator you get another run of the same kind: no
+# worse, only different.
 
 # %% exercise 03g.missing
 
 # %% [markdown]
-# The museum has the same bug, next to the healthy run. For about twenty steps the loss is a little restless, then
-# both curves are alike again, and nobody looks twice. The weights stay apart: compare those, not curves.
+# The museum shows the same bug next to the healthy run. For about twenty steps the loss is a little
+# restless. Then the two curves look alike again, and nobody looks twice. But the weights stay
+# apart, so compare weights, not curves.
 
 # %%
 museum.exhibit("B27").plot()
@@ -105,33 +109,35 @@ museum.exhibit("B27").plot()
 # %% [markdown]
 # ## 3g.2 The same bits
 #
-# "The same" has a test: two runs, one killed, and `torch.equal` on every tensor. What must be in the file
-# follows from one question: what does the next update read that an earlier one has written?
+# You can test for "the same": make two runs, kill one of them, and call `torch.equal` on every
+# tensor. One question tells you what must be in the file: what does the next update read that an
+# earlier one has written?
 
 # %% exercise 03g.equal
 
 # %% exercise 03g.resume
-# Train, save after each epoch all that the next epoch reads under `path`, and go on from the file if there is
-# one. Each process builds its own model, optimizer, schedule and loader before it calls you, with other random
-# numbers. Two generators are in use: torch's global one, and `loader.generator`, from which the loader draws
-# its order.
+# Train. After each epoch, save everything that the next epoch reads under `path`, and if the file
+# already exists, continue from it. Before it calls your function, each process builds its own
+# model, optimizer, schedule and loader, with different random numbers. Two generators are in use:
+# torch's global one, and `loader.generator`, from which the loader draws its order.
 def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
-    """Train to `epochs` epochs in all, those of killed processes before this one included.
+    """Train to `epochs` epochs in total, including those of earlier, killed processes.
 
     Per batch: clear, forward, loss, backward, step; at the end of an epoch scheduler.step(), then
-    the file. A process killed inside an epoch goes on after the last epoch that was finished, and
-    ends with the bits of one that was never killed.
+    save the file. If a process was killed inside an epoch, the next one continues after the last
+    finished epoch. It ends with the same bits as a process that was never killed.
 
     Args:
-        model: In train mode; may hold dropout.
+        model: In train mode; may contain dropout.
         optimizer, scheduler: Any; the scheduler counts epochs, and has a state_dict.
-        loader: A DataLoader with a generator of its own, `loader.generator`.
+        loader: A DataLoader with its own generator, `loader.generator`.
         criterion: Any mean-reduced loss of logits and targets.
-        epochs: Of the whole run; a file that is there holds no more.
-        path: A pathlib.Path; your own file, or none. torch.load(path, weights_only=True) reads it.
+        epochs: Of the whole run; an existing file never holds more.
+        path: A pathlib.Path, with a file that you wrote, or none. It must be readable with
+            torch.load(path, weights_only=True).
 
     Returns:
-        A list: the mean over its batches' losses for each epoch of the whole run, as floats.
+        A list of floats: for each epoch of the whole run, the mean of its batch losses.
     """
     ### BEGIN SOLUTION
     losses, things = [], {"model": model, "optimizer": optimizer, "scheduler": scheduler}
@@ -160,7 +166,8 @@ def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
 
 
 # %% [markdown]
-# Your function on digits: an uninterrupted process, one that dies in its third epoch, and one that finds its file.
+# Try your function on the digits, with three processes: one that is never interrupted, one that
+# dies in its third epoch, and one that continues from the dead one's file.
 
 
 # %%
@@ -191,10 +198,10 @@ if ready(train_to):
     print("same losses:", losses == losses_again)
 
 # %% [markdown]
-# ## 3g.3 What it costs
+# ## 3g.3 How large is a checkpoint?
 #
-# Whoever saves more than weights needs more room. **Guess:** a model trains with Adam. By which factor is a
-# file with model and optimizer larger than one with the model alone?
+# Saving more than the weights takes more space. **Guess:** a model trains with Adam. How many times
+# as large is a file with model and optimizer as a file with the model alone?
 
 # %%
 guess("03g.factor", ...)
@@ -218,9 +225,9 @@ plot_sizes({"SGD": sizes(torch.optim.SGD), "with momentum": sizes(momentum),
             "Adam": sizes(torch.optim.Adam)})
 
 # %% [markdown]
-# "Twice the model", says the lecture's essay: that is right for SGD with momentum, or for what Adam adds (F56).
-# Schedule, counters and generators weigh nothing next to that. So keep whole checkpoints few, and the best epoch
-# as weights alone:
+# "Twice the model", says the lecture's essay. That is right for SGD with momentum, or for what Adam
+# adds (F56). Schedule, counters and generators take almost no space by comparison. So keep only a
+# few whole checkpoints, and for the best epoch only the weights:
 
 # %% exercise 03g.size
 ### BEGIN SOLUTION
@@ -230,8 +237,9 @@ size = {"full": 12 * q.p / 1000, "folder": 28 * q.p / 1000, "peak": 40 * q.p / 1
 # %% [markdown]
 # ## 3g.4 Whole, or not at all
 #
-# A checkpoint of epoch 1 lies on the disk. Another process overwrites it with that of epoch 2, by
-# `torch.save(state, path)`, and is killed in the middle. **Guess:** what does `torch.load(path)` give then?
+# The checkpoint of epoch 1 is on the disk. Another process overwrites it with that of epoch 2, by
+# `torch.save(state, path)`, and is killed in the middle. **Guess:** what does `torch.load(path)`
+# give then?
 
 # %%
 guess("03g.after-the-kill", ...)
@@ -246,10 +254,10 @@ found = left["direct"].get("epoch", "nothing")
 reveal("03g.after-the-kill", {1: "old", 2: "new"}.get(found, "nothing"))
 
 # %% [markdown]
-# Opening a file for writing empties it, so both epochs are lost: the old one at once, the new one by the kill.
-# `renamed` writes next to it, under another name, and renames the finished file: a rename happens
-# at one instant, or not at all. What was cut off then is only `last.pt.partial`. Here is what lies under the
-# name at every line of either way:
+# Opening a file for writing empties it, so both epochs are lost: the old one at once, the new one
+# by the kill. `renamed` writes next to the old file, under another name, and renames the file when
+# it is finished. A rename happens at one instant or not at all, so a kill only cuts off
+# `last.pt.partial`. Here is what is under the name `last.pt` at every line, for two ways of saving:
 
 
 # %%
@@ -275,26 +283,27 @@ plot_instants({"torch.save(state, path)": watched(direct),
                "delete, then rename": watched(remove_first)})
 
 # %% [markdown]
-# The second way has a gap, too: after `unlink` and before `rename` there is no checkpoint at all. `os.replace`
-# closes it, since it puts the new file in the place of the old one in a single operation of the system. It
-# needs both on the same disk, so the new file is written into the same folder.
+# The second way has a gap too: after `unlink` and before `rename` there is no checkpoint at all.
+# `os.replace` closes this gap, because it replaces the old file by the new one in a single system
+# operation. Both files must be on the same disk, so write the new one into the same folder.
 
 # %% exercise 03g.save
-# Write the new file next to the old one, in the same folder, and let one operation of the system put it in
-# its place. A rename can reach the disk before the bytes of the file do: after a power cut the name is there,
-# and what it stands for is not. So sync the bytes first: `flush()` hands Python's to the system, `os.fsync`
-# waits until they are on the disk. `torch.save` does the writing.
+# Write the new file next to the old one, in the same folder, and let a single system operation put
+# it in the old one's place. A rename can reach the disk before the bytes of the file do: after a
+# power cut the name is there, but its content is not. So sync the bytes first: `flush()` passes
+# Python's buffer to the system, and `os.fsync` waits until the bytes are on the disk. `torch.save`
+# does the writing.
 def save(state, path):
-    """Save a checkpoint: a kill at any instant leaves the old file or the new one under the path.
+    """Save a checkpoint; a kill at any instant leaves either the old or the new file under path.
 
     Afterwards torch.load(path, weights_only=True) gives the state, and the folder holds no other
-    new file. If writing fails, e.g. on a full disk, the exception goes on to the caller, the old
-    file is as it was, and no part of the new one is left.
+    new file. If writing fails, e.g. on a full disk, the exception reaches the caller, the old
+    file is unchanged, and no part of the new one is left.
 
     Args:
         state: A dictionary that torch.save can write; it is saved as it is.
-        path: A pathlib.Path; a checkpoint may lie there or not. Other files of the folder stay,
-            but what an earlier save left when it was killed may be there: overwrite it, or let it be.
+        path: A pathlib.Path, with or without a checkpoint. Other files in the folder stay. A killed
+            earlier save may have left a partial file: overwrite it, or leave it alone.
     """
     ### BEGIN SOLUTION
     partial = path.with_name(path.name + ".partial")
@@ -316,8 +325,9 @@ if ready(save):
 # %% [markdown]
 # ## 3g.5 What a file may do
 #
-# A pickle is a small program: it may name any function of any module, and loading calls it. Here is a "model"
-# that somebody sends you. It only prints a line; it could as well have read your keys.
+# A pickle is a small program: it can name any function of any module, and loading it calls that
+# function. Here is a "model" that somebody sends you. It only prints a line, but it could just as
+# well have read your keys.
 
 
 # %%
@@ -338,9 +348,9 @@ for safely in (False, True):
         print(f"   {type(error).__name__}")
 
 # %% [markdown]
-# With `weights_only=True`, torch's default since 2.6, only tensors, numbers, strings and plain containers
-# come back; anything else is refused before it is called (F107). So keep a checkpoint to these.
-# **Guess:** which of the following is refused?
+# With `weights_only=True`, torch's default since 2.6, only tensors, numbers, strings and plain
+# containers are loaded; anything else is refused before it is called (F107). So put nothing else
+# into a checkpoint. **Guess:** which of the following is refused?
 
 # %%
 guess("03g.refused", ...)
@@ -367,15 +377,16 @@ for id in ("B28", "B29"):
     print(f"{id} {with_bug:.0f} of {without_bug:.0f} updates: {museum.exhibit(id).title}")
 
 # %% [markdown]
-# A mean made by NumPy looks like a float and is an object of NumPy's own: save `float(best)`. The last two lines
-# are from the museum, and show what that costs: hours later, at the first resume, the file is refused (B28).
-# And a *whole model* in a file holds the name of its class: rename the class, and the file is lost (B29).
+# A mean computed by NumPy looks like a float, but it is a NumPy object: save `float(best)`. The
+# last two lines come from the museum and show the price of such a mistake: hours later, at the
+# first resume, the file is refused (B28). And if you save a *whole model*, the file holds the name
+# of its class: rename the class, and the file is lost (B29).
 
 # %% [markdown]
 # ## 3g.6 The best epoch
 #
-# `best = model.state_dict()` looks like a copy. **Guess:** validation was best after epoch 2, and training goes on to
-# epoch 4. Of which epoch are the weights in `best` at the end?
+# `best = model.state_dict()` looks like a copy. **Guess:** validation was best after epoch 2, and
+# training continues to epoch 4. From which epoch are the weights in `best` at the end?
 
 # %%
 guess("03g.best-is", ...)
@@ -392,28 +403,31 @@ reveal("03g.best-is", 4 if torch.equal(best["1.weight"], last) else 2)
 museum.exhibit("B39").plot()
 
 # %% [markdown]
-# `state_dict()` hands out the tensors themselves, and every update writes into them. In a file there is a copy;
-# in memory you have to make one. The figure is the museum's (B39): the kept "best", watched as it moves.
+# `state_dict()` returns the tensors themselves, and every update writes into them. Saving to a file
+# makes a copy; in memory you have to make one yourself. The figure from the museum (B39) watches
+# how the saved "best" moves.
 
 # %% exercise 03g.best-file
-# *Symptom:* the run writes two files, and in the end both hold the last epoch. `save(name, checkpoint)` writes a
-# file at once. In `best` all four entries should be as they were at the end of the epoch that validated best;
-# `last`, the history that is returned and the model are right as they are. Losses are finite. Change as little as you can.
+# *Symptom:* the run writes two files, and in the end both hold the last epoch. `save(name,
+# checkpoint)` writes a file immediately. In `best` all four entries should be as they were at the
+# end of the epoch with the best validation loss. `last`, the returned history and the model are
+# already right. Losses are finite. Change as little as you can.
 
 # %% exercise 03g.stopper
-# The other half of the best is a number: the loss to beat, and how many epochs it has stood. If they are not in
-# the checkpoint, the first epoch after a resume is the best ever, and patience begins again each morning. So
-# write early stopping as in 3a, without the weights, and with a state that a checkpoint can hold.
+# The best epoch consists of more than its weights: there is also the loss to beat, and the number
+# of epochs since it was set. If these two numbers are not in the checkpoint, the first epoch after
+# a resume counts as the best ever, and patience starts again every morning. So write early stopping
+# as in 3a, without the weights, but with a state that a checkpoint can hold.
 class Stopper:
-    """Says when `patience` epochs in a row have brought no improvement of more than min_delta.
+    """Say when `patience` epochs in a row have brought no improvement of more than min_delta.
 
     Args:
         patience: 1 or more.
         min_delta: An epoch improves if its loss is lower than the best by more than this.
             The best is the loss of the last epoch that improved.
 
-    A loss of nan or inf is no improvement. Once True, it stays True until a loss improves, which
-    starts the count again.
+    A loss of nan or inf is not an improvement. Once the answer is True, it stays True until a loss
+    improves, which restarts the count.
     """
 
     def __init__(self, patience, min_delta):
@@ -423,7 +437,7 @@ class Stopper:
         ### END SOLUTION
 
     def update(self, val_loss):
-        """Count one epoch, whose loss is a float or NumPy's; True if it is time to stop."""
+        """Count one epoch, with its loss as a Python or NumPy float; True if it is time to stop."""
         ### BEGIN SOLUTION
         if val_loss < self.best - self.min_delta:
             self.best, self.waited = float(val_loss), 0
@@ -433,13 +447,13 @@ class Stopper:
         ### END SOLUTION
 
     def state_dict(self):
-        """A dictionary that weights_only=True can read, and that no later update() changes."""
+        """A dictionary that weights_only=True can read and that no later update() changes."""
         ### BEGIN SOLUTION
         return {"best": self.best, "waited": self.waited}
         ### END SOLUTION
 
     def load_state_dict(self, state):
-        """Go on from what state_dict() gave; patience and min_delta are this object's own."""
+        """Continue from what state_dict() gave; keep this object's own patience and min_delta."""
         ### BEGIN SOLUTION
         self.best, self.waited = state["best"], state["waited"]
         ### END SOLUTION
@@ -457,8 +471,9 @@ if ready(Stopper):
 # %% [markdown]
 # ## 3g.7 For use elsewhere
 #
-# A model that goes to somebody else needs no optimizer. It needs what it was built with, its weights, and
-# something to check it by: a few inputs with the outputs that the original gave in eval mode. The four in one file:
+# If you give a model to somebody else, it needs no optimizer. It needs the settings it was built
+# with, its weights, and something to check it by: a few inputs and the outputs that the original
+# gave for them in eval mode. Put all four into one file:
 
 
 # %%
@@ -474,25 +489,25 @@ def build(width):
     return nn.Sequential(*body, nn.Linear(width, 10))
 
 # %% exercise 03g.load
-# Believe nothing of such a file: neither that it is harmless, nor that the weights are all there, nor that
-# the model gives the outputs that came along.
+# Trust nothing about such a file: not that it is harmless, not that all weights are there, and not
+# that the model gives the outputs stored with it.
 def load_for_use(path, make_model):
-    """The model of an exported file, ready for use and checked against the original.
+    """Load the model of an exported file, ready for use and checked against the original.
 
-    The file has `settings` (a dictionary), `model` (a state_dict), `inputs` and `outputs`: tensors,
-    what the original gave for the inputs in eval mode. The shape of `outputs` is right in every
-    file. Code in the file must not run.
+    The file has `settings` (a dictionary), `model` (a state_dict), and the tensors `inputs` and
+    `outputs`: what the original gave for the inputs in eval mode. The shape of `outputs` is right
+    in every file. Code in the file must not run.
 
     Args:
-        path: Of the file.
+        path: The path of the file.
         make_model: make_model(**settings) builds the model, with random weights.
 
     Returns:
-        The model: every module in eval mode, no parameter that requires a gradient.
+        The model: every module in eval mode, and no parameter that requires a gradient.
 
     Raises:
-        ValueError: An output differs from the file's by more than 1e-4, or is nan.
-        Exception: Of any kind, where weights are missing or too many, or the file is not safe.
+        ValueError: If an output differs from the file's by more than 1e-4, or is nan.
+        Exception: Of any kind, if weights are missing or too many, or the file is not safe.
     """
     ### BEGIN SOLUTION
     file = torch.load(path, weights_only=True)
@@ -515,19 +530,20 @@ if ready(load_for_use):
     with torch.no_grad():
         read = loaded(whole.data.val_inputs).argmax(dim=1)
     hits = (read == whole.data.val_targets).float().mean()
-    print(f"accuracy {hits:.1%}, of the original {whole.accuracy():.1%}")
+    print(f"accuracy {hits:.1%}, original {whole.accuracy():.1%}")
 
 # %% [markdown]
-# The check costs eight images, and catches what names and shapes do not: another activation, another normalisation
-# of the inputs, a layer in train mode.
+# The check costs only eight images, and it catches what names and shapes do not: a different
+# activation, a different normalisation of the inputs, a layer in train mode.
 
 # %% [markdown]
 # ## 3g.8 What a seed promises
 #
-# Now the same run twice, from the beginning. With the same seed it has the same bits. Then one thing is
-# changed, each in another *layer*: seed, data, configuration, code, and the environment, for which we let the
-# last layer take each batch as two halves. On paper that changes nothing; the gradients are only added up
-# in another order. **Guess:** how far apart does that alone bring the weights?
+# Now make the same run twice, from the beginning. With the same seed it gives the same bits. Then
+# change one thing at a time, each in a different *layer* of reproducibility: seed, data,
+# configuration, code, and environment. For the environment, we let the network's last layer process
+# each batch in two halves. On paper that changes nothing; the gradients are only summed in a
+# different order. **Guess:** how far apart do the weights end from this alone?
 
 # %%
 guess("03g.rounding", ...)
@@ -544,15 +560,16 @@ reveal("03g.rounding", again["environment: order of sums"][0])
 plot_repeats({name: distance for name, (distance, _) in again.items()})
 
 # %% [markdown]
-# Roundings of about 1e-8 grow by training to some millionths: no bit is the same, and no image is read
-# otherwise. That is what another GPU, another number of threads or another version of torch do, and why nobody
-# promises bits across machines. All other layers make another run, whose accuracy differs by half a point
-# or more.
+# Rounding differences of about 1e-8 grow during training to a few millionths: the bits differ, but
+# no image is classified differently. Another GPU, another number of threads or another version of
+# torch have the same effect, which is why nobody promises the same bits across machines. Changing
+# any other layer makes a different run, whose accuracy differs by half a point or more.
 
 # %% [markdown]
-# Seeds have to be set before anything is drawn, and for every generator there is: Python's, NumPy's,
-# torch's on every device. `seed_everything` does all of these. **Guess:** four draws, from Python, NumPy,
-# torch, and from `np.random.default_rng()`. How many of them come again under the same seed?
+# Seeds have to be set before anything is drawn, and for every generator in use: Python's, NumPy's,
+# and torch's on every device. `seed_everything` does all of these. **Guess:** we make four draws,
+# from Python, NumPy, torch, and `np.random.default_rng()`. How many of them repeat under the same
+# seed?
 
 # %%
 guess("03g.come-again", ...)
@@ -569,30 +586,31 @@ print([round(number, 3) for number in draws()])
 reveal("03g.come-again", sum(a == b for a, b in zip(draws(), draws(), strict=True)))
 
 # %% [markdown]
-# A generator made without a seed asks the system for one (F103). And who seeds what in a loader's workers?
+# A generator made without a seed asks the operating system for one (F103). And in a loader's
+# workers?
 #
 # | generator | in a worker |
 # | --- | --- |
-# | torch's, NumPy's, Python's own | seeded by torch, other ones per worker and epoch (F94) |
-# | the same, with `np.random.seed(42 + id)` in `worker_init_fn` | alike in every epoch, under every seed (F95) |
-# | one that the data set holds | a copy of it, alike in every worker and epoch (B33) |
-# | one made per example, from seed, epoch and index | the same in whichever worker |
+# | torch's, NumPy's and Python's global ones | seeded by torch, differently per worker and epoch (F94) |
+# | the same, with `np.random.seed(42 + id)` in `worker_init_fn` | the same in every epoch, under every seed (F95) |
+# | one that the data set holds | a copy of it, the same in every worker and epoch (B33) |
+# | one made per example, from seed, epoch and index | the same in any worker |
 
 # %% exercise 03g.noise
-# A data set whose noise depends on three numbers. An answer must not touch global generators: neither seed them nor
-# draw from them, unless it puts them back.
+# Write a data set whose noise depends on three numbers only. Your code must not touch global
+# generators: do not seed them or draw from them, unless you restore their state.
 class KeyedNoise:
-    """Inputs with normal noise that is drawn when an example is asked for.
+    """Inputs with normal noise that is drawn when an example is fetched.
 
     The noise of an example depends on the seed, the epoch and its index, and on nothing else: not
-    on the order in which examples are asked for, not on workers, which have copies of the data set.
-    Another seed, epoch or index has other noise, all of them from 0 to 1000 at least. No index is
-    negative.
+    on the order in which examples are fetched, and not on workers, which have copies of the data
+    set. A different seed, epoch or index gives different noise, at least for values from 0 to
+    1000. No index is negative.
 
     Args:
-        inputs: [N, ...], floating point. They stay as they are.
+        inputs: [N, ...], floating point. They are not changed.
         seed: 0 or more.
-        sd: Standard deviation of the noise; its mean is 0, and each number has its own.
+        sd: Standard deviation of the noise. Its mean is 0, and every entry gets its own draw.
     """
 
     def __init__(self, inputs, seed, sd):
@@ -601,7 +619,7 @@ class KeyedNoise:
         ### END SOLUTION
 
     def set_epoch(self, epoch):
-        """Give the noise of this epoch from now on; before, it is that of epoch 0."""
+        """Use the noise of this epoch from now on; before the first call, that of epoch 0."""
         ### BEGIN SOLUTION
         self.epoch = epoch
         ### END SOLUTION
@@ -627,8 +645,9 @@ if ready(KeyedNoise):
     print("2 workers:", [round(workers[i % 2][i].item(), 2) for i in range(6)])
 
 # %% [markdown]
-# On a GPU some kernels add up in whatever order their threads finish. `use_deterministic_algorithms(True)`
-# asks for those that do not, and raises where there is none:
+# On a GPU some kernels sum in whatever order their threads finish.
+# `use_deterministic_algorithms(True)` asks for kernels that do not, and raises an error if there is
+# none:
 
 # %%
 torch.use_deterministic_algorithms(True)
@@ -641,12 +660,13 @@ finally:
     torch.use_deterministic_algorithms(False)
 
 # %% [markdown]
-# Flags promise the same bits on the *same* hardware with the *same* versions, at a cost on a GPU (F104). On the CPU
-# our run repeats its bits without them. Five layers, then: environment, seed, data, configuration, code. Note
-# down each, or you cannot say later which of them has changed.
+# Such flags promise the same bits on the *same* hardware with the *same* versions, at a cost on a
+# GPU (F104). On the CPU our run repeats its bits without them. So there are five layers:
+# environment, seed, data, configuration, code. Record every one, or you cannot say later which of
+# them has changed.
 #
-# The widget trains another recipe twice and compares the losses bit by bit. Tick all five layers, then untick
-# one at a time: at which update do the two runs part, and in which bits?
+# The widget trains another recipe twice and compares the losses bit by bit. Tick all five layers,
+# then untick one at a time. At which update do the two runs diverge, and in which bits?
 
 # %%
 from course.widgets import FiveLayers
@@ -658,8 +678,8 @@ FiveLayers()
 # %% [markdown]
 # ## 3g.9 The record of a run
 #
-# The engine writes one for each run that gets a folder: `run.json` with what the run was, `metrics.jsonl` with
-# what came of it, and the checkpoints.
+# The engine writes a record for each run that is given a folder: `run.json` says what was run,
+# `metrics.jsonl` holds the results, and the checkpoints are next to them.
 
 
 # %%
@@ -681,9 +701,10 @@ for field in ("settings", "seed", "data", "code", "hardware", "versions", "best"
     print(f"{field:9} {str(record[field])[:66]}")
 
 # %% [markdown]
-# Data and split are there as a hash over every example, the code as a commit and whether anything differed
-# from it. Two records can be compared field by field. **Guess:** a second run has twice the rate and
-# another seed, and ends better. What may the gain be put down to?
+# The record stores data and split as a hash over every example, and the code as a commit plus a
+# note whether anything differed from it. Two records can be compared field by field. **Guess:** a
+# second run has twice the learning rate and another seed, and ends better. What can the gain be
+# attributed to?
 
 # %%
 guess("03g.verdict", ...)
@@ -696,8 +717,9 @@ print(difference.verdict)
 reveal("03g.verdict", "neither" if len(difference.changed) > 1 else "rate")
 
 # %% [markdown]
-# Two things changed, so the difference belongs to none of them alone (3f). The same folder also lets a run go on:
-# `resume="auto"` takes the last whole checkpoint. Two epochs, then two more, against four at once:
+# Two things changed, so the difference cannot be attributed to either of them alone (3f). The
+# folder also lets a run continue: `resume="auto"` starts from the last complete checkpoint. Compare
+# two epochs plus two more with four at once:
 
 # %%
 trainer, history = train(runs / "first", lr=1e-3, epochs=4)
@@ -713,17 +735,20 @@ scorecard("03g-checkpoints-and-reproducibility")
 # %% [markdown]
 # ## What to keep
 #
-# - In the file: whatever the next update reads that an earlier one has written. Test it by bits.
-# - Write next to the old file, flush, then `os.replace`; a kill at any instant leaves a whole one.
-# - Plain values and `weights_only=True`: a file from somebody else must not call anything.
-# - The best is a copy, with its loss and its count, also after a resume.
+# - Save whatever the next update reads that an earlier one has written. Test it by comparing bits.
+# - Write next to the old file, flush, sync, then `os.replace`; a kill at any instant leaves a
+#   complete file.
+# - Save plain values and load with `weights_only=True`: a file from somebody else must not call
+#   anything.
+# - The best epoch is a copy of the weights, with its loss and its count, and it survives a resume.
 # - A seed promises the same draws; the same bits also need the same machine, versions and data.
-# - A record has a field for each layer, or the difference of two runs belongs to nobody.
+# - A record needs a field for each layer, or you cannot explain a difference between two runs.
 #
 # **Further reading.** Lecture 3, "Five layers of reproducibility" and "Minimal experiment record";
 # [course/engine/checkpoint.py](../course/engine/checkpoint.py),
 # [course/engine/resume.py](../course/engine/resume.py); `course claims F108` in a terminal; torch's note
 # "Reproducibility".
 #
-# **Challenge, ungraded.** Let a run be killed at a random instant, a hundred times, and resume it each time.
-# Show that it ends with the bits of one that was never killed. What did you have to add for a kill inside an epoch?
+# **Challenge, ungraded.** Kill a run at a random instant, a hundred times, and resume it each time.
+# Show that it ends with the same bits as a run that was never killed. What did you have to add for
+# a kill inside an epoch?

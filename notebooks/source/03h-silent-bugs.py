@@ -13,9 +13,10 @@
 # %% [markdown]
 # # 3h · Silent bugs
 #
-# A bug that raises is found in a minute. The others train, print a falling loss, and cost a week. You
-# will read logs before code, tell six bugs by their signatures, fix scripts that run without an error,
-# and write a probe that finds a bug in programs that you have never seen.
+# A bug that raises an error is found in a minute. The silent ones train, print a falling loss, and
+# cost you a week. You will read logs before code, recognise six bugs by their signatures, fix
+# scripts that run without an error, and write a probe that finds a bug in programs you have never
+# seen.
 #
 # *Read a question, replace the `...` of its `guess`, then run the cell below it. Every cell may be run
 # twice. Stuck? `hint("03h.six-logs")` gives three hints.*
@@ -36,20 +37,21 @@ student("")
 # %% [markdown]
 # ## 3h.1 The log before the code
 #
-# Code shows what somebody meant; a log shows what happened. A small net learns 240 digits, of which
-# 15 % carry a wrong label. Its log has more than a loss: the gradient's norm, how many tensors stood
-# still, validation asked twice, and the memory that is held.
+# Code shows what somebody meant; a log shows what happened. A small network learns 240 digits, 15 %
+# of them with a wrong label. Its log records more than the loss: the gradient norm, how many
+# tensors did not change, validation computed twice, and the memory that stays in use.
 
 # %%
 healthy = logged_run()
 healthy
 
 # %% [markdown]
-# Learn what healthy looks like: the loss falls, the norm stays between 1 and 2, nothing stands still, two
-# questions to the same weights get one answer, no memory is held. Validation is below 85 %, the share of
-# labels that are right.
+# Learn what a healthy log looks like: the loss falls, the norm stays between 1 and 2, every tensor
+# changes, both validations of the same weights agree, and no memory stays in use. Validation
+# accuracy is below 85 %, the share of labels that are right.
 #
-# Now the head is replaced *after* the optimizer was built. **Guess:** what does the gradient norm do?
+# Now somebody replaces the network's head *after* building the optimizer. **Guess:** what does the
+# gradient norm do?
 
 # %%
 guess("03h.stale-norm", ...)
@@ -61,19 +63,19 @@ reveal("03h.stale-norm", "grows" if norms[-1] > 10 * norms[0] else "same")
 plot_log(stale.columns, healthy.columns, title="head replaced too late", ceiling=0.85)
 
 # %% [markdown]
-# It grows, though `zero_grad()` stands in its place: the optimizer clears what *it* holds, and the new head
-# is not among that. Loss and accuracy look fine, since a random head on trained features is not bad. Only the
-# columns that few people log tell.
+# It grows, although `zero_grad()` is called where it should be. But the optimizer clears only the
+# tensors that *it* holds, and the new head is not one of them. Loss and accuracy look fine, because
+# a random head on trained features is not bad. Only columns that few people log reveal the bug.
 
 # %%
-print("tensors that stood still, by epoch:", stale.column("still"))
+print("tensors that did not change, by epoch:", stale.column("still"))
 museum.exhibit("B17")
 
 # %% [markdown]
 # ## 3h.2 Six signatures
 #
-# Each of six runs has one bug, all else is the same: data, seed, batches. Blue is the healthy run, red this
-# one, dotted the share of labels that are right.
+# Each of these six runs has one bug; data, seed and batches are the same. Blue is the healthy run,
+# red is the run with the bug, and the dotted line is the share of labels that are right.
 
 # %%
 runs = lineup()
@@ -81,8 +83,9 @@ shown = {letter: log.columns for letter, log in runs.items()}
 plot_lineup(shown, healthy.columns, ceiling=0.85)
 
 # %% [markdown]
-# Curves first, then the rest of the columns, then a suspicion. **Guess** about one of the bugs: near copies
-# of training images stand in validation. What accuracy does it show after 16 epochs, as a share?
+# Look at the curves first, then at the other columns, and only then form a suspicion. **Guess:**
+# one of the bugs puts near copies of training images into validation. What validation accuracy does
+# that run show after 16 epochs, as a share?
 
 # %%
 guess("03h.leak", ...)
@@ -94,13 +97,14 @@ for letter, log in runs.items():
 reveal("03h.leak", runs["A"].column("val_accuracy")[-1])
 
 # %% [markdown]
-# A score may be too good. 85 % of the labels are right, so nobody who has not seen the answers is right more
-# often. What you *cannot* see matters as much: in which runs is the loss the healthy one to the last digit?
+# A score can be too good. Only 85 % of the labels are right, so a model that has not seen the
+# answers cannot agree with more of them. What does *not* change matters just as much: in which runs
+# does the loss match the healthy run to the last digit?
 
 # %%
 for letter, log in runs.items():
     same = log.column("loss") == healthy.column("loss")
-    print(letter, "the healthy training loss, digit by digit" if same else "another loss")
+    print(letter, "the healthy loss, to the last digit" if same else "another loss")
 
 # %%
 SIGNATURES
@@ -110,15 +114,17 @@ SIGNATURES
 # %% [markdown]
 # ## 3h.3 Two at once
 #
-# Real programs have more than one bug, and one may hide another. Go column by column: each column that is not the
-# healthy one needs a bug that explains it, and each bug must leave all of its traces.
+# Real programs have more than one bug, and one bug may hide another. Go column by column: every
+# column that differs from the healthy run needs a bug that explains it, and every bug you suspect
+# must show all of its traces.
 
 # %%
 both = logged_run({"leak", "kept-graphs"})
 plot_log(both.columns, healthy.columns, title="a leak, and graphs kept", ceiling=0.85)
 
 # %% [markdown]
-# The detector has all 64 combinations. Choose a mystery, and set the switches until both logs agree:
+# The detector knows all 64 combinations of the six bugs. Choose a mystery, and set the switches
+# until both logs agree:
 
 # %%
 from course.widgets.detector.widget import BugDetector
@@ -126,8 +132,9 @@ from course.widgets.detector.widget import BugDetector
 BugDetector()
 
 # %% [markdown]
-# A leak and kept graphs touch different columns. Others do not: a run that never clears its gradients learns so little that a leak
-# in it does not show. So fix what you have found, run again, and read the new log.
+# A leak and kept graphs change different columns. Not every pair of bugs does: a run that never
+# clears its gradients learns so little that a leak does not show. So fix what you have found, run
+# again, and read the new log.
 
 # %%
 hidden = logged_run({"leak", "no-clear"})
@@ -146,8 +153,9 @@ two_bugs = {"first": clue[0], "second": clue[1]}
 ### END SOLUTION
 
 # %% [markdown]
-# Another loop, other images, and six switches of your own. Choose a mystery, read its four traces, and switch until
-# both runs agree in every number: mysteries 1 and 2 have one bug, the other three have two.
+# Here is another loop with other images and six switches of its own. Choose a mystery, read its
+# four traces, and set the switches until both runs agree in every number. Mysteries 1 and 2 have
+# one bug, the other three have two.
 
 # %%
 from course.widgets import BugDetector
@@ -157,15 +165,16 @@ BugDetector(asleep=False, beside="mystery 1")
 # %% [markdown]
 # ## 3h.4 One batch, and what it cannot see
 #
-# In 3b one batch was the third rung: a loop that cannot memorise a dozen examples learns nothing. How sure is it?
-# A healthy loop over 200 seeds, and eight broken ones:
+# In 3b, overfitting one batch was the third rung of the ladder: a loop that cannot memorise a dozen
+# examples learns nothing. How reliable is this test? Here are a healthy loop over 200 seeds and
+# eight broken loops:
 
 # %%
 worked.compute("N62")
 
 # %% [markdown]
-# **Guess** from experience: twelve points as large as raw pixels, 255 times too large. Where does the loss of
-# this one batch end?
+# **Guess** from experience: the batch holds twelve points, and the inputs are 255 times too large,
+# like raw pixels. Where does the loss of this one batch end?
 
 # %%
 guess("03h.raw", ...)
@@ -184,29 +193,32 @@ reveal("03h.raw", "zero" if curves["raw inputs"][-1] < 0.01 else "level")
 plot_one_batch_bugs(curves, memorised)
 
 # %% [markdown]
-# Level from the start: no step, dead units or a tiny rate. Level after a fall: a loss that cannot go lower. Noise
-# around ln 3 = 1.10: nothing to memorise. The frozen layer is easy to miss, it is only slow. Raw inputs pass:
-# after some wild updates the batch is memorised.
+# A loss that is flat from the start means no step, dead units or a tiny learning rate. A loss that
+# falls and then levels off cannot go any lower. Noise around ln 3 = 1.10 means that there is
+# nothing to memorise. The frozen layer is easy to miss, because it only slows learning down. Raw
+# inputs pass the test: after some wild updates the batch is memorised.
 
 # %% exercise 03h.unseen
 
 # %% [markdown]
-# And when the batch is not memorised? Every check rests on an earlier one.
+# What do you do if the batch is *not* memorised? Each check relies on earlier ones, so the order
+# matters.
 
 # %% exercise 03h.which-first
 
 # %% [markdown]
 # ## 3h.5 Five experiments, as they came out
 #
-# The chapter on training loops predicts how five experiments end. Run them: the same spirals, the same start, one change.
-# **Guess** two of them first. Adam at a rate of 1 instead of 0.01: how does it end?
+# The chapter on training loops predicts how five experiments end. You will run them, on the same
+# spirals and from the same start, with one change each. **Guess** two of the results first. How
+# does Adam end with a learning rate of 1 instead of 0.01?
 
 # %%
 guess("03h.adam-one", ...)
 
 # %% [markdown]
-# Evaluating without `no_grad()` builds a graph each time. **Guess:** how many times the usual memory is still
-# held after the evaluation?
+# Evaluating without `no_grad()` builds a graph each time. **Guess:** how much memory is still in
+# use after the evaluation, as a multiple of the usual amount?
 
 # %%
 guess("03h.held", ...)
@@ -240,8 +252,9 @@ reveal("03h.held", round(graph["live_kb"] / usual["live_kb"], 2))
 plot_experiment(results["uncleared"])
 
 # %% [markdown]
-# Only two of the five predictions hold in direction. One seed is an anecdote: over seeds and settings they are tried
-# by `course claims F72` to `F76`. The simulator runs each of them live, with any rate, batch or bug:
+# Only two of the five predictions get even the direction right. But one seed is an anecdote:
+# `course claims F72` to `F76` try the predictions over several seeds and settings. The simulator
+# runs each experiment live, with any learning rate, batch size or bug:
 
 # %%
 from course.widgets.simulator.widget import TrainingSimulator
@@ -253,8 +266,9 @@ TrainingSimulator()
 # %% [markdown]
 # ## 3h.6 Scripts that run
 #
-# Eight mistakes that nearly everybody makes once, with what one sees of them. Each runs as an exhibit: `course museum
-# B08` in a terminal, or `museum.exhibit("B08")` here.
+# The table lists eight mistakes that nearly everybody makes once, with their symptoms. Each of them
+# is a museum exhibit that you can run: `course museum B08` in a terminal, or
+# `museum.exhibit("B08")` here.
 
 # %%
 from course.debug.casebook import MISTAKES, PROBES, STOPS
@@ -262,73 +276,81 @@ from course.debug.casebook import MISTAKES, PROBES, STOPS
 MISTAKES
 
 # %% [markdown]
-# Now the code, and only now. Each script below runs without an error and has *one* bug. Begin with its symptom,
-# say which column of a log would show it, then read. Change as little as you can: a
-# rewritten script swaps a known bug for unknown ones, and one of its three points is for few changes.
+# Only now do we read code. Each script below runs without an error and has *one* bug. Start from
+# its symptom, decide which column of a log would show it, and then read the script. Change as
+# little as you can: rewriting a script replaces a known bug by unknown ones, and one of the three
+# points is for changing little.
 
 # %% exercise 03h.regressor
-# *Symptom:* the training loss falls to about 1, the variance of the scaled prices, and stays. The net predicts nearly the
-# same price for every house.
+# *Symptom:* the training loss falls to about 1, the variance of the scaled prices, and stays there.
+# The network predicts nearly the same price for every house.
 
 # %% exercise 03h.best
-# *Symptom:* validated again after the script, the model has the last loss of `history`, not `best_loss`. Leave the model
-# with the weights of its best epoch; every loss is finite, so there is one.
+# *Symptom:* if you validate the model again after the script, you get the last loss of `history`,
+# not `best_loss`. At the end the model should have the weights of its best epoch. Every loss is
+# finite, so there is a best epoch.
 
 # %% exercise 03h.pairs
-# *Symptom:* the loss of every batch stays near ln(classes), and one batch alone is memorised without trouble.
-# Orders come from `generator`: one permutation per epoch, as now for the rows.
+# *Symptom:* the loss of every batch stays near ln(classes), but a single batch is memorised without
+# trouble. The shuffling uses `generator`: one permutation per epoch, as the rows have now.
 
 # %% [markdown]
-# Two of these three are invisible to the one-batch probe: it never saves anything, and it never shuffles. The
-# next ones need other probes of the table.
+# Two of these three bugs are invisible to the one-batch probe: it never saves anything, and it
+# never shuffles. The next scripts need other probes.
 
 # %% exercise 03h.resume
-# *Symptom:* the losses of the second sitting are not those of a run that never stopped. `make()` gives a model with the
-# first weights and its optimizer; `save(checkpoint)` writes a dictionary to disk, `load()` reads it back: nothing else
-# of Monday is left on Tuesday. No step draws random numbers.
+# *Symptom:* the losses of the second sitting differ from those of a run that never stopped.
+# `make()` returns a model with the initial weights, and its optimizer. `save(checkpoint)` writes a
+# dictionary to disk, and `load()` reads it back: nothing else from Monday is left on Tuesday. No
+# step draws random numbers.
 
 # %% exercise 03h.pooling
-# *Symptom:* a sentence gets another answer when another one stands next to it in the batch. Inputs are tokens
-# `[B, T]`, padded with 0 from each sentence's length on, where B counts sentences and T their words; `model` holds an embedding,
-# a scorer of words and a head. An answer should be of its own sentence alone.
+# *Symptom:* the answer for a sentence changes with the other sentences in its batch. Inputs are
+# tokens `[B, T]`, padded with 0 after the end of each sentence, where B counts sentences and T
+# their words. `model` holds an embedding, a layer that scores words, and a head. An answer should
+# depend only on its own sentence.
 
 # %% exercise 03h.finetune
-# *Symptom:* two tensors that should learn stand still. The first layer is frozen on purpose, the middle ones learn at a
-# tenth of the rate, the new head, one linear layer, at the whole: leave it so. `make_optimizer` has no rate of its own to
-# rely on: every group says one.
+# *Symptom:* two tensors that should learn never change. The first layer is frozen on purpose; the
+# middle layers learn at a tenth of the learning rate; the new head, one linear layer, learns at the
+# full rate. Keep it that way. Do not rely on a default rate in `make_optimizer`: every group must
+# give its own.
 
 # %% exercise 03h.clipping
-# *Symptom:* `largest_norm` is 0 in every epoch, and nothing is ever shortened to `max_norm`. The log should show norms
-# *before* clipping.
+# *Symptom:* `largest_norm` is 0 in every epoch, and no gradient is ever clipped to `max_norm`. The
+# log should show norms *before* clipping.
 
 # %% exercise 03h.dropout
-# *Symptom:* two validations of the same weights differ. `p` is the share of hidden values that is dropped in training.
+# *Symptom:* two validations of the same weights differ. `p` is the share of hidden values dropped
+# in training.
 
 # %% [markdown]
-# **Question.** Which of the eight would `overfit one batch` have found, and which column of a log, or which other probe,
-# would have shown each of the rest? Four sentences.
+# **Question.** Which of the eight bugs would overfitting one batch have found? For each of the
+# others, which column of a log, or which other probe, would have shown it? Four sentences.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "which-probe", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
-# One batch is not memorised with outputs that meet every target (1); shuffled labels (3) spoil it only if the
-# batch is drawn through the shuffling. A head that is not trained (6) makes it slow, and `still` shows it. The norm in
-# the log shows clipping (7), validating twice the dropout (8), validating after loading the best weights (2), saving and
-# reloading the resumed run (4), and one sentence alone against the same in a batch the pooling (5).
+# One batch is not memorised if each output is compared with every target (1). Shuffled labels (3)
+# spoil it only if the batch is drawn through the shuffling. A head that is not trained (6) makes it
+# slow, and `still` shows that. The norm in the log shows the clipping bug (7), validating twice the
+# dropout (8), validating after loading the best weights (2), saving and reloading the resumed run
+# (4), and one sentence alone and in a batch the pooling (5).
 # ### END SOLUTION
 
 # %% [markdown]
 # ## 3h.7 A probe of your own
 #
-# A bug found twice deserves a probe: a question to a program that its healthy twin answers otherwise. Six that take a
-# minute each:
+# A bug that you find twice deserves a probe: a question to a program that its healthy twin answers
+# differently. Here are six that take a minute each:
 
 # %%
 PROBES
 
 # %% [markdown]
-# Now one that is not in the table. A step may use gradients that an earlier step left behind. Healthy programs clear at the
-# start or at the end, to zeros or to None, and may remember momentum: none of that is the bug. Here are three
-# programs, and what they leave in `.grad`:
+# Now write one that is not in the table. The bug: a step uses gradients that an earlier step left
+# behind. Healthy programs may clear at the start or at the end, to zeros or to None, and may use
+# momentum; none of that is the bug. Here are three programs, and whether they leave anything in
+# `.grad`:
 
 # %%
 from course.debug.twins import program
@@ -341,25 +363,25 @@ for cleared in ("start", "end", "never"):
     print(cleared, "-> .grad left:", model[0].weight.grad is not None)
 
 # %% [markdown]
-# So a look into `.grad` tells nothing. Ask instead what may *not* matter to a healthy program, change that, and look
-# whether its weights notice.
+# So looking at `.grad` does not tell them apart. Ask instead what should *not* matter to a healthy
+# program, change that, and check whether its weights change.
 
 # %% exercise 03h.probe
-# Say whether any update of a program uses gradients that an earlier step has left. Programs that you have not seen
-# decide: each bug comes with healthy twins.
+# Decide whether any update of a program uses gradients that an earlier step has left behind. Your
+# probe is graded on programs that you have not seen; each buggy one comes with healthy twins.
 def uses_old_gradients(make, batches):
-    """Whether a program's updates depend on gradients left by earlier steps.
+    """Check whether a program's updates depend on gradients left by earlier steps.
 
     Args:
-        make: Call it for the program: gives (step, model, optimizer), every time from the same
-            weights. step(batch) makes one update, with a gradient for every parameter, and returns
+        make: make() returns the program as (step, model, optimizer), every time with the same
+            initial weights. step(batch) makes one update, with a gradient for every parameter, and returns
             the loss, a float. Dropout draws from torch's global generator, so seed that before you
             compare two runs.
         batches: A list of pairs of inputs and class indices, for one step each, in this order.
-            A bug may show in the last of these steps alone.
+            A bug may show only in the last step.
 
     Returns:
-        True or False. The batches stay as they are.
+        True or False. The batches are not changed.
     """
     ### BEGIN SOLUTION
     ends = []
@@ -381,7 +403,7 @@ if ready(uses_old_gradients):
         print(cleared, uses_old_gradients(make, batches))
 
 # %% [markdown]
-# A probe that never cries wolf is worth keeping: `course.debug.diagnose` is made of such
+# A probe that gives no false alarms is worth keeping: `course.debug.diagnose` is made of such
 # questions. And some conditions need no probe, only the courage to stop at once:
 
 # %%
@@ -390,8 +412,9 @@ STOPS
 # %% [markdown]
 # ## 3h.8 The arena
 #
-# What you know about rates and batches, in one number: updates until 90 % of the validation points are right, the
-# median over five seeds. One lucky run is worth nothing here.
+# Here one number sums up what you know about learning rates and batches: the updates needed until
+# 90 % of the validation points are right, as the median over five seeds. One lucky run is worth
+# nothing here.
 
 # %% exercise 03h.arena
 
@@ -401,14 +424,17 @@ scorecard("03h-silent-bugs")
 # %% [markdown]
 # ## What to keep
 #
-# - Log more than the loss: the norm, what stands still, two questions to the same weights, memory.
-# - Ask what is *the same* as in a healthy run: there the bug is not.
+# - Log more than the loss: the norm, which tensors do not change, two validations of the same
+#   weights, memory.
+# - Ask what is *the same* as in a healthy run: the bug is not there.
 # - A score can be too good. Know the ceiling before you look.
-# - One memorised batch proves the step. Validation, saving and the data's order it never touches.
-# - Fix one bug, run again, read the new log: one may hide another.
+# - Memorising one batch proves that the step works. It never touches validation, saving or the
+#   order of the data.
+# - Fix one bug, run again and read the new log: one bug may hide another.
 #
 # **Further reading.** Lecture 3, "Debug checklist"; Andrej Karpathy, *A recipe for training neural networks*
 # (2019); `course museum` in a terminal; [course/debug](../course/debug/__init__.py).
 #
-# **Challenge, ungraded.** Add a seventh switch to [signatures.py](../course/debug/signatures.py) whose log
-# differs from the healthy one in no column. Which column would have to be added?
+# **Challenge, ungraded.** Add a seventh switch to [signatures.py](../course/debug/signatures.py)
+# whose log does not differ from the healthy one in any column. Which column would you have to add
+# to see it?

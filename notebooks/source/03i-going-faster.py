@@ -13,13 +13,18 @@
 # %% [markdown]
 # # 3i · Going faster
 #
-# A correct run that takes a week is hardly better than none. There are a dozen switches that promise
-# speed; some of them help on your machine, some do nothing, and one made a step twenty times slower on the
-# CPU on which this page was written. You will measure before you believe, and end with a note that says
-# whether a run is ready to be made larger.
+# A correct run that takes a week is hardly better than none. A dozen switches promise speed. Some
+# of them help on your machine, some do nothing, and one made a step twenty times slower on the CPU
+# on which this page was written. You will measure before you believe, and end with a note that says
+# whether a run is ready to be scaled up.
 #
-# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Times are those
-# of your machine: with a GPU the cells use it, without one they show what the CPU does.*
+# The lecture, its essay and the engineering module are the texts behind this course. A code after
+# *read* above an exercise stands for an item in them: in a terminal, `course ledger C34` says which
+# one, and `course claims F119` tests a claim. `worked.compute("N52")` computes a worked number.
+#
+# *Read a question, make a guess, then run the cell below it. Every cell may be run twice. The times
+# are those of your machine: if there is a GPU, the cells use it; otherwise they show what the CPU
+# does.*
 
 # %%
 import torch
@@ -36,14 +41,14 @@ wait = waiter(device)
 print(device)
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
-# ## 3i.1 One reading is no measurement
+# ## 3i.1 One reading is not a measurement
 #
-# How long does a training step take? Call it once, read the clock, done. Here is a convolution on images,
-# forward and backward, with every single call on record, the very first one too. **Guess:** how many times
-# as long as a later call does the first one take?
+# How long does a training step take? Just call it once and read the clock? Here is a convolution on
+# images, forward and backward, with every single call recorded, even the very first. **Guess:** how
+# many times as long as a later call does the first call take?
 
 # %%
 guess("03i.first-call", ...)
@@ -65,15 +70,15 @@ print(alone)
 plots.plot_timings({"convolution": alone})
 
 # %% [markdown]
-# A first call may have to choose algorithms, ask for memory, on a GPU load the kernels; later ones find all that
-# ready. The repeats scatter too: other programs run on the same cores. So: a **warm-up** that is not
-# counted, several repeats, and their **median**, which a few slow calls do not move. Give the spread
-# with it.
+# The first call may have to choose algorithms, allocate memory and, on a GPU, load the kernels;
+# later calls find all that ready. The repeats vary too, because other programs run on the same
+# cores. So use a **warm-up** that is not counted, several repeats, and their **median**, which a
+# few slow calls do not move. Report the spread with it.
 
 # %% [markdown]
-# One more trap waits on an accelerator: a call only *queues* its work and returns. A clock that is read then
-# has measured the queueing. `torch.accelerator.synchronize()` waits until the device is idle. Read off the
-# pattern of C34:
+# An accelerator adds one more trap: a call only *queues* its work and returns. If you read the
+# clock at that moment, you have measured the queueing. `torch.accelerator.synchronize()` waits
+# until the device is idle. The pattern (C34):
 #
 # | step | why |
 # | --- | --- |
@@ -81,24 +86,24 @@ plots.plot_timings({"convolution": alone})
 # | wait, read the clock | nothing older runs |
 # | call it | |
 # | wait, read the clock | all of its work is in |
-# | repeat, take the median | single calls scatter |
+# | repeat, take the median | single calls vary |
 
 # %% exercise 03i.median-time
-# Write it for any clock and any device: the check brings its own, whose work takes time that only
-# `synchronize()` waits for. Nothing of `course` may do the work.
+# Write it for any clock and any device. The check uses its own clock and device, and only
+# `synchronize()` waits for that device's work. Do not use anything from `course`.
 def median_time(work, synchronize, clock, warmup, repeats):
-    """Median time of one call of `work`, all that it gives the device included.
+    """Median time of one call of `work`, including all the work it queues on the device.
 
     Args:
-        work: Called without arguments; may return while the device still works on it.
-        synchronize: Returns when the device has done all that it was given. May be called any
-            number of times; the device may be busy with other work when median_time begins.
-        clock: Gives seconds; it may begin anywhere.
-        warmup: Calls that are made first and not counted; 0 or more.
-        repeats: Calls after them that are, each timed by itself; 1 or more.
+        work: Called without arguments; may return while the device is still busy with it.
+        synchronize: Returns when the device has finished everything it was given. You may call it
+            any number of times; the device may be busy with other work when median_time starts.
+        clock: Returns seconds; it may start from any value.
+        warmup: How many calls to make first without counting them; 0 or more.
+        repeats: How many calls to make after that, each timed separately; 1 or more.
 
     Returns:
-        The median of the repeats in seconds; of an even number the mean of the two in the middle.
+        The median of the repeats in seconds; if their number is even, the mean of the middle two.
         `work` is called warmup + repeats times.
     """
     ### BEGIN SOLUTION
@@ -124,14 +129,15 @@ if ready(median_time):
         print(f"warm-up {warmup}, repeats {repeats}:", shown)
 
 # %% [markdown]
-# Four readings of each: a median of nine is what you could quote. Two candidates are compared *in turn*, one
-# call each, so that a slow minute of the machine hits both; `time_in_turn` does that.
+# You see four readings of each setting; only the median of nine is steady enough to quote. To
+# compare two candidates, call them *in turn*, so that a slow minute of the machine hits both;
+# `time_in_turn` does that.
 
 # %% [markdown]
 # ## 3i.2 Is there enough arithmetic?
 #
-# A product of two matrices with n rows and columns takes 2n³ operations (N57). **Guess:** 2,048 instead of
-# 1,024 rows, how many times as long does it take?
+# A product of two matrices with n rows and columns takes 2n³ operations (N57). **Guess:** with
+# 2,048 instead of 1,024 rows, how many times as long does it take?
 
 # %%
 guess("03i.doubling", ...)
@@ -160,29 +166,32 @@ display(plots.plot_products(list(seconds["cpu"]), columns))
 worked.compute("N57")
 
 # %% [markdown]
-# Near the grey line arithmetic sets the time, eight times as much for each doubling. Where a point lies far above
-# it, on the left, the call itself costs more than its arithmetic: launching an operation takes microseconds
-# on every device. Only on the right is there something that a GPU could make faster (F120).
+# Near the grey line the arithmetic determines the time: eight times as much for each doubling. On
+# the left, points lie far above the line. There the call itself costs more than its arithmetic,
+# because launching an operation takes microseconds on every device. Only on the right is there
+# something that a GPU can make faster (F120).
 
 # %% [markdown]
-# **Question.** From your own times (X27): from which size on would you send a product to a GPU, and why is a
-# network of 64-by-128 layers with batches of 32 no candidate? What would you have to measure besides the
-# product? Three sentences with two numbers.
+# **Question.** Use your own times (X27). From which size on would you send a product to a GPU, and
+# why is a network of 64-by-128 layers with batches of 32 not a candidate? What would you have to
+# measure besides the product? Three sentences with two numbers.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "which-size", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
-# A product of 16 rows takes a few microseconds here and one of 2,048 some 200 ms; from some hundred rows on
-# the time follows n³, so arithmetic is what takes long, and a GPU can help. A layer of 64 by 128 with a batch of
-# 32 is half a million operations, less than the launch costs. The copy to the device and the whole step, with
-# its loader, have to be measured too: a fast product does not help a run that waits for data.
+# Here a product of 16 rows takes a few microseconds and one of 2,048 rows about 200 ms; from a few
+# hundred rows on, the time follows n³, so arithmetic dominates and a GPU helps. A layer of 64 by
+# 128 with a batch of 32 is half a million operations, less than the launch costs. I would also have
+# to measure the copy to the device and the whole step with its loader: a fast product does not help
+# a run that waits for data.
 # ### END SOLUTION
 
 # %% [markdown]
 # ## 3i.3 Who waits for whom?
 #
-# 3c measured loaders. Now predict: without workers, making a batch and the step add up. With workers batches are made
-# meanwhile, and the *slower side sets the pace*. **Guess:** 16 ms to make a batch in one process, a step of 6
-# ms: from how many workers on does one more bring nothing?
+# In 3c you measured loaders; now you predict. Without workers, the time to make a batch and the
+# time of the step add up. With workers, batches are made during the step, and the *slower side sets
+# the pace*. **Guess:** one process takes 16 ms to make a batch, and the step takes 6 ms. From how
+# many workers on does one more worker gain nothing?
 
 # %%
 guess("03i.enough-workers", ...)
@@ -195,8 +204,9 @@ print({n: f"{1e3 * s:.1f} ms" for n, s in paces.items()})
 reveal("03i.enough-workers", min(n for n, s in paces.items() if s == min(paces.values())))
 
 # %% [markdown]
-# The same two sides on a clock. Add workers until the model has no gap left. Then let one batch in seven take
-# eight times as long: the average is what it was with a slower loader, and now it matters how far ahead is loaded.
+# Here are the same two sides on a timeline. Add workers until the model has no gaps left. Then let
+# one batch in seven take eight times as long. The average is then that of a slower loader, but now
+# it matters how far ahead the workers load.
 
 # %%
 from course.widgets import DataPipeline
@@ -204,8 +214,8 @@ from course.widgets import DataPipeline
 DataPipeline(load_ms=20, step_ms=5)
 
 # %% [markdown]
-# Does a real loader keep to it? Items that take 2 ms to arrive, as from a slow disk, eight to a batch, and a step
-# of 6 ms:
+# Does a real loader follow this model? Here each item takes 2 ms to arrive, as from a slow disk; a
+# batch has eight items, and the step takes 6 ms:
 
 # %%
 from torch.utils.data import DataLoader
@@ -227,15 +237,16 @@ try:
     measured = {n: pace(n) for n in (0, 1, 2)}
 except OSError as fault:
     measured = {}
-    print("No processes may be started here:", fault)
+    print("Worker processes cannot be started here:", fault)
 for factor in (2, 10, 1000):
-    print(f"30 % of the time, {factor} times as fast: in all {speedup(0.3, factor):.2f}")
+    print(f"30 % made {factor} times as fast: overall {speedup(0.3, factor):.2f}")
 plots.plot_pace(partial(seconds_per_batch, 0.016, 0.006), measured, 0.006)
 
 # %% [markdown]
-# Workers pay until the step is the slower side. From then on only a faster step helps, and before that it does
-# not help at all. The general form is Amdahl's law, in the lines above the figure: a part that takes a share of
-# the time can save no more than that share, however fast it becomes.
+# More workers pay off until the step is the slower side. From then on only a faster step helps;
+# before that, it does not help at all. The general rule is Amdahl's law, shown in the lines above
+# the figure: speeding up one part can never save more than that part's share of the time, however
+# fast it becomes.
 
 # %% exercise 03i.epoch-time
 ### BEGIN SOLUTION
@@ -245,11 +256,12 @@ epoch_time = {
 ### END SOLUTION
 
 # %% [markdown]
-# ## 3i.4 The same result in another layout
+# ## 3i.4 The same result, computed differently
 #
-# Some switches change nothing but the way to the same numbers. AdamW can move its tensors one after the other
-# (`foreach=False`), step by step for all of them together (`foreach=True`), or in one pass over each
-# (`fused=True`). **Guess:** 200 small tensors, how many times as fast is fused as one by one?
+# Some switches change only how the same numbers are computed. AdamW can update its tensors one
+# after the other (`foreach=False`), apply each operation to all of them together (`foreach=True`),
+# or do everything in one pass over each tensor (`fused=True`). **Guess:** for 200 small tensors,
+# how many times as fast is fused as one by one?
 
 # %%
 guess("03i.fused", ...)
@@ -277,9 +289,10 @@ for name, other in zip(("foreach", "fused"), others, strict=True):
 plots.plot_timings(steps)
 
 # %% [markdown]
-# Up to rounding the weights are the same, so the switch is free. It matters where tensors are many and small, as
-# here; in one large matrix the arithmetic hides it. The memory layout of images is such a switch as well:
-# `channels_last` stores the channels of a pixel side by side, the shape stays `[B, C, H, W]`.
+# Up to rounding the weights are the same, so this switch is free. It matters if there are many
+# small tensors, as here; with one large matrix the arithmetic hides the difference. The memory
+# layout of images is another such switch: `channels_last` stores the channels of a pixel side by
+# side, while the shape stays `[B, C, H, W]`.
 
 # %%
 from copy import deepcopy
@@ -297,9 +310,10 @@ for name, timing in layouts.items():
 # %% [markdown]
 # ## 3i.5 Compile
 #
-# `torch.compile` traces a function once, into a graph of tensor operations, and lets a compiler fuse them. Tracing
-# and compiling take long, later calls use the result. Here it is on your device; without a GPU the graph is
-# only traced, since generating code for a CPU takes long and needs a compiler.
+# `torch.compile` traces a function once into a graph of tensor operations and lets a compiler fuse
+# them. Tracing and compiling are slow, but later calls use the result. Here it runs on your device.
+# Without a GPU the graph is only traced, because generating code for a CPU takes long and needs a
+# compiler.
 
 # %%
 from course.analysis.graph_breaks import compile_here, fits_one_graph, graph_breaks
@@ -322,12 +336,14 @@ network.compile(backend="eager")
 print("in place:", next(iter(network.state_dict())))
 
 # %% [markdown]
-# So compiling pays after many calls with the same shapes, if at all: another shape is traced again. The gain on a
-# GPU is what `course claims F119` tries. What you save should not know of it: `torch.compile(model)` returns a
-# wrapper, whose names begin differently (C33); `model.compile()` changes nothing of them.
+# So compiling pays off only after many calls with the same shapes, if at all: a new shape is traced
+# again. `course claims F119` tests the gain on a GPU. Checkpoints should not depend on compiling:
+# `torch.compile(model)` returns a wrapper whose parameter names begin differently (C33), but
+# `model.compile()` keeps the names.
 #
-# A graph ends where Python has to know a number that is in a tensor: that is a **graph break**. What comes before
-# and after cannot be fused. Ask the tracer where:
+# A graph ends wherever Python needs the value of a number in a tensor. This is a **graph break**:
+# operations before and after it cannot be fused with each other. Ask the tracer where the breaks
+# are:
 
 # %%
 def by_python(x):
@@ -349,9 +365,10 @@ for function in (by_python, by_where):
 # %% [markdown]
 # ## 3i.6 What each switch costs
 #
-# The chapter on training loops has a table of costs: accumulation saves 60 % of the memory at the same speed,
-# mixed precision 40 %, and makes steps half as long. Measure it. One network, one batch of 512 digits, four ways to its gradient.
-# **Guess:** BF16 autocast on your device, what happens to the time of a step?
+# The chapter on training loops has a table of costs: accumulation saves 60 % of the memory at the
+# same speed; mixed precision saves 40 % and halves the time of a step. Measure it: one network, one
+# batch of 512 digits, and several ways to compute its gradient. **Guess:** with BF16 autocast on
+# your device, what happens to the time of a step?
 
 # %%
 guess("03i.bf16", ...)
@@ -403,10 +420,11 @@ costs = {n: (times[n].median / plain_s, memory[n] / plain_bytes) for n in works}
 plots.plot_costs(costs)
 
 # %% [markdown]
-# Memory is the most that lives at once, gradients included. Recomputation gives back part of it for a second
-# forward; micro-batches give back more, until weights and gradients are what is left; BF16 halves what is kept
-# between forward and backward, not the weights. Its time depends on the device: without units for 16 bits the
-# CPU imitates them. So the chapter's table, as measured (T33):
+# Memory here is the peak, gradients included. Recomputation saves part of it at the cost of a
+# second forward pass. Micro-batches save more, until only weights and gradients are left. BF16
+# halves what is kept between forward and backward, but not the weights. Its speed depends on the
+# device: a CPU without 16-bit units has to emulate them. Here is the chapter's table next to our
+# measurements (T33):
 
 # %% [markdown]
 # | component | the chapter says | measured |
@@ -416,7 +434,7 @@ plots.plot_costs(costs)
 # | accumulation | 60 % less memory | 27 % more to 87 % less (F54) |
 # | | same speed | same arithmetic, six times the calls (F138) |
 # | mixed precision | 40 % less memory | activations times 0.55 (F55) |
-# | | 1.5 to 2 times as fast | a question to your GPU (F118) |
+# | | 1.5 to 2 times as fast | ask your GPU (F118) |
 
 # %% [markdown]
 # | component | what it prevents |
@@ -424,14 +442,14 @@ plots.plot_costs(costs)
 # | checkpoints | a crash that costs the run |
 # | early stopping | epochs that only overfit |
 # | accumulation | a batch that does not fit |
-# | mixed precision | slow steps, on a device made for it |
+# | mixed precision | slow steps, on a device with 16-bit units |
 # | seeds | a result that nobody can repeat |
 # | a log | searching in the dark |
-# | clipping | one batch that throws the weights away |
+# | clipping | one bad batch that ruins the weights |
 #
-# A switch is worth its place if you can name what it prevents in *your* run.
+# A component is worth having if you can name what it prevents in *your* run.
 #
-# Where does each stand in the loop? Try clipping before `unscale_()`.
+# Where does each component belong in the loop? Try clipping before `unscale_()`.
 
 # %%
 from course.widgets import ProductionLoop
@@ -441,10 +459,10 @@ ProductionLoop()
 # %% [markdown]
 # ## 3i.7 Two processes
 #
-# Several devices share a batch: each *rank* runs a copy of the model on its own part, and
-# `DistributedDataParallel` takes the mean of their gradients. Which mean? The plain one. **Guess:** two ranks with
-# 12 and 4 examples, each with the mean loss of its own: how many times as much does an example of the second
-# rank count?
+# If several devices share a batch, each process, called a *rank*, runs a copy of the model on its
+# own part, and `DistributedDataParallel` averages the gradients of all ranks. It takes the plain
+# mean. **Guess:** two ranks have 12 and 4 examples, and each uses the mean loss of its own
+# examples. How many times as much as an example of the first rank does one of the second count?
 
 # %%
 guess("03i.counts-more", ...)
@@ -461,9 +479,10 @@ with_norm = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(),
 reveal("03i.counts-more", (1 / 2 / 4) / (1 / 2 / 12))
 
 # %% [markdown]
-# An example counts a half divided by the number in its share: three times as much in the short one. That is the
-# short micro-batch of 3a again. **Guess** the other case: equal shares, and a BatchNorm in the model. Is the
-# ranks' mean gradient that of the joined batch?
+# The weight of an example is one half divided by the size of its share, so an example of the short
+# share counts three times as much. This is the short micro-batch of 3a again. **Guess** another
+# case: the shares are equal, but the model contains BatchNorm. Is the mean of the ranks' gradients
+# the gradient of the joined batch?
 
 # %%
 guess("03i.batch-norm", ...)
@@ -483,16 +502,17 @@ reveal("03i.batch-norm", "same" if far < 1e-5 else "other")
 plots.plot_gaps(found)
 
 # %% [markdown]
-# Equal shares give the joined gradient up to rounding. Unequal ones do if each counts by its examples. BatchNorm
-# never does: a rank normalises by its own examples, and no mean afterwards brings the batch's statistics
-# back. `SyncBatchNorm` exchanges them, GroupNorm needs none. So far the ranks were played one after
-# another; here they are two real processes:
+# Equal shares give the joined gradient up to rounding. Unequal shares do so if each rank is
+# weighted by its number of examples. With BatchNorm neither works: each rank normalises by its own
+# examples, and no averaging afterwards restores the statistics of the whole batch. `SyncBatchNorm`
+# exchanges these statistics; GroupNorm needs none. So far we simulated the ranks one after another;
+# here are two real processes:
 
 # %%
 try:
     ranks = run_ranks(with_norm, criterion, shares(batch, [12, 4]))
     played = mean_gradient(play_ranks(with_norm, criterion, shares(batch, [12, 4])))
-    print(f"gradients, played and real, differ by {gap(ranks[0].grads, played):.1e}")
+    print(f"simulated and real gradients differ by {gap(ranks[0].grads, played):.1e}")
     for number, rank in enumerate(ranks):
         print(f"rank {number}: loss {rank.loss:.3f}, "
               f"running mean {rank.buffers['1.running_mean'][:3].tolist()}")
@@ -501,32 +521,33 @@ except RuntimeError as fault:
 worked.compute("N52")
 
 # %% [markdown]
-# Each rank prints the loss of its own examples: a log of rank 0 is a log of a part. Each has its own running
-# mean, too: before each forward the wrapper copies rank 0's to all, so the others' are lost.
+# Each rank prints the loss of its own examples, so the log of rank 0 covers only a part. Each also
+# has its own running mean, but before each forward pass the wrapper copies rank 0's to all, so the
+# others are lost.
 #
-# The sampler decides who gets what; the table has ten examples for three ranks. In training two extra examples do
-# little harm. In *validation* they are counted twice: the accuracy is not that of the set. Gather what each rank
-# counted, over shares without padding, and join:
+# The sampler decides who gets which examples; the table has ten on three ranks. In training, two
+# extra examples do little harm. In *validation* they count twice, so the accuracy is not that of
+# the set. Instead, split without padding, collect all ranks' counts, and join them:
 
 # %% exercise 03i.join-ranks
-# Each rank reports means over its own examples. Give what one process would have on all of them. Nothing of
-# `course` may do the work; `torch` may.
+# Each rank reports means over its own examples. Return what a single process would get on all of
+# them. You may use `torch`, but nothing from `course`.
 def join_ranks(ranks):
-    """Loss, accuracy and gradients of the whole batch, from the reports of its ranks.
+    """Compute loss, accuracy and gradients of the whole batch from the reports of its ranks.
 
     Args:
-        ranks: A list of dictionaries, one per rank, which stay as they are:
-            "count": how many examples it had; 0 is possible, though not on every rank.
+        ranks: A list of dictionaries, one per rank, which you must not change:
+            "count": how many examples it had; may be 0, but not on every rank.
             "loss": the mean loss over its examples, a number; nan if it had none.
             "correct": how many of them were right.
-            "grads": by name of the parameter, the same names on every rank, the gradient of its
-                mean loss: a tensor, or None if no gradient arrived there, which counts as 0.
+            "grads": a dictionary from parameter name (the same on every rank) to the gradient of
+                its mean loss: a tensor, or None if no gradient arrived there, which counts as 0.
                 Tensors of nan if it had no examples.
 
     Returns:
         {"loss": mean loss over all examples, "accuracy": share of right ones,
-         "grads": by name, the gradient of that mean loss}. A gradient is None where it is None on
-        every rank that had examples. A nan that examples gave is not hidden: it stays nan.
+         "grads": by name, the gradient of that mean loss}. A gradient is None if it is None on
+        every rank that had examples. A nan that comes from examples is not hidden: it stays nan.
     """
     ### BEGIN SOLUTION
     ranks = [rank for rank in ranks if rank["count"] > 0]
@@ -547,26 +568,26 @@ reports = [{"count": s.count, "loss": s.loss, "correct": 0, "grads": s.grads}
            for s in steps]
 if ready(join_ranks):
     told = join_ranks(reports)
-    print(f"loss {told['loss']:.4f}, of the joined batch {joined.loss:.4f}")
-    print(f"gap of the gradient {gap(told['grads'], joined.grads):.1e}")
+    print(f"loss {told['loss']:.4f}, joined batch {joined.loss:.4f}")
+    print(f"the gradients differ by {gap(told['grads'], joined.grads):.1e}")
 
 # %% [markdown]
 # ## 3i.8 Which path?
 #
-# Six execution paths, and the question that each has to pass first (T30):
+# There are six execution paths. Each comes with a question to answer first (T30):
 #
 # | path | for | ask first |
 # | --- | --- | --- |
-# | CPU | small models, tests, CI | is it right? |
+# | CPU | small models, tests, CI | is it correct? |
 # | one GPU | large products | is the batch large enough? |
 # | mixed precision | devices with 16-bit units | is the metric kept? |
 # | compile | stable models and shapes | how many graph breaks? |
 # | accumulation | batches that do not fit | is the effective batch right? |
-# | several devices | one that is full | is it right on one? |
+# | several devices | runs that one device cannot handle | is it correct on one? |
 
 # %% [markdown]
-# Is there enough arithmetic, does it fit, does the loader keep up (S28)? Turn the numbers of a step until the
-# answer is a CPU, then until it is the loader:
+# Is there enough arithmetic, does it fit, does the loader keep up (S28)? Change the numbers of a
+# step until the answer is a CPU, and then until it is the loader:
 
 # %%
 from course.widgets.device.widget import DeviceDecision
@@ -574,8 +595,8 @@ from course.widgets.device.widget import DeviceDecision
 DeviceDecision()
 
 # %% [markdown]
-# With correctness before it and the other paths behind it, the chain is longer. The first answer that is short of
-# something decides:
+# The full chain is longer: correctness comes before these questions, the other paths after them.
+# The first bottleneck in the chain decides:
 
 # %%
 from course.analysis.execution import Situation, advise
@@ -593,7 +614,7 @@ for name, situation in runs.items():
 # %% exercise 03i.path
 
 # %% [markdown]
-# What is dear is seldom the step alone. Six costs (T31), each with its own meter:
+# The step is seldom the only cost. There are six costs (T31), and each is measured in its own way:
 #
 # | cost | read it from |
 # | --- | --- |
@@ -604,15 +625,15 @@ for name, situation in runs.items():
 # | deployment | the gap between validation and use |
 # | the team | how well others can review it |
 #
-# A switch that halves the second and doubles the fourth is not a bargain.
+# A switch that halves the second cost and doubles the fourth is not a bargain.
 
 # %% exercise 03i.order
 
 # %% [markdown]
 # ## 3i.9 Ready for more?
 #
-# A long run should fail in its first second, not in its last hour (T41). Things that are wrong, and what looks at
-# them before the first update:
+# A long run should fail in its first second, not in its last hour (T41). Here are some faults, and
+# the checks that catch them before the first update:
 
 # %%
 from course.data import check_batch
@@ -648,11 +669,12 @@ other = torch.optim.Adam(small().parameters())
 print(first_words(lambda: Trainer(model, criterion, other)))
 
 # %% [markdown]
-# The last one is the quiet kind: an optimizer full of *other* weights, which `step()` would move without a word.
-# Two more belong on the list: a checkpoint that cannot be written, tried before the first epoch, and a metric far
-# below the baseline, which ends the run.
+# The last fault is a silent one: an optimizer that holds *other* weights, which `step()` would
+# update without any error. Two more checks belong on the list: try to write a checkpoint before the
+# first epoch, and stop the run if the metric is far below the baseline.
 #
-# Now the candidate. A network with dropout, Adam under a cosine, a shuffled loader, and checkpoints:
+# Now the candidate: a network with dropout, Adam with a cosine schedule, a shuffled loader, and
+# checkpoints:
 
 # %%
 import tempfile
@@ -668,8 +690,8 @@ trainer = Trainer(model, criterion, optimizer, scheduler=cosine, seed=3, device=
 history = trainer.fit(train_loader, val_loader, epochs=6)
 
 # %% [markdown]
-# Its probes: loss and accuracy on both parts, the ladder's first rungs on a fresh copy, and whether the step waits
-# for data. Read the numbers; the note needs them.
+# Its probes are: loss and accuracy on both parts, the first rungs of the ladder on a fresh copy,
+# and whether the step waits for data. Read the numbers; you need them for the note.
 
 # %%
 from course.data import is_waiting
@@ -698,37 +720,41 @@ print(list(state))
 print("per process:", list(state["processes"][0]))
 
 # %% exercise 03i.readiness
-# The review asks five things (T39): what the run is made of; at least three probes, with evidence; how training and
-# validation differ; whether the checkpoint carries everything that the next update reads; at least two risks of the
-# larger scale, each with the sign that would show it.
+# The review asks for five things (T39): what the run consists of; at least three probes, with
+# evidence; how training and validation differ; whether the checkpoint holds everything that the
+# next update reads; and at least two risks of the larger scale, each with the sign that would
+# reveal it.
 
 # %% [markdown]
 # ## What to keep
 #
-# - Warm up, repeat in turn, wait for the device, take the median, give the spread.
+# - Warm up, call candidates in turn, wait for the device, take the median, report the spread.
 # - The slower side sets the pace. Find out which it is before you speed up either.
-# - Fused and channels last change nothing but time. Precision, accumulation and ranks change the run: compare it.
+# - Fused and channels last change only the time. Precision, accumulation and ranks change the run,
+#   so compare results.
 # - A graph ends where Python needs a tensor's value.
-# - Ranks are averaged plainly; unequal shares, BatchNorm and the printed loss are not what one process has.
-# - Right on one device first. Then whatever is short, one change, one measurement.
+# - Ranks are averaged with equal weights; with unequal shares or BatchNorm the result, and in any
+#   case the printed loss, differs from that of one process.
+# - Get it right on one device first. Then work on the bottleneck: one change, one measurement.
 #
-# Habits for a GPU (T40), each with the guard that goes with it:
+# Habits for a GPU (T40), each with its safeguard:
 #
-# | habit | guard |
+# | habit | safeguard |
 # | --- | --- |
 # | model and batch on one device | compare their `.device` once |
 # | `non_blocking=True` | only from pinned memory |
 # | BF16 autocast | compare the metric |
-# | a few workers, prefetch 2 | measure; in memory none |
+# | a few workers, prefetch 2 | measure; no workers for data in memory |
 # | `cudnn.benchmark` | fixed shapes only |
-# | compile, `max-autotune` | count the calls that pay for it |
+# | compile, `max-autotune` | count the calls it takes to pay off |
 # | sizes in multiples of 8 | F123 |
 # | synchronise when timing | nowhere else |
 #
-# The whole course on one page (T29): **build**: every layer registered; **feed**: loader and step measured; **train**:
-# five calls in order; **debug**: overfit, rate, ablation; **analyse**: buckets before effort.
+# The whole course on one page (T29): **build**: register every layer; **feed**: measure loader and
+# step; **train**: five calls in order; **debug**: overfit one batch, learning rate, ablation;
+# **analyse**: buckets before effort.
 #
-# What was promised (X09, X11), and where you showed it:
+# What the course promised (X09, X11), and where you showed it:
 #
 # | outcome | exercises |
 # | --- | --- |
@@ -742,23 +768,25 @@ print("per process:", list(state["processes"][0]))
 # | a data pipeline | 03c |
 # | execution paths, readiness | 03i.path, 03i.readiness |
 #
-# And the frameworks around (T32):
+# And other frameworks (T32):
 #
-# | framework | reach for it |
+# | framework | use it |
 # | --- | --- |
 # | PyTorch | by default: it can be debugged line by line |
-# | TensorFlow | where the platform is built on it |
+# | TensorFlow | if the platform is built on it |
 # | JAX | for transformations of functions, for TPUs |
-# | NumPy | to write the inside by hand |
+# | NumPy | to write the internals by hand |
 # | wrappers around PyTorch | once you have written the plain loop |
 #
-# **Further reading.** Engineering module, §5; [course/data/throughput.py](../course/data/throughput.py);
-# [course/engine/distributed.py](../course/engine/distributed.py), where the `Trainer` sums the weights of a window
-# over all ranks before it divides, and so makes the joined batch's update under `torchrun` as well;
-# `course claims F119` and `course claims F54` in a terminal; Amdahl, *Validity of the single processor approach* (1967).
+# **Further reading.** Engineering module, §5;
+# [course/data/throughput.py](../course/data/throughput.py);
+# [course/engine/distributed.py](../course/engine/distributed.py), where the `Trainer` sums the
+# weights of a window over all ranks before it divides, so that under `torchrun` it also makes the
+# update of the joined batch; `course claims F119` and `course claims F54` in a terminal; Amdahl,
+# *Validity of the single processor approach* (1967).
 #
-# **Challenge, ungraded.** Halve the time of the candidate to 96 % on validation, on your machine, over five
-# seeds. Which switch helped by more than its own spread?
+# **Challenge, ungraded.** On your machine and over five seeds, halve the time the candidate takes
+# to reach 96 % on validation. Which switch helped by more than its own spread?
 
 # %%
 scorecard("03i-going-faster")

@@ -20,6 +20,9 @@
 #
 # *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
 # `hint("04a.adam")` gives three hints, `failing("04a.adam")` the smallest failing case.*
+#
+# *The lecture, its essay and its chapter on training loops make the claims that are tested here;
+# you need not know them.*
 
 # %%
 import numpy as np
@@ -232,7 +235,7 @@ class AdamW:
     def step(self):
         """Move every parameter in place; skip one whose .grad is None, and do not count it.
 
-        The gradients are not changed.
+        `p.data = ...` counts as in place, too. The gradients are not changed.
         """
         ### BEGIN SOLUTION
         beta1, beta2 = self.betas
@@ -254,7 +257,7 @@ class AdamW:
         ### END SOLUTION
 
     def zero_grad(self):
-        """Set every .grad to None, or to zeros."""
+        """Set every .grad to None, or to zeros; the state stays as it is."""
         ### BEGIN SOLUTION
         for p in self.parameters:
             p.grad = None
@@ -439,8 +442,8 @@ TwoSchedules()
 # %% exercise 04a.fix-the-schedule
 # In this loop the rate should fall once, along a cosine, from the full rate in the first update to
 # 0 after the last update of the whole run, changing after *every update*. `lrs` lists the rate that
-# each update used (of the first group). The loader has a length. Find the three bugs, and change as
-# little as you can.
+# each update used (of the first group). The loader has a length, and may shuffle in each epoch.
+# Find the three bugs, and change as little as you can.
 
 # %%
 model, criterion = nn.Linear(2, 3).to(device), nn.CrossEntropyLoss()

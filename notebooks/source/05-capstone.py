@@ -13,12 +13,13 @@
 # %% [markdown]
 # # 5 · Capstone: one project
 #
-# One project, from raw images to the note on which somebody decides whether to rely on your model. You
-# write the pieces; the course's engine, ladder, doctor, rate finder and error analysis are your tools, and
-# you may use all of them. Plan three sittings: data and bar, set-up and run, report.
+# This is one project, from raw images to the note with which somebody decides whether to rely on
+# your model. You write the pieces. The course's engine, debug ladder, doctor, learning-rate finder
+# and error analysis are your tools, and you may use all of them. Plan three sittings: data and
+# baselines, set-up and run, report.
 #
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
-# `hint("05.data")` gives three hints, `failing("05.data")` the smallest failing case.*
+# `hint("05.data")` gives three hints, and `failing("05.data")` shows the smallest failing case.*
 
 # %%
 import tempfile
@@ -45,29 +46,31 @@ student("")
 # %% [markdown]
 # ## 5.1 The brief
 #
-# A catalogue wants its photographs sorted into classes. Some objects were photographed more than once. Build
-# a classifier, show how good it is on objects it has never seen, and say what it may be used for.
+# A catalogue needs its photographs sorted into classes. Some objects were photographed more than
+# once. Build a classifier, show how good it is on objects that it has never seen, and say what it
+# may be used for.
 #
-# The pieces have fixed names, since each is checked by what it does: on other images, other sizes, other
-# numbers of classes, other seeds. How you write them is your choice.
+# The pieces have fixed names, because each one is checked by its behaviour: on other images, with
+# other sizes, other numbers of classes and other seeds. How you write them is up to you.
 
 # %% [markdown]
 # | piece | what it gives | graded |
 # | --- | --- | --- |
 # | `make_data` | two sides without a leak | by behaviour |
-# | `baselines` | the bar | by behaviour |
+# | `baselines` | accuracies to beat | by behaviour |
 # | `make_setup` | model, loss, optimizer, loaders | contract, ladder, doctor |
 # | `train` | a run that survives a kill | by behaviour |
 # | `error_report` | which mistakes to work on | by behaviour |
-# | ablation | what one change brings | facts; text by a person |
+# | ablation | effect of one change | facts; text by a person |
 # | `whole_run` | a checkpoint in use | resumed, on unseen objects |
 # | readiness note | its use and limits | facts; text by a person |
 #
-# Hidden checks use data that you have not seen. Points stand at each exercise.
+# Hidden checks use data you have not seen. Each exercise shows its points.
 
 # %% [markdown]
-# The photographs are made of Fashion-MNIST where it is installed, else of handwritten digits. A few hundred
-# objects keep each cell below a few seconds; the held-back ones are made of other objects and wait for the end.
+# The photographs are made from Fashion-MNIST if it is installed, otherwise from handwritten digits.
+# There are only a few hundred objects, so that each cell takes only a few seconds. The held-back
+# photographs show other objects; they wait until the end.
 
 # %%
 NAME = "fashion-mnist" if find_fashion_mnist() else "digits"
@@ -78,11 +81,12 @@ plot_takes(project.images, project.labels, project.groups)
 # %% [markdown]
 # ## 5.2 Data
 #
-# Each column is one object, each image a take of it: another light, other noise. `groups` holds the object's
-# number. Split the *images* at random, and most objects are on both sides. How much does that matter? The
-# cheapest model shows it: it looks for the nearest training image and repeats its label.
+# Each column is one object, and each image is one take of it, with different light and noise.
+# `groups` holds the number of the object. If you split the *images* at random, most objects end up
+# on both sides. How much does that matter? The cheapest model shows it: find the nearest training
+# image and repeat its label.
 #
-# **Guess:** by how many points is its accuracy higher if images are split instead of objects?
+# **Guess:** by how many points is its accuracy higher if you split images instead of objects?
 
 # %%
 guess("05.leak", ...)
@@ -96,31 +100,32 @@ def nearest_image(train, val):
 
 by_image = nearest_image(*random_split(len(project), seed=0))
 by_object = nearest_image(*group_split(project.groups.numpy(), seed=0))
-print(f"images split: {by_image:.1f} %, objects split: {by_object:.1f} %")
+print(f"split by image: {by_image:.1f} %, by object: {by_object:.1f} %")
 reveal("05.leak", by_image - by_object)
 
 # %% [markdown]
-# The difference is not skill. Whoever relies on the first number will meet the second one, since new
-# photographs show new objects. So the first piece of the project is a split that keeps objects whole.
+# The difference is not skill. Anyone who relies on the first number will get the second one in
+# practice, because new photographs show new objects. So the first piece of the project is a split
+# that keeps all images of an object on one side.
 
 # %% exercise 05.data
-# Raw images to two sides. What course.data offers may be used.
+# Turn raw images into a training and a validation side. You may use everything in course.data.
 def make_data(images, labels, groups, seed):
-    """Two sides that share no object, normalised by training.
+    """Make two sides that share no object, normalised by the training side.
 
     Args:
         images: [N, H, W], uint8, 0 to 255.
         labels: [N], uint8 class indices, counted from 0. A class may be missing.
-        groups: [N], long: the object that an image shows, few images each. Any numbers.
-        seed: Draws the objects that validate.
+        groups: [N], long: the object that each image shows; few images per object. Any numbers.
+        seed: Decides which objects are for validation.
 
     Returns:
-        A dictionary. "train" and "val": pairs of inputs [n, 1, H, W] in float32 and targets
-        [n] in long; each image on exactly one side, each object too, and between 10 and
-        30 % of the images in "val". "mean" and "std": of all training bytes together,
-        two numbers (std by n or by n - 1) with inputs = (images - mean) / std on both sides.
-        "num_classes": the highest label plus 1. The same seed gives the same sides, another seed others.
-        Nothing is drawn from torch's global generator, and what came in stays as it was.
+        A dictionary. "train" and "val": pairs of inputs [n, 1, H, W], float32, and targets [n],
+        long. Each image and each object is on exactly one side, and 10 to 30 % of the images are
+        in "val". "mean" and "std": two numbers, over all training bytes together (std with n or
+        n - 1), so that inputs = (images - mean) / std on both sides. "num_classes": the highest
+        label plus 1. The same seed gives the same sides, another seed different ones. Nothing is
+        drawn from torch's global generator, and the arguments are not changed.
     """
     ### BEGIN SOLUTION
     train, val = group_split(groups.numpy(), 0.2, seed=seed)
@@ -133,8 +138,8 @@ def make_data(images, labels, groups, seed):
     ### END SOLUTION
 
 # %% [markdown]
-# A contract that nobody checks is a wish. `check_batch` looks at shapes, kinds of numbers, ranges and labels,
-# and names each breach:
+# A contract that nobody checks is only a wish. `check_batch` checks shapes, dtypes, ranges and
+# labels, and names each breach:
 
 # %%
 if ready(make_data):
@@ -146,11 +151,12 @@ if ready(make_data):
         print(check_batch(data[side], num_classes=data["num_classes"], ndim=4))
 
 # %% [markdown]
-# ## 5.3 The bar
+# ## 5.3 The baselines
 #
-# A score means something next to what costs nothing: always the most common class, and the class whose mean
-# training image is nearest. The second is a linear classifier, without a single update.
-# **Guess:** how often is the nearest mean right on validation?
+# A score means something only next to baselines that cost nothing: always answer the most common
+# class, or answer the class whose mean training image is nearest. The second is a linear
+# classifier, without a single update. **Guess:** what is the validation accuracy of the nearest
+# mean?
 
 # %%
 guess("05.bar", ...)
@@ -158,15 +164,16 @@ guess("05.bar", ...)
 # %% exercise 05.baselines
 # What a model has to beat.
 def baselines(data):
-    """The validation accuracy of two answers that need no training loop.
+    """Compute the validation accuracy of two baselines that need no training loop.
 
     Args:
-        data: As `make_data` gives it. A class may have no training image.
+        data: As returned by `make_data`. A class may have no training image.
 
     Returns:
-        A dictionary of shares between 0 and 1. "majority": of always answering training's
-        most common class; no other is as common. "nearest_mean": of answering the class whose mean training image
-        is nearest (Euclidean distance over all pixels). What came in stays as it was.
+        A dictionary of accuracies from 0 to 1. "majority": if you always answer training's most
+        common class (there are no ties). "nearest_mean": if you answer the class whose mean
+        training image is nearest (Euclidean distance over all pixels). The arguments are not
+        changed.
     """
     ### BEGIN SOLUTION
     (inputs, targets), (val_inputs, val_targets) = data["train"], data["val"]
@@ -186,30 +193,29 @@ if ready(baselines, make_data):
 # %% [markdown]
 # ## 5.4 The set-up
 #
-# Model, loss, optimizer and loaders. The architecture is yours; the check asks what any sound set-up has, on
-# other images than these: the contract of its batches, the ladder, the doctor. What the network adds to the
-# nearest mean is what it is worth.
+# The set-up consists of model, loss, optimizer and loaders. You choose the architecture. On other
+# images than these, the check tests what any sound set-up must pass: the contract of its batches,
+# the ladder, and the doctor. Your network is worth only what it adds to the nearest mean.
 
 # %% exercise 05.setup
-# Anything of torch and of the course may be used. Everything is built at each call.
+# You may use anything from torch and from the course. Build everything again at each call.
 def make_setup(data, seed, epochs):
-    """A training set-up for images of any size and any number of classes.
+    """Build a training set-up for images of any size and any number of classes.
 
     Args:
-        data: As `make_data` gives it; images may be as small as 6 by 6 pixels.
-        seed: Decides the first weights and the order of the batches.
-        epochs: How long it will train, for a schedule that wants to know.
+        data: As returned by `make_data`; images may be as small as 6 by 6 pixels.
+        seed: Decides the initial weights and the order of the batches.
+        epochs: How long it will train, in case your schedule needs that.
 
     Returns:
-        A dictionary. "model": gives logits [B, C], a number per class for each of B images;
-        all of its parameters train. "loss_fn": of logits and targets. "optimizer".
-        "train_loader": all training images, as they are, in each epoch, at most an
-        incomplete last batch left out, in an order that is drawn again per epoch;
-        "val_loader": all validation images. Both are DataLoaders of pairs. "scheduler", if there is one, and
-        "schedule_per": "epoch" or "update", when it steps; one with an end (a cosine, one
-        cycle) ends with the run. Two calls with the same seed give the same weights and
-        orders, whoever else draws random numbers in between; torch's global generator may be
-        seeded.
+        A dictionary. "model": gives logits [B, C], one number for each of C classes and B images;
+        all of its parameters train. "loss_fn": a function of logits and targets. "optimizer".
+        "train_loader": all training images, unchanged, in every epoch, in a newly drawn order; at
+        most an incomplete last batch is left out. "val_loader": all validation images. Both are
+        DataLoaders of pairs. If there is a schedule: "scheduler", and "schedule_per", which says
+        whether it steps per "epoch" or per "update"; a schedule with an end (a cosine, one cycle)
+        ends with the run. Two calls with the same seed give the same weights and orders, even if
+        other code draws random numbers in between. You may seed torch's global generator.
     """
     ### BEGIN SOLUTION
     torch.manual_seed(seed)
@@ -233,9 +239,10 @@ if ready(make_data, make_setup):
     print(f"first loss {first['loss']:.3f}, accuracy {first['accuracy']:.3f}")
 
 # %% [markdown]
-# About the logarithm of the number of classes: before the first update a network knows nothing. Now climb, since a
-# fault that costs seconds here would cost hours later. The doctor then watches the same set-up for a few dozen
-# steps and looks for eighty known faults. What it could not check, it says:
+# The first loss is about the logarithm of the number of classes: before the first update a network
+# knows nothing. Now climb the ladder, because a fault that costs seconds here would cost hours
+# later. Then the doctor watches the same set-up for a few dozen steps and looks for eighty known
+# faults. It also tells you what it could not check:
 
 # %%
 if ready(make_data, make_setup):
@@ -247,10 +254,11 @@ if ready(make_data, make_setup):
     display(diagnose(ladder))
 
 # %% [markdown]
-# ## 5.5 The rate
+# ## 5.5 The learning rate
 #
-# The rate was a guess so far. The finder sweeps all rates and then trains a little with the promising ones. If your
-# set-up is far from it, change it there: one number, in one place. **Guess:** which rate does it suggest?
+# So far the learning rate was a guess. The finder sweeps a wide range of rates and then trains
+# briefly with the promising ones. If your set-up's rate is far from its suggestion, change it in
+# `make_setup`: one number, in one place. **Guess:** which learning rate does the finder suggest?
 
 # %%
 guess("05.rate", ...)
@@ -267,34 +275,35 @@ if ready(make_data, make_setup):
 # %% [markdown]
 # ## 5.6 The run
 #
-# A run that cannot be repeated is an anecdote. The engine writes a record beside each run: settings, seed, a hash
-# of the data, versions, commit, and a line per epoch. And it writes checkpoints, from which a killed run
-# goes on.
+# A run that cannot be repeated is an anecdote. For each run the engine writes a record: settings,
+# seed, a hash of the data, versions, commit, and one line per epoch. It also writes checkpoints,
+# from which a killed run can continue.
 
 # %% exercise 05.run
-# The engine may do all of it; a loop of your own may as well.
+# You may let the engine do all of it, or write your own loop.
 def train(make_setup, data, folder, seed, epochs, after_epoch):
-    """Train, keep everything in the folder, and go on from it where it holds a run.
+    """Train, keep everything in the folder, and continue from there if it holds a run.
 
     Args:
-        make_setup: A function like yours: make_setup(data, seed, epochs). Call it once. Here it
-            always gives "scheduler" and "schedule_per"; where yours gives none, none steps.
-        data: As make_data gives it.
-        folder: A path. Empty or missing for a new run; else as a call left it that was killed,
-            after an epoch or inside one.
-        seed: Of the set-up, and of what else is drawn, such as dropout.
-        epochs: Of the whole run, also where it was killed in between.
-        after_epoch: Call it with the epoch, counted from 0, once its checkpoint is written.
+        make_setup: A function like yours: make_setup(data, seed, epochs). Call it once. In
+            the check it always gives "scheduler" and "schedule_per"; if yours gives none, no schedule
+            steps.
+        data: As returned by make_data.
+        folder: A path. Empty or missing for a new run; otherwise as left by an earlier call that
+            was killed, after an epoch or inside one.
+        seed: For the set-up and for everything else that is drawn, such as dropout.
+        epochs: Of the whole run, even if it was killed in between.
+        after_epoch: Call it with the epoch, counted from 0, once the checkpoint is written.
 
     Returns:
-        The validation accuracies of all epochs, one each, as a list of numbers from 0 to 1.
+        The validation accuracies of all epochs, as a list of numbers from 0 to 1.
 
-    The model of the set-up ends with the weights of the last epoch, to the bit those of a run
-    that was not killed; a call on a finished run makes no update. In the folder: best.pt, a
-    dictionary whose "model" has the weights of the epoch with the lowest validation loss; and
-    run.json, which the engine writes, with "seed", "settings" (of them "epochs", "mean" and
-    "std", those of data), "data" (its "train" identifies the training images and targets),
-    "versions" ("torch") and "status", in the end "finished".
+    The set-up's model ends with the weights of the last epoch, bit for bit those of a run that
+    was not killed. A call on a finished run makes no update. The folder must hold best.pt, a
+    dictionary whose "model" has the weights of the epoch with the lowest validation loss, and
+    run.json, which the engine writes, with "seed", "settings" (including "epochs", and the "mean"
+    and "std" of data), "data" (its "train" identifies the training images and targets),
+    "versions" (with "torch") and "status", which ends as "finished".
     """
     ### BEGIN SOLUTION
     class Tell(Callback):
@@ -313,7 +322,7 @@ def train(make_setup, data, folder, seed, epochs, after_epoch):
     ### END SOLUTION
 
 # %% [markdown]
-# Your run on the project. The set-up is kept here, since the cells below want its model:
+# Now run it on the project. This cell keeps the set-up, because the cells below need its model:
 
 # %%
 def kept_setup(data, seed, epochs):
@@ -336,8 +345,8 @@ if ready(make_data, make_setup, train):
     print({name: kept.get(name) for name in ("optimizer", "optimizer.lr", "epochs")})
 
 # %% [markdown]
-# Does a killed run end as if it had not been? Kill one after the third epoch's checkpoint, and start it again. The
-# same bits are the only answer that proves that nothing was forgotten.
+# Does a killed run end as if it had never been killed? Kill one after the checkpoint of the third
+# epoch, and start it again. Only the same bits prove that nothing was forgotten.
 
 # %%
 def kill(epoch):
@@ -362,31 +371,32 @@ if ready(make_data, make_setup, train):
 # %% [markdown]
 # ## 5.7 The errors
 #
-# The score says how many, never which. A report on the mistakes names pairs of classes, the mistakes of which
-# the model is most sure, and what there is to win: a pair's share, times the headroom. People misread some
-# images as well, and no model of these labels wins those.
+# The score says how many mistakes there are, but not which. A report names the pairs of classes
+# that are mixed up, the mistakes of which the model is most confident, and what there is to gain: a
+# pair's share, times its headroom. People misread some images too, and a model trained on these
+# labels will not win those.
 
 # %% exercise 05.errors
-# What course.analysis offers may be used; counting is enough.
+# You may use everything in course.analysis, but counting is enough.
 def error_report(logits, targets, people, n):
-    """Which mistakes a model makes, and which of them to work on.
+    """Report which mistakes a model makes, and which of them to work on.
 
     Args:
         logits: [N, C], float32. No two images have the same highest probability.
         targets: [N], class indices. A class may have no example.
-        people: Of pairs of classes (a, b) with a < b: the share of the pair's mistakes that
-            people make as well. Of a pair that is not listed nothing is known: take 0.
-        n: How many of the most confident mistakes.
+        people: For pairs of classes (a, b) with a < b: the share of the pair's mistakes that
+            people make too. For a pair that is not listed nothing is known: use 0.
+        n: How many of the most confident mistakes to return.
 
     Returns:
-        A dictionary. "recall": by class that occurs in targets, a share. "pairs": (a, b,
-        count) with a < b of each pair that is mixed up, in either direction; the most
-        frequent first, equal ones by a, then b. "confident": positions of the n mistakes
-        whose predicted class has the highest probability, the surest first; all mistakes
-        where there are fewer. "work_on": the pair (a, b) with the most to win, of equal
-        ones the first in "pairs"; None if there is no mistake. "gain": the points of
-        accuracy, of 100, that it gives if every mistake in it that people do not make
-        becomes right; 0 for None. What came in stays as it was.
+        A dictionary. "recall": a dictionary from each class that occurs in targets to its recall.
+        "pairs": a list of (a, b, count) with a < b, one for each pair that is mixed up in either
+        direction; the most frequent first, ties by a, then b. "confident": the positions of the n
+        mistakes whose predicted class has the highest probability, the most confident first; all
+        mistakes if there are fewer. "work_on": the pair (a, b) with the most to gain, in a tie the
+        first in "pairs"; None if there is no mistake. "gain": the points of accuracy (out of 100)
+        gained if every mistake of that pair that people do not make becomes right; 0 for None.
+        The arguments are not changed.
     """
     ### BEGIN SOLUTION
     said, sure = logits.argmax(dim=1), logits.softmax(dim=1).amax(dim=1)
@@ -407,8 +417,8 @@ def error_report(logits, targets, people, n):
     ### END SOLUTION
 
 # %% [markdown]
-# Now your model, with the best epoch's weights. **Guess:** how many points does the pair of classes cost that is
-# mixed up most often?
+# Now use your model, with the weights of the best epoch. **Guess:** how many points of accuracy
+# does the most frequently mixed-up pair of classes cost?
 
 # %%
 guess("05.pair", ...)
@@ -425,8 +435,9 @@ if ready(error_report, make_data, make_setup, train):
     display(collect_errors(model, setup["val_loader"], n=12).plot(12))
 
 # %% [markdown]
-# Those are the surest mistakes. Look at them: would a person read them otherwise? Say for your largest pair which
-# share a person misreads as well, here a half, and see whether it is still the one to work on.
+# These are the most confident mistakes. Look at them: would a person read them correctly? For your
+# largest pair, estimate what share a person would misread too (here one half), and see whether it
+# is still the pair to work on.
 
 # %%
 if ready(error_report, make_data, make_setup, train):
@@ -438,15 +449,16 @@ if ready(error_report, make_data, make_setup, train):
 # %% [markdown]
 # ## 5.8 One change
 #
-# Which change is worth a week? An ablation answers for one of them, if it changes one thing. First decide which of
-# six plans do:
+# Which change is worth a week? An ablation answers that for one change, provided that it changes
+# only one thing. First decide which of six plans do:
 
 # %% exercise 05.one-thing
 
 # %% [markdown]
-# Now measure. `ablate` wants a function that builds a run from settings, and keeps each run in a file. Here with
-# three seeds, which settle little, and twice the hidden units. Your own study then takes six or more and a change
-# of your choice. **Guess:** how many points does validation gain?
+# Now measure. `ablate` takes a function that builds a run from settings, and saves each run to a
+# file. Here we try twice the hidden units, with only three seeds, which settle little. Your own
+# study then uses six or more seeds and a change of your choice. **Guess:** how many points does
+# validation accuracy gain?
 
 # %%
 guess("05.wider", ...)
@@ -479,27 +491,28 @@ if ready(make_data, make_setup):
 # %% [markdown]
 # ## 5.9 The checkpoint, in use
 #
-# So far your pieces were asked one by one. Now all in a row, as somebody who has only the folder would use them.
-# Hidden checks kill this run and resume it, let the doctor look at its set-up, and judge its best.pt on unseen
-# objects: it must come at least half of the way from the most frequent class's share to the nearest mean's
-# accuracy. (After eight epochs on so few images, a sound run can fall short of the nearest mean itself.)
+# So far your pieces were checked one by one. Now connect them, so that somebody who has only the
+# folder can use the result. Hidden checks kill this run and resume it, let the doctor examine its
+# set-up, and judge its best.pt on unseen objects: it must get at least halfway from the majority
+# baseline to the nearest mean's accuracy. (After eight epochs on so few images, a sound run can
+# fall short of the nearest mean itself.)
 
 # %% exercise 05.whole
-# Your own make_data, make_setup and train may be called here.
+# You may call your own make_data, make_setup and train here.
 def whole_run(images, labels, groups, folder, seed, epochs, after_epoch):
-    """From raw images to a finished run in the folder, and a function that uses it.
+    """Go from raw images to a finished run in the folder, and a function that uses it.
 
     Args:
-        images, labels, groups, seed: As make_data has them.
-        folder, epochs, after_epoch: As train has them, with the same seed. after_epoch may
-            raise, which ends the call; one more call with the folder then goes on.
+        images, labels, groups, seed: As for make_data.
+        folder, epochs, after_epoch: As for train, with the same seed. after_epoch may raise an
+            exception, which ends the call; another call with the same folder then continues.
 
     Returns:
-        A dictionary. "setup": what make_setup gave, with the model that was trained.
-        "classify": a function of (folder, images) that gives class indices [n] for raw
-        images [n, H, W] in uint8. Its weights are those of best.pt, its mean and std those
-        of run.json, of the folder that it is handed: this run's, or a copy of it in which
-        somebody has changed them. It may load them into the model of "setup".
+        A dictionary. "setup": what make_setup returned, with the trained model. "classify": a
+        function of (folder, images) that returns class indices [n] for raw images [n, H, W] in
+        uint8. It takes the weights from best.pt, and mean and std from run.json, in the folder
+        that it is given: this run's folder, or a copy in which somebody has changed them. It may
+        load the weights into the model of "setup".
     """
     ### BEGIN SOLUTION
     data, made = make_data(images, labels, groups, seed), []
@@ -522,9 +535,10 @@ def whole_run(images, labels, groups, folder, seed, epochs, after_epoch):
     ### END SOLUTION
 
 # %% [markdown]
-# Validation has chosen rate, epoch and change, so its score flatters. The held-back objects have chosen nothing.
-# They are opened once, after everything is decided: a second look, after a change, makes them a second
-# validation set. **Guess:** how many points lower is the accuracy there?
+# You used validation to choose the learning rate, the epoch and the change, so its score flatters.
+# The held-back objects were not used for any choice. Open them once, after everything is decided:
+# if you change something and look again, they become a second validation set. **Guess:** how many
+# points lower is the accuracy there?
 
 # %%
 guess("05.held-back", ...)
@@ -532,7 +546,7 @@ guess("05.held-back", ...)
 # %%
 raw = project.images, project.labels, project.groups
 if ready(make_data, make_setup, train, whole_run):
-    use = whole_run(*raw, work / "unbroken", 0, 10, print)  # finished: no update is made
+    use = whole_run(*raw, work / "unbroken", 0, 10, print)  # finished: makes no update
     held = takes(300, name=NAME, skip=600)
     targets = held.labels.long()
     hits = int((use["classify"](work / "unbroken", held.images) == targets).sum())
@@ -550,14 +564,14 @@ if ready(baselines, make_data, make_setup, train, whole_run):
     display(plot_bars(shares, model="model"))
 
 # %% [markdown]
-# Three bars on the same images. Where the orange lines of two of them overlap widely, these images cannot tell which
-# one is better; another thousand could.
+# The three bars come from the same images. If the orange lines of two bars overlap widely, these
+# images cannot tell which one is better; another thousand images could.
 
 # %% [markdown]
 # ## 5.10 Ready?
 #
-# The last page of a project is read by people who have not seen any other. It says what may be relied on, on which
-# evidence, and what would go wrong first.
+# The last page of a project is read by people who have seen none of the others. It says what they
+# may rely on, on what evidence, and what would go wrong first.
 
 # %% exercise 05.readiness
 
@@ -567,14 +581,15 @@ scorecard("05-capstone")
 # %% [markdown]
 # ## What to keep
 #
-# - Split what will be new in use: objects, people, days. Images of one object stay together.
-# - A bar before a model; a ladder before a run; a rate before a schedule.
-# - A run that was killed ends with the same bits, or its checkpoint lacks something.
-# - One change per study, on the same split, over seeds, with an interval.
-# - Held-back data are opened once; what they say stands, liked or not.
+# - Split by what will be new in use: objects, people, days. Images of one object stay together.
+# - Baselines before a model; the ladder before a run; a learning rate before a schedule.
+# - A killed and resumed run ends with the same bits, or its checkpoint lacks something.
+# - One change per study, on the same split, over several seeds, with an interval.
+# - Open held-back data once; what they say stands, whether you like it or not.
 #
 # **Further reading.** Lecture 3 from "The debug ladder" to "Reproducibility in five layers"; the engineering
 # module's lab on readiness; [course/engine/record.py](../course/engine/record.py).
 #
-# **Challenge, ungraded.** Photograph twenty objects of your own, cut them to the project's size, and let the model
-# sort them. Say beforehand how many it will get right, and afterwards which sentence of your note was wrong.
+# **Challenge, ungraded.** Photograph twenty objects of your own, scale the images to the project's
+# size, and let the model sort them. Predict beforehand how many it will get right. Afterwards, say
+# which sentence of your note was wrong.

@@ -82,7 +82,7 @@ def test_two_runs_of_one_name_keep_a_column_each(run_course, tmp_path):
     assert code == 0 and str(first) in out and str(second) in out
     assert "0.5" in out and "0.25" in out
     code, _, err = run_course("runs", "compare", first, first)
-    assert code == 2 and "twice: a run does not differ from itself" in err
+    assert code == 2 and "was given twice, and a run does not differ from itself" in err
 
 
 @pytest.mark.parametrize("typed", ["b8", "B8", "b-08"])
@@ -94,4 +94,4 @@ def test_a_bug_may_be_typed_loosely(typed):
 
 def test_a_plot_belongs_to_a_bug(run_course, tmp_path):
     code, out, err = run_course("museum", "--plot", tmp_path / "a.png")
-    assert code == 2 and not out and "of which bug? Name one" in err
+    assert code == 2 and not out and "name the bug to plot" in err

@@ -9,6 +9,7 @@ from autograde.words import message
 from tests.attacks.answers import ANSWERS
 from tests.attacks.submissions import HONEST
 from tests.attacks.test_attacks import CLIP, LIMITS, graded
+from tests.attacks.world import ENDS_S
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -17,7 +18,7 @@ def test_a_hostile_answer_earns_nothing_harms_nothing_and_is_told_why(name, worl
     started = time.monotonic()
     limits = replace(LIMITS, cell_s=1.0) if name == "pipe-patched" else LIMITS
     verdict, _outputs = graded([world.filled(cell) for cell in attack.cells], limits=limits)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < ENDS_S
     assert world.damage() == []
     reason = " ".join(message(verdict, CLIP).split())
     assert reason.isprintable() and len(reason) > 60, reason

@@ -125,7 +125,10 @@ def handed_in(folder, student, text="{}"):
 def test_a_hard_link_to_a_neighbours_work_is_refused(tmp_path):
     ada, mallory = handed_in(tmp_path, "ada"), handed_in(tmp_path, "mallory")
     os.link(ada, mallory.parent / "notes.ipynb")
-    assert "another student's (a hard link)" in look_at("mallory", mallory).fault
+    assert (
+        "is a hard link to a file of this class directory or of another student"
+        in look_at("mallory", mallory).fault
+    )
 
 
 def test_a_file_of_ones_own_with_two_names_is_not(tmp_path):

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from autograde.sandbox.isolation import FIRST_UID
 
+ENDS_S = 120
+"""Seconds in which the run of an attack has ended, or nothing ends it: alone none takes more than
+15, but four processes of tests share two cores."""
 LEFT_BEHIND = ("/dev/shm/autograde-canary", "/tmp/autograde-canary")
 
 

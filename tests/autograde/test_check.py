@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from autograde import bank, check
-from autograde.bank import script_regressor
+from autograde.bank import script_best, script_regressor
 from autograde.by_hand import written_by_hand
 from autograde.check import Result
 from autograde.kinds import fix
@@ -36,7 +36,7 @@ def test_hidden_parts_are_paid_by_themselves():
 def test_a_wrong_answer_raises_nothing_and_earns_the_parts_it_got_right():
     result = check("03a.clip", bank.load("03a.clip").wrong[1].function)
     assert 0 < result.points < 3 and not result.passed
-    assert "clipping by norm keeps the" in " ".join(result.message.lower().split())
+    assert "clipping by norm keeps it" in " ".join(result.message.lower().split())
 
 
 def test_prints_and_warnings_neither_show_nor_count(capfd):
@@ -175,9 +175,17 @@ def test_of_a_fix_that_no_known_mistake_explains_the_changed_lines_are_shown(mon
     assert len(compared) == 1, "the texts were compared where nothing of it is shown"
 
 
+def test_of_a_fix_a_line_that_moved_into_the_loop_is_shown_as_changed():
+    load = "    model.load_state_dict(best_state)\n"
+    inside = script_best.fixed((load, ""), (script_best.KEPT, script_best.KEPT + "    " + load))
+    listed = fix.changes(bank.load("03h.best"), inside)
+    assert "- model.load_state_dict(best_state)" in listed
+    assert "+     model.load_state_dict(best_state)" in listed
+
+
 def test_the_same_fault_in_every_part_is_said_once():
     message = " ".join(check("03a.evaluate", lambda *args: None).message.split())
-    assert message.count("what came back was a NoneType") == 1
+    assert message.count("you returned a NoneType") == 1
     message = " ".join(check("03a.clip", lambda parameters: None).message.split())
     assert message.count("cannot be called as clip_by_global_norm(parameters, max_norm)") == 1
     assert "Fix that first" in message and "✔" not in message
@@ -214,7 +222,7 @@ def test_lists_of_unlike_length_are_told_apart_by_their_length():
         return [0.123456789] * (steps + 7)
 
     text = " ".join(check("03b.overfit-batch", overfit_one_batch).message.split())
-    assert re.search(r"should be a list of (\d+) and yours is a list of (\d+)\.", text)
+    assert re.search(r"should be a list of (\d+), but yours is a list of (\d+)\.", text)
 
 
 def test_a_class_instead_of_a_function_is_refused():

@@ -19,8 +19,8 @@ from autograde import cli
 from autograde.classroom import example, grading
 from autograde.classroom.crew import Crew
 from autograde.classroom.example import ASSIGNMENT
-from autograde.classroom.gradebook import students_in
 from autograde.classroom.journal import read_lines
+from autograde.classroom.lookups import students_in
 from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.release import release
 from autograde.classroom.report import read_rows
@@ -96,7 +96,10 @@ def test_a_killed_run_of_real_submissions_goes_on_and_repeats_exactly(
     assert left.value.exit_code == 2
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("autograde:")]
     assert [Path(line.split(":")[1].strip()).parts[-3] for line in said] == STUDENTS
-    assert all("not graded, by the grader's own fault (AttributeError" in line for line in said)
+    assert all(
+        "not graded because of an error in the grader itself (AttributeError" in line
+        for line in said
+    )
     assert students_in(tmp_path, ASSIGNMENT) == set()
 
     # 1. The command, killed as soon as the first grade is known.

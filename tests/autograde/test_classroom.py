@@ -234,7 +234,7 @@ def a_directory(path):
 BAD = {
     "cells": (no_graded_cells, "has none of the assignment's graded cells", None),
     "cut": (lambda path: path.write_text(path.read_text()[:500]), "is not valid JSON", None),
-    "deleted": (deleted_check, "cell 'clip-check' was deleted; it was put back", 40),
+    "deleted": (deleted_check, "cell 'clip-check' was deleted; it was restored", 40),
     "dir": (a_directory, "is a directory, not a notebook", None),
     "edited": (edited_check, "check cell 'clip-check' was edited; the original was graded", 40),
     "empty": (lambda path: path.write_text(""), "is empty", None),
@@ -293,7 +293,7 @@ def test_bad_submissions_stop_nobody_and_leave_exit_code_2(bad_class):
 @pytest.mark.parametrize(
     "words,message",
     [
-        (["grade", "--dir", "nowhere"], "nowhere does not exist. Make it first: autograde init"),
+        (["grade", "--dir", "nowhere"], "nowhere does not exist. Create it first: autograde init"),
         (["release", "--dir", "/"], "is not a class directory"),
         (["init", "/etc/passwd"], "is a file"),
         (["init", "x", "--assignment", "99z"], "'99z' is not an assignment of the course"),

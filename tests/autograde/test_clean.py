@@ -66,7 +66,7 @@ def test_a_comparison_is_no_html_and_is_not_named():
     assert clean_markdown("a<b, Dict<K,V>, x[i](y)", said.append) == "a< b, Dict< K,V>, x[i] (y)"
     assert said == []
     clean_markdown("<script>x</script> ![](https://x.org/y.png) [x](javascript:1)", said.append)
-    assert {*said} == {"HTML", "a picture from elsewhere", "a link to javascript:"}
+    assert {*said} == {"HTML", "an image from elsewhere", "a link to javascript:"}
 
 
 def test_a_picture_made_smaller_in_jupyterlab_stays_a_picture():

@@ -105,10 +105,10 @@ def test_a_time_limit_that_is_none_is_refused(autograde, option, seconds):
 def test_marks_that_are_not_final_are_said_and_only_strict_makes_an_error_of_it(autograde, folder):
     path = folder / "export" / f"{ASSIGNMENT}-csv.csv"
     code, out, err = autograde("export")
-    assert code == 0 and "1 answer waits for a person" in err and str(path) in out
+    assert code == 0 and "1 answer waits to be graded by hand" in err and str(path) in out
     path.unlink()
     code, _, err = autograde("export", "--strict")
-    assert code == 2 and "1 answer waits for a person" in err and path.exists()
+    assert code == 2 and "1 answer waits to be graded by hand" in err and path.exists()
 
 
 def test_final_marks_are_no_error_for_strict(tmp_path, monkeypatch, capsys):
@@ -139,7 +139,7 @@ def test_nbgraders_and_the_disks_refusals_are_one_line(autograde, monkeypatch):
         return autograde("release", ASSIGNMENT)
 
     code, _, err = refuse(release.NbgraderFault("OSError: no room"))
-    assert code == 2 and err == "autograde: nbgrader gave up: OSError: no room\n"
+    assert code == 2 and err == "autograde: nbgrader failed: OSError: no room\n"
     code, _, err = refuse(PermissionError(13, "Permission denied", "/class/gradebook.db"))
     assert code == 2 and err.startswith("autograde: /class/gradebook.db: Permission denied. ")
 
@@ -179,19 +179,6 @@ def test_json_and_the_page_can_be_had_together(autograde, tmp_path):
     code, out, _ = autograde("report", "--json", "--html", str(tmp_path / "class.html"))
     assert code == 0 and out.lstrip().startswith("[")
     assert (tmp_path / "class.html").read_text("utf-8").startswith("<!doctype html>")
-
-
-def test_what_a_class_run_loads_itself_is_light():
-    """The answers are judged elsewhere: torch would be a second of start-up and 200 MiB."""
-    code = (
-        "import sys\n"
-        "from autograde.sandbox import parent\n"
-        "with parent.without_address_grammar():\n"
-        "    from autograde.classroom import crew, gradebook, grading, submissions\n"
-        "print([m for m in ('torch', 'matplotlib', 'sklearn') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_package_without_the_notebooks_says_where_they_are(tmp_path, monkeypatch):

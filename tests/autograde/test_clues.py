@@ -14,15 +14,15 @@ RIGHT = torch.tensor([[0.5, -1.25, 3.0], [2.0, 0.1, -0.7]])
 @pytest.mark.parametrize(
     "yours,said",
     [
-        (-RIGHT, "Each number there has the other sign."),
-        (RIGHT / 4, "Each number there is 0.25 times the right one."),
-        (RIGHT - 2, "Each number there is 2 too small."),
-        (RIGHT + 0.5, "Each number there is 0.5 too large."),
-        (RIGHT.square(), "Each number there is the square of the right one."),
-        (RIGHT.flatten().flip(0), "Those are the right numbers from the last to the first."),
-        (RIGHT.flip(0), "Those are the right numbers in another order."),
-        (torch.full((2, 3), 7.0), "All numbers of yours are equal there."),
-        (RIGHT.T, "Those are the right numbers in another order."),
+        (-RIGHT, "Every number there has the opposite sign."),
+        (RIGHT / 4, "Every number there is 0.25 times the right one."),
+        (RIGHT - 2, "Every number there is 2 too small."),
+        (RIGHT + 0.5, "Every number there is 0.5 too large."),
+        (RIGHT.square(), "Every number there is the square of the right one."),
+        (RIGHT.flatten().flip(0), "These are the right numbers, but in reverse order."),
+        (RIGHT.flip(0), "These are the right numbers, but in a different order."),
+        (torch.full((2, 3), 7.0), "All your numbers there are equal."),
+        (RIGHT.T, "These are the right numbers, but in a different order."),
         (RIGHT.reshape(6), "The numbers themselves are right."),
         (RIGHT.double(), "The numbers themselves are right."),
         (RIGHT + torch.eye(2, 3)[[0, 0]] * torch.tensor([[1.0], [0.0]]),
@@ -79,7 +79,7 @@ def test_the_message_gives_the_clue_where_no_misconception_is_named():
     result = check("03a.clip", clip_by_global_norm, seed=1)
     message = " ".join(result.message.split())
     assert not result.verdict.misconceptions
-    assert "Each number there is 0.7 times the right one." in message
+    assert "Every number there is 0.7 times the right one." in message
     assert 'hint("03a.clip") helps, too' in message
 
 

@@ -87,7 +87,7 @@ def test_canvas_knows_by_number_then_by_a_name_that_one_student_has(folder, tmp_
     assert "li1, li2 are all meant" in found["liwei (14)"].words
     assert "matches no student" in found["stranger (15)"].words
     late = found["oneillsmithben (12)"]
-    assert late.late and "was late, says Canvas" in late.words and not late.time
+    assert late.late and "was late according to Canvas" in late.words and not late.time
     assert not (folder / "submitted/ben" / ASSIGNMENT / "timestamp.txt").exists()
     assert sorted(os.listdir(folder / "submitted")) == ["ada", "ben", "jose"]
 
@@ -247,7 +247,7 @@ def test_a_name_that_leads_out_is_refused_alone(folder, tmp_path, name):
         ({link("x.ipynb"): "../../gradebook.db"}, "is a link"),
         ({"a.ipynb": "x", "b.ipynb": "y"}, "not clear which"),
         ({f"a/{NB}": "x", f"b/{NB}": "y"}, "not clear which"),
-        ({NB: "x", "data": "y", "data/z": "z"}, "two files of one name"),
+        ({NB: "x", "data": "y", "data/z": "z"}, "two files with the same name"),
         ({"readme.md": "x"}, "no notebook"),
         ({"x.zip": "PK"}, "no notebook"),
         ({f"{'d/' * 60}{NB}": "x"}, "folders deep"),

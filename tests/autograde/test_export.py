@@ -155,8 +155,8 @@ def test_open_questions_name_who_has_no_grade(paper_class):
     marks = read_marks(paper_class, ASSIGNMENT)
     lines = open_questions(marks)
     assert lines == [
-        "1 answer waits for a person, so these points may still change: use formgrader, then "
-        "export again",
+        "1 answer waits to be graded by hand, so these points may still change: use formgrader, "
+        "then export again",
         "not graded, left empty: hana",
         "nothing handed in, left empty: zoe",
         "not on the class list: cleo, dan, gus",
@@ -224,7 +224,7 @@ def test_a_time_that_may_mean_another_day_is_named_with_what_was_read(tmp_path, 
     if read:
         assert f"read as {read}" in found["ada"] and f"{parse_utc(text):%Y-%m-%d}" == read
         year, month, day = read.split("-")
-        assert f"If the day came first, write {year}-{day}-{month} " in found["ada"]
+        assert f"If the day comes first, write {year}-{day}-{month} " in found["ada"]
         assert f"{parse_utc(text)} UTC; then grade again" in found["ada"]
 
 
@@ -283,7 +283,7 @@ def test_a_penalty_that_a_grade_by_hand_has_left_behind_is_named(late_class):
     assert stale_penalties(late_class, ASSIGNMENT) == {}
     change(late_class, "ada", grade_by_hand)
     ((student, words),) = stale_penalties(late_class, ASSIGNMENT).items()
-    assert student == "ada" and "is 0.8 points, and would be 1 now" in words
+    assert student == "ada" and "is 0.8 points, but would now be 1" in words
     assert words.endswith(f"autograde grade {ASSIGNMENT} --force --students ada")
     change(late_class, "ada", lambda notebook: setattr(notebook, "late_submission_penalty", 1.0))
     assert stale_penalties(late_class, ASSIGNMENT) == {}
@@ -298,7 +298,7 @@ def test_another_due_date_leaves_penalties_behind(late_class):
         gradebook.find_assignment(ASSIGNMENT).duedate = after(2)
         gradebook.db.commit()
     ((student, words),) = stale_penalties(late_class, ASSIGNMENT).items()
-    assert student == "ada" and "would be 0 now" in words
+    assert student == "ada" and "would now be 0" in words
 
 
 def test_an_extension_of_no_due_date_makes_nobody_late(late_class):

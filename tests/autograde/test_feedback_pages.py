@@ -201,7 +201,7 @@ def test_a_drawing_becomes_a_picture_and_a_widget_its_text():
     widget = {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "IntSlider()"}
     assert clean_data(widget) == {"text/plain": "IntSlider()"}
     assert clean_data({"application/javascript": "1"}) == {
-        "text/plain": "(nothing that can be shown)"
+        "text/plain": "(nothing here can be shown)"
     }
 
 
@@ -233,7 +233,7 @@ def test_nbgraders_own_page_never_lies_where_students_find_theirs(
 def test_a_student_is_told_that_an_answer_waits_and_is_no_zero(tmp_path):
     folder = make(tmp_path / "class", {"ada": Paper(why=None), "ben": Paper()})
     ada, ben = (page.read_text("utf-8") for page in write_feedback(folder, ASSIGNMENT))
-    assert "<b>One written answer is not graded yet</b> and shown with a score of 0" in ada
+    assert "<b>One written answer is not graded yet</b>; the score shown is 0" in ada
     assert "not graded yet" not in ben
 
 

@@ -4,10 +4,13 @@ import shutil
 import sqlite3
 
 import pytest
+from jsonschema import ValidationError
+from nbformat import from_dict
 
 from autograde.class_dir import ClassDirError
 from autograde.classroom.export import read_marks
-from autograde.classroom.gradebook import open_gradebook, shown_url, students_in
+from autograde.classroom.gradebook import check_schemas_once, open_gradebook, shown_url
+from autograde.classroom.lookups import students_in
 from tests.autograde.paper_class import ASSIGNMENT, Paper, make
 
 
@@ -53,3 +56,19 @@ def test_a_fault_of_the_caller_stays_its_own(folder):
 def test_a_password_is_not_shown():
     shown = shown_url("postgresql://teacher:secret@db.example/grades")
     assert "secret" not in shown and "db.example/grades" in shown
+
+
+def test_a_cell_of_another_shape_is_still_refused_where_schemas_are_checked_once():
+    from nbgrader.nbgraderformat.v3 import MetadataValidatorV3
+
+    right = {"schema_version": 3, "grade_id": "a", "locked": True, "grade": False}
+    right |= {"solution": False, "task": False}
+    nodes = [from_dict({"metadata": {"nbgrader": {**right, **o}}}) for o in ({}, {"locked": "no"})]
+    faults = []
+    for prepare in (lambda: None, check_schemas_once):
+        prepare()
+        MetadataValidatorV3().validate_cell(nodes[0])
+        with pytest.raises(ValidationError) as fault:
+            MetadataValidatorV3().validate_cell(nodes[1])
+        faults.append(str(fault.value))
+    assert faults[0] == faults[1] and "'no' is not of type 'boolean'" in faults[0]

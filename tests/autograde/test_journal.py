@@ -99,7 +99,7 @@ def test_seeds_of_earlier_submissions_are_kept(tmp_path):
 def test_a_second_run_is_told_to_wait(tmp_path):
     with (
         Journal(tmp_path / "j"),
-        pytest.raises(JournalBusyError, match="held by another autograde grade"),
+        pytest.raises(JournalBusyError, match="in use by another autograde grade"),
     ):
         Journal(tmp_path / "j")
     Journal(tmp_path / "j").close()

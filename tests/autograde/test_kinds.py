@@ -313,8 +313,17 @@ def test_a_number_that_is_left_out_is_not_called_a_slip():
     exercise = bank.load("02a.depth")
     right = exercise.by_part(exercise.answer, exercise.inputs_of("ada"))
     left_out = check("02a.depth", {"linear": right["linear"]}).message
-    assert "Not answered yet" in left_out and "None of the slips" not in left_out
-    assert "None of the slips" in check("02a.depth", {"linear": -right["linear"]}).message
+    assert "Not answered yet" in left_out and "No known mistake" not in left_out
+    assert "No known mistake" in check("02a.depth", {"linear": -right["linear"]}).message
+
+
+def test_where_the_lines_say_all_no_general_advice_follows():
+    right = bank.load("03f.seeds").right_value("ada")
+    fraction = check("03f.seeds", right | {"pairs": right["pairs"] + 0.27}).message
+    assert "is not a whole number" in fraction and "None of the slips" not in fraction
+    facts = bank.load("03f.study").right_value("ada")
+    told = check("03f.study", facts | {"verdict": "worse"}).message
+    assert "does not match 'worse'" in told and "→" not in told
 
 
 def test_a_slip_that_is_carried_on_is_not_called_another_one():
@@ -450,9 +459,9 @@ def test_a_function_that_raises_or_needs_arguments_is_said_so():
 def test_an_arena_asks_for_whole_numbers_and_for_numbers_by_their_kind():
     good = dict(bank.load("04a.arena").good)
     short = check("04a.arena", {**good, "length": 10}).message
-    assert "length = 10: a whole number from 20 to 400 is asked for." in short
+    assert "length = 10: it should be a whole number from 20 to 400." in short
     steep = check("04a.arena", {**good, "lr": 20}).message
-    assert "lr = 20: a number from 1e-05 to 10 is asked for." in steep
+    assert "lr = 20: it should be a number from 1e-05 to 10." in steep
 
 
 # Writing.

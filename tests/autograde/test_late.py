@@ -175,8 +175,9 @@ def test_a_timestamp_that_cannot_be_read_is_not_graded_with_the_reason(tmp_path)
     folder = course(tmp_path, "")
     timestamp = folder / "submitted" / "on-time" / NAME / "timestamp.txt"
     timestamp.write_text("yesterday-ish")
-    assert "on-time/late/late.ipynb: its timestamp.txt holds 'yesterday-ish', which is no time" in (
-        by_us(folder, "on-time")
+    assert (
+        "on-time/late/late.ipynb: its timestamp.txt holds 'yesterday-ish', which is not a time"
+        in (by_us(folder, "on-time"))
     )
     assert read(folder) == {}, "never a zero"
     timestamp.write_text(" ")  # as stock: no time is known

@@ -18,7 +18,8 @@ SEEDS = range(3) if THOROUGH else range(1, 2)
 IN_A_HIDDEN_PART = {
     "01a.saliency": "needs-recording thaws-the-parameters",
     "01b.cross-entropy": "weight-of-the-target zero-for-nothing either-or "
-    "ignored-class-in-the-divisor ignored-are-spread smoothed-divisor spread-unweighted",
+    "ignored-class-in-the-divisor ignored-are-spread smoothed-divisor spread-unweighted "
+    "nan-of-its-own",
     "01b.linear": "zero-for-no-bias float32-only casts-to-float32 bias-of-zeros-saved",
     "01b.relu": "looks-later of-the-last-call",
     "01b.softmax": "ruled-out-left-in",

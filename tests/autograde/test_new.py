@@ -72,7 +72,7 @@ def test_a_new_notebook_reads_as_a_source(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("03a.clip",), "in the bank already"),
+        (("03a.clip",), "already in the bank"),
         (("clip",), "not an exercise's id"),
         (("03a.Clip it",), "not an exercise's id"),
         (("03a.../../x",), "not an exercise's id"),

@@ -147,7 +147,7 @@ def test_the_class_page_says_how_many_cells_were_not_run():
     }
     (words,) = page._not_run(verdicts)
     assert words.startswith("30 to 33 of 71 code cells were not run")
-    assert words.endswith("Every cell was run of cleo.")
+    assert words.endswith("Every cell was run for cleo.")
     assert list(page._not_run({"cleo": verdicts["cleo"]})) == []
 
 

@@ -120,7 +120,7 @@ SPOILED = {
     "guess('01a.second') is never answered": ('reveal("01a.second"', "print("),
     "guess('01a.second') is asked 0 times": ('guess("01a.second", ...)', "2"),
     "without guess(...) below it": (END, "Why?\n\n**Guess** this."),
-    "Q is used before it is said": (END, "Divided by Q."),
+    "Q is used before it is explained": (END, "Divided by Q."),
     "computes and shows nothing": (END, "## 1a.13 Empty"),
     "sections are numbered [1, 2, 4": ("## 1a.3 ", "## 1a.4 "),
     "of this notebook is numbered 1a.1": ("## 1a.3 ", "## 3a.3 "),

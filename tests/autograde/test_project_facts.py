@@ -45,7 +45,7 @@ def test_an_ablation_that_agrees_with_itself_is_accepted():
         (ends(t.ppf(0.95, 5)), "2.02 standard errors"),  # one-sided: not to be called 1.96
         (ends(t.ppf(0.975, 6)), "2.45 standard errors"),
         (ends(1, stdev(POINTS)), f"{math.sqrt(6):.2f} standard errors"),
-        ([-high for high in ends(t.ppf(0.975, 5))[::-1]], "its middle is -1.07, and their mean"),
+        ([-high for high in ends(t.ppf(0.975, 5))[::-1]], "its midpoint is -1.07, but their mean"),
     ],
 )
 def test_an_interval_is_refused_by_its_own_width_or_middle(interval, says):

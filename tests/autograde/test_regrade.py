@@ -117,7 +117,9 @@ def test_whose_points_change_is_said_and_nothing_is_changed(folder):
 )
 def test_since_is_a_version_and_all_later_ones_or_a_day(folder, since, who):
     if who is None:
-        with pytest.raises(ClassDirError, match=r"versions begin so. There are: old, new, now"):
+        with pytest.raises(
+            ClassDirError, match=r"versions begin like that. There are: old, new, now"
+        ):
             regrade.concerned(folder, NOW, since)
     else:
         assert sorted(regrade.concerned(folder, NOW, since)) == who
@@ -127,7 +129,7 @@ def test_the_versions_are_listed_with_what_is_graded_by_each(folder):
     lines = list(regrade.describe_versions(folder, NOW))
     assert [line.split()[0] for line in lines] == ["old", "new", "now"]
     assert "since 2026-03-01T10:00  2 graded by it" in lines[1]
-    assert lines[2].endswith("1 graded by it, the version of now")
+    assert lines[2].endswith("1 graded under it, the current version")
 
 
 def test_work_that_was_changed_since_is_left_to_grade(folder):
@@ -150,7 +152,7 @@ def test_points_given_by_hand_stay_and_work_that_fails_is_named(folder):
     ada, ben, _ = found
     assert ada.difference == 0 and ada.parts[0].by_hand and ben.reason == "is gone"
     said = "\n".join(regrade.sentences(found))
-    assert "given by hand: stays" in said and "cannot be graded any more: is gone" in said
+    assert "given by hand: stays" in said and "can no longer be graded: is gone" in said
 
 
 def test_nbgraders_pointer_to_a_traceback_is_not_its_last_word():

@@ -103,7 +103,7 @@ def test_a_question_that_most_wait_for_has_no_numbers_from_who_left_it_blank():
     scores, totals = {"blank": 0.0, "empty": 0.0}, {"blank": 8.0, "empty": 3.0}
     found = statistics_of("why", scores, totals, 2, waiting=22)
     numbers = (found.mean, found.difficulty, found.discrimination, found.point_biserial)
-    assert numbers == (None,) * 4 and found.why.startswith("22 answers wait for a person")
+    assert numbers == (None,) * 4 and found.why.startswith("22 answers wait to be graded by hand")
     assert statistics_of("why", scores, totals, 2, waiting=1).difficulty == 0
 
 
@@ -161,7 +161,7 @@ def test_misconceptions_are_counted_over_students_with_the_banks_message(big_pag
 def test_a_number_of_ones_own_is_named_where_a_row_stands_for_all():
     seen = {"exercise": "03a.windows", "status": "wrong", "misconception": "rest-left-out"}
     (shared,) = page.shared_misconceptions({"ada": {"checks": [seen]}, "ben": {"checks": [seen]}})
-    assert shared.message.startswith("What does not fill b examples, or k micro-batches")
+    assert shared.message.startswith("A micro-batch with fewer than b examples, or an update")
 
 
 def test_submissions_that_need_a_person_are_listed_most_urgent_first(big_page):
@@ -195,7 +195,7 @@ def test_the_tables_numbers_are_numpys_and_scipys(big_page):
         *(f"{clip.mean():.2f} / 4", f"{clip.mean() / 4:.2f}"),
     ]
     assert rows["03a.clip"][6] == f"{stats.pointbiserialr(clip == 4, rest).statistic:.2f}"
-    assert rows["why 1 answer waits for a person: not counted"][1] == "23"
+    assert rows["why 1 answer waits to be graded by hand: not counted"][1] == "23"
 
 
 def test_totals_are_nbgraders_with_the_late_penalty(big_class, big_page):
@@ -209,9 +209,9 @@ def test_totals_are_nbgraders_with_the_late_penalty(big_class, big_page):
 
 def test_scores_that_are_not_final_are_called_so(big_page, tmp_path):
     words = big_page.find(id="scores").get_text()
-    assert "Not final: 1 answer that waits for a person count as 0" not in words
-    assert "Not final: 1 answer that waits for a person counts as 0 so far." in words
-    assert "Late penalties are taken off (1 student)." in words
+    assert "Not final: 1 answer that must be graded by hand count as 0" not in words
+    assert "Not final: 1 answer that must be graded by hand counts as 0 so far." in words
+    assert "Late penalties are subtracted (1 student)." in words
     assert page.scores_so_far(read_rows(make(tmp_path / "class", {"a": Paper()}), ASSIGNMENT)) == ""
 
 
@@ -399,9 +399,7 @@ def test_a_doubtful_time_and_who_handed_in_nothing_are_on_the_page(tmp_path):
     soup = BeautifulSoup(page.class_page(folder, ASSIGNMENT), "html.parser")
     ((student, kind, words),) = table(soup, "people")
     assert (student, kind) == ("ada", "lateness") and "read as 2026-05-03" in words
-    assert "Nothing was handed in by 1 on the class list: zoe." in " ".join(
-        soup.header.text.split()
-    )
+    assert "1 on the class list handed in nothing: zoe." in " ".join(soup.header.text.split())
 
 
 def test_who_was_late_is_named_although_it_costs_nothing(tmp_path):

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from autograde.classroom.export import read_marks
 from autograde.classroom.feedback import write_feedback
-from autograde.classroom.gradebook import off_roster, open_gradebook
+from autograde.classroom.gradebook import open_gradebook
+from autograde.classroom.lookups import off_roster
 from autograde.classroom.page import class_page
 from autograde.classroom.report import as_table, read_rows
 from tests.autograde.paper_class import ASSIGNMENT, Paper, make

@@ -1,5 +1,6 @@
 """The parts of the isolation, each by itself; in CI a missing protection is a failure."""
 
+import hashlib
 import multiprocessing
 import os
 import shutil
@@ -13,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import autograde
-from autograde import class_dir
+from autograde import bank, class_dir
 from autograde.classroom import crew, grading
 from autograde.cli import app
-from autograde.sandbox import kernel, parent, protections, seccomp
+from autograde.sandbox import kernel, parent, protections, seccomp, stubs
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import Isolation, IsolationError, holds_users
 from autograde.sandbox.session import StudentSession
@@ -56,6 +57,53 @@ def test_a_student_process_starts_without_what_few_need_and_gets_it_when_asked()
             "print(before, DummyClassifier.__name__)"
         )
         assert said["text"] == "[False, False] DummyClassifier\n"
+
+
+HELD = """
+import gc, hashlib, types, warnings
+from autograde import bank
+def texts(value, depth=0):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (tuple, frozenset)) and depth < 6:
+        for inner in value: yield from texts(inner, depth + 1)
+    elif isinstance(value, types.CodeType):
+        yield from texts(value.co_consts, depth + 1)
+warnings.simplefilter("ignore")
+gc.unfreeze()
+held = {t for one in gc.get_objects() for v in gc.get_referents(one) for t in texts(v)}
+held = {hashlib.sha256(text.encode(errors="replace")).hexdigest() for text in held}
+answers, given = ANSWERS
+print(len(held & answers), len(held & given))
+"""
+
+
+def test_a_student_process_holds_no_right_answer_as_text():
+    """Of loops to fix: reference.__source__ was worth four points of five to whoever ran it.
+
+    The collector finds what the process holds: the texts as they were given, and no answer.
+    """
+    fixes = [e for one in bank.asks_for_code().values() if (e := one.load()).kind == "fix"]
+    right = {f.__source__ for e in fixes for f in (e.reference, *e.right)}
+    given = {sys.modules[e.run.__module__].GIVEN for e in fixes}
+    hashes = [{hashlib.sha256(t.encode()).hexdigest() for t in texts} for texts in (right, given)]
+    with StudentSession() as session:
+        (said,) = session.run(HELD.replace("ANSWERS", repr(tuple(hashes))))
+    assert len(right) > 40 and said["text"] == f"0 {len(given)}\n"
+
+
+def test_a_student_process_reads_no_file_that_an_exercise_guards():
+    """Also where only the reference's code says what it is made of, and that is gone by then."""
+    exercises = [entry.load() for entry in bank.asks_for_code().values()]
+    guarded = sorted({name for e in exercises for name in stubs.guarded_with_stand_ins(e)})
+    with StudentSession() as session:
+        (said,) = session.run(
+            "import os, sys\n"
+            f"modules = {guarded}\n"
+            "print([m for m in modules if os.access(sys.modules[m].__file__, os.R_OK)\n"
+            "       and open(sys.modules[m].__file__).read()])"
+        )
+    assert "course.engine.schedules" in guarded and said["text"] == "[]\n"
 
 
 LINES = """
@@ -180,7 +228,7 @@ def test_a_user_without_a_home_can_ask_for_them(tmp_path, monkeypatch):
 
 def test_where_the_kernel_refuses_nothing_is_run(monkeypatch, tmp_path):
     monkeypatch.setattr(protections, "_probe", _refuse)
-    monkeypatch.setattr(crew, "once", lambda _work, job: protections.tell(job))
+    monkeypatch.setattr(crew.Crew, "ask", lambda _crew, job: protections.tell(job))
     protections.tried.cache_clear()
     try:
         assert len(protections.missing()) == 8
@@ -188,7 +236,8 @@ def test_where_the_kernel_refuses_nothing_is_run(monkeypatch, tmp_path):
         folder = class_dir.init(tmp_path / "class", ["01a-tensors-and-autograd"])[0].parents[2]
         short_class.hand_in(folder, "ada", "01a-tensors-and-autograd", "")
         begun = []
-        monkeypatch.setattr(grading, "grade", lambda *_args, **_more: map(begun.append, ["ada"]))
+        monkeypatch.setattr(grading, "check_release", lambda *_about: None)
+        monkeypatch.setattr(grading, "carry_out", lambda *_a, **_more: map(begun.append, ["ada"]))
         result = CliRunner().invoke(app, ["grade", "--dir", str(folder)])
         assert result.exit_code == 2 and "nothing was graded" in result.output and not begun
     finally:

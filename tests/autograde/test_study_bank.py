@@ -14,4 +14,4 @@ def test_a_change_that_is_said_to_help_does_and_its_turned_sign_is_seen():
         differences = [gain + images * IMAGE for images in range(6)]
         assert in_images({"change": change, "differences": differences}) == ""
         turned = in_images({"change": change, "differences": [-gain for gain in differences]})
-        assert "variant less baseline" in turned
+        assert "variant minus baseline" in turned

@@ -63,7 +63,7 @@ def test_it_serves_a_data_loader():
 
 @pytest.mark.parametrize("examples, message", [
     ([], "at least 1"),
-    ([(torch.ones(2, 3), 0), (torch.ones(2, 4), 0)], "expected one"),
+    ([(torch.ones(2, 3), 0), (torch.ones(2, 4), 0)], "expected a single shape"),
     ([(3.0, 0)], "single number"),
 ])  # fmt: skip
 def test_what_cannot_be_padded_is_refused(examples, message):
@@ -72,7 +72,7 @@ def test_what_cannot_be_padded_is_refused(examples, message):
 
 
 def test_as_many_targets_as_tokens_are_asked_for():
-    with pytest.raises(ValueError, match="one a token"):
+    with pytest.raises(ValueError, match="one per token"):
         pad_collate([([1, 2, 3], [0, 1])], per_token=True)
 
 

@@ -165,7 +165,7 @@ def test_targets_that_are_nan_are_left_out_and_counted():
 
 def test_complex_targets_are_named():
     report = check_split((X, Y * 1j), (X_VAL, Y_VAL * 1j))
-    assert "label shift: targets are complex numbers, which have no order" in report.not_checked
+    assert "label shift: targets are complex numbers, which cannot be ordered" in report.not_checked
 
 
 def test_a_missing_class_is_named_in_its_own_words():
@@ -236,8 +236,8 @@ def test_times_that_are_nan_are_not_passed_over_in_silence():
 @pytest.mark.parametrize(
     "times,reason",
     [
-        (["noon", "midnight"], "text that is no ISO date, as 'noon'"),
-        ([1j, 2j], "complex numbers, which have no order"),
+        (["noon", "midnight"], "text but not ISO dates, e.g. 'noon'"),
+        ([1j, 2j], "complex numbers, which cannot be ordered"),
         ([dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)], "a time zone and some"),
         ([[1, 2], [3, 4]], r"times are \[2, 2\]"),
     ],

@@ -64,8 +64,8 @@ def test_shares_that_cannot_be_meant_are_refused(options, message):
     ([1.0, -1.0], r"weights\[1\] = -1"),
     ([1.0, torch.nan], "finite"),
     ([0.0, 0.0], "not all 0"),
-    ([], "one number for each example"),
-    ([[1.0]], "one number for each example"),
+    ([], "one number per example"),
+    ([[1.0]], "one number per example"),
 ])  # fmt: skip
 def test_weights_that_cannot_be_meant_are_refused(weights, message):
     with pytest.raises(ValueError, match=message):
@@ -186,7 +186,7 @@ def test_honest_samplers_raise_no_alarm_and_misplaced_weights_do():
         assert not count_draws(WeightedBatchSampler(weights, 32, seed=seed), RARE).far_off
     swapped = count_draws(WeightedBatchSampler(weights.flip(0), 32), RARE, weights=weights)
     assert [row.label for row in swapped.far_off] == [0, 1]
-    assert "do the weights stand in the order of the data set" in str(swapped)
+    assert "are the weights in the order of the data set" in str(swapped)
     unreplaced = WeightedRandomSampler(weights, 1000, replacement=False)  # F87
     assert count_draws(unreplaced, RARE).far_off
 

@@ -133,7 +133,7 @@ def test_a_truncated_file_is_named(tiny_fashion):
 @pytest.mark.parametrize(
     "words,message",
     [
-        ({"name": "cifar"}, "'cifar' is not a data set of the course. Known: digits"),
+        ({"name": "cifar"}, "'cifar' is not a data set of the course. Choose from: digits"),
         ({"name": "digits", "val_share": 1.5}, "val_share = 1.5"),
         ({"name": "digits", "num_examples": 0}, "num_examples = 0"),
         ({"name": "digits", "num_examples": 3}, "3 examples with val_share = 0.2 leave"),

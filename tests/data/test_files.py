@@ -199,10 +199,10 @@ def test_folders_are_classes_and_every_file_in_them_counts(tmp_path, good):
     dataset = ImageFiles.from_folder(tmp_path, on_error="skip")
     assert dataset.classes == ["cat", "dog"] and dataset.labels.tolist() == [0, 0, 1, 1]
     assert [fault.reason for fault in dataset.scan.faults] == ["not-an-image"]
-    with pytest.raises(ImageFileError, match="is no folder"):
+    with pytest.raises(ImageFileError, match="is not a folder"):
         ImageFiles.from_folder(tmp_path / "nowhere")
     (tmp_path / "none" / "a").mkdir(parents=True)
-    with pytest.raises(ImageFileError, match="1 subfolders and no file"):
+    with pytest.raises(ImageFileError, match="1 subfolders but no files"):
         ImageFiles.from_folder(tmp_path / "none")
 
 

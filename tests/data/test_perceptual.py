@@ -147,7 +147,7 @@ def test_colour_copies_are_found():
     val = np.concatenate([np.roll(train[::10], 1, axis=3) * 0.8, val])
     report = check_split((train, np.zeros(len(train), int)), (val, np.zeros(len(val), int)))
     assert report.figures["look_alikes"] * len(val) >= 0.75 * len(train[::10])
-    assert any("moved, brightened" in finding.message for finding in report.findings)
+    assert any("shifted, brightened" in finding.message for finding in report.findings)
 
 
 def test_what_cannot_be_compared_is_said():

@@ -79,7 +79,7 @@ def test_keyed_batches_say_their_epoch():
     [
         ((0, 4), {}, "empty"),
         ((4, 0), {}, "batch_size = 0"),
-        ((3, 4), {"drop_last": True}, "leaves none.*at most 3"),
+        ((3, 4), {"drop_last": True}, "leaves no batch.*at most 3"),
     ],
 )
 def test_what_gives_no_batch_is_refused(arguments, options, message):

@@ -112,7 +112,7 @@ def test_the_loader_is_left_where_it_was():
 
 
 @pytest.mark.parametrize(("loader", "message"), [
-    ([], "gives no batch"),
+    ([], "yields no batch"),
     (iter([1, 2]), "can be read only once"),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_refused(loader, message):
@@ -196,7 +196,7 @@ def loader_speed(seconds, first=0.0, workers=0):
     ([0] * 50, loader_speed(0.2), 0.0, "cuda", "num_workers=8, persistent"),
     ([0] * 50, loader_speed(0.2), 0.0, "cpu", "num_workers=7, persistent"),
     ([0] * 50, loader_speed(0.02, workers=2), 0.0, "cuda", "num_workers=4 instead of 2"),
-    ([0] * 50, loader_speed(0.04, workers=8), 0.0, "cuda", "less work for each example: 8 workers"),
+    ([0] * 50, loader_speed(0.04, workers=8), 0.0, "cuda", "less work per example: 8 workers"),
     ([0] * 50, loader_speed(0.001), 0.05, "cuda", "pin_memory=True"),
     ([0] * 50, loader_speed(0.001, first=9.0), 0.0, "cuda", "do what the first batch does"),
 ])  # fmt: skip

@@ -46,7 +46,7 @@ class Deadly(Dataset):
     ("SIGBUS", 0.2, "died of SIGBUS.*shared memory", "shm-size"),
     ("SIGSEGV", 0.2, "died of SIGSEGV.*native code", "faulthandler"),
     ("SIGABRT", 0.2, "died of SIGABRT.*native code", "faulthandler"),
-    ("SIGTERM", 0.2, "died of SIGTERM.*asked to end", "the job's limits"),
+    ("SIGTERM", 0.2, "died of SIGTERM.*told to end", "the job's time and memory limits"),
     ("exits", 0.2, "exit code 3.*called exit", "num_workers=0"),
     ("leaves", 0.0, "exit code 4.*called exit", "num_workers=0"),
 ])  # fmt: skip

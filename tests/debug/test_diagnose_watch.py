@@ -75,5 +75,5 @@ def test_an_exception_of_the_loop_passes_and_the_watch_ends():
 
 
 def test_watching_every_step_is_refused():
-    with pytest.raises(ValueError, match="Try 2000"):
+    with pytest.raises(ValueError, match="Try every=2000"):
         watch(nn.Linear(1, 1), None, every=1)

@@ -92,7 +92,7 @@ def test_a_generator_that_each_worker_gets_a_copy_of_is_an_alarm(kind):
 def test_the_alarm_is_in_the_report_and_names_the_generator():
     report = diagnose(setup(in_workers(Noisy(own("numpy")))))
     assert [f.id for f in report.alarms] == ["same-draws"], str(report)
-    assert "Generator of its own, and each of 2 workers" in report.alarms[0].message
+    assert "its own Generator, and each of 2 workers" in report.alarms[0].message
 
 
 @pytest.mark.parametrize(

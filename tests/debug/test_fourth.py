@@ -42,7 +42,7 @@ def test_a_last_layer_of_zeros_gives_no_probabilities(style):
     nn.init.zeros_(setup["model"][-1].weight)
     nn.init.zeros_(setup["model"][-1].bias)
     probe = activations.double_softmax if style == "mlp" else activations.double_sigmoid
-    with pytest.raises(NotChecked, match="all outputs are 0, as of a last layer of zeros"):
+    with pytest.raises(NotChecked, match="all outputs are 0, as from a last layer of zeros"):
         list(probe(Session(as_setup(setup))))
     if style == "mlp":
         setup["model"].append(nn.Softmax(1))
@@ -74,7 +74,7 @@ def factors(rate, function):
 
 def test_a_function_that_returns_the_rate_is_told_by_its_numbers():
     (said,) = factors(2e-3, lambda step: 2e-3 * min(1, (step + 1) / 5000))
-    assert "first rate, 0.002" in said and "the largest rate is 4e-06" in said
+    assert "first rate, 0.002" in said and "the largest rate is then 4e-06" in said
     table = [1e-3, 2e-3]  # and no further
     assert len(factors(2e-3, table.__getitem__)) == 1
 

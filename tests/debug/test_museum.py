@@ -137,7 +137,7 @@ def test_the_command_lists_shows_and_draws(tmp_path):
     assert refused.exit_code == 2 and "Try a name such as B36.png." in refused.output
 
     unknown = course(["museum", "B99"])
-    assert unknown.exit_code == 2 and "'B99' is no exhibit. There are B01," in unknown.output
+    assert unknown.exit_code == 2 and "'B99' is not an exhibit. Choose from B01," in unknown.output
 
 
 def test_an_unknown_bug_is_refused_with_the_list():

@@ -71,7 +71,7 @@ def test_the_report_says_how_much_was_tried_and_what_to_hand_in():
     without = [why for why in report.not_checked.values() if why == "no evaluate()"]
     assert f"evaluate ({len(without)} more)" in text.replace("\n      ", " ")
     assert "padding.behind" not in text and "padding.behind" not in report._repr_html_()
-    assert "A batch costs the same without the padding" in report._repr_html_()
+    assert "The loss of a batch is the same without the padding" in report._repr_html_()
 
 
 def test_a_busy_machine_finds_the_same(monkeypatch):

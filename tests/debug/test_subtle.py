@@ -41,7 +41,7 @@ def test_a_smoothed_validation_loss_is_worth_a_note_with_the_plain_one():
 
 def test_targets_that_are_nan_and_left_out_by_the_loss_are_worth_a_note():
     found = notes(SOUND["missing_targets_masked"]())["non-finite-values"]
-    assert "the loss leaves them out" in found.message
+    assert "the loss ignores them" in found.message
 
 
 def test_padding_that_nobody_declared_is_a_note_of_one_probe_and_an_alarm_of_the_doctor():

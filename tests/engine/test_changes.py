@@ -196,7 +196,7 @@ def test_a_full_disk_is_said_and_leaves_no_part_of_a_file(tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CheckpointError, match=r"No space left on device.*Make room"):
+    with pytest.raises(CheckpointError, match=r"No space left on device.*Free some disk space"):
         checkpoint.save({"weights": torch.ones(3)}, path)
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
     assert checkpoint.load(path)["weights"].tolist() == [0, 0, 0]

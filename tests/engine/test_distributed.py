@@ -77,7 +77,7 @@ def test_more_processes_than_gpus_are_told_how_many_may_start(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(ValueError, match="Start 2 at most"), process_group():
+    with pytest.raises(ValueError, match="Start at most 2"), process_group():
         pass
 
 

@@ -181,7 +181,7 @@ def test_one_epoch_takes_it_too():
 @pytest.mark.parametrize(("returned", "says"), [
     (lambda m, b: 1.0, "returned a float, expected a Loss"),
     (lambda m, b: {"loss": 1}, "returned a dict, expected a Loss"),
-    (lambda m, b: Loss(m(b)["logits"]), r"gave \[8, 2\], expected a single number"),
+    (lambda m, b: Loss(m(b)["logits"]), r"returned \[8, 2\], expected a single number"),
     (lambda m, b: Loss(torch.ones(())), "the loss has no graph"),
 ])  # fmt: skip
 def test_what_is_no_loss_is_refused(returned, says):

@@ -134,7 +134,7 @@ def hooked(**options):
 
 
 CANNOT = {
-    "a step of your own": (make, {"step": own_step}),
+    "your own step": (make, {"step": own_step}),
     "accum_steps = 2": (make, {"accum_steps": 2}),
     "gradient scaler of fp16": (make, {"precision": "fp16"}),
     "loss_of carries state": (make, {"loss_of": Carrying()}),

@@ -211,7 +211,7 @@ def test_keyed_draws_survive_workers_that_outlive_the_epoch(tmp_path):
         return make("make_loader", from_global, 2, persistent_workers=True)
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="a resumed run would not be this one")
+        warnings.filterwarnings("error", message="a resumed run would not match this one")
         found = broken_and_resumed(make_one, tmp_path / "run", 6, False)
     assert_same_bits(found, whole(make_one()))
 
@@ -219,23 +219,23 @@ def test_keyed_draws_survive_workers_that_outlive_the_epoch(tmp_path):
 @pytest.mark.parametrize(
     "kind,draws,reason",
     [
-        ("plain", "global", "keep their random numbers"),
-        ("make_loader", "numpy", "hold a Generator of their own"),
-        ("stream", "Python", "hold a Random of their own"),
+        ("plain", "global", "keep their random number generators"),
+        ("make_loader", "numpy", "each has its own Generator"),
+        ("stream", "Python", "each has its own Random"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_what_cannot_be_repeated_is_said_before_the_first_update(kind, draws, reason, tmp_path):
     loader = make(kind, DRAWS[draws](), 2, persistent_workers=True)
     trainer = trainer_of(tmp_path / "run")
-    with pytest.warns(UserWarning, match=f"not be this one to the last bit.*{reason}"):
+    with pytest.warns(UserWarning, match=f"not match this one bit for bit.*{reason}"):
         trainer.fit(loader, max_updates=1, progress=False)
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_nothing_is_said_of_tensors_nor_of_a_run_that_keeps_no_checkpoint(tmp_path):
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="a resumed run would not be this one")
+        warnings.filterwarnings("error", message="a resumed run would not match this one")
         keep = {"persistent_workers": True, "multiprocessing_context": "fork", "num_workers": 1}
         trainer_of(tmp_path / "run").fit(
             DataLoader(TensorDataset(X, Y), BATCH, **keep), max_updates=1, progress=False
@@ -250,7 +250,7 @@ def test_another_loader_than_the_runs_is_refused(tmp_path):
         trainer_of(tmp_path / "run", BreakAt(4, True)).fit(
             make("plain", DRAWS["numpy"](), 0), **OPTIONS
         )
-    with pytest.raises(CheckpointError, match="holds 0 generators of its own and held 1"):
+    with pytest.raises(CheckpointError, match="has 0 generators, but it had 1"):
         trainer_of(tmp_path / "run").fit(
             make("plain", from_global, 0), resume="auto", **OPTIONS
         )  # fmt: skip

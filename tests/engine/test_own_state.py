@@ -130,9 +130,9 @@ def test_a_resumed_run_gets_the_orders_that_the_sampler_would_have_given(kind, s
 def test_an_iterator_that_outlives_the_epochs_is_refused_unless_accepted(tmp_path):
     with pytest.warns(UserWarning, match="cannot hold epochs of HoldsAnIterator"):
         train(HoldsAnIterator, tmp_path, 16)
-    with pytest.raises(CheckpointError, match="epochs of HoldsAnIterator: it goes on from epoch"):
+    with pytest.raises(CheckpointError, match="epochs of HoldsAnIterator: it continues from epoch"):
         train(HoldsAnIterator, tmp_path, resume="auto")
-    with pytest.warns(UserWarning, match="a resumed run would get other batches"):
+    with pytest.warns(UserWarning, match="a resumed run would get different batches"):
         train(HoldsAnIterator, tmp_path, resume="auto", on_change="accept")
 
 

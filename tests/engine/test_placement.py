@@ -13,7 +13,7 @@ def test_auto_is_the_accelerator_where_there_is_one_and_else_the_cpu(device):
     assert choose_device(device) == choose_device(str(device)) == device
     if device.type != "cpu":
         assert choose_device().type == device.type
-        with pytest.raises(DeviceError, match=f"has [1-9], counted from {device.type}:0"):
+        with pytest.raises(DeviceError, match=f"has [1-9], numbered from {device.type}:0"):
             choose_device(f"{device.type}:99")
 
 

@@ -219,7 +219,9 @@ def test_a_cut_off_file_is_named_and_the_previous_one_offered(keep, finished):
     last = finished / "last.pt"
     content = last.read_bytes()
     last.write_bytes(content[: int(len(content) * keep)])
-    with pytest.raises(CheckpointError, match=r"last\.pt: cut off.*previous\.pt: go on from that"):
+    with pytest.raises(
+        CheckpointError, match=r"last\.pt: truncated.*previous\.pt: resume from that"
+    ):
         resume(finished)
     trainer = resume(finished / "previous.pt")
     assert len(trainer.history) == tiny_job.EPOCHS
@@ -230,7 +232,7 @@ def test_a_foreign_file_is_told_apart(finished):
     with pytest.raises(CheckpointError, match="not written by this engine"):
         resume(finished)
     (finished / "last.pt").write_text("hello")
-    with pytest.raises(CheckpointError, match="cut off, damaged or no checkpoint"):
+    with pytest.raises(CheckpointError, match="truncated, damaged or not a checkpoint"):
         resume(finished)
 
 
@@ -253,25 +255,27 @@ def test_a_newer_format_is_refused(finished):
 
 
 def test_another_optimizer_is_refused(finished):
-    with pytest.raises(CheckpointError, match="optimizer was Adam there and is SGD here"):
+    with pytest.raises(CheckpointError, match="optimizer was Adam there but is SGD here"):
         resume(finished, optimizer="SGD")
 
 
 def test_another_model_is_refused_and_untouched(finished):
     model = torch.nn.Sequential(torch.nn.Linear(6, 16))
     before = [parameter.clone() for parameter in model.parameters()]
-    with pytest.raises(CheckpointError, match=r"another model: 3\.weight is \[3, 16\] there"):
+    with pytest.raises(
+        CheckpointError, match=r"a different model: 3\.weight is \[3, 16\] in the file"
+    ):
         load_weights(model, finished / "best.pt")
     assert_same_bits([p.detach() for p in model.parameters()], [p.detach() for p in before])
 
 
 def test_weights_alone_are_not_resumed_from(finished):
-    with pytest.raises(CheckpointError, match="weights only"):
+    with pytest.raises(CheckpointError, match="holds only weights"):
         resume(finished / "best.pt")
 
 
 def test_nothing_to_resume_from(tmp_path):
-    with pytest.raises(CheckpointError, match="no checkpoint there"):
+    with pytest.raises(CheckpointError, match="no checkpoint to resume from"):
         resume(tmp_path / "nowhere")
 
 

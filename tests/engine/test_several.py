@@ -191,7 +191,8 @@ def test_a_loss_that_is_not_finite_moves_nothing():
 
 @pytest.mark.parametrize(("step", "says"), [
     (lambda step, batch: torch.ones(()), "the step moved nothing"),
-    (lambda step, batch: step.descend("nobody", batch.sum()), "no such part; there are generator"),
+    (lambda step, batch: step.descend("nobody", batch.sum()),
+     "no such part; choose from generator"),
     (lambda step, batch: step.descend("critic", batch.sum()), "the loss has no graph"),
     (lambda step, batch: step.descend("critic", step.models["critic"](batch).sum()),
      "the step returned None"),
@@ -216,7 +217,7 @@ def test_what_a_step_of_ones_own_cannot_have(options, says):
 
 def test_several_without_a_step_and_validation_without_a_loss_are_refused():
     models, optimizers = parts()
-    with pytest.raises(EngineError, match="need a step that says in which order"):
+    with pytest.raises(EngineError, match="need a step that defines the order"):
         Trainer(models["critic"], nn.MSELoss(), optimizers)
-    with pytest.raises(EngineError, match="nothing says how to validate"):
+    with pytest.raises(EngineError, match="nothing defines how to validate"):
         Trainer(models, optimizer=optimizers, step=gan_step).fit(batches(), batches(), epochs=1)

@@ -318,7 +318,7 @@ def test_skipping_leaves_the_window_out_and_counts_it():
 
 def test_an_epoch_of_nothing_but_nan_ends_the_run():
     loader = make_loader(inputs=torch.full((12, 4), math.nan))
-    with pytest.raises(NonFiniteError, match="each of its 3 windows"):
+    with pytest.raises(NonFiniteError, match="all of its 3 windows"):
         make_trainer().fit(loader, max_updates=5, on_nonfinite="skip")
 
 
@@ -380,7 +380,7 @@ def test_an_unknown_policy():
 def test_an_unknown_monitor():
     with pytest.raises(EngineError, match="monitor = 'val_f1': no such number; an epoch has epoch"):
         make_trainer().fit(make_loader(), make_loader(), epochs=1, monitor="val_f1")
-    with pytest.raises(EngineError, match="Hand over a val_loader"):
+    with pytest.raises(EngineError, match="Pass in a val_loader"):
         make_trainer().fit(make_loader(), epochs=1, monitor="val_loss")
 
 
@@ -415,10 +415,10 @@ def test_a_model_that_cannot_go_to_the_device():
 
 def test_a_model_on_another_device():
     model = make_model().to("meta")
-    with pytest.raises(EngineError, match="the model is on meta and device = cpu"):
+    with pytest.raises(EngineError, match="the model is on meta, but device = cpu"):
         optimizer = SGD(model.parameters(), lr=0.1)
         train_one_epoch(model, make_loader(), nn.CrossEntropyLoss(), optimizer, device="cpu")
-    with pytest.raises(EngineError, match="the model is on meta and device = cpu"):
+    with pytest.raises(EngineError, match="the model is on meta, but device = cpu"):
         evaluate(model, make_loader(), nn.CrossEntropyLoss(), device="cpu")
 
 
@@ -434,19 +434,19 @@ def test_optimizer_state_follows_the_model(device):
     "loader", [[], DataLoader(TensorDataset(torch.zeros(3)), 4, drop_last=True)]
 )
 def test_an_empty_loader(loader):
-    refused("training loader gives no batch", loader=loader)
-    with pytest.raises(EngineError, match="gave no batch"):
+    refused("training loader yields no batch", loader=loader)
+    with pytest.raises(EngineError, match="yielded no batch"):
         model = make_model()
         train_one_epoch(model, loader, nn.CrossEntropyLoss(), SGD(model.parameters()))
 
 
 def test_an_empty_validation_loader():
-    with pytest.raises(EngineError, match="validation loader gives no batch"):
+    with pytest.raises(EngineError, match="validation loader yields no batch"):
         make_trainer().fit(make_loader(), [], epochs=1)
 
 
 def test_a_generator_that_is_used_up():
-    with pytest.raises(EngineError, match="can be read only once, and epochs = 2"):
+    with pytest.raises(EngineError, match="can be read only once, but epochs = 2"):
         make_trainer().fit((batch for batch in make_loader()), epochs=2)
     assert len(make_trainer().fit((batch for batch in make_loader()), epochs=1)) == 1
 
@@ -457,7 +457,7 @@ def test_a_batch_that_is_no_pair():
 
 
 TARGETS = {
-    "labels run from 0 to 3, and the model has 3 outputs": torch.arange(12) % 4,
+    "labels run from 0 to 3, but the model has 3 outputs": torch.arange(12) % 4,
     "labels run from -1 to 1": torch.arange(12) % 3 - 1,
     "torch.int32: this criterion takes class indices": (torch.arange(12) % 3).int(),
     "torch.bool: this criterion takes class indices": torch.ones(12, dtype=torch.bool),

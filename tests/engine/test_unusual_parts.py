@@ -376,7 +376,7 @@ def test_a_plateau_schedule_that_looks_the_other_way_is_refused():
     trainer = Trainer(
         model, nn.CrossEntropyLoss(), optimizer, scheduler=schedule, schedule_per="metric"
     )
-    with pytest.raises(EngineError, match="mode='min' and fit mode='max' for val_accuracy"):
+    with pytest.raises(EngineError, match="mode='min' but fit has mode='max' for val_accuracy"):
         trainer.fit(DataLoader(ROWS, 16), DataLoader(ROWS, 16), epochs=2,
                     monitor="val_accuracy", mode="max")  # fmt: skip
 

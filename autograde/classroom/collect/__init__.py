@@ -1,4 +1,4 @@
-"""Collecting: what a learning platform hands out becomes submitted/STUDENT/ASSIGNMENT/.
+"""Collecting: turn a learning platform's download into submitted/STUDENT/ASSIGNMENT/.
 
 entries.py   what lies in an archive or a folder, read without trusting a name, a size or a link
 naming.py    whose it is, in the words of Canvas, Moodle or nbgrader's exchange

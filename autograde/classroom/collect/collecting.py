@@ -1,10 +1,11 @@
-"""An archive or a folder of submissions becomes submitted/STUDENT/ASSIGNMENT/.
+"""Turn an archive or a folder of submissions into submitted/STUDENT/ASSIGNMENT/.
 
     entries -> whose -> which student -> which notebook and which files -> written whole
 
-What is there stays, unless asked to be replaced, and then the old one is kept in replaced/. Doing
-it twice does nothing the second time. What a student could forge is not taken as a fact: a
-timestamp.txt inside an upload goes, and a fault in one student's files stops nobody else's.
+Existing files stay unless you ask to replace them, and then the old ones are kept in replaced/.
+Doing it twice changes nothing the second time. What a student could forge is not trusted: a
+timestamp.txt inside an upload is dropped, and a fault in one student's files does not stop the
+others.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ OTHER_PACKERS = (".rar", ".7z", ".tar", ".gz", ".tgz", ".bz2", ".xz")
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """What became of one student's part of an archive."""
+    """What happened to one student's part of an archive."""
 
     handed: str
-    """The student's name there."""
+    """The student's name in the archive."""
     student: str = ""
-    """The student's id; empty where nobody was matched."""
+    """The student's id; empty if nobody was matched."""
     how: str = ""
-    """How that is known."""
+    """How the student was matched."""
     became: str
     """new, replaced, unchanged, kept (what was there before), or not taken."""
     words: str = ""
-    """Why, where a person is needed."""
+    """Why a person is needed, if so."""
     time: str = ""
     late: bool = False
 
@@ -78,20 +79,20 @@ def collect(
     take_new: bool = False,
     file_times: bool = False,
 ) -> Iterator[Collected]:
-    """Take submissions from an archive or a folder, and say of each what became of it.
+    """Take submissions from an archive or a folder, and report what happened to each.
 
     Args:
         folder: A class directory, absolute.
         assignment: Its name.
-        source: A zip as Canvas or Moodle hand out, the same unpacked, or nbgrader's exchange.
+        source: A zip from Canvas or Moodle, the same unpacked, or nbgrader's exchange.
         listed: Canvas's or Moodle's own list of students.
-        replaces: Take what differs from what is there; the old one is kept in replaced/.
-        take_new: Take also whom the gradebook does not know, under the archive's name.
-        file_times: Believe the files' own times to be when they were handed in.
+        replaces: Take files that differ from what is there; the old ones are kept in replaced/.
+        take_new: Also take students that the gradebook does not know, under the archive's name.
+        file_times: Take the files' own times as the times at which they were handed in.
 
     Raises:
-        RefusedError: It is no archive that can be read.
-        FileNotFoundError: It is not there.
+        RefusedError: It is not an archive that can be read.
+        FileNotFoundError: It does not exist.
     """
     roster = Roster(_people(folder), listed, take_new=take_new)
     with ExitStack() as stack:
@@ -136,14 +137,14 @@ def _entries(source: Path, stack: ExitStack) -> list[Entry]:
     if source.is_dir():
         return list(entries_of_folder(source))
     if source.suffix.lower() in OTHER_PACKERS:
-        raise RefusedError(f"{source}: only zip archives and folders are taken. Unpack it first.")
+        raise RefusedError(f"{source}: only zip archives and folders can be read. Unpack it first.")
     file = stack.enter_context(source.open("rb"))
     return list(entries_of_zip(stack.enter_context(open_zip(file, str(source)))))
 
 
 def _nobodys(entry: Entry) -> Collected:
     name = shown("/".join(entry.parts))
-    words = entry.refused or "its name is neither Canvas's nor Moodle's, and names no student"
+    words = entry.refused or "its name is not one from Canvas or Moodle, and names no student"
     return Collected(handed=name, became="not taken", words=f"{name}: {words}.")
 
 
@@ -164,7 +165,9 @@ def _matched(
             yield handed, who
             continue
         same = [shown(h.label) for h, w in found if not isinstance(w, Collected) and w[0] == who[0]]
-        words = f"{shown(handed.label)}: {few(same)} would all be {who[0]}; none of them was taken."
+        words = (
+            f"{shown(handed.label)}: {few(same)} would all match {who[0]}; none of them was taken."
+        )
         yield handed, Collected(handed=handed.label, became="not taken", words=words)
 
 
@@ -189,7 +192,9 @@ class _Taker:
             time, doubt = self._time(handed, notebook)
             return self._settle(replace(about, time=time, late=handed.late), made, doubt)
         except RefusedError as fault:
-            words = f"{shown(handed.label)} ({student}): {fault}. Nothing of theirs was taken."
+            words = (
+                f"{shown(handed.label)} ({student}): {fault}. Nothing from this student was taken."
+            )
             return replace(about, words=words)
 
     def _unpacked(self, handed: Handed, stack: ExitStack) -> list[Entry]:
@@ -241,7 +246,7 @@ class _Taker:
         elif self.file_times and notebook.time:
             time = notebook.time.astimezone(UTC)
         else:
-            late = "was late, says Canvas, and the archive does not say by how much"
+            late = "was late according to Canvas, and the archive does not say by how much"
             return "", late if handed.late else ""
         return f"{time:%Y-%m-%d %H:%M:%S} UTC", ""
 
@@ -260,7 +265,7 @@ class _Taker:
                     (target / TIME).write_text(f"{about.time}\n", "utf-8")
                 return replace(about, became="unchanged")
             if not self.replaces:
-                words = f"{about.student}: has something else in submitted/ already, which was kept"
+                words = f"{about.student}: already has something else in submitted/, which was kept"
                 return replace(about, became="kept", words=f"{words}. To take this: --replace.")
             self._keep(target, about.student)
             became = "replaced"
@@ -291,10 +296,10 @@ def _is_bare_exchange(handed: Handed) -> bool:
 
 
 def choose(files: list[Entry], assignment: str) -> tuple[list[Entry], Entry]:
-    """The files to take, and the notebook among them.
+    """Choose the files to take, and the notebook among them.
 
-    The notebook is the one with the assignment's name, of several attempts the last; else the only
-    one. What lies around it comes along, but no other notebook, no time and nothing hidden.
+    The notebook is the one with the assignment's name, and the last of several attempts; else the
+    only one. Files around it come along, but no other notebook, no timestamp and nothing hidden.
 
     Raises:
         RefusedError: There is none, or it is not clear which.
@@ -310,7 +315,7 @@ def choose(files: list[Entry], assignment: str) -> tuple[list[Entry], Entry]:
     wanted = [one for one in notebooks if named.get(id(one)) == best] if named else notebooks
     if len(wanted) > 1:
         names = few([shown("/".join(one.parts)) for one in wanted], most=4)
-        raise RefusedError(f"{len(wanted)} notebooks, and it is not clear which counts: {names}")
+        raise RefusedError(f"{len(wanted)} notebooks, and it is unclear which counts: {names}")
     notebook = wanted[0]
     around = notebook.parts[:-1]
     taken = [
@@ -325,7 +330,7 @@ def choose(files: list[Entry], assignment: str) -> tuple[list[Entry], Entry]:
 
 
 def attempt(name: str, assignment: str) -> int | None:
-    """Which attempt a notebook's name says it is; 0 for the plain name, None for another name.
+    """The attempt number in a notebook's name; 0 for the plain name, None for another name.
 
     >>> attempt("hw.ipynb", "hw"), attempt("hw-2.ipynb", "hw"), attempt("hw (1).ipynb", "hw")
     (0, 2, 1)
@@ -348,7 +353,7 @@ def _check_names(files: list[Entry], above: int, assignment: str) -> None:
     folders = {name[:depth] for name in names for depth in range(1, len(name))}
     if len(set(names)) < len(names) or folders & set(names):
         twice = [name for name, n in Counter(names).items() if n > 1] or sorted(folders & {*names})
-        raise RefusedError(f"two files of one name: {shown('/'.join(twice[0]))}")
+        raise RefusedError(f"two files with the same name: {shown('/'.join(twice[0]))}")
 
 
 def _same_files(made: Path, there: Path) -> bool:

@@ -1,8 +1,8 @@
-"""What lies in an archive or a folder, read without trusting a name, a size or a link.
+"""Read the contents of an archive or a folder without trusting a name, a size or a link.
 
-Nothing is unpacked by the name that it has in an archive: an entry is a name cut into parts, and
-bytes that are counted while they come. So a name that leads out of the folder leads nowhere, and an
-archive that claims to be small is stopped when it is not.
+Nothing is unpacked under the name that it has in an archive: an entry is a name cut into parts, and
+bytes that are counted as they are read. So a name that leads out of the folder leads nowhere, and
+an archive that falsely claims to be small is stopped.
 
 Source: the zip format's own description, PKWARE's APPNOTE 6.3.10 (flags, modes, names).
 """
@@ -41,7 +41,7 @@ PIECE = 2**20
 
 
 class RefusedError(Exception):
-    """Something handed over is not taken; the message says why, and what to do."""
+    """Something is refused; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Entry:
     size: int
     """Bytes, as claimed."""
     packed: int
-    """Bytes that it takes up in the archive."""
+    """Bytes that it occupies in the archive."""
     time: datetime | None
     """When it was last changed, as claimed; local time."""
     opens: Callable[[], BinaryIO]
@@ -67,16 +67,16 @@ class Entry:
 
     @property
     def suffix(self) -> str:
-        """As `.ipynb`, in small letters."""
+        """The suffix, such as `.ipynb`, in lower case."""
         return os.path.splitext(self.name)[1].lower()
 
     def below(self, *parts: str) -> Entry:
-        """The same file under another name."""
+        """The same file under a different name."""
         return replace(self, parts=parts)
 
 
 def open_zip(file: BinaryIO | Path, name: str) -> ZipFile:
-    """An archive's list of contents, read within bounds.
+    """Read an archive's list of contents, within bounds.
 
     Raises:
         RefusedError: It is not a zip, or its list is too long.
@@ -87,11 +87,11 @@ def open_zip(file: BinaryIO | Path, name: str) -> ZipFile:
     except TooMuchError as fault:
         raise RefusedError(f"{name}: its list of contents takes {fault}. It is not read.") from None
     except (BadZipFile, NotImplementedError, ValueError, UnicodeError) as fault:
-        raise RefusedError(f"{name} is not a zip that can be read ({fault}).") from None
+        raise RefusedError(f"{name} is not a readable zip file ({fault}).") from None
 
 
 def entries_of_zip(archive: ZipFile) -> Iterator[Entry]:
-    """Every file of an archive, those that are refused as well."""
+    """Every file of an archive, including those that are refused."""
     for info in archive.infolist():
         if info.is_dir():
             continue
@@ -125,16 +125,18 @@ def _why_not(info: ZipInfo) -> str:
     if kind not in (0, stat.S_IFREG):
         return "is neither a file nor a folder"
     if info.flag_bits & ENCRYPTED:
-        return "is locked by a password; ask for it without"
+        return "is protected by a password; ask for it without one"
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-        return "is packed in an unusual way; ask for an ordinary zip, or for the notebook itself"
+        return (
+            "is compressed in an unusual way; ask for an ordinary zip, or for the notebook itself"
+        )
     if info.file_size > BOMB_BYTES and info.file_size > BOMB_TIMES * info.compress_size:
         return f"would unpack to {info.file_size // 2**20:,} MiB (a zip bomb)"
     return ""
 
 
 def safe_parts(name: str) -> tuple[tuple[str, ...], str]:
-    """A name cut into parts, and why it is not taken; empty if it may be.
+    """A name cut into parts, and why it is refused; empty if it is not.
 
     >>> safe_parts("ada_1_2_hw.ipynb")
     (('ada_1_2_hw.ipynb',), '')
@@ -147,11 +149,11 @@ def safe_parts(name: str) -> tuple[tuple[str, ...], str]:
     if not parts:
         why = "has no name"
     elif pieces[0] == "" or DRIVE.match(name):
-        why = "has an absolute name"
+        why = "has an absolute path"
     elif ".." in parts:
         why = "leads out of the archive"
     elif any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
-        why = "has a name with letters that cannot be shown"
+        why = "has a name with characters that cannot be shown"
     elif len(parts) > MAX_FOLDERS_DEEP:
         why = f"lies {len(parts)} folders deep"
     elif any(len(part.encode()) > MAX_NAME_BYTES for part in parts):
@@ -173,7 +175,7 @@ def entries_of_folder(folder: Path) -> Iterator[Entry]:
             elif not stat.S_ISREG(about.st_mode):
                 why = "is neither a file nor a folder"
             elif about.st_nlink > 1:
-                why = "is another name of some other file (a hard link); copy the folder first"
+                why = "is a hard link to another file; copy the folder first"
             yield Entry(
                 parts=tuple(unicodedata.normalize("NFC", part) for part in parts),
                 size=about.st_size,
@@ -189,7 +191,7 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def copy_out(entry: Entry, to: BinaryIO, most: int) -> int:
-    """Write an entry's bytes, and count them while they come.
+    """Write an entry's bytes, and count them as they are read.
 
     Args:
         entry: Which.

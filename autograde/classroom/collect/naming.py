@@ -1,4 +1,4 @@
-"""Whose a file is, in the words of Canvas, Moodle or nbgrader's exchange.
+"""Whose a file is, from the names that Canvas, Moodle or nbgrader's exchange give to files.
 
     Canvas    doejane_LATE_4711_90210_homework-1.ipynb
               sortable name without blanks and signs; the mark where it was late; the user's number;
@@ -43,7 +43,7 @@ Platform = Literal["Canvas", "Moodle", "exchange", "folder"]
 
 @dataclass(kw_only=True)
 class Handed:
-    """What one student handed in, as the archive names it."""
+    """What one student handed in, as named in the archive."""
 
     platform: Platform
     name: str
@@ -51,9 +51,9 @@ class Handed:
     number: str = ""
     """The platform's own, if it gives one."""
     late: bool = False
-    """Whether the platform marked it as late."""
+    """True if the platform marked it as late."""
     time: str = ""
-    """When it was handed in, if the archive's names say so."""
+    """When it was handed in, if the archive's names tell."""
     files: list[Entry] = field(default_factory=list)
 
     @property
@@ -65,7 +65,7 @@ class Handed:
 def sort_by_student(
     entries: Iterable[Entry], assignment: str, is_student: Callable[[str], bool]
 ) -> tuple[list[Handed], list[Entry]]:
-    """What each student handed in, and the files that are nobody's.
+    """Sort files by student, and list those that belong to nobody.
 
     Args:
         entries: Everything in the archive.
@@ -88,7 +88,7 @@ MAX_WRAPPED = 4
 
 
 def is_junk(entry: Entry) -> bool:
-    """Whether a system left it behind; nobody handed it in."""
+    """Whether a file was left by an operating system, not handed in."""
     return any(part != ".." and JUNK.fullmatch(part) for part in entry.parts)
 
 

@@ -1,7 +1,7 @@
-"""Which student of the gradebook a platform's name or number stands for, and how we know.
+"""Which student in the gradebook a platform's name or number stands for, and how we know.
 
-A number that both sides have decides; a name decides only where one student alone has it. Nobody is
-guessed: a mark would go to the wrong person.
+A number that both sides have decides; a name decides only if exactly one student has it. There is
+no guessing: a mark would go to the wrong person.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_LIST = 20 * 2**20
 
 
 class NotMatchedError(Exception):
-    """It is not known whose it is; the message says what to do."""
+    """Its student is not known; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """A student of the gradebook."""
+    """A student in the gradebook."""
 
     id: str
     first_name: str = ""
@@ -49,7 +49,7 @@ class Listed:
     """A line of a platform's own list of students."""
 
     number: str
-    """What the archive calls the student by."""
+    """What the archive calls the student."""
     names: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     """Login, e-mail address, number of the school."""
@@ -58,16 +58,16 @@ class Listed:
 
 
 def key(name: str) -> str:
-    """A name without case, accents, blanks and signs: `Núñez, José` is `nunezjose`.
+    """A name without case, accents, blanks and punctuation: `Núñez, José` is `nunezjose`.
 
-    A letter that has no plain form, e.g. of another script, stays.
+    A letter without a plain form, e.g. from another script, stays.
     """
     letters = unicodedata.normalize("NFKD", name).casefold()
     return "".join(letter for letter in letters if letter.isalnum())
 
 
 def read_list(path: Path) -> list[Listed]:
-    """Canvas's gradebook export or Moodle's grading worksheet, known by the names of its columns.
+    """Read Canvas's gradebook export or Moodle's grading worksheet, told apart by their columns.
 
     Raises:
         ValueError: It is neither.
@@ -114,9 +114,9 @@ def _text(row: Mapping[str, str], column: str) -> str:
 
 
 def read_time(text: str) -> datetime | None:
-    """A time as a platform writes it for people; None where it cannot be read.
+    """Read a time as a platform writes it for people; None if it cannot be read.
 
-    Without a zone it is this machine's, as the list was made for whoever sits here. In 1/3/2026 the
+    Without a zone it is in this machine's, because the list was made for its user. In 1/3/2026 the
     day comes first, in 2026-03-01 the year.
     """
     from dateutil import parser
@@ -129,7 +129,7 @@ def read_time(text: str) -> datetime | None:
 
 
 class Roster:
-    """The students there are, and a platform's list that says who is who."""
+    """The students, and a platform's list that says who is who."""
 
     def __init__(
         self, people: Iterable[Person], listed: Iterable[Listed] = (), *, take_new: bool = False
@@ -150,10 +150,10 @@ class Roster:
         return f"={_same(name)}" in self._by
 
     def match(self, handed: Handed) -> tuple[str, str]:
-        """A student's id, and how it is known.
+        """Return a student's id, and how it was found.
 
         Raises:
-            NotMatchedError: Nobody, or more than one, is meant.
+            NotMatchedError: It matches nobody, or more than one.
         """
         if handed.platform == "exchange":
             return self._checked(unicodedata.normalize("NFC", handed.name)), "id in the exchange"
@@ -170,7 +170,7 @@ class Roster:
             if len(who) == 1:
                 return next(iter(who)), how
             if who:
-                raise NotMatchedError(f"{few(sorted(who))} are all meant by it")
+                raise NotMatchedError(f"{few(sorted(who))} all match it")
         return self._new(handed)
 
     def _others(self, handed: Handed) -> set[str]:

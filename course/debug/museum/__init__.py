@@ -1,4 +1,4 @@
-"""The museum: bugs of the ledger's section B, each to be switched on and seen."""
+"""The museum: the bugs of the ledger's section B, each of which can be switched on and seen."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ def ids() -> list[str]:
 
 
 def exhibit(id: str) -> Exhibit:
-    """One exhibit by its ledger id.
+    """Return the exhibit with this ledger id.
 
     Raises:
-        ValueError: There is none; the message lists those there are.
+        ValueError: There is none; the message lists the exhibits.
     """
     for path in Path(__file__).parent.glob(f"{id.lower()}_*.py"):
         return import_module(f"course.debug.museum.{path.stem}").EXHIBIT
-    raise ValueError(f"{id!r} is no exhibit. There are {', '.join(ids())}.")
+    raise ValueError(f"{id!r} is not an exhibit. Choose from {', '.join(ids())}.")
 
 
 def cannot_see() -> dict[str, str]:
-    """Bugs that `diagnose` sees in no set-up, by id, and why not or who finds them instead."""
+    """Bugs that `diagnose` cannot see in any set-up, by id, and why or what finds them instead."""
     return {e.id: f"{e.title}: {e.why_not}" for e in map(exhibit, ids()) if not e.names}
 
 

@@ -1,7 +1,7 @@
-"""B03: the step comes before backward, so the first moves nothing and each other comes late.
+"""B03: the step comes before backward, so the first moves nothing and the others use old gradients.
 
-With hidden layers autograd would refuse: the step changes weights that backward still needs. One
-layer needs only its inputs, and nothing is said.
+With hidden layers autograd would raise: the step changes weights that backward still needs. A
+single layer needs only its inputs, so nothing is reported.
 """
 
 from torch import nn

@@ -1,4 +1,4 @@
-"""B04: the model is scored in train mode, so the same weights get another score each time."""
+"""B04: the model is scored in train mode, so the same weights get a different score each time."""
 
 from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, evaluation
 

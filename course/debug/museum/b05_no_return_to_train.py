@@ -40,7 +40,8 @@ def share_asleep(run: ExhibitRun) -> float:
 
 
 EXHIBIT = Exhibit(
-    id="B05", title="no return to train mode", names=("eval-mode-in-training",), make=make,
+    id="B05", title="never switched back to train "
+                    "mode", names=("eval-mode-in-training",), make=make,
     symptom="share of training steps made in eval mode", measure=share_asleep,
     shows=lambda x: x > 0.5,
     trace=lambda run: run.setup["asleep"], trace_label="1: the step is made in eval mode",

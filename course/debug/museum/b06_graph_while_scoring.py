@@ -23,7 +23,7 @@ def make(bug):
 
 
 def saved_bytes(run: ExhibitRun) -> float:
-    """Bytes that one scoring saves for a backward pass that never comes."""
+    """Bytes that one validation saves for a backward pass that never comes."""
     sizes = []
 
     def pack(tensor):
@@ -37,6 +37,6 @@ def saved_bytes(run: ExhibitRun) -> float:
 
 EXHIBIT = Exhibit(
     id="B06", title="validation without no_grad()", names=("no-grad-missing",), make=make,
-    symptom="bytes saved for backward by one scoring", measure=saved_bytes,
+    symptom="bytes saved for backward by one validation", measure=saved_bytes,
     shows=lambda x: x > 0,
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""B10: outputs [B, 1] against targets [B] broadcast to [B, B]; the best is then to tell the mean.
+"""B10: outputs [B, 1] against targets [B] broadcast to [B, B]; predicting the mean is then best.
 
-The digit's ink is to be told from its pixels: a sum, which a line learns at once.
+The task is to predict a digit's ink from its pixels: a sum, which a linear model learns at once.
 """
 
 import torch
@@ -11,7 +11,7 @@ from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_ste
 
 
 def ink(loader: DataLoader, column: bool) -> DataLoader:
-    """The same pictures with their standardised sum as target."""
+    """The same images with their standardised sum as target."""
     inputs = loader.dataset.tensors[0]
     total = inputs.flatten(1).sum(dim=1)
     total = (total - total.mean()) / total.std()
@@ -28,7 +28,7 @@ def make(bug):
 
 
 def error_of_mean(run: ExhibitRun) -> float:
-    """Mean squared error, example by example."""
+    """Mean squared error over the validation examples, each against its own target."""
     inputs, targets = run.setup["train_loader"].dataset.tensors
     with torch.no_grad():
         return float((run.setup["model"](inputs).flatten() - targets.flatten()).pow(2).mean())
@@ -36,6 +36,6 @@ def error_of_mean(run: ExhibitRun) -> float:
 
 EXHIBIT = Exhibit(
     id="B10", title="outputs [B, 1] against targets [B]", names=("broadcast-loss",), make=make,
-    symptom="squared error after 150 steps, 1 for telling the mean", measure=error_of_mean,
+    symptom="squared error after 150 steps; predicting the mean gives 1", measure=error_of_mean,
     shows=lambda x: x > 0.8,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""B12: without super().__init__() a module has no place for its layers, and says so at once."""
+"""B12: without super().__init__() a module cannot register its layers, and raises at once."""
 
 from torch import nn
 
@@ -25,7 +25,7 @@ def make(bug):
 
 EXHIBIT = Exhibit(
     id="B12", title="super().__init__() forgotten", make=make, raises=AttributeError,
-    why_not="there is no model to hand in; the error names the missing call.",
+    why_not="there is no model to diagnose; the error names the missing call.",
     mend="super().__init__()  # first line of __init__",
     symptom="steps of 150 made", measure=steps_made, shows=lambda x: x == 0,
 )  # fmt: skip

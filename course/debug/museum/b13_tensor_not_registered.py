@@ -1,4 +1,4 @@
-"""B13: a plain tensor with a gradient is used, but no optimizer and no checkpoint knows it."""
+"""B13: a plain tensor with a gradient is used, but no optimizer or checkpoint contains it."""
 
 import torch
 from torch import nn

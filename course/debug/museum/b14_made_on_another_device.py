@@ -1,7 +1,7 @@
-"""B14: forward makes a tensor without asking on which device its input lies.
+"""B14: forward creates a tensor without asking which device its input is on.
 
-The other device is the GPU where there is one, else torch's "meta" device, which holds no numbers
-and so is refused in the same way.
+The other device is the GPU if there is one, else torch's "meta" device, which holds no numbers and
+fails in the same way.
 """
 
 import torch
@@ -13,7 +13,7 @@ OTHER = "cuda" if torch.cuda.is_available() else "meta"
 
 
 class Noisy(nn.Module):
-    """One layer; noise on the inputs, as augmentation, while training."""
+    """One layer, with noise on the inputs as augmentation during training."""
 
     def __init__(self, bug):
         super().__init__()
@@ -32,7 +32,7 @@ def make(bug):
 
 
 EXHIBIT = Exhibit(
-    id="B14", title="tensor made on another device in forward", make=make,
+    id="B14", title="tensor created on another device in forward", make=make,
     names=("wrong-device", "raises"), raises=RuntimeError,
     mend="noise = torch.randn_like(inputs)  # device and type of the input",
     symptom="steps of 150 made", measure=steps_made, shows=lambda x: x == 0,

@@ -1,7 +1,7 @@
-"""B15: the batch lies on another device than the model; torch refuses, it does not copy slowly.
+"""B15: the batch is on a different device from the model; torch raises, it does not copy silently.
 
-The other device is the GPU where there is one, else torch's "meta" device, which holds no numbers
-and so is refused in the same way.
+The other device is the GPU if there is one, else torch's "meta" device, which holds no numbers and
+fails in the same way.
 """
 
 import torch

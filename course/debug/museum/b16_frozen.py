@@ -1,4 +1,4 @@
-"""B16: a head left frozen by mistake keeps its first weights, while the loss still falls."""
+"""B16: a head frozen by mistake keeps its initial weights, while the loss still falls."""
 
 from course.debug.museum.exhibit import Exhibit, digits, head_moved
 
@@ -12,7 +12,7 @@ def make(bug):
 
 
 EXHIBIT = Exhibit(
-    id="B16", title="meant to train, but frozen", names=("frozen-params",), make=make,
+    id="B16", title="should train, but is frozen", names=("frozen-params",), make=make,
     symptom="largest change of a weight of the head", measure=head_moved,
     shows=lambda x: x == 0,
 )  # fmt: skip

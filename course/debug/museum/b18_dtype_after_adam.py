@@ -1,4 +1,4 @@
-"""B18: the model changes its type after Adam has stepped; Adam's moments keep the old one."""
+"""B18: the model changes its dtype after Adam has stepped; Adam's moments keep the old one."""
 
 import torch
 
@@ -26,7 +26,7 @@ def make(bug):
 
 
 EXHIBIT = Exhibit(
-    id="B18", title="type changed after Adam has stepped", names=("raises",), make=make,
+    id="B18", title="dtype changed after Adam has stepped", names=("raises",), make=make,
     raises=RuntimeError, symptom="steps of 150 made", measure=steps_made, shows=lambda x: x < 150,
     mend="model.double()\noptimizer = torch.optim.Adam(model.parameters())  # after, not before",
 )  # fmt: skip

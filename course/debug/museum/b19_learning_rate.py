@@ -1,4 +1,4 @@
-"""B19: a learning rate far too large throws the loss up."""
+"""B19: a learning rate that is far too large makes the loss shoot up."""
 
 from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 

@@ -1,4 +1,4 @@
-"""B20: biases far below zero switch a whole layer off; what lies before it gets no gradient."""
+"""B20: biases far below zero switch a whole layer off; the layers before it get no gradient."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""B21: raw pixels 0 to 255 make the first loss far larger than ln 10 = 2.303."""
+"""B21: raw pixels from 0 to 255 make the first loss far larger than ln 10 = 2.303."""
 
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -1,7 +1,7 @@
-"""B22: scans of the same page lie on both sides of the split, and the score flatters.
+"""B22: scans of the same page are on both sides of the split, and the score is too good.
 
 Each page is scanned four times with a little noise. Its label is drawn at random: nothing can be
-learned that holds for another page, so an honest accuracy is chance, one in ten.
+learned that holds for other pages, so an honest accuracy is at chance, one in ten.
 """
 
 import torch

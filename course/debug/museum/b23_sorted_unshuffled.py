@@ -1,4 +1,4 @@
-"""B23: sorted data, no shuffle: each batch holds one class, and the loss is a saw-tooth."""
+"""B23: sorted data, no shuffle: each batch holds one class, and the loss has a saw-tooth shape."""
 
 from torch.utils.data import DataLoader, TensorDataset
 

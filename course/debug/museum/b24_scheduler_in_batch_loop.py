@@ -1,4 +1,4 @@
-"""B24: a schedule meant for epochs is stepped every batch, and the rate soon is gone (N27)."""
+"""B24: a schedule meant for epochs is stepped every batch, and the rate is soon near zero (N27)."""
 
 import torch
 
@@ -26,7 +26,7 @@ def last_rate(run: ExhibitRun) -> float:
 
 
 EXHIBIT = Exhibit(
-    id="B24", title="schedule of epochs stepped by batch", names=("scheduler-misplaced",),
+    id="B24", title="per-epoch schedule stepped every batch", names=("scheduler-misplaced",),
     make=make, symptom="learning rate after 150 steps", measure=last_rate,
     shows=lambda x: x < 1e-6,
     trace=lambda run: run.setup["rates"], trace_label="learning rate",

@@ -1,4 +1,4 @@
-"""B26: gradients of four batches are summed without dividing, and each update is four times it."""
+"""B26: gradients of four batches are summed, not divided, so updates are four times too large."""
 
 from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits
 
@@ -31,7 +31,7 @@ def first_update(run: ExhibitRun) -> float:
 
 EXHIBIT = Exhibit(
     id="B26", title="accumulated, but not divided", names=("accum-not-divided",), make=make,
-    symptom="length of the first update of the first layer", measure=first_update,
+    symptom="norm of the first layer's first update", measure=first_update,
     shows=lambda x: x > 0.02,
-    trace=lambda run: run.setup["moved"], trace_label="length of each update",
+    trace=lambda run: run.setup["moved"], trace_label="norm of each update",
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """B27: a run resumed from its weights alone starts Adam from scratch: another run (F69).
 
-A second run continues uninterrupted next to it. With its optimizer's state the resumed one stays on
-the same weights bit for bit.
+A second run continues without interruption next to it. If the optimizer's state is loaded too, the
+resumed run keeps the same weights bit for bit.
 """
 
 import copy
@@ -55,7 +55,7 @@ EXHIBIT = Exhibit(
     names=("checkpoint-incomplete",),
     mend='checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), ...}\n'
     'optimizer.load_state_dict(checkpoint["optimizer"])',
-    symptom="largest distance of a weight from the uninterrupted run", measure=last_distance,
+    symptom="largest difference of a weight from the uninterrupted run", measure=last_distance,
     shows=lambda x: x > 1e-3,
-    trace=lambda run: run.setup["apart"], trace_label="distance from the uninterrupted run",
+    trace=lambda run: run.setup["apart"], trace_label="difference from the uninterrupted run",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""B28: a checkpoint with other than plain values in it is refused by the safe way of loading."""
+"""B28: a checkpoint that holds anything but tensors and plain values is refused by safe loading."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""B29: a whole model in a file holds the name of its class; rename the class, and it is lost."""
+"""B29: a pickled model stores the name of its class; once that is renamed, loading fails."""
 
 import io
 
@@ -11,11 +11,11 @@ SAVED_AT = 75
 
 
 class Net(nn.Sequential):
-    """The class as it is called now."""
+    """The class under its current name."""
 
 
 def saved(model: nn.Module, whole: bool) -> io.BytesIO:
-    """The file as it was written when the class still was called OldNet."""
+    """The file as it was written when the class was still called OldNet."""
     file = io.BytesIO()
     Net.__name__ = Net.__qualname__ = "OldNet"
     globals()["OldNet"] = Net
@@ -50,7 +50,7 @@ def make(bug):
 
 
 EXHIBIT = Exhibit(
-    id="B29", title="whole model pickled, class renamed since", make=make, raises=AttributeError,
+    id="B29", title="whole model pickled, class renamed later", make=make, raises=AttributeError,
     names=("checkpoint-refused",),
     mend="torch.save(model.state_dict(), path)  # not torch.save(model, path)",
     symptom="steps of 150 made", measure=steps_made, shows=lambda x: x < 150,

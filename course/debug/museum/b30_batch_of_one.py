@@ -1,4 +1,4 @@
-"""B30: the last batch holds one example, and batch norm has nothing to take a spread over."""
+"""B30: the last batch holds one example, and batch norm has nothing to compute a variance from."""
 
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset

@@ -1,8 +1,9 @@
-"""B31: in float16 a small gradient becomes zero, and the layers below it get nothing.
+"""B31: in float16 a small gradient becomes zero, and earlier layers get no gradient.
 
-The loss counts little, as one of several in a sum may, and its gradients fall below 6e-8, the
-smallest number of float16. The scaler multiplies the loss before backward and divides the gradients
-before the step, so that nothing is lost on the way. The learning rate makes up for the weight.
+The loss has a small weight, as one of several losses in a sum may have, and its gradients fall
+below 6e-8, the smallest number of float16. The scaler multiplies the loss before backward and
+divides the gradients before the step, so that nothing is lost in between. The learning rate makes
+up for the small weight.
 """
 
 import torch
@@ -46,6 +47,6 @@ EXHIBIT = Exhibit(
     symptom="share of gradients that are zero in the first step", measure=share_of_zeros,
     shows=lambda x: x > 0.5,
     trace=lambda run: run.setup["zeros"], trace_label="share of gradients that are zero",
-    scaled="the loss counts 1e-6 of its size and the learning rate 1e6 of its own, so that float16 "
-    "loses gradients within a short run on digits",
+    scaled="the loss is multiplied by 1e-6 and the learning rate by 1e6, so that float16 loses "
+    "gradients within a short run on digits",
 )  # fmt: skip

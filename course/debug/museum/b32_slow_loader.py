@@ -1,7 +1,7 @@
-"""B32: each example is transformed alone and again in every epoch, and the step waits for it.
+"""B32: each example is transformed on its own, again in every epoch, and the step waits for it.
 
-Transformed once and cut out of memory, the batches are the same, and so is the curve: it only
-comes sooner. On a GPU, whose step is shorter, the share of waiting is larger.
+With the data transformed once and batches sliced from memory, the batches and the curve are the
+same; training is only faster. On a GPU, whose step is shorter, the share of waiting is larger.
 """
 
 import time
@@ -15,13 +15,13 @@ from course.debug.museum.exhibit import Exhibit, ExhibitRun, digits, healthy_ste
 
 
 def smooth(images):
-    """Images [N, 1, 8, 8] drawn larger, blurred and drawn small again."""
+    """Images [N, 1, 8, 8] enlarged, blurred and reduced again."""
     large = F.avg_pool2d(F.interpolate(images, scale_factor=4, mode="bilinear"), 5, 1, 2)
     return F.avg_pool2d(large, 4)
 
 
 class Smoothed(Dataset):
-    """Does the work whenever an example is asked for."""
+    """Transforms an example each time it is read."""
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels
@@ -34,7 +34,7 @@ class Smoothed(Dataset):
 
 
 class Timed:
-    """A loader that notes how long each batch was waited for."""
+    """A loader that records how long the loop waited for each batch."""
 
     def __init__(self, loader):
         self.loader, self.waited = loader, []
@@ -76,7 +76,7 @@ def share_waited(run: ExhibitRun) -> float:
 
 EXHIBIT = Exhibit(
     id="B32", title="the step waits for the loader", make=make,
-    why_not="nothing is wrong but the time, and what it may cost is not in the set-up; "
+    why_not="only the time is wrong, and a set-up does not say how long a step may take; "
     "course.data.throughput.is_waiting(train_loader, train_step) measures it.",
     mend="inputs = smooth(inputs)  # once, before the first epoch\n"
     "train_loader = InMemoryLoader(inputs, targets, 64, shuffle=True)\n"

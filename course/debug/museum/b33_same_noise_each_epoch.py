@@ -1,4 +1,4 @@
-"""B33: noise seeded by the example alone, not by the epoch too, is the same in every epoch."""
+"""B33: noise seeded only by the example, not also by the epoch, is the same in every epoch."""
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -29,7 +29,7 @@ def make(bug):
 
 
 def difference(run: ExhibitRun) -> float:
-    """Largest difference between the first example of two epochs."""
+    """Largest difference between the first example in two epochs."""
     noisy = run.setup["train_loader"].dataset
     first = noisy[0][0]
     noisy.reads += len(noisy)
@@ -38,9 +38,11 @@ def difference(run: ExhibitRun) -> float:
 
 EXHIBIT = Exhibit(
     id="B33", title="the same augmentation each epoch", make=make,
-    why_not="a data set that makes its examples up from their number draws the same ones too, and "
-    "is right, so this is a note and no alarm; a generator of its own in workers is one.",
-    mend="seed = base_seed + epoch * len(dataset) + index  # and the worker's, where there are any",
-    symptom="largest difference of one example in two epochs", measure=difference,
+    why_not="a data set that generates its examples from their index also draws the same numbers, "
+    "and rightly so, so this is a note and not an alarm; a data set's own generator in workers is "
+    "an alarm.",
+    mend="seed = base_seed + epoch * len(dataset) + index  # and the worker's id, if there are "
+         "workers",
+    symptom="largest difference of one example between two epochs", measure=difference,
     shows=lambda x: x == 0,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""B34: a batch that comes as [features, B] is brought to shape with view, and rows get mixed."""
+"""B34: a batch of shape [features, B] is reshaped with view, which mixes its examples."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from course.debug.museum.exhibit import Exhibit, accuracy, digits
 
 
 class Net(nn.Module):
-    """Reads columns, as [64, B]; what it needs is their transpose, not another view."""
+    """Reads inputs of shape [64, B]; it needs their transpose, not a view."""
 
     def __init__(self, bug):
         super().__init__()
@@ -23,6 +23,6 @@ def make(bug):
 
 
 EXHIBIT = Exhibit(
-    id="B34", title="view() where transpose() is meant", names=("rows-mixed",), make=make,
+    id="B34", title="view() instead of transpose()", names=("rows-mixed",), make=make,
     symptom="validation accuracy after 150 steps", measure=accuracy, shows=lambda x: x < 0.5,
 )  # fmt: skip

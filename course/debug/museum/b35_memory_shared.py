@@ -1,7 +1,7 @@
-"""B35: from_numpy shares the array's memory; who fills the array again changes the tensor too.
+"""B35: from_numpy shares the array's memory; refilling the array changes the tensor too.
 
-All batches are read through one array, which saves memory, and kept in a list. With from_numpy
-each of them is that array, so all hold what was read last, with their own labels.
+All batches are read through one array, which saves memory, and kept in a list. With from_numpy each
+of them is that array, so all hold the images read last, but with their own labels.
 """
 
 import numpy as np
@@ -23,6 +23,6 @@ def make(bug):
 
 EXHIBIT = Exhibit(
     id="B35", title="memory shared with numpy", names=("memory-shared",), make=make,
-    symptom="loss of the last 20 steps, ln 10 = 2.303 by guessing", measure=final_loss,
+    symptom="loss of the last 20 steps; guessing gives ln 10 = 2.303", measure=final_loss,
     shows=lambda x: x > 2,
 )  # fmt: skip

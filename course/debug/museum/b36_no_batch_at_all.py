@@ -12,6 +12,6 @@ def make(bug):
 
 
 EXHIBIT = Exhibit(
-    id="B36", title="drop_last and less than a batch", names=("empty-loader",), make=make,
+    id="B36", title="drop_last with less than one batch", names=("empty-loader",), make=make,
     symptom="steps of 150 made", measure=steps_made, shows=lambda x: x == 0,
 )  # fmt: skip

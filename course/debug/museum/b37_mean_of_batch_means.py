@@ -1,4 +1,4 @@
-"""B37: the mean of batch means counts each example of a short last batch for more (N55).
+"""B37: the mean of batch means gives each example of a short last batch more weight (N55).
 
 Five batches of 71 and one of 4: each of those four weighs as much as 18 of the others.
 """
@@ -28,7 +28,7 @@ def accuracy(setup, by_batch):
 
 
 def off_by(run: ExhibitRun) -> float:
-    """Distance from the accuracy over all validation examples at once."""
+    """Difference from the accuracy over all validation examples at once."""
     inputs, targets = run.setup["val_loader"].dataset.tensors
     with torch.no_grad():
         right = run.setup["model"].eval()(inputs).argmax(1) == targets
@@ -37,6 +37,6 @@ def off_by(run: ExhibitRun) -> float:
 
 EXHIBIT = Exhibit(
     id="B37", title="mean of batch means", names=("metric-batch-mean",), make=make,
-    symptom="distance of the accuracy from that over all examples", measure=off_by,
+    symptom="difference of the accuracy from that over all examples", measure=off_by,
     shows=lambda x: x > 1e-3,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""B38: a compiled model's state_dict has other names, and a plain model does not know them."""
+"""B38: a compiled model's state_dict has different names, which a plain model does not know."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""B39: state_dict() holds the living weights; the best kept in memory becomes the last."""
+"""B39: state_dict() refers to the live weights, so the best kept in memory becomes the last."""
 
 import copy
 
@@ -24,7 +24,7 @@ def make(bug):
 
 
 def best_moved(run: ExhibitRun) -> float:
-    """Largest change of a weight of the best since it was kept."""
+    """Largest change of a weight in the kept best state since it was kept."""
     best = run.setup["best"]
     return max(
         float((best["state"][name] - then).abs().max()) for name, then in best["then"].items()
@@ -35,6 +35,7 @@ EXHIBIT = Exhibit(
     id="B39", title="the best in memory is an alias", make=make,
     names=("checkpoint-by-reference",),
     mend="best = copy.deepcopy(model.state_dict())",
-    symptom="largest change of a weight of the best since it was kept", measure=best_moved,
+    symptom="largest change of a weight in the kept best state since it was "
+            "kept", measure=best_moved,
     shows=lambda x: x > 0,
 )  # fmt: skip

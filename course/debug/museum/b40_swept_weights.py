@@ -1,4 +1,4 @@
-"""B40: a sweep of learning rates moves the model itself, and training starts from its ruin."""
+"""B40: a learning-rate sweep moves the model itself, and training starts from ruined weights."""
 
 import copy
 

@@ -1,8 +1,8 @@
 """B41: the checkpoint is chosen by the test set, and its score there is reported.
 
 Every label of validation and test is drawn at random, so no network can do better than one in ten:
-what is reported above the mean of all checkpoints is the gain of choosing alone. One drawing says
-little about that; 200 are judged side by side and their gains averaged.
+whatever is reported above the mean of all checkpoints comes from choosing alone. One draw of labels
+says little about that, so 200 are judged side by side and their gains averaged.
 """
 
 import torch
@@ -34,7 +34,7 @@ def predicted(model, pictures):
 
 
 def gain_so_far(run: ExhibitRun) -> list[float]:
-    """After each step: reported accuracy of the best so far, above the mean of all so far."""
+    """After each step: reported accuracy of the best so far, minus the mean of all so far."""
     val, test = (torch.stack(part) for part in zip(*run.setup["scores"], strict=True))
     chosen_by = test if run.setup["by_test"] else val
     gains = []
@@ -50,8 +50,8 @@ def gain(run: ExhibitRun) -> float:
 
 EXHIBIT = Exhibit(
     id="B41", title="checkpoint chosen on the test set", make=make,
-    why_not="which part chooses is not in the set-up; three parts, the third of them read once, "
-    "rule it out.",
+    why_not="a set-up does not say which part of the data chooses; three parts, the third of them "
+    "read once, rule it out.",
     mend="best = min(checkpoints, key=lambda c: c.val_loss)  # the test set is read once, after",
     symptom="reported accuracy above the mean of all checkpoints", measure=gain,
     shows=lambda x: x > 0.02,

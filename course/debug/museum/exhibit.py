@@ -27,7 +27,7 @@ STEPS = 150
 
 @dataclass(frozen=True)
 class ExhibitRun:
-    """What one run left behind."""
+    """What one run recorded."""
 
     losses: list[float]
     """Loss of each step."""
@@ -35,7 +35,7 @@ class ExhibitRun:
     """Joint gradient norm after each step, as the step left it; 0 where gradients are cleared."""
     setup: dict[str, Any]
     error: Exception | None = None
-    """What stopped the run, where the bug is not a silent one."""
+    """What stopped the run if the bug is not a silent one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,11 @@ class Exhibit:
     id: str
     title: str
     names: tuple[str, ...] = ()
-    """Class ids under which `diagnose` finds it; none where it does not."""
+    """Class ids under which `diagnose` finds it; none if it does not."""
     why_not: str = ""
-    """Why `diagnose` does not name it and what does; given exactly where there are no names."""
+    """Why `diagnose` does not name it and what does; given only if there are no names."""
     mend: str = ""
-    """Code that fixes it, where no finding of `diagnose` says so."""
+    """Code that fixes it, if no finding of `diagnose` gives it."""
     raises: type[Exception] | None = None
     """What stops the run; None for a silent bug."""
     make: Callable[[bool], dict[str, Any]]
@@ -58,9 +58,9 @@ class Exhibit:
     """What is measured, in words."""
     measure: Callable[[ExhibitRun], float]
     shows: Callable[[float], bool]
-    """Is the symptom there?"""
+    """Whether the symptom is there."""
     trace: Callable[[ExhibitRun], list[float]] | None = None
-    """A second curve to draw, where the loss does not show the bug."""
+    """A second curve to draw if the loss does not show the bug."""
     trace_label: str = ""
     scaled: str = ""
     """What was made larger or smaller than usual so that the bug shows in so short a run."""
@@ -73,7 +73,7 @@ class Exhibit:
             )
 
     def run(self, bug: bool, steps: int = STEPS) -> ExhibitRun:
-        """Train a few steps, from the same seed either way."""
+        """Train a few steps, from the same seed with the bug and without."""
         run = ExhibitRun([], [], {})
         try:
             with seeded():
@@ -93,7 +93,7 @@ class Exhibit:
 
     @cached_property
     def runs(self) -> tuple[ExhibitRun, ExhibitRun]:
-        """The run with the bug and the one without, made once."""
+        """The run with the bug and the run without it; computed once."""
         return self.run(True), self.run(False)
 
     @cached_property
@@ -105,13 +105,13 @@ class Exhibit:
 
     @property
     def drawn(self) -> tuple[Callable[[ExhibitRun], list[float]], str]:
-        """The curve that shows most, and its label: the trace, else the loss."""
+        """The most telling curve and its label: the trace, else the loss."""
         if self.trace is not None:
             return self.trace, self.trace_label
         return (lambda run: run.losses), "loss of the batch"
 
     def diagnosis(self, bug: bool) -> list[Finding]:
-        """What `diagnose` says of the set-up."""
+        """What `diagnose` says about the set-up."""
         from course.debug.diagnose import diagnose
 
         with seeded():
@@ -131,14 +131,14 @@ class Exhibit:
 
 @contextmanager
 def seeded() -> Iterator[None]:
-    """Inside, torch draws from seed 0; afterwards it draws on where it was."""
+    """Inside, torch draws from seed 0; afterwards its generator continues where it was."""
     with undisturbed():
         torch.manual_seed(0)
         yield
 
 
 def digits(model: nn.Module | None = None, lr: float = 0.1) -> dict[str, Any]:
-    """The run all exhibits share: digits, a small network, SGD, cross-entropy."""
+    """The set-up that all exhibits share: digits, a small network, SGD, cross-entropy."""
     from course.data.datasets import load
 
     train, val = load("digits").loaders(64)
@@ -154,7 +154,7 @@ def digits(model: nn.Module | None = None, lr: float = 0.1) -> dict[str, Any]:
 
 
 def epochs(loader: Iterable[Any]) -> Iterator[Any]:
-    """Batches of epoch after epoch; the end where an epoch has none."""
+    """Batches of one epoch after another; ends if an epoch has none."""
     empty = False
     while not empty:
         empty = True
@@ -195,7 +195,7 @@ def evaluation(setup: dict[str, Any], *, train_mode: bool = False) -> Callable[[
 
 
 def accuracy(run: ExhibitRun) -> float:
-    """Share of the validation examples that the model, as it was left, labels rightly."""
+    """Share of the validation examples that the model, in the state it was left in, gets right."""
     inputs, targets = run.setup["val_loader"].dataset.tensors
     with torch.no_grad():
         return float((run.setup["model"](inputs).argmax(1) == targets).float().mean())

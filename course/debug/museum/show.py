@@ -1,4 +1,4 @@
-"""An exhibit for the eye: as text, as a figure, and as HTML for a notebook."""
+"""Show an exhibit: as text, as a figure, and as HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CODE = ("broken", "fixed", "fix")
 
 
 def rows(exhibit: Exhibit) -> list[tuple[str, str]]:
-    """What is said of an exhibit, as (name, text): symptom, evidence, fix."""
+    """What an exhibit shows, as (name, text): symptom, evidence, fix."""
     error = exhibit.runs[0].error
     told = [("symptom", symptom(exhibit))]
     if error is not None:
@@ -45,20 +45,20 @@ def rows(exhibit: Exhibit) -> list[tuple[str, str]]:
 
 
 def symptom(exhibit: Exhibit) -> str:
-    """The measured symptom of both runs."""
+    """The symptom measured in both runs."""
     with_bug, without = exhibit.both
     return f"{exhibit.symptom}: {with_bug:.4g} with the bug, {without:.4g} without"
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, and the next where the first only announces it."""
+    """The first line of an error's message, and the next if the first only announces it."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # torch colours some of its messages
     lines = [line.strip() for line in plain.splitlines() if line.strip()] or [""]
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
 def as_text(exhibit: Exhibit) -> str:
-    """Symptom, evidence, fix, and both curves in letters, on one scale."""
+    """Symptom, evidence, fix, and both curves in characters, on one scale."""
     told = "".join(f"\n  {name:<8} {text}" for name, text in rows(exhibit))
     with_bug, healthy = exhibit.runs
     curve, label = exhibit.drawn
@@ -66,7 +66,7 @@ def as_text(exhibit: Exhibit) -> str:
     scale = [value for values in both.values() for value in values if math.isfinite(value)]
     every = math.ceil(max(map(len, both.values())) / WIDTH) or 1
     drawn = "".join(
-        f"\n  {name:<8} {sparkline(values[::every], scale) or 'not one step'}"
+        f"\n  {name:<8} {sparkline(values[::every], scale) or 'no step made'}"
         for name, values in both.items()
     )
     ends = f"{min(scale):.3g} to {max(scale):.3g}" if scale else "no value"
@@ -74,7 +74,7 @@ def as_text(exhibit: Exhibit) -> str:
 
 
 def sparkline(values: Sequence[float], scale: Sequence[float]) -> str:
-    """Values as blocks of rising height between the ends of the scale; `!` is inf or nan.
+    """Draw values as blocks of rising height between the ends of the scale; `!` is inf or nan.
 
     >>> sparkline([0, 1, 2, 7, float("inf")], scale=[0, 7])
     '▁▂▃█!'
@@ -87,7 +87,7 @@ def sparkline(values: Sequence[float], scale: Sequence[float]) -> str:
 
 
 def as_figure(exhibit: Exhibit) -> Any:
-    """Loss curves next to the trace, or next to the symptom as bars where there is no trace.
+    """Loss curves next to the trace or, without a trace, next to the symptom as bars.
 
     Returns:
         A matplotlib Figure.
@@ -110,7 +110,7 @@ def as_figure(exhibit: Exhibit) -> Any:
 
 
 def as_html(exhibit: Exhibit) -> str:
-    """The same as the text, with the figure inside: nothing is loaded from elsewhere."""
+    """The same as the text, with the figure embedded: nothing is loaded from elsewhere."""
     from course.plots.embedded import embedded
 
     said = rows(exhibit)

@@ -1,7 +1,7 @@
-"""The lines of an exhibit that its switch changes: the broken ones and the fixed ones.
+"""The lines of an exhibit that its switch changes, in their broken and in their fixed form.
 
-`make(bug)` holds both programs at once. Written out with the switch on and off, with the branches
-that cannot be taken left out, they differ in just the lines that are the bug.
+`make(bug)` holds both programs at once. Written out with the switch on and off, and without the
+branches that are then never taken, they differ only in the lines that are the bug.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the doctor looks at: one module an idea, each a few probes on what was observed."""
+"""What the doctor looks at: one module per idea, each with a few probes on what was observed."""

@@ -36,13 +36,13 @@ def accumulation(session: Session) -> Iterator[Finding]:
     windows = list(_batch_windows(loop, session.optimizers[0]))
     full = max((len(w) for w, _ in windows), default=0)
     if full < 2 or sum(len(w) == full for w, _ in windows) < 2:
-        raise NotChecked("one batch an update")
+        raise NotChecked("one batch per update")
     yield from _not_divided(session, windows, full)
     yield from _trailing(windows, full)
 
 
 def _batch_windows(loop: Loop, optimizer: object) -> Iterator[tuple[list[float], list[int]]]:
-    """Share of its own loss with which each micro-batch of a window counted; epochs it spans."""
+    """The weight of each micro-batch of a window, as a share of its loss; epochs it spans."""
     shares: list[float] = []
     epochs: list[int] = []
     loss, reduction, iterator, forwards = math.nan, "mean", 0, 0
@@ -108,7 +108,7 @@ def _not_divided(
         yield Finding(
             "accum-not-divided", "warning",
             f"{full} micro-batches make one update and each counts in full: the gradient is "
-            f"{total:.3g} times the mean's.",
+            f"{total:.3g} times that of the mean.",
             {"micro_batches": full, "sum_of_weights": total},
             "loss = loss_fn(model(x), y) * len(x) / num_examples_of_the_window",
         )  # fmt: skip
@@ -141,7 +141,7 @@ def _trailing(windows: list[tuple[list[float], list[int]]], full: int) -> Iterat
 
 
 def wasted(session: Session) -> Iterator[Finding]:
-    """Gradients that were made are used."""
+    """Gradients that were computed are used."""
     loop = own_loop(session)
     if loop.unit != "train" or len(session.optimizers) > 1:
         raise NotChecked("needs train(n_steps) with one optimizer")
@@ -153,7 +153,7 @@ def wasted(session: Session) -> Iterator[Finding]:
     if lost and seen and len(tape.of("epoch")) > 1 and lost <= len(tape.of("epoch")):
         yield Finding(
             "accum-trailing-window", "warning",
-            f"{lost} times gradients were cleared without a step at the end of an epoch: the last "
+            f"{lost} times gradients were cleared at the end of an epoch without a step: the last "
             "micro-batches are never used.",
             {"times": lost},
             "if (i + 1) % accum_steps == 0 or i + 1 == len(train_loader):\n    optimizer.step()",

@@ -1,4 +1,4 @@
-"""What else is called an accuracy than the share of the examples answered right."""
+"""Numbers other than the share of right answers that are also called an accuracy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ MOST_ANSWERS = 10
 
 
 def other_accuracies(outputs: Tensor, targets: Tensor) -> list[float]:
-    """Accuracies of the few best answers, and balanced ones: over the classes that occur or over
-    all, as they are or above chance."""
+    """Top-k accuracies and balanced ones: over the classes that occur or over all classes, as they
+    are or relative to chance."""
     classes = outputs.shape[1]
     best = outputs.topk(min(classes - 1, MOST_ANSWERS), 1).indices
     top = (best == targets[:, None]).cumsum(1).float().mean(0).tolist()

@@ -1,4 +1,4 @@
-"""Probes on what the loss is fed: softmax or sigmoid applied twice, or not at all."""
+"""Probes on what the loss receives: softmax or sigmoid applied twice, or not at all."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def _is_cross_entropy(session: Session, met: dict[str, Any]) -> bool:
 
 
 def double_softmax(session: Session) -> Iterator[Finding]:
-    """Cross-entropy gets logits, no probabilities."""
+    """Cross-entropy gets logits, not probabilities."""
     met = met_by_the_loss(session)
     for one in met[:1]:
         x = one["inputs"]
         if x.dim() < 2 or x.shape[1] < 2 or not _is_cross_entropy(session, one):
-            raise NotChecked("the loss is no cross-entropy over classes")
+            raise NotChecked("the loss is not a cross-entropy over classes")
         together = [m["inputs"] for m in met if m["inputs"].dim() == x.dim()]
         rows = [t.float() for t in together]
         sums = max(float((t.sum(1) - 1).abs().max()) for t in rows)
         lowest = min(float(t.min()) for t in rows)
         if not any(bool(t.any()) for t in rows):
-            raise NotChecked("all outputs are 0, as of a last layer of zeros")
+            raise NotChecked("all outputs are 0, as from a last layer of zeros")
         if sums < ROUNDED and lowest >= 0:
             classes = x.shape[1]
             yield Finding(
                 "double-softmax", "error",
-                "Cross-entropy applies softmax itself and here gets probabilities: the loss "
+                "Cross-entropy applies softmax itself, but here it gets probabilities: the loss "
                 "cannot fall below ln(1 + (C-1)/e).",
                 {"row_sums_off_1": sums, "smallest_output": lowest,
                  "loss_floor": math.log(1 + (classes - 1) / math.e)},
@@ -80,7 +80,8 @@ def double_softmax(session: Session) -> Iterator[Finding]:
         elif lowest >= 0 and max(float(t.max()) for t in rows) <= 1 and _bounded(session, 0.0, 1.0):
             yield Finding(
                 "double-softmax", "error",
-                "Cross-entropy wants logits of any sign and here gets numbers squeezed into 0..1.",
+                "Cross-entropy expects logits of any sign, but here it gets numbers squeezed into "
+                "0..1.",
                 {"smallest": lowest, "largest": max(float(t.max()) for t in rows)},
                 "loss = F.cross_entropy(logits, targets)  # no sigmoid or softmax before it",
             )  # fmt: skip
@@ -94,7 +95,7 @@ def double_softmax(session: Session) -> Iterator[Finding]:
 
 
 def softmax_in_the_loss(session: Session) -> Iterator[Finding]:
-    """Perfect logits bring the loss to 0, unless the loss squeezes them first (N38)."""
+    """Perfect logits bring the loss to 0 unless the loss squeezes them first (N38)."""
     _, targets = session.batch
     outputs = session.outputs
     if outputs.dim() != 2 or outputs.shape[1] < 2 or targets.shape != outputs.shape[:1]:
@@ -110,8 +111,8 @@ def softmax_in_the_loss(session: Session) -> Iterator[Finding]:
     if abs(reached - floor) < AT_THE_FLOOR:
         yield Finding(
             "double-softmax", "error",
-            "loss_fn squeezes its inputs before a cross-entropy that applies softmax itself: with "
-            f"perfect logits it still gives {reached:.3f} = ln(1 + (C-1)/e), and never less.",
+            "loss_fn squeezes its inputs before a cross-entropy that applies softmax itself: even "
+            f"with perfect logits the loss is {reached:.3f} = ln(1 + (C-1)/e), and never less.",
             {"loss_of_perfect_logits": reached, "classes": classes},
             "loss = F.cross_entropy(logits, targets)  # no softmax before it",
         )  # fmt: skip
@@ -133,21 +134,21 @@ def _bounded(session: Session, low: float, high: float) -> bool:
 
 
 def double_sigmoid(session: Session) -> Iterator[Finding]:
-    """Binary cross-entropy with logits gets logits, no probabilities."""
+    """Binary cross-entropy with logits gets logits, not probabilities."""
     one = met_by_the_loss(session)[0]
     x = one["inputs"].float()
     logits_loss = one["name"] == BCE or (not one["name"] and _is_bce_logits(session, one))
     if not logits_loss:
-        raise NotChecked("the loss is no binary cross-entropy with logits")
+        raise NotChecked("the loss is not a binary cross-entropy with logits")
     every = [m["inputs"].float() for m in met_by_the_loss(session)]
     if not any(bool(t.any()) for t in every):
-        raise NotChecked("all outputs are 0, as of a last layer of zeros")
+        raise NotChecked("all outputs are 0, as from a last layer of zeros")
     squeezed = all(float(t.min()) >= 0 and float(t.max()) <= 1 for t in every)
     often = len(every) >= LEAST_STEPS and not _leaves_the_range(session)
     if squeezed and (often or _bounded(session, 0.0, 1.0)):
         yield Finding(
             "double-softmax", "error",
-            "BCEWithLogitsLoss applies the sigmoid itself and here gets probabilities.",
+            "BCEWithLogitsLoss applies the sigmoid itself, but here it gets probabilities.",
             {"smallest": float(x.min()), "largest": float(x.max()), "loss_floor": 0.3133},
             "loss = F.binary_cross_entropy_with_logits(logits, targets)  # no sigmoid before",
         )  # fmt: skip
@@ -197,8 +198,9 @@ def missing_log_softmax(session: Session) -> Iterator[Finding]:
     if divergences and all(map(_is_shares, divergences)):
         yield Finding(
             "missing-log-softmax", "error",
-            "kl_div wants log-probabilities first and here gets probabilities, which add up to 1: "
-            "the loss has its minimum elsewhere, and falls below 0.",
+            "kl_div expects log-probabilities as its first argument, but here it gets "
+            "probabilities, which add up to 1: the loss has its minimum elsewhere, and falls below "
+            "0.",
             {"calls": len(divergences), "smallest": min(float(t.min()) for t in divergences)},
             "loss = F.kl_div(F.log_softmax(student, 1), F.softmax(teacher, 1), "
             'reduction="batchmean")',
@@ -207,13 +209,13 @@ def missing_log_softmax(session: Session) -> Iterator[Finding]:
     one = met[0]
     x = one["inputs"].float()
     if one["name"] != "nll_loss" or x.dim() < 2:
-        raise NotChecked("the loss is no nll_loss")
+        raise NotChecked("the loss is not nll_loss")
     off = float((x.exp().sum(1) - 1).abs().max())
     if off > LOG_OFF:
         yield Finding(
             "missing-log-softmax", "error",
-            "nll_loss wants log-probabilities; exp(outputs) do not sum to 1, so the loss has no "
-            "lower bound.",
+            "nll_loss expects log-probabilities, but exp(outputs) does not sum to 1, so the loss "
+            "has no lower bound.",
             {"sum_of_exp_off_1": off},
             "loss = F.cross_entropy(logits, targets)  # or nll_loss(log_softmax(logits, 1), ...)",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Probes on answers: each label belongs to its input, and no input holds the label itself."""
+"""Probes on labels: each label belongs to its input, and no input contains the label itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from course.debug.probes.thresholds import NEARLY_ALL, OFTEN, ZERO
 
 MOST_ROWS = 400
 LEARNED, CHANCE = 4.0, 2.0
-"""z-scores against permuted labels: above the one labels can be predicted, below the other not."""
+"""z-scores against permuted labels: above the first, labels can be predicted; below the second,
+they cannot."""
 CLUSTERED, SURELY = 0.92, 6.0
-"""Ratio of `structure` below which inputs have a structure of their own, and how surely."""
+"""Ratio of `structure` below which the inputs themselves have structure, and with what
+certainty."""
 LEAST_CLUSTERED = 100
 """Rows from which a structure of the inputs is enough to say it, without the validation data."""
 LEAST_PER_CLASS = 8
@@ -47,7 +49,7 @@ def rows_of(inputs: Tensor) -> list[bytes]:
 
 
 def shuffled_in_step(session: Session) -> Iterator[Finding]:
-    """The loss meets every input's output with that input's own target."""
+    """The loss compares every input's output with that input's own target."""
     loop = session.loop
     if loop.own or loop.unit != "step":
         raise NotChecked("needs train_step")
@@ -74,12 +76,12 @@ def shuffled_in_step(session: Session) -> Iterator[Finding]:
         seen += 1
         wrong += not any(torch.equal(m, expected) for m in met)
     if seen < 4:
-        raise NotChecked("no step gave its inputs and targets on as they came")
+        raise NotChecked("no step passed its inputs and targets on unchanged")
     if wrong >= OFTEN * seen:
         yield Finding(
             "labels-shuffled", "error",
-            f"In {wrong} of {seen} steps the loss met the batch's own targets in another order "
-            "than its inputs: outputs are compared with the labels of other examples.",
+            f"In {wrong} of {seen} steps the loss got the batch's targets in a different order "
+            "from its inputs: outputs are compared with the labels of other examples.",
             {"steps_in_another_order": wrong, "steps": seen}, FIX,
         )  # fmt: skip
 
@@ -105,8 +107,8 @@ def shuffled_between_epochs(session: Session) -> Iterator[Finding]:
     if apart and not _drawn_by_chance(session, a, b):
         yield Finding(
             "labels-shuffled", "error",
-            f"{len(common)} inputs come again in the second epoch, and {agree:.0%} of them with "
-            "the label they had, no more than by chance: inputs and labels are shuffled apart.",
+            f"{len(common)} inputs come again in the second epoch, and {agree:.0%} of them have "
+            "the same label, no more than by chance: inputs and labels are shuffled separately.",
             {"inputs_seen_twice": len(common), "same_label": agree, "by_chance": chance},
             "DataLoader(TensorDataset(inputs, targets), shuffle=True)  # one loader for both",
         )  # fmt: skip
@@ -143,16 +145,19 @@ def _agreement_by_chance(labels: Tensor) -> float:
 
 
 def unrelated(session: Session) -> Iterator[Finding]:
-    """Labels have something to do with their inputs, where these have a structure at all.
+    """Labels have something to do with their inputs, if the inputs have any structure at all.
 
-    Noise with random labels, as stand-in data, is left alone: nothing in it could be shuffled.
+    Noise with random labels, used as stand-in data, is not reported: nothing in it could be
+    shuffled.
     """
     if session.task not in ("classification", "binary"):
         raise NotChecked("targets are no classes")
     train = _sample(session.epoch.batches, least=96)
     first, second = (_answers(batches) for batches in session.two_passes)
     if len(set(first) & set(second)) < NEARLY_ALL * len(first):
-        raise NotChecked("inputs are augmented: their pixels say little about them")
+        raise NotChecked(
+            "inputs are augmented: their pixels say little about which example they are"
+        )
     found = relate(*train)
     if found.strongest > CHANCE:
         return
@@ -162,20 +167,21 @@ def unrelated(session: Session) -> Iterator[Finding]:
     ratio, surely = structure(train[0])
     if val is not None and val > LEARNED + 1:
         where = (
-            "those of validation do: the training labels were shuffled, or read in another order."
+            "those of the validation data can be: the training labels were shuffled, or read in a "
+            "different order."
         )
     elif ratio < CLUSTERED and surely > SURELY and len(train[0]) >= LEAST_CLUSTERED:
         where = (
-            "the inputs have a structure of their own: labels and inputs were probably shuffled, "
-            "sorted or joined apart."
+            "the inputs do have structure: labels and inputs were probably shuffled, sorted or "
+            "joined separately."
         )
     else:
         return
     certain = (val is not None and val > LEARNED + 1) or train[1].unique().numel() > 2
     yield Finding(
         "labels-shuffled", "warning" if certain else "note",  # same or other: pairs look so too
-        "Neither the nearest neighbour nor a line tells a training label better than for permuted "
-        f"labels, and {where}",
+        "Neither a nearest-neighbour nor a linear classifier predicts the training labels better "
+        f"than shuffled ones, but {where}",
         {"neighbour_agrees": found.agreement, "by_chance": found.by_chance,
          "deviations_neighbour": found.neighbour, "deviations_line": found.line,
          "deviations_validation": val, "structure_of_inputs": ratio},
@@ -188,7 +194,7 @@ def _sample(batches: list, least: int) -> tuple[Tensor, Tensor]:
     if not inputs[0].is_floating_point() or inputs[0][0].numel() < 2:
         raise NotChecked("inputs are not rows of floating-point numbers")
     if any(t.numel() != len(t) for t in targets) or len({x.shape[1:] for x in inputs}) > 1:
-        raise NotChecked("targets are not one class an example, or shapes differ")
+        raise NotChecked("targets are not one class per example, or shapes differ")
     x = torch.cat([x.detach().cpu().flatten(1) for x in inputs])[:MOST_ROWS]
     y = torch.cat([t.detach().cpu().flatten() for t in targets])[:MOST_ROWS]
     if bool((y.double() != y.double().round()).any()):
@@ -197,12 +203,12 @@ def _sample(batches: list, least: int) -> tuple[Tensor, Tensor]:
     number, rarest = y.unique().numel(), len(y) / max(1, y.unique().numel())
     few = len(y) < least or number < 2 or rarest < LEAST_PER_CLASS
     if few or not bool(torch.isfinite(x).all()):
-        raise NotChecked(f"too few examples a class ({len(y)} of {number})")
+        raise NotChecked(f"too few examples per class ({len(y)} of {number})")
     return x, y
 
 
 def target_in_inputs(session: Session) -> Iterator[Finding]:
-    """No column of the inputs is the answer."""
+    """No column of the inputs is the target."""
     pairs = [pair(b) for b in session.epoch.batches]
     inputs, targets = session.batch
     if inputs.dim() != 2 or inputs.shape[1] < 2 or targets.numel() != len(targets):
@@ -212,7 +218,7 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
     x = torch.cat([x.detach().cpu() for x, _ in pairs]).double()
     y = torch.cat([t.detach().cpu().flatten() for _, t in pairs]).double()
     if len(y) < LEAST_ROWS or y.unique().numel() < 2 or not bool(torch.isfinite(x).all()):
-        raise NotChecked(f"fewer than {LEAST_ROWS} examples, or one answer in all")
+        raise NotChecked(f"fewer than {LEAST_ROWS} examples, or only one distinct target")
     x, y = x - x.mean(0), y - y.mean()
     told = (x.T @ y).abs() > COPIED * x.norm(dim=0) * y.norm()
     told = (told & (x.norm(dim=0) > ZERO)).nonzero()[:, 0].tolist()
@@ -226,7 +232,7 @@ def target_in_inputs(session: Session) -> Iterator[Finding]:
         yield Finding(
             "target-in-inputs", "warning",
             f"Column {told[0]} of the inputs is the target, up to scale: the model reads the "
-            "answer, and will not have it on new data.",
+            "answer from it, and will not have it on new data.",
             {"columns": told[:5], "examples": len(y), "columns_in_all": x.shape[1]},
             f"inputs = np.delete(inputs, {told[0]}, axis=1)  # in training and in validation",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Probes on axes: logits keep their rows on the way into the loss, and padding changes nothing."""
+"""Probes on axes: logits keep their rows on the way to the loss, and padding changes nothing."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def logits_reshaped(session: Session) -> Iterator[Finding]:
     if torn >= OFTEN * seen:
         yield Finding(
             "logits-reshaped", "error",
-            f"The model gives {list(outputs.shape)} and the loss gets {list(logits.shape)} with "
-            "the same numbers in other rows: view or reshape cut across classes and positions.",
+            f"The model returns {list(outputs.shape)} and the loss gets {list(logits.shape)} with "
+            "the same numbers in different rows: view or reshape mixed classes and positions.",
             shapes | {"steps": seen, "torn": torn},
             "logits = outputs.transpose(1, 2)  # [B, T, C] to [B, C, T]; reshape moves no axis",
         )  # fmt: skip
     elif apart >= OFTEN * seen:
         yield Finding(
             "logits-reshaped", "error",
-            "Logits and targets are flattened in different orders: most positions meet the target "
-            "of another one.",
+            "Logits and targets are flattened in different orders: most positions are compared "
+            "with another position's target.",
             shapes | {"targets": list(targets.shape), "steps": seen, "apart": apart},
             "loss_fn(outputs.flatten(0, 1), targets.flatten())  # both [B, T], batch first",
         )  # fmt: skip
@@ -105,7 +105,7 @@ def _aligned(order: list[int], lead: tuple[int, ...], targets: Tensor, met: Tens
 
 
 def padding(session: Session) -> Iterator[Finding]:
-    """More padding behind a sequence changes no output, where the author says what padding is."""
+    """More padding after a sequence changes no output, if the author says what padding is."""
     inputs, _ = session.batch
     said = session.declared.get("padding")
     if inputs.dim() != 2 or inputs.is_floating_point() or inputs.shape[1] < 4:
@@ -118,13 +118,14 @@ def padding(session: Session) -> Iterator[Finding]:
     longer = torch.nn.functional.pad(inputs, (0, MORE), value=value)
     after = session.predict(longer).float()
     if before.shape != after.shape:
-        raise NotChecked("outputs are one row a position")
+        raise NotChecked("outputs are one row per position")
     change = float((before - after).abs().max()) / (float(before.std()) + 1e-12)
     if change > CHANGED:
         yield Finding(
             "padding-not-masked", "warning" if said is not None else "note",
             f"{MORE} more positions of padding ({value}) change the outputs by {change:.2g} "
-            "standard deviations: an example's answer depends on the longest of its batch.",
+            "standard deviations: an example's output depends on the longest sequence in its "
+            "batch.",
             {"change_over_std": change, "rows_ending_in_padding": float(ends)},
             "mask = tokens == pad  # src_key_padding_mask=mask in attention, and in the mean:\n"
             "h = (h * ~mask[..., None]).sum(1) / (~mask).sum(1, keepdim=True)",

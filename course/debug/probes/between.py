@@ -1,4 +1,4 @@
-"""Probes on what lies between steps: graphs kept, batches passed over, generators reseeded."""
+"""Probes on what happens between steps: graphs kept, batches skipped, generators reseeded."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def kept_graphs(session: Session) -> Iterator[Finding]:
         state = any(e.retained for e in backwards)
         yield Finding(
             "undetached-logging", "error",
-            f"After {len(backwards)} steps {alive} graphs are still alive: somebody keeps loss or "
-            "output tensors"
-            + (", or carries a state from step to step without detach()." if state else "."),
+            f"After {len(backwards)} steps {alive} graphs are still alive: loss or output tensors "
+            "are kept"
+            + (", or a state is carried from step to step without detach()." if state else "."),
             {"graphs_alive": alive, "steps": len(backwards)},
             "hidden = hidden.detach()" if state else "total_loss += loss.item()",
         )  # fmt: skip
 
 
 def skipped(session: Session) -> Iterator[Finding]:
-    """Batches with a non-finite loss are not passed over in silence."""
+    """Batches with a non-finite loss are not skipped silently."""
     loop = own_loop(session)
     if loop.unit != "step":
         raise NotChecked("needs train_step")
@@ -46,7 +46,7 @@ def skipped(session: Session) -> Iterator[Finding]:
         yield Finding(
             "non-finite-skipped", "warning",
             f"{len(left_out)} of {tape.call} batches have a non-finite loss and are skipped "
-            "without a word.",
+            "silently.",
             {"skipped": len(left_out), "calls": tape.call, "first": left_out[0]},
             'raise ValueError(f"loss {loss}: look at this batch first")',
         )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Probe on checkpoints: what is saved stays as it was, and loading it brings everything back.
+"""Probe on checkpoints: what is saved does not change later, and loading it restores everything.
 
-Only where the author hands in `save` and `load`. Two runs from the same photograph, with the same
-batches and the same random numbers: one goes on after saving, the other goes astray for as many
-steps, loads, and then makes the steps of the first. They must meet bit for bit.
+Only if the author passes in `save` and `load`. Two runs start from the same snapshot, with the same
+batches and the same random numbers: one continues after saving; the other makes as many different
+steps, loads, and then makes the steps of the first. They must agree bit for bit.
 
 Source: Lecture 3, "Checkpoint and resume"; ledger F69, B27, B39.
 """
@@ -50,7 +50,7 @@ class Trace:
 
 
 def checkpoint(session: Session) -> Iterator[Finding]:
-    """A run that was saved and loaded goes on as one that never stopped."""
+    """A run that was saved and loaded continues exactly like one that never stopped."""
     setup = session.setup
     if setup.save is None or setup.load is None:
         raise NotChecked("no save and load")
@@ -122,9 +122,10 @@ RULES = (
          "torch.load(path, weights_only=True) refuses the file: {refused}",
          'state["folder"] = str(folder)  # plain values and tensors only'),
     Rule(lambda seen: bool(seen.failed), "checkpoint-refused", "error",
-         "load() raises on what save() has just given: {failed}",
-         "state = model.state_dict()  # of the model itself, not of its wrapper;\n"
-         "model.load_state_dict(state)  # and strict, so that names that do not fit are told",
+         "load() raises on what save() has just saved: {failed}",
+         "state = model.state_dict()  # of the model itself, not of its "
+         "wrapper;\nmodel.load_state_dict(state)  # and strict, so that names that do not fit are "
+         "reported",
          ends=True),
     Rule(lambda seen: bool(seen.changed) and seen.put_back, "checkpoint-changes-model", "note",
          "save() itself changes {changed}, until the next step puts it back.",
@@ -133,13 +134,13 @@ RULES = (
          "save() itself changes {changed}.",
          "was = model.training\nmodel.eval()\n...\nmodel.train(was)"),
     Rule(lambda seen: seen.saved_moved > 0, "checkpoint-by-reference", "error",
-         "{moved} tensors of the state that save() gave changed in the {steps} steps after it: "
-         "state_dict() holds the living weights, so the best is always the last.",
+         "{moved} tensors of the state that save() returned changed in the next {steps} steps: "
+         "state_dict() refers to the live weights, so the best is always the last.",
          "best = copy.deepcopy(model.state_dict())", ends=True),
     Rule(lambda seen: not seen.apart, "", "note", "", "", ends=True),
     Rule(lambda seen: seen.modes_only, "checkpoint-changes-model", "error",
-         "After load() the modules are in another mode than when they were saved ({lost}): training"
-         " continues without dropout, or with frozen statistics.",
+         "After load() the modules are in a different mode from when they were saved ({lost}): "
+         "training continues without dropout, or with frozen statistics.",
          "model.load_state_dict(state)\nmodel.train()", ends=True),
     Rule(lambda seen: True, "checkpoint-incomplete", "error",
          "load() does not restore everything: {lost} is not what was saved; {steps} steps later "
@@ -178,8 +179,8 @@ def _scored(whole: Trace, again: Trace, resumed: Trace) -> Iterator[Finding]:
         name = apart[0]
         yield Finding(
             "checkpoint-incomplete", "warning",
-            f"After load() the weights are those of an uninterrupted run, and evaluate() gives "
-            f"another {name}: what it scores, e.g. an average of the weights, is not loaded.",
+            "After load() the weights are those of an uninterrupted run, but evaluate() gives a "
+            f"different {name}: what it scores, e.g. an average of the weights, is not loaded.",
             {"uninterrupted": whole.scores[name], "loaded": resumed.scores.get(name, math.nan)},
             'checkpoint["averaged"] = averaged.state_dict()\n'
             'averaged.load_state_dict(checkpoint["averaged"])',

@@ -1,4 +1,4 @@
-"""Probes on clearing: each update starts from cleared gradients, and loses none it has made."""
+"""Probes on clearing: each update starts from cleared gradients, and loses none of its own."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _not_cleared(
     what = "some of the gradients" if part else "the gradients"
     return Finding(
         "missing-zero-grad", "error",
-        f"In {dirty} of {seen} updates {what} of the update before were still there when backward "
-        "added to them.",
+        f"In {dirty} of {seen} updates {what} of the previous update were still there when "
+        "backward added to them.",
         {"updates_with_old_gradients": dirty, "updates": seen, "norm_first": first,
          "norm_last": last},
         "optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
@@ -88,7 +88,7 @@ def _not_cleared(
 
 
 def thrown_away(session: Session) -> Iterator[Finding]:
-    """Gradients are not cleared before the next batch when no step came between."""
+    """Gradients are not cleared before the next batch unless a step came in between."""
     loop = own_loop(session)
     if loop.unit != "step" or len(session.optimizers) > 1:
         raise NotChecked("needs train_step with one optimizer")
@@ -103,8 +103,8 @@ def thrown_away(session: Session) -> Iterator[Finding]:
     if inside >= max(LEAST_STEPS, MOST * len(loop.losses)):
         yield Finding(
             "grads-cleared-before-step", "error",
-            f"In {inside} of {len(loop.losses)} steps the gradients of all micro-batches but the "
-            "last were cleared before optimizer.step() used them.",
+            f"In {inside} of {len(loop.losses)} steps the gradients of all micro-batches except "
+            "the last were cleared before optimizer.step() used them.",
             {"steps_of_the_last_alone": inside, "steps": len(loop.losses)},
             "optimizer.zero_grad()  # once, before the loop over micro-batches\n"
             "for part in parts: (loss_of(part) / len(parts)).backward()\noptimizer.step()",

@@ -62,14 +62,14 @@ def _in_windows(seen: Counter, clips: list[Event]) -> bool:
 
 RULES = (
     Rule(_habit("early"), "error",
-         "Gradients are clipped before backward, where there are no gradients yet: the update is "
-         "the same as without.", AFTER_BACKWARD),
+         "Gradients are clipped before backward, when there are no gradients yet: the update is "
+         "the same as without clipping.", AFTER_BACKWARD),
     Rule(_habit("late"), "error",
          "Gradients are clipped after the step, when the weights have already moved: the update is "
-         "the same as without.", AFTER_BACKWARD),
+         "the same as without clipping.", AFTER_BACKWARD),
     Rule(_habit("scaled"), "error",
-         "Gradients are clipped while they are scaled, before unscale_(): the norm that is cut is "
-         "that of the scaled loss.", "scaler.unscale_(optimizer)\n" + AFTER_BACKWARD),
+         "Gradients are clipped while they are still scaled, before unscale_(): the clipped norm "
+         "is that of the scaled loss.", "scaler.unscale_(optimizer)\n" + AFTER_BACKWARD),
     Rule(_in_windows, "warning",
          "Gradients are clipped after every micro-batch: a sum of clipped parts is not a clipped "
          "sum.",
@@ -131,7 +131,7 @@ def _never_clipped(session: Session, tape: Tape) -> Iterator[Finding]:
     if above >= 2:
         yield Finding(
             "clip-misplaced", "error",
-            f"Gradients should be clipped to {ceiling:g}, yet {above} of {len(norms)} steps use "
+            f"Gradients should be clipped to {ceiling:g}, but {above} of {len(norms)} steps use "
             "larger ones.",
             {"largest": max(norms), "max_grad_norm": ceiling},
             "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # before step()",

@@ -1,4 +1,4 @@
-"""Probes on what the loaders give: the batch contract, classes a batch, epoch after epoch."""
+"""Probes on what the loaders yield: the batch contract, classes per batch, repeated epochs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ JUDGED = ("one-hot-labels", "label-out-of-range", "non-finite-values")
 """Breaches of the batch contract that are wrong for certain; dtypes and shapes that matter make
 the loop raise, and the range is judged on what the model itself gets."""
 MEANT = {
-    "non-finite-values": "and the loss leaves them out.",
-    "label-out-of-range": "which a loss of your own takes: do they mark examples without a label?",
+    "non-finite-values": "and the loss ignores them.",
+    "label-out-of-range": "which your own loss accepts: do they mark examples without a label?",
 }
 """What is said of a breach that may be meant."""
 MOST_CLASSES = 1000
@@ -43,7 +43,7 @@ which the stored data has changed: the same rows in another order keep both."""
 
 
 def contract(session: Session) -> Iterator[Finding]:
-    """Every batch keeps the contract of `course.data.check_batch`, as far as it is `JUDGED`."""
+    """Every batch keeps the contract of `course.data.check_batch`, for the fields in `JUDGED`."""
     broken: dict[str, list[Breach]] = {}
     for batch in session.epoch.batches:
         for breach in _breaches(session, *pair(batch)):
@@ -55,7 +55,7 @@ def contract(session: Session) -> Iterator[Finding]:
         meant = (of_targets or left_out) and _loss_is_finite(session)
         yield Finding(
             kind, "note" if meant else "error",
-            f"{first.field}: {first.seen}; {first.contract}. So in {len(breaches)} of "
+            f"{first.field}: {first.seen}; {first.contract}. This happens in {len(breaches)} of "
             f"{len(session.epoch.batches)} batches"
             + (", " + MEANT[kind] if meant else "."),
             {"batches": len(breaches), "seen": first.seen, "expected": first.contract}, first.fix,
@@ -99,7 +99,7 @@ def _loss_is_finite(session: Session) -> bool:
 
 
 def empty(session: Session) -> Iterator[Finding]:
-    """Both loaders give batches."""
+    """Both loaders yield batches."""
     given = {"train_loader": session.epoch}
     if session.setup.val_loader is not None:
         given["val_loader"] = session.val_epoch
@@ -114,7 +114,7 @@ def empty(session: Session) -> Iterator[Finding]:
             evidence["batch_size"] = loader.batch_size
         yield Finding(
             "empty-loader", "error",
-            f"The {name} gives no batch at all: a loop over it does nothing and says nothing."
+            f"The {name} yields no batches: a loop over it does nothing, without an error."
             + (" drop_last drops the only batch, which is not full." if dropped else ""),
             evidence,
             f"assert len({name}) > 0  # fewer examples than batch_size: drop_last=False",
@@ -122,7 +122,7 @@ def empty(session: Session) -> Iterator[Finding]:
 
 
 def memory_shared(session: Session) -> Iterator[Finding]:
-    """Batches with other targets have other inputs."""
+    """Batches with different targets have different inputs."""
     pairs = [pair(b) for b in session.epoch.batches]
     first, targets = pairs[0] if pairs else session.batch
     alike = [(x, y) for x, y in pairs if x.shape == first.shape and y.shape == targets.shape]
@@ -133,8 +133,8 @@ def memory_shared(session: Session) -> Iterator[Finding]:
     ):
         yield Finding(
             "memory-shared", "error",
-            f"{len(alike)} batches have the very same inputs with different targets, as "
-            "happens when they share one memory that was filled again after each was made.",
+            f"{len(alike)} batches have exactly the same inputs but different targets, as happens "
+            "when they share one buffer that was refilled for each batch.",
             {"batches": len(alike), "different_inputs": 1,
              "different_targets": len({y.numpy(force=True).tobytes() for _, y in alike})},
             "inputs = torch.tensor(array)  # a copy; torch.from_numpy(array) shares its memory",
@@ -142,7 +142,7 @@ def memory_shared(session: Session) -> Iterator[Finding]:
 
 
 def single_class(session: Session) -> Iterator[Finding]:
-    """Batches mix the classes that the data set holds."""
+    """Batches mix the classes of the data set."""
     targets = _targets(session)
     if any(
         t.dim() != 1 or (t.is_floating_point() and bool((t != t.round()).any())) for t in targets
@@ -153,7 +153,7 @@ def single_class(session: Session) -> Iterator[Finding]:
         raise NotChecked("fewer than 4 batches of at least 4 examples")
     counts = Counter(torch.cat(sizable).tolist())
     if not 2 <= len(counts) <= MOST_CLASSES:
-        raise NotChecked("one class in all, or no classes")
+        raise NotChecked("only one class, or no classes")
     pure = sum(len(t.unique()) == 1 for t in sizable) / len(sizable)
     total = sum(counts.values())
     size = min(len(t) for t in sizable)
@@ -174,7 +174,8 @@ def single_class(session: Session) -> Iterator[Finding]:
     if session.epoch.whole and long:
         yield Finding(
             "single-class-batches", "warning",
-            "Labels come in long runs of one class: the data is sorted and not shuffled.",
+            "Labels come in long runs of one class: the data is sorted, and the loader does not "
+            "shuffle.",
             {"label_changes": changes, "expected": expected},
             "train_loader = DataLoader(dataset, batch_size, shuffle=True)",
         )  # fmt: skip
@@ -199,13 +200,13 @@ def _targets(session: Session) -> list[Tensor]:
 
 
 def second_epoch(session: Session) -> Iterator[Finding]:
-    """A second pass gives as many examples, and the data set itself has not changed."""
+    """A second pass yields as many examples, and the data set itself has not changed."""
     passes = [[pair(b) for b in batches] for batches in session.two_passes]
     first, second = session.epoch.batches, passes[1]
     if len(second) < FEWER * len(first):
         yield Finding(
             "loader-exhausted", "error",
-            "The second pass over the train_loader gives fewer batches than the first.",
+            "The second pass over the train_loader yields fewer batches than the first.",
             {"first_pass": len(first), "second_pass": len(second)},
             "train_loader = DataLoader(dataset, ...)  # not iter(...), zip(...) or a generator",
         )  # fmt: skip
@@ -218,7 +219,7 @@ def second_epoch(session: Session) -> Iterator[Finding]:
         if ratio > OTHER_SCALE or shift > OTHER_MEAN:
             yield Finding(
                 "dataset-changes-itself", "error",
-                "The second epoch's inputs have another scale than the first's: the data set "
+                "The second epoch's inputs have a different scale from the first's: the data set "
                 "transforms its stored examples in place.",
                 {"std_first": float(spread[0]), "std_second": float(spread[1]), "shift": shift},
                 "x = self.inputs[i].clone()  # before any -=, *=, clamp_ in __getitem__",
@@ -226,7 +227,7 @@ def second_epoch(session: Session) -> Iterator[Finding]:
 
 
 def wrapped_bytes(session: Session) -> Iterator[Finding]:
-    """No arithmetic on uint8 passes 255 and starts again at 0."""
+    """No arithmetic on uint8 exceeds 255 and wraps around to 0."""
     from course.debug.probes.tape import Tape
 
     tape = Tape(session.model, session.optimizers)

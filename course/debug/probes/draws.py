@@ -1,9 +1,9 @@
-"""Probes on random draws in the data: augmentation that is the same in every epoch or worker.
+"""Probes on random draws in the data: augmentation that repeats in every epoch or worker.
 
-A worker gets a copy of the data set. A generator in it starts in each worker, and in each epoch
-that restarts its workers, where it stands in the main process: it never moves on there. Draws
-that a data set seeds by the example alone are the same in every epoch too; but so is a data set
-that makes its examples up from their number, so this is a note.
+A worker gets a copy of the data set. A generator in it starts, in each worker and in each epoch
+that restarts the workers, from its state in the main process, where it never advances. Draws that a
+data set seeds only by the example are the same in every epoch too; but so is a data set that
+generates its examples from their index, so this is only a note.
 
 Source: Lecture 3, "DataLoader"; ledger B33, F95.
 """
@@ -34,7 +34,7 @@ DRAWS = {
 
 
 def same_draws(session: Session) -> Iterator[Finding]:
-    """What the data draws is drawn again in each epoch, and otherwise in each worker."""
+    """The data's random numbers are drawn again in each epoch, and differ between workers."""
     loader = session.setup.train_loader
     workers = getattr(loader, "num_workers", 0)
     if workers:
@@ -54,8 +54,8 @@ def _copied_generators(session: Session, loader: Any, workers: int) -> Iterator[
     often = "every worker draws" if outlive else "every worker and every epoch draw"
     yield Finding(
         "same-draws", "warning",
-        f"The data set draws from a {kind} of its own, and each of {workers} worker"
-        f"{'s' * (workers > 1)} gets a copy as it stands here: {often} the same numbers.",
+        f"The data set draws from its own {kind}, and each of {workers} "
+        f"worker{'s' * (workers > 1)} gets a copy in its current state: {often} the same numbers.",
         {"generators": len(used), "num_workers": workers, "persistent": outlive},
         "make_loader(dataset, batch_size, augment=...)  # and draw from torch's global generator\n"
         "# or reseed it in worker_init_fn, from torch.initial_seed()",
@@ -104,8 +104,9 @@ def _seeded_by_example(session: Session, loader: Any) -> Iterator[Finding]:
     if first == second and _alike_for_all(session, loader.dataset):
         yield Finding(
             "same-draws", "warning",
-            f"Each of {ASKED} examples draws the very same random numbers, in every epoch: the "
-            "generator is seeded again where an example is read, and not by its number.",
+            f"Each of {ASKED} examples draws exactly the same random numbers, in every epoch: the "
+            "generator is seeded again whenever an example is read, and not by the example's "
+            "index.",
             {"examples": ASKED},
             "shift = torch.randint(-2, 3, (2,))  # from the global generator, seeded once",
         )  # fmt: skip
@@ -113,8 +114,8 @@ def _seeded_by_example(session: Session, loader: Any) -> Iterator[Finding]:
         yield Finding(
             "same-draws", "note",
             "The data draws random numbers for its examples, and they are the same in the second "
-            "epoch. For augmentation, seed by the epoch too; for examples made up from their "
-            "number, this is right.",
+            "epoch. For augmentation, seed by the epoch too; for examples generated from their "
+            "index, this is right.",
             {"draws_seen": listener.in_data, "examples": len(first)},
             "seed = base_seed + epoch * len(dataset) + index",
         )  # fmt: skip

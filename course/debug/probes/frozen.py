@@ -1,4 +1,4 @@
-"""Probes on what is frozen: layers that stay though they should train, or move though frozen."""
+"""Probes on frozen layers: some do not move although they should train, or move although frozen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ trains, most of the model is frozen on purpose, as for adapters."""
 
 
 def gets_gradient(session: Session) -> set[int]:
-    """Parameters to which some backward of the loop brought a gradient other than zero."""
+    """Parameters that got a gradient other than zero in some backward of the loop."""
     tape, found = session.loop.tape, set()
     for event in tape.of("backward"):
         found |= event.info.get("arrived", set())
@@ -35,7 +35,7 @@ def is_declared_frozen(session: Session, name: str) -> bool:
 
 
 def frozen(session: Session) -> Iterator[Finding]:
-    """What is meant to train gets gradients."""
+    """What should train gets gradients."""
     loop = session.loop
     if loop.error is not None and "does not require grad" in str(loop.error):
         yield Finding(
@@ -130,7 +130,7 @@ def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Fi
     if moved:
         yield Finding(
             "frozen-params", "warning",
-            f"{len(silent)} parameters shape the outputs and are in the optimizer, yet no gradient "
+            f"{len(silent)} parameters shape the outputs and are in the optimizer, but no gradient "
             f"reaches them ({moved[0]}): the graph is cut by detach(), no_grad(), .data or numpy.",
             {"without_gradient": len(silent), "first": moved[0]},
             "x = self.encoder(x)  # no .detach(), .data or torch.no_grad() on the way to the loss",
@@ -138,7 +138,7 @@ def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Fi
 
 
 def freezes_nothing(session: Session) -> Iterator[Finding]:
-    """requires_grad is a flag of parameters; a module has none that does anything."""
+    """requires_grad is a flag of parameters; set on a module, it does nothing."""
     for path, module in session.model.named_modules():
         trains = sum(p.requires_grad for p in module.parameters())
         if vars(module).get("requires_grad") is False and trains:
@@ -168,15 +168,15 @@ def _moved_by_a_step(session: Session) -> set[str]:
 
 
 def frozen_drift(session: Session) -> Iterator[Finding]:
-    """What is frozen stays as it is."""
+    """What is frozen does not change."""
     loop = session.loop
     stepped = _moved_by_a_step(session)
     moved = [n for n in loop.moved_while_frozen if n in stepped]
     if moved:
         yield Finding(
             "frozen-params-drift", "error",
-            f"{moved[0]} is frozen and still changed: weight decay, "
-            "momentum or an old gradient moves it.",
+            f"{moved[0]} is frozen but still changed: weight decay, momentum or an old gradient "
+            "moves it.",
             {"moved": len(moved)},
             "trained = [p for p in model.parameters() if p.requires_grad]\n"
             "optimizer = torch.optim.SGD(trained, lr=lr)  # and .grad = None for the others",
@@ -198,8 +198,8 @@ def frozen_drift(session: Session) -> Iterator[Finding]:
     if drifting:
         yield Finding(
             "frozen-params-drift", "warning",
-            f"A frozen batch norm still moves its running statistics ({drifting[0]}): the frozen "
-            "part is not the same function after training.",
+            f"A frozen batch norm still updates its running statistics ({drifting[0]}): after "
+            "training, the frozen part is no longer the same function.",
             {"moved_buffers": len(drifting)},
             "backbone.eval()  # after every model.train()",
         )  # fmt: skip

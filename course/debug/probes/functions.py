@@ -1,8 +1,8 @@
-"""Functions of torch's as user code calls them: losses, activations, arithmetic that goes wrong.
+"""Calls of torch functions by user code: losses, activations, arithmetic that goes wrong.
 
-A function mode sees every call, also by a name that was imported long before. What matters of it is
-noted on the tape that listens: which loss met which outputs and targets, which units are alive,
-where bytes wrap, where a column of outputs meets a row of numbers.
+A function mode sees every call, even through a name that was imported long before. What matters is
+recorded on the tape: which loss got which outputs and targets, which units are alive, where uint8
+values wrap around, where a column of outputs meets a row of numbers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MOST_RESHAPED = 8
 
 
 class Functions(TorchFunctionMode):
-    """Sees every torch function that user code calls, and notes on a tape what matters."""
+    """Sees every torch function that user code calls, and records on a tape what matters."""
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Probes on parameter groups: weight decay where it is meant, and no group left at rate 0."""
+"""Probes on parameter groups: weight decay only where intended, and no group left at rate 0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAT = ("bias", "norm")
 
 
 def weight_decay(session: Session) -> Iterator[Finding]:
-    """What is declared to be left out of weight decay is left out."""
+    """What was declared as excluded from weight decay is excluded."""
     said = session.declared.get("no_weight_decay")
     if not said:
         raise NotChecked('no declared["no_weight_decay"]')
@@ -82,7 +82,7 @@ def _stay(session: Session, optimizer: Any, rates: list[float]) -> bool:
 
 
 def batch_of_one(session: Session) -> Iterator[Finding]:
-    """Batch norm in train mode has more than one example to take its statistics from."""
+    """Batch norm in train mode has more than one example to compute its statistics from."""
     norms = [
         name for name, module in session.model.named_modules()
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
@@ -96,9 +96,9 @@ def batch_of_one(session: Session) -> Iterator[Finding]:
     if alone and len(alone) >= OFTEN * len(events):
         yield Finding(
             "batch-of-one", "warning",
-            f"Batch norm is trained on batches of a single example ({len(alone)} of "
-            f"{len(events)} forwards): each example is normalised by itself, and in eval mode by "
-            "something else.",
+            f"Batch norm is trained on batches of a single example ({len(alone)} of {len(events)} "
+            "forwards): each example is normalised by its own statistics, but in eval mode by "
+            "others.",
             {"forwards_with_one": len(alone), "forwards": len(events), "first": norms[0]},
             "nn.GroupNorm(groups, channels)  # or a larger batch_size",
         )  # fmt: skip
@@ -106,7 +106,7 @@ def batch_of_one(session: Session) -> Iterator[Finding]:
         flat = events[0].inputs.dim() == 2
         yield Finding(
             "batch-of-one", "warning" if flat else "note",
-            "The last batch of an epoch holds a single example, and batch norm takes its "
+            "The last batch of an epoch holds a single example, and batch norm computes its "
             "statistics from it" + (": it raises." if flat else "."),
             {"batches": len(sizes), "largest": max(sizes), "last": 1},
             "DataLoader(dataset, batch_size, shuffle=True, drop_last=True)",

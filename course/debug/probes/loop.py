@@ -1,4 +1,4 @@
-"""What the probes on the loop share: the user's own loop, its updates, the size of gradients."""
+"""What the probes on the loop share: the user's loop, its updates, the norm of gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def own_loop(session: Session) -> Loop:
     """The user's own loop.
 
     Raises:
-        NotChecked: There is no callable, or it raised before two updates.
+        NotChecked: There is no callable, or it raised before the second update.
     """
     if session.setup.train_step is None and session.setup.train is None:
         raise NotChecked("no train_step or train")
@@ -36,7 +36,7 @@ def of_optimizer(tape: Tape, optimizer: object) -> list[int]:
 
 
 def is_nonzero(gradient: Tensor | None) -> bool:
-    """There is a gradient, and a number in it that is not 0."""
+    """True if there is a gradient and it is not all 0."""
     return gradient is not None and bool(gradient.any())
 
 

@@ -1,7 +1,7 @@
-"""Probes on the metric: of the right data, a mean over examples, the same when asked twice.
+"""Probes on the metric: on the right data, a mean over examples, the same when computed twice.
 
 What `evaluate()` returned is compared with a plain evaluation of the same batches; `RULES` says
-what each way of differing means.
+what each kind of difference means.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALL_IN_PERCENT = 100
 
 
 def which_data(session: Session) -> Iterator[Finding]:
-    """Scoring reads the validation loader, training the training loader."""
+    """Scoring reads the validation loader, and training reads the training loader."""
     train, val = session.setup.train_loader, session.setup.val_loader
     if val is None:
         raise NotChecked("no val_loader")
@@ -100,7 +100,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Observed:
-    """One number of `evaluate()` next to the same number computed here."""
+    """One number from `evaluate()` next to the same number computed here."""
 
     name: str
     value: float
@@ -114,7 +114,7 @@ class Observed:
     """The task is classification, no metric of another kind is declared, and no other network was
     scored."""
     usual: list[float]
-    """Other numbers that are called an accuracy."""
+    """Other numbers that are also called an accuracy."""
 
     @property
     def is_mean(self) -> bool:
@@ -136,7 +136,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Rule:
-    """What one way of differing means."""
+    """What one kind of difference means."""
 
     holds: Callable[[Observed], bool]
     id: str
@@ -147,21 +147,21 @@ class Rule:
 
 RULES = (
     Rule(lambda seen: seen.is_by_batch, "metric-batch-mean", "warning",
-         "{name} is the mean over batches, not over examples: the short last batch counts as much "
-         "as a full one.",
+         "{name} is the mean over batches, not over examples: the short last batch has the same "
+         "weight as a full one.",
          "correct += (logits.argmax(1) == y).sum().item(); total += len(y)"),
     Rule(lambda seen: seen.is_no_share and not seen.is_usual, "metric-wrong", "error",
-         "{name} = {value:.4g} is not a share of examples; recomputed it is {mean:.4g}.",
+         "{name} = {value:.4g} is not a share of examples; recomputed, it is {mean:.4g}.",
          "return correct / total_examples"),
     Rule(lambda seen: seen.is_plain and not seen.is_usual, "metric-wrong", "warning",
          "{name} = {value:.4g}, but the same outputs and targets give {mean:.4g}.",
          "correct += (logits.argmax(dim=1) == targets).sum().item()\ntotal += len(targets)"),
 )  # fmt: skip
-"""Of an accuracy that is not the mean over examples; the first that holds is said."""
+"""For an accuracy that is not the mean over examples; the first rule that holds is reported."""
 
 
 def accuracy(session: Session) -> Iterator[Finding]:
-    """The metric is the mean over examples, of the outputs in eval mode."""
+    """The metric is the mean over examples, computed from the outputs in eval mode."""
     seen = evaluation_of(session)
     if session.setup.val_loader is None or not session.val_epoch.whole:
         raise NotChecked("no val_loader that can be read whole")
@@ -204,7 +204,7 @@ def _fewer_rows(events: list[Event], batches: list[Any]) -> bool:
 
 def _of_a_part(scored: int, batches: int) -> Finding:
     return Finding(
-        "metric-wrong", "warning", "evaluate() scores only a part of the val_loader.",
+        "metric-wrong", "warning", "evaluate() scores only part of the val_loader.",
         {"batches_scored": scored, "batches": batches},
         "return correct / total  # after the loop over val_loader, not inside it",
     )  # fmt: skip
@@ -268,7 +268,7 @@ def _judged(one: Observed) -> Iterator[Finding]:
 
 
 def repeats(session: Session) -> Iterator[Finding]:
-    """Scoring twice gives the same score: nothing is carried over from the first time."""
+    """Scoring twice gives the same score: nothing is carried over from the first evaluation."""
     seen = evaluation_of(session)
     if any(any(e.submodes.values()) for e in seen.tape.of("forward")) or seen.moved:
         raise NotChecked("evaluate() is not in plain eval mode")
@@ -276,7 +276,7 @@ def repeats(session: Session) -> Iterator[Finding]:
     if counts[1] == 0 < counts[0]:
         yield Finding(
             "loader-exhausted", "error",
-            "The second evaluate() finds no batch: the loader is a generator or an iterator.",
+            "The second evaluate() finds no batches: the loader is a generator or an iterator.",
             {"batches_first": counts[0], "batches_second": 0},
             "val_loader = DataLoader(val_set, batch_size)  # not iter(...)",
         )  # fmt: skip
@@ -292,7 +292,7 @@ def repeats(session: Session) -> Iterator[Finding]:
         yield Finding(
             "metric-not-reset", "warning",
             f"{name} differs between two calls on the same outputs ({first:.4g}, then "
-            f"{second:.4g}): sums are carried over from the call before.",
+            f"{second:.4g}): sums are carried over from the first call.",
             {"first": first, "second": second},
             "correct = total = 0  # at the start of every evaluate(); metric.reset()",
         )  # fmt: skip

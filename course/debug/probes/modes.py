@@ -1,4 +1,4 @@
-"""Probes on modes: who trains in eval mode, who scores in train mode or with a graph."""
+"""Probes on modes: training in eval mode, scoring in train mode or with a graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ probes on the loop take together."""
 
 
 def eval_in_training(session: Session) -> Iterator[Finding]:
-    """Dropout and batch norm are in train mode while training."""
+    """Dropout and batch norm are in train mode during training."""
     if session.setup.train_step is None and session.setup.train is None:
         raise NotChecked("no train_step or train")
     events = [e for e in session.loop.tape.of("forward") if e.grad]
@@ -103,7 +103,7 @@ def evaluation_of(session: Session) -> Evaluation:
 
 
 def train_in_eval(session: Session) -> Iterator[Finding]:
-    """The model is in eval mode while it is scored."""
+    """The model is in eval mode during scoring."""
     seen = evaluation_of(session)
     events = [e for e in seen.tape.of("forward") if e.call == 0]
     awake = [e for e in events if any(e.submodes.values())]
@@ -115,15 +115,15 @@ def train_in_eval(session: Session) -> Iterator[Finding]:
         if deliberate and not seen.buffers_moved:
             yield Finding(
                 "train-mode-in-eval", "note",
-                "Dropout is active while scoring, over several passes: taken as Monte Carlo "
-                "dropout, on purpose.",
+                "Dropout is active during scoring, over several passes: this is taken as intended "
+                "Monte Carlo dropout.",
                 {"forwards": len(awake)},
             )  # fmt: skip
             return
         yield Finding(
             "train-mode-in-eval", "error",
-            "evaluate() runs the model in train mode: dropout drops, batch norm uses the batch "
-            "and moves its statistics.",
+            "evaluate() runs the model in train mode: dropout drops units, and batch norm uses "
+            "batch statistics and updates its running ones.",
             {"forwards_in_train_mode": len(awake), "metrics_that_differ_on_repeat": differ,
              "buffers_moved": len(seen.buffers_moved)},
             "model.eval()\nwith torch.no_grad():\n    ...\nmodel.train()",
@@ -152,8 +152,8 @@ def _stochastic(
     if a.shape == b.shape and _differ(a, b) and not (_repeats(events) or _keeps_state(session)):
         yield Finding(
             "train-mode-in-eval", "error",
-            "The model gives another output at each call although it is in eval mode: "
-            "F.dropout without training=self.training drops always.",
+            "The model gives a different output at each call although it is in eval mode: "
+            "F.dropout without training=self.training always drops.",
             {"largest_difference": float((a - b).abs().max()), "metrics": differ},
             "x = F.dropout(x, p, training=self.training)",
         )  # fmt: skip
@@ -188,14 +188,14 @@ def always_random(session: Session) -> Iterator[Finding]:
     if a.shape == b.shape and _differ(a, b) and not _keeps_state(session):
         yield Finding(
             "train-mode-in-eval", "warning",
-            "The model gives another output at each call although it is in eval mode.",
+            "The model gives a different output at each call although it is in eval mode.",
             {"largest_difference": float((a.float() - b.float()).abs().max())},
             "x = F.dropout(x, p, training=self.training)",
         )  # fmt: skip
 
 
 def no_grad(session: Session) -> Iterator[Finding]:
-    """Scoring builds no graph and keeps none."""
+    """Scoring neither builds nor keeps a graph."""
     seen = evaluation_of(session)
     outputs = [e for e in seen.tape.of("output") if e.call == 0]
     if not outputs:
@@ -213,27 +213,27 @@ def no_grad(session: Session) -> Iterator[Finding]:
     elif with_graph and not used:
         yield Finding(
             "no-grad-missing", "warning",
-            "evaluate() builds a graph for every batch and never uses one: it takes more memory "
-            "and time.",
+            "evaluate() builds a graph for every batch and never uses it, which costs memory and "
+            "time.",
             {"forwards_with_graph": len(with_graph), "forwards": len(outputs)},
             "@torch.no_grad()\ndef evaluate(): ...",
         )  # fmt: skip
 
 
 def changes_model(session: Session) -> Iterator[Finding]:
-    """Scoring leaves the weights as they are."""
+    """Scoring does not change the weights."""
     seen = evaluation_of(session)
     if seen.moved and not seen.tape.of("step"):
         yield Finding(
             "evaluate-changes-model", "error",
-            "The weights after evaluate() are not those before it.",
+            "evaluate() changes the weights.",
             {"optimizer_steps": 0},
             "state = copy.deepcopy(model.state_dict())  # and load it back after scoring",
         )  # fmt: skip
     elif seen.tape.of("step"):
         yield Finding(
             "evaluate-changes-model", "error",
-            "evaluate() makes optimizer steps: the model is trained on what it is scored on.",
+            "evaluate() makes optimizer steps: the model is trained on the data it is scored on.",
             {"optimizer_steps": len(seen.tape.of("step"))},
             "with torch.no_grad():\n    loss = loss_fn(model(x), y)  # no backward, no step",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Probes on the numbers on the way: not finite, lost in half precision, units that never answer."""
+"""Probes on intermediate values: non-finite, lost in half precision, units never active."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LOST = 0.5
 
 
 def dead_units(session: Session) -> Iterator[Finding]:
-    """Most units of a ReLU layer are on for some example."""
+    """Most units of a ReLU layer are active for some example."""
     tape = session.loop.tape
     if not tape.functions.relu_alive:
         raise NotChecked("no ReLU was seen")
@@ -55,7 +55,7 @@ def dead_units(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "dead-relu", "error",
                 f"{1 - share:.0%} of the units of {name} are 0 for every example seen: they get no "
-                "gradient and stay so.",
+                "gradient and stay that way.",
                 {"dead_share": 1 - share, "units": alive.numel()},
                 "nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')\n"
                 "nn.init.zeros_(layer.bias)  # or nn.LeakyReLU(0.01)",
@@ -64,7 +64,7 @@ def dead_units(session: Session) -> Iterator[Finding]:
 
 
 def finite(session: Session) -> Iterator[Finding]:
-    """Losses and gradients are finite where the data is."""
+    """Losses and gradients are finite if the data is."""
     loop = session.loop
     bad = [i for i, v in enumerate(loop.losses) if not math.isfinite(v)]
     steps = loop.tape.of("step")
@@ -72,8 +72,8 @@ def finite(session: Session) -> Iterator[Finding]:
     if nan_steps and (not bad or nan_steps[0] <= 2):
         yield Finding(
             "non-finite-loss", "error",
-            f"The gradient is inf or nan in {len(nan_steps)} of {len(steps)} steps, the first time "
-            f"in step {nan_steps[0]}: one such step makes every weight nan.",
+            f"The gradient is inf or nan in {len(nan_steps)} of {len(steps)} steps, first in step "
+            f"{nan_steps[0]}: one such step makes every weight nan.",
             {"steps_with_nan": len(nan_steps), "first": nan_steps[0]},
             "torch.autograd.set_detect_anomaly(True)  # names the operation: log(0), sqrt(0), 0/0",
         )  # fmt: skip
@@ -88,7 +88,7 @@ def finite(session: Session) -> Iterator[Finding]:
 
 
 def underflow(session: Session) -> Iterator[Finding]:
-    """Gradients that pass through float16 do not vanish there."""
+    """Gradients that pass through float16 do not underflow there."""
     tape = session.loop.tape
     if not any(_is_half(e.output) for e in tape.of("output") if e.graph):
         raise NotChecked("no output in float16 was seen")
@@ -104,8 +104,9 @@ def underflow(session: Session) -> Iterator[Finding]:
     if lost > LOST and lost > 2 * in_float32:
         yield Finding(
             "fp16-underflow", "error",
-            f"{lost:.0%} of the gradients are exactly 0 after passing through float16, and "
-            f"{in_float32:.0%} without it: they are smaller than 6e-8, the least it can hold.",
+            f"{lost:.0%} of the gradients are exactly 0 after passing through float16, but only "
+            f"{in_float32:.0%} without it: they are smaller than 6e-8, the smallest positive "
+            "number of float16.",
             {"zeros_in_float16": lost, "zeros_in_float32": in_float32, "backwards": len(shares)},
             "scaler = torch.amp.GradScaler(device.type)  # or torch.autocast(..., torch.bfloat16)\n"
             "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
@@ -130,7 +131,7 @@ def _stepped_before_backward(session: Session) -> bool:
 
 
 def raises(session: Session) -> Iterator[Finding]:
-    """The loop runs."""
+    """The loop runs without raising."""
     error = session.loop.error
     if error is None:
         return

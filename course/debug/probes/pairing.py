@@ -1,4 +1,4 @@
-"""Probes on outputs, targets and the loss between them."""
+"""Probes on how the loss pairs outputs with targets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ nothing."""
 
 
 def met_by_the_loss(session: Session) -> list[dict[str, Any]]:
-    """(outputs, targets) that a loss met: in the user's loop, else our own call of loss_fn."""
+    """(outputs, targets) that a loss got: in the user's loop, else in our own call of loss_fn."""
     met = []
     setup = session.setup
     if any(own is not None for own in (setup.train_step, setup.train, setup.loss_of)):
@@ -43,7 +43,7 @@ def met_by_the_loss(session: Session) -> list[dict[str, Any]]:
 
 
 def broadcast(session: Session) -> Iterator[Finding]:
-    """Outputs [B, 1] do not meet targets [B]."""
+    """Outputs [B, 1] are not compared with targets [B]."""
     for one in met_by_the_loss(session)[:1]:
         a, b = one["inputs"], one["targets"]
         if a.numel() == b.numel() or b.is_complex() or (a.dim() == b.dim() and a.shape == b.shape):
@@ -54,8 +54,9 @@ def broadcast(session: Session) -> Iterator[Finding]:
             if mixed:
                 yield Finding(
                     "mse-for-classes" if _is_class(session) else "broadcast-loss", "error",
-                    f"Outputs {list(shapes[0])} meet targets {list(shapes[1])}: they are broadcast "
-                    f"to a {len(a)} x {len(a)} table, and every output is pulled to the mean.",
+                    f"Outputs {list(shapes[0])} are compared with targets {list(shapes[1])}: they "
+                    f"are broadcast to a {len(a)} x {len(a)} table, and every output is pulled "
+                    "towards the mean.",
                     {"outputs": list(shapes[0]), "targets": list(shapes[1])},
                     "loss = loss_fn(outputs.squeeze(1), targets)",
                 )  # fmt: skip
@@ -85,18 +86,18 @@ def _mixes_rows(session: Session, outputs: Tensor, targets: Tensor) -> bool:
 def classes_as_numbers(session: Session) -> Iterator[Finding]:
     """Class indices are not regressed as if 9 were three times 3."""
     if not _is_class(session):
-        raise NotChecked("the task is not said to be classification")
+        raise NotChecked("the task is not declared as classification")
     one = met_by_the_loss(session)[0]
     a, b = one["inputs"], one["targets"]
     classes = session.setup.num_classes or 0
     if one["name"] not in ELEMENTWISE and not (not one["name"] and _zero_at_target(session, a, b)):
-        raise NotChecked("the loss is no distance between numbers")
+        raise NotChecked("the loss is not a distance between numbers")
     whole = bool((b.float() == b.float().round()).all())
     if classes > 2 and whole and a.numel() == len(a) and float(b.max()) >= 2:
         yield Finding(
             "mse-for-classes", "error",
-            f"A single output is pulled to the class index by a distance: class "
-            f"{classes - 1} counts as far from class 0 as the number says.",
+            f"A distance pulls a single output towards the class index: class {classes - 1} then "
+            f"counts as {classes - 1} times as far from class 0 as class 1 is.",
             {"outputs": list(a.shape), "targets": list(b.shape), "classes": classes},
             "model.head = nn.Linear(features, num_classes)\n"
             "loss = F.cross_entropy(logits, targets)",
@@ -105,8 +106,8 @@ def classes_as_numbers(session: Session) -> Iterator[Finding]:
         softmaxed = bool((a >= 0).all()) and float((a.sum(1) - 1).abs().max()) < ROUNDED
         yield Finding(
             "mse-for-classes", "note" if softmaxed else "warning",
-            "Classes are learned with a squared distance to one-hot rows; confident mistakes get "
-            "a small gradient.",
+            "Classes are learned by squared distance to one-hot rows, so confident mistakes get "
+            "only a small gradient.",
             {"outputs": list(a.shape), "rows_are_probabilities": softmaxed},
             "loss = F.cross_entropy(logits, targets)",
         )  # fmt: skip
@@ -138,21 +139,21 @@ def rows_mixed(session: Session) -> Iterator[Finding]:
     half = size // 2
     parts = session.predict(inputs[:half]), session.predict(inputs[half:])
     if outputs.shape[0] != size or any(p.shape[1:] != outputs.shape[1:] for p in parts):
-        raise NotChecked("outputs are not one row an example")
+        raise NotChecked("outputs are not one row per example")
     if any(_uses_batch_statistics(m) for m in session.model.modules()):
-        raise NotChecked("a normalisation layer uses the batch's statistics also in eval mode")
+        raise NotChecked("a normalisation layer uses batch statistics even in eval mode")
     again = session.predict(inputs, seed=1)
     scale = float(outputs.float().abs().mean()) + 1e-12
     noise = float((outputs - again).float().abs().max()) / scale
     if noise > NOISE:
         raise NotChecked("outputs differ from call to call")
     if sum(map(len, parts)) != size:
-        raise NotChecked("outputs are not one row an example")
+        raise NotChecked("outputs are not one row per example")
     change = float((outputs - torch.cat(parts)).float().abs().max()) / scale
     if change > CHANGED:
         yield Finding(
             "rows-mixed", "warning",
-            "An example's output changes with the other examples of its batch, also in eval mode: "
+            "An example's output changes with the other examples of its batch, even in eval mode: "
             "a layer works along the batch dimension (softmax(dim=0), batch_first, a wrong view).",
             {"relative_change": change, "batch": size},
             "nn.LSTM(..., batch_first=True)  # softmax(dim=-1); x.flatten(1), not x.view(-1, d)",
@@ -174,22 +175,22 @@ def reads_inputs(session: Session) -> Iterator[Finding]:
         raise NotChecked("too few steps or different inputs")
     last = events[-1].output.float()
     if last.dim() < 1 or len(last) < 4:
-        raise NotChecked("outputs are not one row an example")
+        raise NotChecked("outputs are not one row per example")
     spread = float((last - last.mean(0)).abs().max())
     size = float(last.abs().max())
     if spread <= SPREAD * max(size, LEAST_SIZE):
         if layer := _along_the_batch(session):
             yield Finding(
                 "rows-mixed", "warning",
-                f"{layer} has batch_first=False and is given the batch in its first dimension: it "
-                "works along the examples, and every example gets the same output.",
+                f"{layer} has batch_first=False but gets the batch in its first dimension: it "
+                "treats the examples as a sequence, and every example gets the same output.",
                 {"spread_of_outputs": spread, "layer": layer},
                 "nn.TransformerEncoderLayer(..., batch_first=True)  # also nn.GRU, nn.LSTM",
             )  # fmt: skip
             return
         yield Finding(
             "inputs-ignored", "warning",
-            "Every example gets the same output: what the model reads never reaches its end.",
+            "Every example gets the same output: the inputs have no effect on the outputs.",
             {"spread_of_outputs": spread, "size_of_outputs": size},
             "for module in model.modules(): print(type(module), module)  # look for dead layers",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Probes on progress: steps add up, and they lead downhill where plain steps do."""
+"""Probes on progress: steps add up, and they lower the loss where plain steps do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOKED_AT = 4
 
 
 def undone(session: Session) -> Iterator[Finding]:
-    """A step starts from the weights that the one before it left."""
+    """Each step starts from the weights that the previous step left."""
     tape = own_loop(session).tape
     steps, stepped = tape.of("step"), tape.of("stepped")
     if len(steps) < LEAST_STEPS or any(e.has_closure for e in steps):
@@ -33,18 +33,18 @@ def undone(session: Session) -> Iterator[Finding]:
     if again >= NEARLY_ALL * (len(steps) - 1) and moved >= NEARLY_ALL * len(steps):
         yield Finding(
             "updates-undone", "error",
-            f"{again + 1} of {len(steps)} steps start from the very same weights: what the step "
-            "before did is taken back, as by load_state_dict or a model rebuilt in the loop.",
+            f"{again + 1} of {len(steps)} steps start from exactly the same weights: the previous "
+            "step is undone, e.g. by load_state_dict or by a model rebuilt in the loop.",
             {"steps_from_the_same_weights": again + 1, "steps": len(steps)},
             "model.load_state_dict(state)  # once, before the loop",
         )  # fmt: skip
 
 
 def downhill(session: Session) -> Iterator[Finding]:
-    """The user's steps bring the loss down where plain steps on the same batches do.
+    """The user's steps lower the loss where plain steps on the same batches do.
 
-    Only asked where `train_step` returns what `loss_fn` gives for the batch: else it minimises
-    something of its own.
+    Only checked if `train_step` returns what `loss_fn` gives for the batch: otherwise it minimises
+    something else.
     """
     loop = own_loop(session)
     if loop.unit != "step" or len(loop.losses) < ENOUGH_STEPS or len(session.optimizers) > 1:
@@ -67,9 +67,9 @@ def downhill(session: Session) -> Iterator[Finding]:
     yield Finding(
         "loss-negated" if negated else "loss-rises", "error" if negated else "warning",
         f"{len(loop.losses)} calls of train_step raise the loss from {before:.3g} to {after:.3g}, "
-        f"and as many plain steps bring it to {plainly:.3g}"
-        + (": minus the loss goes backward." if negated
-           else ": what goes backward is not the loss, or not all of it."),
+        f"but as many plain steps bring it to {plainly:.3g}"
+        + (": backward() is called on minus the loss." if negated
+           else ": backward() is not called on the loss, or not on all of it."),
         {"before": before, "after": after, "after_plain_steps": plainly, "negated": negated},
         "optimizer.zero_grad()\nloss = loss_fn(model(inputs), targets)\n"
         "loss.backward()  # no minus sign\noptimizer.step()",

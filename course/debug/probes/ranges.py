@@ -1,4 +1,4 @@
-"""Probe on the range of inputs: what the first layer with weights gets, and what it does there."""
+"""Probe on the range of inputs: what the first layer with weights gets, and its effect there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def unnormalised(session: Session) -> Iterator[Finding]:
     """The first layer with weights does not get raw 0-255 pixels or features in the thousands."""
     inputs = seen_inputs(session, "train")
     if inputs is None:
-        raise NotChecked("inputs are no floating-point numbers")
+        raise NotChecked("inputs are not floating-point numbers")
     if not _is_raw(inputs):
         return
     sample = inputs[:64]
@@ -43,10 +43,10 @@ def unnormalised(session: Session) -> Iterator[Finding]:
     if ratio > LARGER or saturated:
         yield Finding(
             "range-not-normalised", "warning",
-            "The model gets inputs as large as pixels of 0 to 255, and nothing inside it "
+            "The model gets inputs as large as raw pixels from 0 to 255, and nothing inside it "
             "normalises them: "
-            + (f"{flat:.0%} of its gates or units are saturated, where no gradient passes."
-               if saturated else "outputs and first losses are huge."),
+            + (f"{flat:.0%} of its gates or units are saturated and pass no gradient."
+               if saturated else "the outputs and the first losses are huge."),
             {"input_std": float(inputs.std()), "input_max": float(inputs.abs().max()),
              "outputs_larger_than_normalised": ratio, "saturated": flat,
              "saturated_if_normalised": flat_mild},

@@ -60,7 +60,7 @@ def _plain_model(session: Session) -> None:
 
 
 def too_large(session: Session) -> Iterator[Finding]:
-    """A few steps on one batch do not throw the loss up."""
+    """A few steps on one batch do not make the loss shoot up."""
     _plain_model(session)
     losses = fit(session, 1.0)
     if not math.isfinite(losses[0]):
@@ -80,8 +80,8 @@ def too_large(session: Session) -> Iterator[Finding]:
             lr = float(session.optimizers[0].param_groups[0]["lr"])
             yield Finding(
                 "lr-too-large", "error",
-                f"On one batch the loss goes from {losses[0]:.3g} to {max_of(losses):.3g} at "
-                f"lr {lr:g}, and falls to {gentle[-1]:.3g} at {lr * factor:g}.",
+                f"On one batch the loss goes from {losses[0]:.3g} to {max_of(losses):.3g} at lr "
+                f"{lr:g}, but falls to {gentle[-1]:.3g} at {lr * factor:g}.",
                 {"lr": lr, "first_loss": losses[0], "largest_loss": max_of(losses),
                  "last_loss_with_smaller_lr": gentle[-1]},
                 f"lr = {lr * factor:g}  # or ask lr_find(model, criterion, optimizer, loader)",
@@ -119,7 +119,7 @@ def too_small(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "lr-too-small", "warning",
                 f"{len(loop.tape.of('stepped'))} updates at lr {lr:g} move the weights by "
-                f"{moved / max(size, 1e-12):.1e} of their size: the loss stays where it is.",
+                f"{moved / max(size, 1e-12):.1e} of their size: the loss does not move.",
                 {"lr": lr, "relative_movement": moved / max(size, 1e-12), "loss_first": plain[0],
                  "loss_last": plain[-1]},
                 f"lr = {lr * factor if lr else 1e-3:g}",
@@ -135,7 +135,7 @@ HARDLY_MOVED = 10 * BARELY_MOVED
 
 
 def outweighed(session: Session) -> Iterator[Finding]:
-    """What Adam adds to the size of gradients, against dividing by 0, is not larger than they."""
+    """Adam's eps, which prevents dividing by 0, is not larger than the gradients it is added to."""
     steps = [e for e in session.loop.tape.of("step") if "eps" in e.optimizer.defaults]
     if len(steps) < LEAST_STEPS:
         raise NotChecked("no optimizer divides by the size of gradients")
@@ -148,7 +148,8 @@ def outweighed(session: Session) -> Iterator[Finding]:
         yield Finding(
             "lr-too-small", "warning",
             f"The optimizer's eps is {eps:g} and no gradient in {len(steps)} steps is larger than "
-            f"{most:.2g}: divided by eps instead of their own size, steps hardly move the weights.",
+            f"{most:.2g}: gradients are in effect divided by eps instead of their own size, so "
+            "steps hardly move the weights.",
             {"eps": eps, "largest_gradient": most, "steps": len(steps)},
             "torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-8)",
         )  # fmt: skip
@@ -161,12 +162,12 @@ GROWN = 2.0
 
 
 def start(session: Session) -> Iterator[Finding]:
-    """Training does not start from weights that something before it has blown up.
+    """Training does not start from weights that something blew up beforehand.
 
-    One layer scaled up may be meant, so nearly all must have grown.
+    One scaled-up layer may be intentional, so nearly all must have grown.
     """
     if session.task != "classification":
-        raise NotChecked("what a guess costs is known for classes alone")
+        raise NotChecked("the loss of a guess is known only for classes")
     inputs, targets = session.batch
     guess = math.log(session.outputs.shape[1])
     with session.observe(), torch.no_grad():
@@ -185,9 +186,10 @@ def start(session: Session) -> Iterator[Finding]:
     if first > WORSE * fresh and grown >= MOST * len(ratios):
         yield Finding(
             "bad-start", "warning",
-            f"The first loss is {first:.3g}; guessing costs {guess:.3g}, and the same layers "
-            f"freshly drawn {fresh:.3g}. Nearly all weights are far larger than drawn: something "
-            "moved them before training, as a sweep of learning rates that does not restore them.",
+            f"The first loss is {first:.3g}; guessing gives {guess:.3g}, and the same layers "
+            f"freshly initialised {fresh:.3g}. Nearly all weights are far larger than at "
+            "initialisation: something moved them before training, e.g. a learning-rate sweep that "
+            "does not restore them.",
             {"first_loss": first, "guess": guess, "fresh_weights": fresh,
              "tensors_grown": grown, "of": len(ratios), "median_growth": median(ratios)},
             "before = copy.deepcopy(model.state_dict())\n...  # the sweep\n"

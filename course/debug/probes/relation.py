@@ -1,7 +1,7 @@
-"""How far inputs tell labels, and whether inputs have a structure that could tell any.
+"""How well inputs predict labels, and whether inputs have any structure that could.
 
-Two guesses that cost next to nothing, the nearest neighbour and a ridge line, are held against the
-same guesses with permuted labels.
+Two very cheap guesses, nearest neighbour and ridge regression, are compared with the same guesses
+on permuted labels.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ VARIES = 1e-6
 
 @dataclass(frozen=True)
 class Relation:
-    """How far inputs tell labels: two cheap guesses without the example itself, and their luck."""
+    """How well inputs predict labels: two cheap leave-one-out guesses, compared with chance."""
 
     neighbour: float
-    """Standard deviations by which the nearest neighbour's label agrees more than by chance."""
+    """Standard deviations by which the nearest neighbour's label agrees more often than by
+    chance."""
     line: float
     """The same for ridge regression on one-hot labels."""
     agreement: float
@@ -34,12 +35,12 @@ class Relation:
 
 
 def relate(inputs: Tensor, labels: Tensor, seed: int = 0) -> Relation:
-    """Hold two guesses against `PERMUTATIONS` permutations of the labels.
+    """Compare two guesses with the same guesses on `PERMUTATIONS` permutations of the labels.
 
     Args:
         inputs: [N, D] floats.
         labels: [N] class indices.
-        seed: Of the permutations; torch's own generator is left alone.
+        seed: Seed of the permutations; torch's own generator is not touched.
 
     Source: leave-one-out residuals of ridge regression in closed form (Allen 1974, PRESS).
     """
@@ -70,11 +71,11 @@ def relate(inputs: Tensor, labels: Tensor, seed: int = 0) -> Relation:
 
 
 def structure(inputs: Tensor, seed: int = 0) -> tuple[float, float]:
-    """How much nearer neighbours are than among rows made of shuffled columns.
+    """Measure how much nearer neighbours are than among rows with shuffled columns.
 
     Args:
         inputs: [N, D] floats.
-        seed: Of the shuffles.
+        seed: Seed of the shuffles.
 
     Returns:
         The ratio of the distances, about 1 for independent columns, and by how many standard

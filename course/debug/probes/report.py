@@ -1,4 +1,4 @@
-"""What the doctor says: findings, most likely first, and what was not looked at."""
+"""What the doctor reports: findings, most likely first, and what was not checked."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ NEEDED = {
     'declared["times"]': 'declared["times"]',
     SPENT: "a larger budget",
 }
-"""What to hand in, by what a check says where it lacks it."""
+"""What to pass in, by the reason a check gives for not running."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was seen, with the numbers that show it and the code that fixes it."""
+    """One observation, with the numbers that show it and the code that fixes it."""
 
     id: str
     """Class of the bug, e.g. `missing-zero-grad`."""
     severity: Severity
-    """`error`: wrong for certain; `warning`: wrong unless it is meant; `note`: worth knowing."""
+    """`error`: certainly wrong; `warning`: wrong unless intended; `note`: worth knowing."""
     message: str
     """What was seen and why it matters, in one or two sentences."""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Finding:
 
     @property
     def is_alarm(self) -> bool:
-        """An error or a warning; a note is no alarm."""
+        """True for an error or a warning; a note is not an alarm."""
         return self.severity != "note"
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Report:
     """Probe and why it did not run."""
     seconds: float = 0.0
     titles: dict[str, str] = field(default_factory=dict)
-    """What each check asks, in a sentence, by its name."""
+    """What each check verifies, in a sentence, by its name."""
 
     @property
     def alarms(self) -> list[Finding]:
@@ -90,14 +90,14 @@ class Report:
 
     @property
     def coverage(self) -> str:
-        """How much was tried, and what to hand in so that more can be."""
+        """How much was tried, and what to pass in so that more can be."""
         tried = len(self.checked)
         total = tried + len(self.not_checked)
         wanted = Counter(filter(None, map(_what_is_needed, self.not_checked.values())))
         more = [f"{what} ({count} more)" for what, count in wanted.most_common()]
         rest = total - tried - sum(wanted.values())
         said = [f"{tried} of {total} checks were tried."]
-        said += [f"To try more, give {', '.join(more)}."] if more else []
+        said += [f"To try more, pass in {', '.join(more)}."] if more else []
         said += [f"{rest} do not apply to these batches, this model or this loss."] if rest else []
         return " ".join(said)
 

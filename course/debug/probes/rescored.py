@@ -1,7 +1,7 @@
-"""Probe on the accuracy of a model with other weights: also there it is what it is called.
+"""Probe on the accuracy of a model with other weights: there, too, it must be an accuracy.
 
-A fresh model gives nearly all examples one answer, and of that answer a wrong count is often the
-right one by chance.
+A fresh model gives nearly all examples the same answer, for which a wrong count is often right by
+chance.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGER = 3.0
 
 
 def accuracy(session: Session) -> Iterator[Finding]:
-    """An accuracy is the share of right answers whatever the weights are."""
+    """The accuracy is the share of right answers, whatever the weights."""
     if not _named(evaluation_of(session), "acc"):
         raise NotChecked("no accuracy in evaluate()")
     for draw in range(DRAWS):
@@ -40,9 +40,9 @@ def accuracy(session: Session) -> Iterator[Finding]:
 
 
 def from_zero(session: Session) -> Iterator[Finding]:
-    """A score of other weights is the same after a score of the first ones.
+    """The score of other weights does not depend on whether the first weights were scored before.
 
-    Sums that are carried over give what lies halfway.
+    Sums that are carried over give a score in between.
     """
     seen = evaluation_of(session)
     alone, after = redrawn(session, 0), redrawn(session, 0, scored_before=True)
@@ -54,8 +54,9 @@ def from_zero(session: Session) -> Iterator[Finding]:
         if close(later, halfway, REPEATED) and not close(later, fresh, REPEATED):
             yield Finding(
                 "metric-not-reset", "warning",
-                f"{name} of other weights is {fresh:.4g}, and {later:.4g} where the first weights, "
-                f"of {first:.4g}, were scored before: sums are carried over from the call before.",
+                f"{name} of other weights is {fresh:.4g}, but {later:.4g} if the first weights, "
+                f"which score {first:.4g}, were scored before: sums are carried over from one call "
+                "to the next.",
                 {"first": first, "of_other_weights": fresh, "after_the_first": later},
                 "correct = total = 0  # at the start of every evaluate(); metric.reset()",
             )  # fmt: skip
@@ -63,7 +64,7 @@ def from_zero(session: Session) -> Iterator[Finding]:
 
 
 def redrawn(session: Session, draw: int, *, scored_before: bool = False) -> Evaluation:
-    """What `evaluate()` says of a model with random weights.
+    """What `evaluate()` returns for a model with random weights.
 
     Args:
         draw: Seed of the weights.

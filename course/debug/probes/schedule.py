@@ -1,4 +1,4 @@
-"""Probes on the schedule: it moves after the optimizer, in the unit its length is told in."""
+"""Probes on the schedule: it moves after the optimizer, in the unit its length is given in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DENSE, SPARSE, LAST = 200, 1.05, 100_000
 
 
 def schedule(session: Session) -> Iterator[Finding]:
-    """The scheduler moves after the optimizer, in the unit in which its length is told."""
+    """The scheduler moves after the optimizer, in the unit in which its length is given."""
     scheduler = session.setup.scheduler
     if scheduler is None:
         raise NotChecked("no scheduler")
@@ -104,25 +104,25 @@ def _too_short(scheduler: object, length: int, ticks: int, fix: str) -> Iterator
     if span is not None and span < length:
         yield Finding(
             "scheduler-misplaced", "warning",
-            f"{name} is stepped after every batch and is through after {span:.3g} of the {length} "
-            "batches of one epoch: its length was told in epochs.",
+            f"{name} is stepped after every batch and ends after {span:.3g} of the {length} "
+            "batches of one epoch: its length was given in epochs.",
             {"length_of_schedule": float(span), "batches_per_epoch": length, "seen": ticks}, fix,
         )  # fmt: skip
 
 
 def factor(session: Session) -> Iterator[Finding]:
-    """LambdaLR gets a factor of the learning rate, and not the rate itself."""
+    """LambdaLR gets a factor for the learning rate, not the rate itself."""
     scheduler = session.setup.scheduler
     if type(scheduler).__name__ != "LambdaLR":
-        raise NotChecked("the scheduler is no LambdaLR")
+        raise NotChecked("the scheduler is not a LambdaLR")
     for function, rate in zip(scheduler.lr_lambdas, scheduler.base_lrs, strict=True):
         with session.observe():
             largest = _largest(function)
         if 0 < rate < SMALL_RATE and rate / ALIKE < largest < rate * ALIKE:
             yield Finding(
                 "lr-too-small", "warning",
-                f"LambdaLR multiplies the first rate, {rate:g}, by what its function returns, and "
-                f"that is at most {largest:.3g}, the rate itself: the largest rate is "
+                f"LambdaLR multiplies the first rate, {rate:g}, by what its function returns, but "
+                f"that is at most {largest:.3g}, the rate itself: the largest rate is then "
                 f"{rate * largest:.2g}.",
                 {"first_rate": rate, "largest_factor": largest, "largest_rate": rate * largest},
                 "scheduler = LambdaLR(optimizer, lambda step: rate(step) / lr)  # 1 at the peak",

@@ -1,4 +1,4 @@
-"""Probes on what is scored: the model that is trained, by a loss that says what it is."""
+"""Probes on what is scored: the model that is trained, by the loss it claims to be."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ROUNDS = 2
 
 
 def another_model(session: Session) -> Iterator[Finding]:
-    """What evaluate() scores follows the training, at once or by averaging.
+    """What evaluate() scores follows training, directly or as an average.
 
-    The weights are thrown far away, a few steps are made, and the score is asked for again. Only
-    done where evaluate() does not call the model itself; a copy that follows it moves too.
+    The weights are moved far away, a few steps are made, and the model is scored again. Only done
+    if evaluate() does not call the model itself; a copy that follows it moves too.
     """
     seen = session.evaluation
     if seen.error is not None or seen.tape.of("forward"):
@@ -40,7 +40,7 @@ def another_model(session: Session) -> Iterator[Finding]:
     yield Finding(
         "evaluates-another-model", "error",
         f"evaluate() never calls the model that is trained, and {name} = {told[name]:.4g} stays "
-        "exactly as it is whatever training does: a copy is scored that nobody updates.",
+        "exactly the same whatever training does: it scores a copy that is never updated.",
         {"metrics_unchanged": len(told), name: told[name], "steps": STEPS},
         "ema.update_parameters(model)  # after every optimizer.step(); then score ema\n"
         "# AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))",
@@ -87,14 +87,14 @@ def _score_far_away(session: Session, seed: int) -> dict[str, float]:
 
 
 def smoothed_loss(session: Session) -> Iterator[Finding]:
-    """The validation loss is told without the smoothing that training wants."""
+    """The validation loss is reported without the label smoothing used in training."""
     share = float(getattr(session.setup.loss_fn, "label_smoothing", 0.0) or 0.0)
     if not share or session.setup.val_loader is None or not session.val_epoch.whole:
         raise NotChecked("loss_fn has no label_smoothing, or there is no val_loader")
     seen = session.evaluation
     told = {k: v for k, v in seen.first.items() if "loss" in k.lower()}
     if not told or seen.error is not None:
-        raise NotChecked("evaluate() tells no loss")
+        raise NotChecked("evaluate() returns no loss")
     smooth = plain = count = 0.0
     for batch in session.val_epoch.batches:
         inputs, targets = pair(batch)
@@ -107,7 +107,8 @@ def smoothed_loss(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "label-smoothing-in-eval", "note",
                 f"{name} = {value:.4g} contains label smoothing of {share:g}: it cannot come near "
-                f"0, and is no cross-entropy ({plain / count:.4g}) to compare with other runs.",
+                f"0, and is not the plain cross-entropy ({plain / count:.4g}) that can be compared "
+                "with other runs.",
                 {name: value, "cross_entropy": plain / count, "label_smoothing": share},
-                "val_loss = F.cross_entropy(logits, targets)  # smoothing in training alone",
+                "val_loss = F.cross_entropy(logits, targets)  # smoothing only in training",
             )  # fmt: skip

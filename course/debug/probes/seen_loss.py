@@ -1,4 +1,4 @@
-"""The loss that a step is seen to use, where its author hands in no loss_fn."""
+"""The loss that a step is seen to use if its author passes in no loss_fn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ same: float32 rounds by less."""
 
 
 def seen_loss(tape: Tape, inputs: Tensor, targets: Tensor) -> Callable[..., Any] | None:
-    """The loss of torch's that the first step called on its batch's own outputs and targets.
+    """The torch loss that the first step called on its batch's own outputs and targets.
 
-    None unless the model was called once, on the inputs as they are, and the loss, of its output
-    and the targets as they are, went backward as it is: then nothing else takes part in it.
+    None unless the model was called once, on the unchanged inputs, and backward was called on the
+    unchanged loss of its output and the unchanged targets: then nothing else takes part in it.
     """
     events = tape.in_call(0)
     found = [[e for e in events if e.kind == k] for k in ("forward", "output", "backward")]

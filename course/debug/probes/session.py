@@ -1,7 +1,7 @@
-"""One diagnosis: the set-up, its photograph, and what was observed of it so far.
+"""One diagnosis: the set-up, a snapshot of it, and what has been observed so far.
 
-Every observation starts from the photograph and ends with it, so that none sees another's
-traces. An observation is made once, when the first probe asks for it.
+Every observation starts from the snapshot and restores it, so that none sees another's traces. An
+observation is made once, when the first probe asks for it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Epoch:
 
 @dataclass
 class Loop:
-    """What the tape saw of the user's own loop."""
+    """What the tape recorded of the user's own loop."""
 
     tape: Tape
     losses: list[float]
@@ -77,15 +77,15 @@ class Loop:
 
 
 class Session:
-    """What the probes look at. `observe` wraps whatever runs the user's things."""
+    """What the probes look at. `observe` wraps whatever runs the user's code."""
 
     def __init__(self, setup: Setup, budget: int = FORWARDS, *, keep: bool = True) -> None:
-        """Photograph a set-up.
+        """Take a snapshot of a set-up.
 
         Args:
             setup: The user's own objects.
-            budget: Forwards of the model after which no further experiment is started.
-            keep: False where nothing is going to be run: then nothing is photographed.
+            budget: Forward passes of the model after which no further experiment is started.
+            keep: False if nothing is going to be run: then no snapshot is taken.
         """
         self.setup = setup
         self.declared = dict(setup.declared or {})
@@ -98,14 +98,14 @@ class Session:
 
     @classmethod
     def of_a_loop(cls, setup: Setup, loop: Loop) -> Session:
-        """A session of a loop that has been listened to; nothing else can be observed in it."""
+        """A session of a loop that has been recorded; nothing else can be observed in it."""
         session = cls(setup, keep=False)
         session.__dict__["_heard"], session.__dict__["epoch"] = loop, Epoch()
         return session
 
     @contextlib.contextmanager
     def observe(self) -> Iterator[None]:
-        """Run something from the photograph; afterwards everything is as it was."""
+        """Run something from the snapshot; afterwards everything is as it was."""
         self.kept.restore()
         # not a hook of the model's own, which a user's copy of it would take along
         counter = register_module_forward_pre_hook(self._count)
@@ -121,8 +121,8 @@ class Session:
         self.forwards += module is self.model
 
     def is_spent(self, share: float = 1.0) -> bool:
-        """Whether this share of the forwards has been made. A clock would find less on a machine
-        that is busy."""
+        """Whether this share of the budget of forward passes is used. With a time limit, a busy
+        machine would find less."""
         return self.forwards > share * self.budget
 
     # The data
@@ -201,8 +201,8 @@ class Session:
         return self.predict(self.batch[0])
 
     def predict(self, inputs: Tensor, *, training: bool = False, seed: int | None = None) -> Tensor:
-        """Outputs without a graph, in eval mode unless said otherwise; a seed sets torch's global
-        generator, so that two show what the model draws at random."""
+        """Outputs without a graph, in eval mode unless stated otherwise; a seed sets torch's global
+        generator, so that two seeds show what the model draws at random."""
         with self.observe(), torch.no_grad():
             if seed is not None:
                 torch.manual_seed(seed)
@@ -218,16 +218,16 @@ class Session:
             ) from error
 
     def place(self, value: Any) -> Any:
-        """On the model's device."""
+        """Move a tensor to the model's device."""
         device = next((p.device for p in self.model.parameters()), None)
         return value.to(device) if isinstance(value, Tensor) and device is not None else value
 
     @cached_property
     def loss_fn(self) -> Callable[..., Any] | None:
-        """The author's, else the loss of torch's that train_step is seen to call on the outputs and
-        the targets of a batch as they are, and that goes backward as it is.
+        """The author's loss_fn, else the torch loss that train_step is seen to call on a batch's
+        unchanged outputs and targets, and on which backward is called unchanged.
 
-        It is asked for once before any experiment: looking runs the loop.
+        Looked up once before any experiment, because finding it runs the loop.
         """
         if self.setup.loss_fn is not None or self.setup.train_step is None:
             return self.setup.loss_fn
@@ -242,7 +242,7 @@ class Session:
             NotChecked: It raises or gives no tensor.
         """
         if self.loss_fn is None:
-            raise NotChecked("no loss_fn, and none of torch's is seen on outputs and targets alone")
+            raise NotChecked("no loss_fn, and no torch loss is seen on outputs and targets alone")
         try:
             value = self.loss_fn(outputs, self.place(targets))
         except Exception as error:
@@ -250,7 +250,7 @@ class Session:
                 f"loss_fn(outputs, targets) raises {type(error).__name__}: {str(error)[:80]}"
             ) from error
         if not isinstance(value, Tensor):
-            raise NotChecked(f"loss_fn gives a {type(value).__name__}, no tensor")
+            raise NotChecked(f"loss_fn returns a {type(value).__name__}, not a tensor")
         return value.mean() if value.dim() else value
 
     def _first_tensor(self, value: Any) -> Tensor:
@@ -258,20 +258,20 @@ class Session:
         if isinstance(value, dict) and len(found := list(tensors_in(value))) == 1:
             value = found[0]
         if not isinstance(value, Tensor):
-            raise NotChecked(f"the model gives a {type(value).__name__}, no tensor")
+            raise NotChecked(f"the model returns a {type(value).__name__}, not a tensor")
         return value
 
     # The loop
 
     @property
     def loop(self) -> Loop:
-        """The user's own loop, listened to.
+        """The user's own loop, recorded on the tape.
 
         Raises:
-            NotChecked: It runs, but not while it is listened to, which is no fault of the loop's.
+            NotChecked: It runs, but not while it is being recorded, which is not the loop's fault.
         """
         if self._heard.only_unheard:
-            raise NotChecked("the loop cannot be run while it is listened to")
+            raise NotChecked("the loop cannot be run while it is recorded")
         return self._heard
 
     @cached_property
@@ -314,7 +314,7 @@ class Session:
     def _loop_batches(self) -> list[Any]:
         batches = self.epoch.batches
         if not batches:
-            raise NotChecked("the train_loader gave no batch")
+            raise NotChecked("the train_loader yielded no batch")
         return [batches[i % len(batches)] for i in range(STEPS)]
 
     def _run_loop(self, loop: Loop) -> None:
@@ -336,7 +336,7 @@ class Session:
             loop.tape.call += 1
 
     def plain_step(self, batch: Any) -> float:
-        """Six operations on the user's parts, for set-ups without a loop of their own."""
+        """Six operations on the user's parts, for set-ups without their own loop."""
         self.model.train()
         if self.setup.loss_of is not None:
             return self._step_of_any_kind(batch)
@@ -370,7 +370,7 @@ class Session:
         return float(loss.detach())
 
     def place_all(self, batch: Any) -> Any:
-        """A nested batch on the model's device."""
+        """Move a nested batch to the model's device."""
         device = next((p.device for p in self.model.parameters()), None)
         return batch if device is None else moved(batch, device)
 
@@ -414,7 +414,7 @@ def _went_backward(tape: Tape) -> float:
 
 @dataclass
 class Evaluation:
-    """What the tape saw of the user's `evaluate`, called twice from a model in train mode."""
+    """What the tape recorded of the user's `evaluate`, called twice on a model in train mode."""
 
     tape: Tape
     first: dict[str, float] = field(default_factory=dict)
@@ -436,7 +436,7 @@ TASKS = {
 
 
 def frozen_parameters(session: Session) -> list[tuple[str, Tensor]]:
-    """Parameters that the author froze, by flag or by word."""
+    """Parameters that the author froze, by flag or by declaration."""
     named = [str(name) for name in as_list(session.declared.get("frozen", []))]
     return [
         (name, parameter)
@@ -450,7 +450,7 @@ def _under(name: str, prefix: str) -> bool:
 
 
 def alive_graphs(tape: Tape, kind: str) -> int:
-    """Graphs that somebody still keeps."""
+    """Graphs that are still referenced."""
     return sum(event.tag() is not None for event in tape.of(kind))
 
 
@@ -474,7 +474,7 @@ def pair(batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def is_a_pair(batch: Any) -> bool:
-    """Whether a batch is inputs and targets and nothing else."""
+    """Whether a batch is just inputs and targets."""
     values = list(batch.values()) if isinstance(batch, dict) else batch
     is_list = isinstance(values, (list, tuple)) and len(values) == 2
     return is_list and all(isinstance(v, Tensor) for v in values)

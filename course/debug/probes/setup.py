@@ -1,4 +1,4 @@
-"""What the doctor is handed: the user's own objects and callables, as far as there are any."""
+"""What the doctor is given: the user's own objects and callables, if available."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ REQUIRED = ("model", "optimizer", "train_loader")
 
 @dataclass
 class Setup:
-    """A training set-up, as it is handed to `diagnose`.
+    """A training set-up, as passed to `diagnose`.
 
     Model, optimizer, train_loader and one of loss_fn, loss_of and train_step are needed; each of
-    the others opens more probes.
+    the others makes more probes possible.
 
     Args:
         model: `nn.Module`.
@@ -22,19 +22,20 @@ class Setup:
         train_loader: Yields (inputs, targets), or anything that `loss_of` or `train_step` takes.
         loss_fn: Takes (outputs, targets), returns a scalar tensor.
         loss_of: Takes (model, batch), returns a `course.engine.Loss` or a scalar tensor.
-        val_loader: Yields what `train_loader` does, from data that are not trained on.
-        scheduler: Of `torch.optim.lr_scheduler`.
-        num_classes: Of a classification.
-        task: `classification`, `binary`, `multilabel` or `regression`; None: told from the targets.
+        val_loader: Yields what `train_loader` does, from data that is not trained on.
+        scheduler: From `torch.optim.lr_scheduler`.
+        num_classes: Number of classes of a classification.
+        task: `classification`, `binary`, `multilabel` or `regression`; None: inferred from the
+            targets.
         train_step: Takes a batch of `train_loader`, makes an update, returns the loss.
         train: Takes a number of steps and makes them.
-        evaluate: Takes nothing, returns metrics by name.
+        evaluate: Takes no arguments, returns metrics by name.
         save: `save() -> state` or `save(path)`: the checkpoint as the author makes it.
-        load: `load(state)` or `load(path)`: brings it back into model, optimizer and scheduler.
+        load: `load(state)` or `load(path)`: restores it into model, optimizer and scheduler.
         groups: Group of each example: {"train": [...], "val": [...]} or a pair of sequences.
-        declared: What is meant: `accumulate=4`, `max_grad_norm=1.0`, `scheduler_unit="batch"`,
+        declared: What is intended: `accumulate=4`, `max_grad_norm=1.0`, `scheduler_unit="batch"`,
             `frozen=[...]`, `label_smoothing=0.1`, `allow=[class ids]`.
-        extra: Other things handed in by name; kept and restored, not looked at.
+        extra: Other objects passed in by name; saved and restored, not examined.
     """
 
     model: Any
@@ -60,7 +61,7 @@ def as_setup(given: Any) -> Setup:
     """A mapping, a dataclass or any object with these attributes, as a `Setup`.
 
     Raises:
-        ValueError: Model, optimizer, train_loader, or what a batch costs is missing.
+        ValueError: Model, optimizer, train_loader, or something that gives the loss is missing.
     """
     if isinstance(given, Setup):
         return given

@@ -1,4 +1,4 @@
-"""Probes on the split: what the course's one judge of a split finds, as the doctor's findings."""
+"""Probes on the split: what the course's split check finds, as findings of the doctor."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ROWS_COMPARED = 400
 
 
 def split(session: Session) -> Iterator[Finding]:
-    """Validation shares no example with training, also not moved, brightened or compressed."""
+    """Validation shares no example with training, not even moved, brightened or compressed."""
     train, val = _side(session, "train"), _side(session, "val")
     if train[0][0].numel() < 2:
         raise NotChecked("inputs of one number repeat by nature")
@@ -60,21 +60,21 @@ def split(session: Session) -> Iterator[Finding]:
 
 
 def items(session: Session) -> Iterator[Finding]:
-    """No item of the validation data is an item of the training data, whatever items are made of.
+    """No item of the validation data is an item of the training data, whatever items consist of.
 
-    Asked where batches cannot be joined, e.g. of sentences. Items that come twice within training
+    Checked if batches cannot be joined, e.g. sentences. Items that occur twice within training
     repeat by nature.
     """
     loaders = session.setup.train_loader, session.setup.val_loader
     data = [getattr(loader, "dataset", None) for loader in loaders]
     if any(not hasattr(d, "__getitem__") or not hasattr(d, "__len__") for d in data):
-        raise NotChecked("the loaders have no data sets that can be asked for an item")
+        raise NotChecked("the loaders have no data sets that can be indexed")
     try:
         _side(session, "train"), _side(session, "val")
     except NotChecked:
         pass
     else:
-        raise NotChecked("rows of batches are compared already")
+        raise NotChecked("rows of batches are already compared")
     with session.observe():
         train, val = ([_digest(d[i]) for i in range(min(len(d), MOST_ITEMS))] for d in data)
     known, counts = set(train), Counter(train)
@@ -83,9 +83,8 @@ def items(session: Session) -> Iterator[Finding]:
     if both > COMMON and both > TIMES * again and None not in known:
         yield Finding(
             "leak-overlap", "error",
-            f"{both:.0%} of the validation items are items of the training data too, number for "
-            f"number ({again:.1%} of the training items come twice there): the score is that of "
-            "memory.",
+            f"{both:.0%} of the validation items are also in the training data, number for number "
+            f"({again:.1%} of the training items occur twice there): the score measures memory.",
             {"validation_items": len(val), "common": both, "twice_in_training": again},
             "train_set, val_set = random_split(dataset, [0.8, 0.2])  # one split, made once",
         )  # fmt: skip
@@ -113,7 +112,7 @@ def groups(session: Session) -> Iterator[Finding]:
 
 
 def times(session: Session) -> Iterator[Finding]:
-    """Validation lies after training where the author gives times."""
+    """Validation is later than training, if the author gives times."""
     given = session.declared.get("times") or session.setup.extra.get("times")
     if given is None:
         raise NotChecked('no declared["times"]')
@@ -123,9 +122,9 @@ def times(session: Session) -> Iterator[Finding]:
 
 
 def preprocessing(session: Session) -> Iterator[Finding]:
-    """Mean and standard deviation come from the training part alone."""
+    """Mean and standard deviation come only from the training part."""
     if not (session.epoch.whole and session.val_epoch.whole and in_order_once(session)):
-        raise NotChecked("the loaders cannot be read whole, once each example")
+        raise NotChecked("the loaders cannot be read completely, with each example once")
     sides = _side(session, "train"), _side(session, "val")
     if not sides[0][0].is_floating_point() or sides[0][2]:
         raise NotChecked("inputs are not rows of numbers")
@@ -133,7 +132,7 @@ def preprocessing(session: Session) -> Iterator[Finding]:
 
 
 def label_shift(session: Session) -> Iterator[Finding]:
-    """Both sides hold the same classes, about as often."""
+    """Both sides hold the same classes, in about the same proportions."""
     if session.task not in ("classification", "binary"):
         raise NotChecked("targets are not class indices")
     if not in_order_once(session) or not (session.epoch.whole and session.val_epoch.whole):
@@ -210,7 +209,7 @@ def _labels(batch: Any) -> Tensor:
 def _judged(session: Session, train: Side, val: Side, only: list[str]) -> Iterator[Finding]:
     """What the course's one judge of a split says, as findings."""
     if train[0].shape[1:] != val[0].shape[1:]:
-        raise NotChecked("inputs have another shape in validation")
+        raise NotChecked("inputs have a different shape in validation")
     try:
         report = check_split(
             train[:2],
@@ -263,7 +262,7 @@ def _severity(found: SplitFinding) -> Severity:
 
 
 def in_order_once(session: Session) -> bool:
-    """The loader gives each example once, so that repeats are the data's own."""
+    """True if the loader gives each example once, so that repeats come from the data."""
     sampler = getattr(session.setup.train_loader, "sampler", None)
     if isinstance(sampler, RandomSampler):
         return not sampler.replacement
@@ -271,7 +270,7 @@ def in_order_once(session: Session) -> bool:
 
 
 def covariate_shift(session: Session) -> Iterator[Finding]:
-    """The model sees inputs of the same scale in training and in evaluation."""
+    """The model gets inputs of the same scale in training and in evaluation."""
     a = seen_inputs(session, "train")
     b = seen_inputs(session, "val")
     if a is None or b is None or a.shape[1:] != b.shape[1:]:
@@ -284,8 +283,8 @@ def covariate_shift(session: Session) -> Iterator[Finding]:
     if ratio > SCALE_RATIO or shift > MEAN_SHIFT:
         yield Finding(
             "covariate-shift", "error" if max(ratio, 2 * shift) > SURELY_SHIFTED else "warning",
-            "Inputs have another scale in validation than in training: they are not preprocessed "
-            "alike.",
+            "Inputs have a different scale in validation and in training: they are not "
+            "preprocessed in the same way.",
             {"train_mean": float(a.mean()), "train_std": sa, "val_mean": float(b.mean()),
              "val_std": sb},
             "val_inputs = (val_inputs - train_mean) / train_std  # the same on both sides",
@@ -293,7 +292,7 @@ def covariate_shift(session: Session) -> Iterator[Finding]:
 
 
 def seen_inputs(session: Session, side: str) -> Tensor | None:
-    """What the model itself received where a callable shows it, else what the loader gives."""
+    """What the model itself received if a callable shows it, else what the loader yields."""
     if side == "train" and session.setup.train_step is not None:
         events = session.loop.tape.of("forward")[:8]
     elif side == "val" and session.setup.evaluate is not None:

@@ -1,4 +1,4 @@
-"""Probes on the step: it is made, after backward, on gradients that are there, and downhill."""
+"""Probes on the step: it is made after backward, uses its gradients, and goes downhill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPPOSITE = 1e-5
 
 
 def erased(session: Session) -> Iterator[Finding]:
-    """A step finds the gradients that backward made."""
+    """A step finds the gradients that backward computed."""
     loop = own_loop(session)
     tape = loop.tape
     for optimizer in steppers_of(tape):
@@ -74,7 +74,7 @@ def _steps_late(tape: Tape) -> bool:
 
 
 def stepping(session: Session) -> Iterator[Finding]:
-    """Somebody makes steps, and with the optimizer that was handed in."""
+    """Steps are made, with the optimizer that was passed in."""
     loop = own_loop(session)
     tape = loop.tape
     steps, backwards = tape.of("step"), tape.of("backward")
@@ -93,7 +93,7 @@ def stepping(session: Session) -> Iterator[Finding]:
     if not backwards and len(tape.of("forward")) >= LEAST_STEPS and not tape.of("autograd_grad"):
         yield Finding(
             "no-backward", "error",
-            "Forwards and no backward: no gradient is ever made.",
+            "Forward passes without a backward: no gradient is ever computed.",
             {"forwards": len(tape.of("forward")), "steps": len(steps)},
             "loss.backward()\noptimizer.step()",
         )  # fmt: skip
@@ -111,12 +111,12 @@ def stepping(session: Session) -> Iterator[Finding]:
 
 
 def uphill(session: Session) -> Iterator[Finding]:
-    """The loss that goes backward has the sign of the criterion."""
+    """backward() is called on the loss, not on its negative."""
     tape = own_loop(session).tape
     if len(session.optimizers) > 1:
         raise NotChecked("more than one optimizer")
     if any(g.get("maximize") for o in session.optimizers for g in o.param_groups):
-        raise NotChecked("the optimizer maximises on purpose")
+        raise NotChecked("the optimizer is set to maximise")
     value, seen, negated = math.nan, 0, 0
     for event in tape.events:
         if event.kind == "loss" and event.graph and event.value is not None:
@@ -128,7 +128,7 @@ def uphill(session: Session) -> Iterator[Finding]:
     if seen >= LEAST_STEPS and negated >= NEGATED * seen:
         yield Finding(
             "loss-negated", "warning",
-            f"In {negated} of {seen} steps minus the loss went backward: the optimizer makes the "
-            "loss larger.",
+            f"In {negated} of {seen} steps backward() was called on minus the loss: the optimizer "
+            "makes the loss larger.",
             {"negated": negated, "backwards": seen}, "loss.backward()  # no minus sign",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Probes on what belongs to whom: model, optimizer, lists, plain tensors."""
+"""Probes on what belongs where: model, optimizer, lists, plain tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _held(session: Session) -> dict[int, Tensor]:
 
 
 def membership(session: Session) -> Iterator[Finding]:
-    """What the optimizer holds is what the model trains."""
+    """The optimizer holds the parameters that the model uses."""
     held, own = _held(session), {id(p): n for n, p in session.model.named_parameters()}
     trained = gets_gradient(session)
     stale = [p for key, p in held.items() if key not in own and key not in trained]
@@ -61,19 +61,20 @@ def membership(session: Session) -> Iterator[Finding]:
 
 
 def another_model(session: Session) -> Iterator[Finding]:
-    """The model that was handed in is the one that is trained, not a copy of it."""
+    """The model that was passed in is the one that is trained, not a copy of it."""
     loop, held = session.loop, _held(session)
     own = [p for p in session.model.parameters() if p.requires_grad]
     if not own or not loop.tape.of("step"):
-        raise NotChecked("the model has nothing to train, or no step is made")
+        raise NotChecked("the model has no parameters to train, or no step is made")
     if any(id(p) in held for p in own) or any(id(p) in gets_gradient(session) for p in own):
         return
     shapes = [tuple(p.shape) for p in held.values()]
     if all(tuple(p.shape) in shapes for p in own) and len(shapes) >= len(own):
         yield Finding(
             "optimizer-holds-another", "error",
-            f"The optimizer holds {len(shapes)} tensors of the shapes of the model's, and none of "
-            "the model's own, which get no gradient in any step: a copy of the model is trained.",
+            f"The optimizer holds {len(shapes)} tensors with the shapes of the model's parameters, "
+            "but none of the parameters themselves, which get no gradient in any step: a copy of "
+            "the model is trained.",
             {"held": len(shapes), "of_the_model": len(own), "steps": len(loop.tape.of("step"))},
             "optimizer = torch.optim.Adam(model.parameters())  # of the model that is evaluated",
         )  # fmt: skip
@@ -99,7 +100,7 @@ def _is_a_body(model: nn.Module, order: list[str], names: list[str]) -> bool:
 
 
 def hidden_modules(session: Session) -> Iterator[Finding]:
-    """Layers in a plain list or dict are no part of the model."""
+    """Layers are not hidden in a plain list or dict."""
     registered = {id(m) for m in session.model.modules()}
     own = {id(p) for p in session.model.parameters()}
     hidden: list[tuple[str, Tensor]] = []
@@ -131,7 +132,7 @@ def hidden_modules(session: Session) -> Iterator[Finding]:
         return
     yield Finding(
         "plain-list-layers", severity,
-        f"{len(hidden)} parameters live in a plain list or dict ({', '.join(sorted(places))}): "
+        f"{len(hidden)} parameters are in a plain list or dict ({', '.join(sorted(places))}): "
         f"{note}.",
         {"hidden_parameters": len(hidden), "registered": len(own)},
         f"self.{hidden[0][0]} = nn.ModuleList(self.{hidden[0][0]})",
@@ -160,7 +161,7 @@ def _receives(session: Session, leaves: list[Tensor]) -> bool:
 
 
 def plain_tensors(session: Session) -> Iterator[Finding]:
-    """Tensors of the model are parameters or buffers."""
+    """The tensors of the model are parameters or buffers."""
     held = _held(session)
     registered = {id(t) for t in session.model.parameters()}
     registered |= {id(t) for t in session.model.buffers()}

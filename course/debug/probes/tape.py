@@ -1,9 +1,9 @@
-"""The tape: who was called in which order, and what the gradients were at that moment.
+"""The tape: what was called in which order, and what the gradients were at that moment.
 
-While a tape runs, it listens to everything that a training loop does, whoever does it: forwards
-(with mode and grad mode), `backward`, clearing, clipping, optimizer and scheduler steps, batches
-fetched; functions of torch's, `functions` hears. It changes nothing and puts every hook back when
-it ends.
+While a tape runs, it records everything that a training loop does, whichever code does it: forward
+passes (with mode and grad mode), `backward`, clearing, clipping, optimizer and scheduler steps,
+batches fetched; `functions` records calls of torch functions. It changes nothing and removes every
+hook when it ends.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Event:
 
 
 class Tape:
-    """Record what happens between `with tape.running():` and its end."""
+    """Records what happens inside `with tape.running():`."""
 
     def __init__(self, model: nn.Module, optimizers: list[Any], scheduler: Any = None) -> None:
         self.model = model

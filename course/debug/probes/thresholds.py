@@ -1,4 +1,4 @@
-"""What many probes compare with: steps that make a habit, shares that make a rule, rounding."""
+"""Thresholds that many probes share: steps that make a habit, shares that make a rule, rounding."""
 
 LEAST_STEPS = 8
 """Steps, backwards or forwards from which something that always or never happens is a habit: a

@@ -1,4 +1,4 @@
-"""What must be true of any training program, whatever its batches, models and losses look like."""
+"""What must hold for any training program, whatever its batches, models and losses look like."""
 
 from course.debug.relations import (
     absent,

@@ -1,7 +1,7 @@
-"""Relation on targets that are absent: where a mask says so, a mark for it is not learnt.
+"""Relation on missing targets: if a mask marks a target as missing, its placeholder is not learned.
 
-Places of a table that hold no target are filled with a number that none could have, such as -1
-among places from 0 to 1. A loss that changes with it pulls outputs there.
+Entries of a table without a target are filled with a number that no target can have, such as -1
+among targets from 0 to 1. A loss that changes with it pulls outputs towards it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST_PLACES = 8
 
 
 def marked(session: Session) -> Iterator[Finding]:
-    """The mark that fills places without a target has no part in the loss."""
+    """The placeholder that fills entries without a target plays no part in the loss."""
     program = program_of(session)
     batch = program.batches[0]
     leaves = list(tensors_in(batch))
@@ -33,7 +33,7 @@ def marked(session: Session) -> Iterator[Finding]:
     tables = [(t, mark) for n, t in enumerate(leaves) if n not in read and t.is_floating_point()
               and (mark := _mark_of(t, flags)) is not None]  # fmt: skip
     if not tables:
-        raise NotChecked("no part of a batch is filled with a mark where a mask says so")
+        raise NotChecked("no part of a batch is filled with a placeholder where a mask says so")
     base = program.steady_loss(batch)
     for table, (where, value) in tables:
         low, high = float(table[~where].min()), float(table[~where].max())
@@ -41,10 +41,10 @@ def marked(session: Session) -> Iterator[Finding]:
         if not close(base, program.step(exchanged(batch, table, other)).loss, SAME):
             yield Finding(
                 "padding-in-the-loss", "warning",
-                f"{int(where.sum())} of {where.numel()} targets are {value:g}, which marks places "
-                f"without one (the others are {low:.3g} to {high:.3g}, and a mask of the batch "
-                "tells them apart), and the loss changes with that number: outputs are pulled to "
-                "it.",
+                f"{int(where.sum())} of {where.numel()} targets are {value:g}, a placeholder for a "
+                f"missing target (the others are {low:.3g} to {high:.3g}, and a mask in the batch "
+                "marks which are missing), but the loss changes with that number: outputs are "
+                "pulled towards it.",
                 {"mark": value, "marked": int(where.sum()), "lowest": low, "highest": high},
                 "apart = F.l1_loss(boxes, targets, reduction='none').mean(-1)\n"
                 "loss = (apart * mask).sum() / mask.sum()",

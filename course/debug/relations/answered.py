@@ -1,7 +1,7 @@
-"""Relation on losses of answers of 0 and 1: from wrong answers to right ones, they have one valley.
+"""Relation on losses with targets 0 and 1: from wrong to right answers, the loss has one valley.
 
-Outputs are moved along a line, from all wrong through even to all right. What costs less, then more
-and then less again has a pole between: a share was meant where a raw number is.
+Outputs are moved along a line, from all wrong through undecided to all right. A loss that falls,
+rises and falls again has a pole in between: it expects shares but gets raw numbers.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ ALONG = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
 
 
 def valley(session: Session) -> Iterator[Finding]:
-    """A loss of outputs and targets of 0 and 1 rises on either side of where it is least."""
+    """A loss with targets 0 and 1 has a single minimum and rises on either side of it."""
     outputs, targets = session.outputs, session.place(session.batch[1])
     alike = targets.is_floating_point() and outputs.shape == targets.shape
     if not alike or not bool(((targets == 0) | (targets == 1)).all()) or not bool(targets.any()):
         raise NotChecked("targets are not 0 and 1, one for each output")
     if not bool((outputs < 0).any()):
-        raise NotChecked("outputs may be shares already")
+        raise NotChecked("outputs may already be shares")
     with session.observe(), torch.no_grad():
         costs = [float(session.loss(size * (2 * targets - 1), targets)) for size in ALONG]
     if not all(map(math.isfinite, costs)):
-        raise NotChecked("the loss of all right or wrong answers is not finite")
+        raise NotChecked("the loss for all-right or all-wrong answers is not finite")
     least = min(range(len(costs)), key=costs.__getitem__)
     off = SAME * max(1.0, *map(abs, costs))
     before, after = costs[: least + 1], costs[least:]
@@ -41,8 +41,8 @@ def valley(session: Session) -> Iterator[Finding]:
         yield Finding(
             "missing-log-softmax", "warning",
             f"With outputs from {ALONG[0]:g} (all wrong) to {ALONG[-1]:g} (all right) the loss "
-            "goes up and down more than once: it divides by a sum that passes 0, as of raw numbers "
-            "where it wants shares between 0 and 1.",
+            "goes up and down more than once: it divides by a sum that passes through 0, because "
+            "it gets raw numbers where it expects shares between 0 and 1.",
             {"outputs": list(ALONG), "losses": costs},
             "loss = dice(logits.sigmoid(), masks)",
         )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Relations on weights that no output depends on: they are trained, and have a price.
+"""Relations on weights that no output depends on: they train, and do not lower the loss for free.
 
-Such as class centres inside a loss, or the weights of several losses.
+For example class centres inside a loss, or the weights of several losses.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def trained(session: Session) -> Iterator[Finding]:
     own = [(m, kept) for m, kept in own if 0 < len(kept) <= MOST_OF_A_LOSS
            and not any(id(p) in held for p in kept)]  # fmt: skip
     if not own:
-        raise NotChecked("no module outside the model has a weight or two of its own")
+        raise NotChecked("no module outside the model has just a few weights")
     program = program_of(session)
     stepped = {id(p) for e in program.first().tape.of("step")
                for g in e.optimizer.param_groups for p in g["params"]}  # fmt: skip
@@ -59,17 +59,17 @@ def trained(session: Session) -> Iterator[Finding]:
         module, name, shape = left[0]
         yield Finding(
             "optimizer-stale-params", "warning",
-            f"{type(module).__name__}.{name} {list(shape)} gets a gradient in every step and no "
-            "optimizer holds it: it stays as it was drawn.",
+            f"{type(module).__name__}.{name} {list(shape)} gets a gradient in every step, but no "
+            "optimizer holds it: it keeps its initial value.",
             {"weights_left_out": len(left), "first": name},
             "optimizer = torch.optim.Adam([*model.parameters(), *criterion.parameters()])",
         )  # fmt: skip
 
 
 def priced(session: Session) -> Iterator[Finding]:
-    """A loss does not go away when only a number that weighs it is moved.
+    """A loss does not vanish when only a number that weights it is moved.
 
-    Where it does, training lowers it without any better output.
+    If it does, training lowers it without improving any output.
     """
     program = program_of(session)
     numbers = _numbers_apart(session)
@@ -84,7 +84,7 @@ def priced(session: Session) -> Iterator[Finding]:
                 yield Finding(
                     "loss-without-price", "warning",
                     f"No output depends on {name}, and with {what} in it the loss falls from "
-                    f"{base:.4g} to {moved:.2g}: training can lower it so, without learning "
+                    f"{base:.4g} to {moved:.2g}: training can lower it that way without learning "
                     "anything.",
                     {"loss": base, "loss_then": moved, "numbers": parameter.numel()},
                     "loss = (torch.exp(-log_var) * losses + log_var).sum()  # a price for a low "

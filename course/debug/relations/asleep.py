@@ -1,4 +1,4 @@
-"""Relation on eval mode: nothing is dropped there, whatever kind of batch the model gets."""
+"""Relation on eval mode: nothing is dropped, whatever kind of batch the model gets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Dropped(TorchFunctionMode):
 
 
 def nothing_dropped(session: Session) -> Iterator[Finding]:
-    """In eval mode no dropout of the model's is on."""
+    """In eval mode none of the model's dropout is active."""
     program = program_of(session)
     calls = program.first().calls
     if not calls:
@@ -45,15 +45,17 @@ def nothing_dropped(session: Session) -> Iterator[Finding]:
     if session.setup.evaluate is not None:
         asked = session.evaluation.tape.of("forward")
         if _repeats(asked) or any(e.inputs is None for e in asked):
-            raise NotChecked("evaluate() may ask several times for the same, with dropout on")
+            raise NotChecked(
+                "evaluate() may call the model several times on the same inputs, with dropout on"
+            )
     with _Dropped() as dropped:
         program.replay(calls[0])
     if dropped.seen:
         name, rate = dropped.seen[0]
         yield Finding(
             "train-mode-in-eval", "error",
-            f"In eval mode {name} drops a share of {rate:g}: it does not follow model.eval(), and "
-            "scores are those of a model with holes.",
+            f"In eval mode {name} drops a share of {rate:g}: it ignores model.eval(), so the model "
+            "is scored with units missing.",
             {"function": name, "rate": rate, "calls": len(dropped.seen)},
             "x = F.dropout(x, p, training=self.training)\n"
             "F.scaled_dot_product_attention(q, k, v, dropout_p=p if self.training else 0.0)",

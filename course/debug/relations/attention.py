@@ -1,4 +1,4 @@
-"""Relations on shares: over the axis that they are summed over, and of a row, not of a batch."""
+"""Relations on softmax: it runs over the axis that is summed over, and within a row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bm
 
 
 def summed(session: Session) -> Iterator[Finding]:
-    """What a softmax makes is summed over the axis along which it adds up to 1."""
+    """The weights a softmax makes are summed over the axis along which they add up to 1."""
     program, mode = program_of(session), _Shares()
     program.step(program.batches[0], within=mode)
     if not mode.met:
@@ -30,16 +30,16 @@ def summed(session: Session) -> Iterator[Finding]:
         yield Finding(
             "rows-mixed", "warning",
             f"Weights of {list(shape)} add up to 1 along axis {axis} and are summed over axis "
-            f"{len(shape) - 1}: what each position gets is no mean of the others.",
+            f"{len(shape) - 1}: what each position gets is not a weighted mean of the others.",
             {"shape": list(shape), "softmax_axis": axis, "summed_axis": len(shape) - 1},
             "weights = scores.softmax(dim=-1)  # over the keys; then weights @ values",
         )  # fmt: skip
 
 
 def of_a_row(session: Session) -> Iterator[Finding]:
-    """A softmax in the loss adds up to 1 for each row of the batch, and not down the batch.
+    """A softmax in the loss adds up to 1 within each row, not down the batch.
 
-    A square table of each row with each may be read both ways.
+    A square table of every row with every row may be read both ways.
     """
     program = program_of(session)
     rows = {len(t) for call in program.first().calls for t in call.tensors if t.dim()}

@@ -1,4 +1,4 @@
-"""Relations on running means, of the weights and of batch norm: slow, and of all that moves."""
+"""Relations on running means of weights and batch norm: they are slow and cover all that moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COPIES = 0.999
 
 
 def average(session: Session) -> Iterator[Finding]:
-    """A running mean of the weights goes a small part of the way to them in each step."""
+    """A running mean of the weights moves only a small part of the way to them in each step."""
     step = session.setup.train_step
     if step is None:
         raise NotChecked("needs train_step")
@@ -41,8 +41,8 @@ def average(session: Session) -> Iterator[Finding]:
         if way > 0 and straight and SLOW < went < COPIES:
             yield Finding(
                 "ema-decay", "warning",
-                f"The average of the weights goes {went:.0%} of the way to them in each step: "
-                "decay and 1 - decay are exchanged.",
+                f"The average of the weights moves {went:.0%} of the way to them in each step: "
+                "decay and 1 - decay are swapped.",
                 {"share_of_the_way": went},
                 "average.lerp_(weight, 1 - decay)  # decay = 0.999",
             )  # fmt: skip
@@ -50,10 +50,10 @@ def average(session: Session) -> Iterator[Finding]:
 
 
 def from_zero(session: Session) -> Iterator[Finding]:
-    """A running mean of the weights that is scored does not begin at nothing.
+    """A running mean of the weights that is scored does not start from zero.
 
-    One that begins at zero is the weights' share of 1 - decay ** steps. Divided by that share it is
-    right, and scored are then other numbers than its own.
+    One that starts at zero reaches only a share 1 - decay ** steps of the weights. Divided by that
+    share it is right, and then the numbers scored are not those of the mean itself.
     """
     step = session.setup.train_step
     if step is None:
@@ -80,8 +80,9 @@ def from_zero(session: Session) -> Iterator[Finding]:
         if 0 < share < SLOW and any(map(mean.equal, scored)):
             yield Finding(
                 "ema-decay", "error",
-                f"The average of the weights that evaluate() scores begins at 0: after {STEPS} "
-                f"steps it has {share:.0%} of their size, and what it scores is mostly the zero.",
+                f"The average of the weights that evaluate() scores starts at 0: after {STEPS} "
+                f"steps it has only {share:.0%} of their size, and most of what is scored is still "
+                "the initial 0.",
                 {"share_of_the_size": share, "steps": STEPS},
                 "average = copy.deepcopy(model)  # or divide by 1 - decay ** steps",
             )  # fmt: skip
@@ -89,9 +90,10 @@ def from_zero(session: Session) -> Iterator[Finding]:
 
 
 def whole(session: Session) -> Iterator[Finding]:
-    """A second copy that follows the weights and is scored has statistics that follow, too.
+    """If a second copy follows the weights and is scored, its statistics follow too.
 
-    An average of the weights alone is scored with the batch norm of a model that has seen nothing.
+    If only the weights are averaged, they are scored with the batch norm statistics of an untrained
+    model.
     """
     step = session.setup.train_step
     if step is None:
@@ -123,9 +125,9 @@ def whole(session: Session) -> Iterator[Finding]:
         if id(mean) in scored and weights and moved and not statistics:
             yield Finding(
                 "average-without-statistics", "error",
-                f"evaluate() scores a copy whose weights follow the model, and in {STEPS} steps "
-                "none of its batch norm statistics moved, as the model's did: they are those of "
-                "before training.",
+                f"evaluate() scores a copy whose weights follow the model, but in {STEPS} steps "
+                "none of its batch norm statistics moved, while the model's did: they are still "
+                "those from before training.",
                 {"statistics": len(_statistics(mean)), "steps": STEPS},
                 "for kept, new in zip(average.buffers(), model.buffers()):\n    kept.copy_(new)",
             )  # fmt: skip
@@ -153,7 +155,7 @@ def _moved(old: dict[str, Tensor], module: nn.Module) -> bool:
 
 
 def statistics(session: Session) -> Iterator[Finding]:
-    """Batch norm's running statistics are of more than the last batch."""
+    """Batch norm's running statistics cover more than the last batch."""
     norms = {
         name: module for name, module in session.model.named_modules()
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
@@ -161,7 +163,9 @@ def statistics(session: Session) -> Iterator[Finding]:
     if not norms:
         raise NotChecked("the model has no batch norm")
     if len(session.epoch.batches) < 2:
-        raise NotChecked("the train_loader gives one batch: its statistics are those of all")
+        raise NotChecked(
+            "the train_loader yields one batch: its statistics are those of all the data"
+        )
     loop = session.loop
     if not loop.buffers_moved:
         raise NotChecked("no running statistics move")
@@ -171,11 +175,11 @@ def statistics(session: Session) -> Iterator[Finding]:
         share = norms[fast[0]].momentum
         yield Finding(
             "ema-decay", "warning",
-            f"The running statistics of {fast[0]} go {share:.0%} of the way to those of the last "
-            "batch in each step: eval mode scores with one batch's. Elsewhere momentum is the "
-            "share that is kept, here the share that is new.",
+            f"The running statistics of {fast[0]} move {share:.0%} of the way to those of the last "
+            "batch in each step, so eval mode uses the statistics of a single batch. In torch, "
+            "momentum is the share that is new; in other libraries it is the share that is kept.",
             {"momentum": share, "layers": len(fast)},
-            "nn.BatchNorm1d(width, momentum=0.01)  # 0.99 where momentum is the share kept",
+            "nn.BatchNorm1d(width, momentum=0.01)  # 0.99 if momentum is the share kept",
         )  # fmt: skip
 
 

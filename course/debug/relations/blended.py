@@ -1,7 +1,7 @@
-"""Relation on weights between steps: none goes part of the way back to where training began.
+"""Relation on weights between steps: none moves part of the way back to where training began.
 
-A running mean is blended towards the weights. With the two exchanged the weights are blended
-towards the mean, which stays where it was made, and each step is partly taken back.
+A running mean should be blended towards the weights. With the two swapped, the weights are blended
+towards the mean, which never moves, and each step is partly undone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXACT = 1e-2
 
 
 def back(session: Session) -> Iterator[Finding]:
-    """Between two steps the weights do not move by one share towards those of the start."""
+    """Between steps, weights do not move back towards their initial values by a fixed share."""
     tape = own_loop(session).tape
     steps, stepped = tape.of("step"), tape.of("stepped")
     if len(steps) < ENOUGH_STEPS or len(steps) != len(stepped) or any(
@@ -45,9 +45,9 @@ def back(session: Session) -> Iterator[Finding]:
     if LEAST_SHARE < share < 1 - EXACT and alike >= NEARLY_ALL * len(shares):
         yield Finding(
             "updates-undone", "error",
-            f"After each of {alike} of {len(shares)} steps the weights go {share:.2%} of the way "
-            "back to those of the start: a copy of them is blended into the model, and the copy "
-            "does not follow. The two are exchanged.",
+            f"After each of {alike} of {len(shares)} steps the weights move {share:.2%} of the way "
+            "back to their initial values: a copy of them is blended into the model, and the copy "
+            "does not follow. The two are swapped.",
             {"share_of_the_way": share, "steps": alike},
-            "average.lerp_(weight, 1 - decay)  # and not weight.lerp_(average, 1 - decay)",
+            "average.lerp_(weight, 1 - decay)  # not weight.lerp_(average, 1 - decay)",
         )  # fmt: skip

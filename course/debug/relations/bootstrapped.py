@@ -1,6 +1,6 @@
-"""Relation on returns that are bootstrapped: a value of what comes next ends where an episode does.
+"""Relations on bootstrapped returns: the value of the next state is left out when an episode ends.
 
-The target of a distance is a reward plus a part of what a network says of the next state.
+The target is a reward plus a part of what a network predicts for the next state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_ROWS = 8
 
 
 def ends(session: Session) -> Iterator[Finding]:
-    """Where flags say that an episode ends, the next state's value is left out of the target."""
+    """Where flags say that an episode ends, the target leaves out the next state's value."""
     program = program_of(session)
     batch = max(program.batches, key=lambda one: len(_flags(one)))  # ends may be rare
     leaves, flags = list(tensors_in(batch)), _flags(batch)
@@ -36,7 +36,7 @@ def ends(session: Session) -> Iterator[Finding]:
     rows = len(met)
     flags = [n for n in flags if len(leaves[n]) == rows]
     if rows < LEAST_ROWS or not flags:
-        raise NotChecked("a batch has no flags, one for each target")
+        raise NotChecked("a batch does not have one flag for each target")
 
     def after(place: int, change: Callable[[Tensor], Tensor]) -> Tensor:
         return _targets(session, _with(batch, place, change))
@@ -63,9 +63,9 @@ def ends(session: Session) -> Iterator[Finding]:
         number = float(leaves[flags[0]].double().mean())
         yield Finding(
             "terminal-bootstrapped", "error",
-            "Targets are a reward and the value of a next state, and they are the same when the "
-            f"batch's flags (1 in {number:.0%} of the rows) are turned over: the value goes on "
-            "behind the end of an episode.",
+            "Targets are a reward plus the value of a next state, and they do not change when the "
+            f"batch's flags (1 in {number:.0%} of the rows) are inverted: the value is also added "
+            "after the end of an episode.",
             {"flags": len(flags), "ends": number, "rows": rows},
             "target = reward + gamma * (1 - done) * next_value",
         )  # fmt: skip
@@ -80,9 +80,9 @@ def _only_at_ends(met: Tensor, reward: Tensor, flags: list[Tensor]) -> Iterator[
         if number < FEW and bool(alone[~up].all()) and not bool(alone[up].any()):
             yield Finding(
                 "terminal-bootstrapped", "error",
-                f"Targets hold the value of a next state where a flag is up, in {number:.0%} of "
-                "the rows, and are the reward alone in all others: it goes on behind the end of an "
-                "episode, and nowhere else.",
+                f"Targets contain the value of a next state where a flag is set, in {number:.0%} "
+                "of the rows, and only the reward in all others: the value is added after the end "
+                "of an episode, and nowhere else.",
                 {"flag_is_up": number, "rows": len(met)},
                 "target = reward + gamma * (1 - done) * next_value  # not gamma * done",
             )  # fmt: skip
@@ -90,7 +90,7 @@ def _only_at_ends(met: Tensor, reward: Tensor, flags: list[Tensor]) -> Iterator[
 
 
 def chosen(session: Session) -> Iterator[Finding]:
-    """Of the values of all actions, the one that a target is for is that of the action taken."""
+    """Of the values of all actions, the target is compared with that of the action taken."""
     program = program_of(session)
     batch = program.batches[0]
     leaves, met = list(tensors_in(batch)), _targets(session, batch)
@@ -116,18 +116,18 @@ def chosen(session: Session) -> Iterator[Finding]:
     if actions and unread == actions:
         yield Finding(
             "wrong-formula", "error",
-            "Targets are a reward and the value of a next state, the model gives "
-            f"{values.shape[1]} values for each state, and the batch's actions do not enter the "
-            "loss: another value than that of the action taken is moved.",
+            "Targets are a reward plus the value of a next state, the model gives "
+            f"{values.shape[1]} values for each state, but the batch's actions do not enter the "
+            "loss: it trains a value other than that of the action taken.",
             {"values": values.shape[1], "rows": len(met)},
             "value = model(states).gather(1, actions[:, None])[:, 0]  # not .max(1).values",
         )  # fmt: skip
 
 
 def through(session: Session) -> Iterator[Finding]:
-    """The value of a next state, as a part of a target, is what outputs go to, and does not move.
+    """The value of a next state, as part of a target, has no gradient: only the outputs move.
 
-    Methods that go down the whole residual have a gradient there on purpose; they are rare.
+    Residual-gradient methods have a gradient there on purpose; they are rare.
     """
     program = program_of(session)
     batch = program.batches[0]
@@ -140,8 +140,8 @@ def through(session: Session) -> Iterator[Finding]:
     if rewards:
         yield Finding(
             "loss-through-target", "warning",
-            "A target is a number of the batch plus what the network says of another state, and "
-            "has a gradient: training also moves the target to the outputs.",
+            "A target is a number from the batch plus what the network predicts for another state, "
+            "and it has a gradient: training also moves the target towards the outputs.",
             {"rows": len(met)},
             "with torch.no_grad():\n    target = reward + gamma * (1 - done) * next_value",
         )  # fmt: skip

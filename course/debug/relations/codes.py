@@ -1,4 +1,4 @@
-"""Relation on codes of words and categories: a number means the same in training and validation."""
+"""Relation on codes of words and categories: a number means the same on both sides."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RIDGE = 1.0
 
 
 def same_meaning(session: Session) -> Iterator[Finding]:
-    """Codes that tell targets on either side tell them across: they were numbered once."""
+    """Codes that predict targets within each side also predict them across sides."""
     (x, y), (v, w) = (
         _codes(session, epoch.batches) for epoch in (session.epoch, session.val_epoch)
     )
@@ -51,10 +51,10 @@ def same_meaning(session: Session) -> Iterator[Finding]:
         if across * math.sqrt(len(b)) < NOTHING and across < LEFT * min(own, other):
             yield Finding(
                 "covariate-shift", "error",
-                f"{name} tell the targets within training (correlation {own:.2f}) and within "
-                f"validation ({other:.2f}), and what they say in training is of no use in "
-                f"validation ({across:.2f}): words or categories were numbered on each side by "
-                "itself, and a number means different things.",
+                f"{name} predict the targets within training (correlation {own:.2f}) and within "
+                f"validation ({other:.2f}), but what is learned from them in training is of no use "
+                f"in validation ({across:.2f}): words or categories were numbered separately on "
+                "each side, so that the same number means different things.",
                 {"within_training": own, "within_validation": other, "across": across,
                  "rows": len(v)},
                 "codes = {name: n for n, name in enumerate(sorted(set(train_names)))}  # once\n"

@@ -1,4 +1,4 @@
-"""Relation on a loss that is averaged: what weighs examples comes before the mean."""
+"""Relation on an averaged loss: whatever weights the examples comes before the mean."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ TURNS = 3
 
 
 def straight(session: Session) -> Iterator[Finding]:
-    """The mean of a loss over classes counts in proportion: a curve would come too late.
+    """The mean of a loss over classes enters in proportion: a curve on the mean comes too late.
 
-    A weight that follows from how hard an example is, such as a focal loss's, is one for each.
-    Taken of the batch's mean it is one for all, and changes nothing but the step's length.
+    A weight that depends on how hard an example is, as in a focal loss, differs from example to
+    example. Computed from the batch's mean it is the same for all, and only changes the step's
+    length.
     """
     program = program_of(session)
     losses = program.first().losses
     if len(losses) != 1 or losses[0].reduction != "mean" or losses[0].name not in NAMES:
         raise NotChecked("no single loss over classes that is averaged")
     if program.first().is_one_of_torchs:
-        raise NotChecked("the mean goes backward as it is")
+        raise NotChecked("backward is called on the mean itself")
     met = losses[0].targets
     batch = program.batches[0]
     if not any(t.shape == met.shape and torch.equal(t.cpu(), met.cpu()) for t in tensors_in(batch)):
@@ -45,15 +46,15 @@ def straight(session: Session) -> Iterator[Finding]:
     if not bool((slopes > 0).all()):
         raise NotChecked("the loss falls as the mean grows")
     if min(map(_spread, (means, totals))) < ROUNDED:
-        raise NotChecked("other targets cost the same")
+        raise NotChecked("other targets give the same loss")
     if _spread(slopes) > ROUNDED:
         easy, hard = int(means.argmin()), int(means.argmax())
         yield Finding(
             "weighed-after-the-mean", "warning",
-            f"The mean loss of a batch counts {float(slopes[easy]):.3g} times where it is "
-            f"{float(means[easy]):.3g} and {float(slopes[hard]):.3g} times where it is "
-            f"{float(means[hard]):.3g}: it is put through a curve, so that all examples of a batch "
-            "get one weight, and hard ones no more than easy ones.",
+            f"The mean loss of a batch gets a weight of {float(slopes[easy]):.3g} when it is "
+            f"{float(means[easy]):.3g} and of {float(slopes[hard]):.3g} when it is "
+            f"{float(means[hard]):.3g}: a curve is applied to the mean, so all examples of a batch "
+            "get the same weight, and hard ones no more than easy ones.",
             {"mean": float(means[easy]), "counts": float(slopes[easy]),
              "other_mean": float(means[hard]), "counts_then": float(slopes[hard])},
             'each = F.cross_entropy(logits, y, reduction="none")\n'
@@ -75,7 +76,7 @@ def _cost(session: Session, batch: Any, met: Tensor, by: int) -> tuple[float, fl
     means = _Means()
     step = program_of(session).step(changed(batch, turn), within=means)
     if len(means.values) != 1 or len(means.slopes) != 1:
-        raise NotChecked("the mean goes backward not once")
+        raise NotChecked("backward is not called on the mean exactly once")
     return means.values[0], means.slopes[0], step.loss
 
 

@@ -1,4 +1,4 @@
-"""Relations on the data: what is stored stays, an item is itself, an epoch can be had again."""
+"""Relations on the data: what is stored and each item stay the same, an epoch can be repeated."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ MOST_PARTS = 64
 
 
 def stored(session: Session) -> Iterator[Finding]:
-    """Reading an item leaves the stored data as they are.
+    """Reading an item does not change the stored data.
 
-    Memory that is only written to, or filled once, is not meant: read a second time with the same
-    random numbers, it comes out the same, and so do the items.
+    Memory that is only written to, or filled once, does not count: read a second time with the same
+    random numbers, it is the same, and so are the items.
     """
     for side, loader in _loaders(session):
         data = getattr(loader, "dataset", None)
@@ -59,7 +59,7 @@ def stored(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "dataset-changes-itself", "error",
                 f"Reading items of the {side} data changes what is stored ({moved[0]}): each epoch "
-                "reads other data than the one before.",
+                "reads different data from the one before.",
                 {"changed": moved[0], "items_read": len(_indices(data))},
                 "x = self.x[index].clone()  # and no method that ends in _ on what is stored",
             )  # fmt: skip
@@ -69,15 +69,15 @@ def stored(session: Session) -> Iterator[Finding]:
 
 
 def same_item(session: Session) -> Iterator[Finding]:
-    """A validation item is the same each time it is asked for."""
+    """A validation item is the same each time it is read."""
     loader = session.setup.val_loader
     data = getattr(loader, "dataset", None)
     if data is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-        raise NotChecked("the val_loader has no data set that can be asked for an item")
+        raise NotChecked("the val_loader has no data set that can be indexed")
     with session.observe():
         first, again = ([_leaves(_ask(data, i)) for i in _indices(data)] for _ in range(2))
     if not first or {len(item) for item in (*first, *again)} != {len(first[0])}:
-        raise NotChecked("items are not alike")
+        raise NotChecked("items have different parts")
     moving = [
         i for i in range(len(first[0]))
         if 2 * sum(not _equal(a[i], b[i]) for a, b in zip(first, again, strict=True)) >= len(first)
@@ -89,15 +89,15 @@ def same_item(session: Session) -> Iterator[Finding]:
     if drawn and not any(first[0][i].shape in fixed for i in drawn):  # no noise to be removed
         yield Finding(
             "augmented-validation", "warning",
-            f"The same item of the validation data differs each time it is asked for "
-            f"({len(first)} items asked twice): the training's random transform is applied to it.",
+            f"The same item of the validation data differs each time it is read ({len(first)} "
+            "items read twice): the random training transform is applied to it.",
             {"items": len(first), "tensors_that_differ": len(drawn)},
-            "val_set = Data(rows, transform=plain_transform)  # without anything random",
+            "val_set = Data(rows, transform=plain_transform)  # nothing random in it",
         )  # fmt: skip
 
 
 def wrapped(session: Session) -> Iterator[Finding]:
-    """Bytes that are stored reach the model by arithmetic that does not wrap around."""
+    """Stored bytes reach the model through arithmetic that does not wrap around."""
     for side, loader in _loaders(session):
         data = getattr(loader, "dataset", None)
         raw = [v for _, v in _storage(data) if str(v.dtype).endswith("uint8")] if data else []
@@ -158,7 +158,7 @@ def one_pass(session: Session) -> Iterator[Finding]:
 
 
 def same_batch(session: Session) -> Iterator[Finding]:
-    """Training goes on to the next batch."""
+    """Training moves on to the next batch."""
     if session.setup.train is None:
         raise NotChecked("no train(n_steps)")
     batches = session.epoch.batches
@@ -167,7 +167,7 @@ def same_batch(session: Session) -> Iterator[Finding]:
         raise NotChecked("fewer than three different batches")
     sampler = getattr(session.setup.train_loader, "sampler", None)
     if isinstance(sampler, RandomSampler):
-        raise NotChecked("a fresh iterator of a shuffled loader draws another batch")
+        raise NotChecked("a fresh iterator of a shuffled loader draws a different batch")
     tape, seen = Tape(session.model, session.optimizers), []
 
     def listen(_: Any, args: tuple, kwargs: dict) -> None:
@@ -188,8 +188,8 @@ def same_batch(session: Session) -> Iterator[Finding]:
     if runs >= LEAST_SAME * per_step and len(set(seen)) == 1:
         yield Finding(
             "same-batch-forever", "error",
-            f"{runs} steps in a row trained on one and the same batch: next(iter(loader)) begins "
-            "again at the first batch each time.",
+            f"{runs} steps in a row trained on the same batch: next(iter(loader)) starts again at "
+            "the first batch each time.",
             {"steps": runs, "batches_in_the_loader": len(batches)},
             "for batch in train_loader: ...  # one iterator for the whole epoch",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Relation between loss and metric: what lowers the one raises the other."""
+"""Relation between loss and metric: lowering the loss raises the metric."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ are twice as far from each other, and either is half as far from the start."""
 
 
 def follows(session: Session) -> Iterator[Finding]:
-    """Steps that lower the loss do not lower the metric, while steps uphill raise it."""
+    """Steps down the loss do not lower the metric while steps up the loss raise it."""
     step = session.setup.train_step
     if step is None or own_loop(session).unit != "step":
         raise NotChecked("needs train_step")
@@ -54,11 +54,11 @@ def follows(session: Session) -> Iterator[Finding]:
         raise NotChecked("evaluate() does not repeat")
     names = [k for k in seen.first if _among(WORDS, k) and not _among(NOT, k)]
     if not names:
-        raise NotChecked("no metric in evaluate() that is known to be better the higher it is")
+        raise NotChecked("no metric in evaluate() for which higher is known to be better")
     if any("maximize" not in g for o in session.optimizers for g in o.param_groups):
         raise NotChecked("the optimizer cannot go uphill")
     if _other_classes(session):
-        raise NotChecked("validation holds other classes, so that its metric may fall")
+        raise NotChecked("validation holds different classes, so its metric may fall")
     if session.is_spent(BUSY):
         raise NotChecked(SPENT)
     name, start = names[0], seen.first[names[0]]
@@ -79,10 +79,10 @@ def follows(session: Session) -> Iterator[Finding]:
         "loss-negated", "error",
         f"{LONG} steps that lower the loss take {name} from {start:.3g} to {ends[0][0]:.3g}, and "
         f"{LONG} steps that raise the loss take it to {ends[0][1]:.3g}: the loss has the wrong "
-        "sign, or its targets the wrong sense.",
+        "sign, or its targets have the wrong meaning.",
         {"start": start, "after_lower_loss": ends[0][0], "after_higher_loss": ends[0][1],
          "steps": LONG},
-        "loss = -(log_prob * advantage).mean()  # minus; in a pair loss, 1 is what is alike",
+        "loss = -(log_prob * advantage).mean()  # minus; in a pair loss, 1 marks a similar pair",
     )  # fmt: skip
 
 

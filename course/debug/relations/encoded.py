@@ -1,7 +1,7 @@
-"""Relation on a column of the inputs: it tells as much of the target in validation.
+"""Relations on a column of the inputs: it says as much about the target on both sides.
 
-A column made with the row's own target, e.g. the mean target of its group, tells training rows
-their answer and the others little.
+A column made with the row's own target, e.g. the mean target of its group, gives training rows
+their answer and says little about other rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ else it is the targets, or all of the data, that differ."""
 
 
 def own_answer(session: Session) -> Iterator[Finding]:
-    """No single column tells training rows far more of their target than validation rows."""
+    """No single column says far more about the target in training rows than in validation rows."""
     (x, y), (v, w) = (_table(epoch.batches) for epoch in (session.epoch, session.val_epoch))
     if min(len(x), len(v)) < LEAST_ROWS or v.shape[1:] != x.shape[1:] or x.shape[1] < 2:
         raise NotChecked(f"no rows of columns, {LEAST_ROWS} of them on either side")
@@ -68,8 +68,8 @@ def own_answer(session: Session) -> Iterator[Finding]:
     yield Finding(
         "target-in-inputs", "warning",
         f"Column {column} of the inputs follows the target in training (correlation "
-        f"{float(train[column]):.2f}) and not in validation ({float(val[column]):.2f}), while the "
-        "other columns tell both sides the same: it was made with the row's own answer, e.g. as "
+        f"{float(train[column]):.2f}) but not in validation ({float(val[column]):.2f}), while the "
+        "other columns say the same on both sides: it was made with the row's own target, e.g. as "
         "the mean of a small group.",
         {"column": column, "correlation": float(train[column]), "in_validation": float(val[column]),
          "standard_errors": float(apart[column])},
@@ -81,7 +81,8 @@ def own_answer(session: Session) -> Iterator[Finding]:
 def group_means(session: Session) -> Iterator[Finding]:
     """No column is the mean target of all rows that share its value.
 
-    A mean that was taken without the row, of other rows or with a prior is not that exact.
+    A mean that leaves out the row, comes from other rows or uses a prior does not match that
+    exactly.
     """
     train = _table(session.epoch.batches)
     parts = [train]
@@ -99,7 +100,7 @@ def group_means(session: Session) -> Iterator[Finding]:
                     "target-in-inputs", "warning",
                     f"Column {column} of the inputs has {groups} values that several rows share, "
                     "and each value is exactly the mean target of its rows, up to scale: the "
-                    "column was made with each row's own answer.",
+                    "column was made with each row's own target.",
                     {"column": column, "groups": groups, "rows": len(x)},
                     "for fit, rest in folds:  # of each row's group, without the row\n"
                     "    x[rest, column] = mean_by_group(group[fit], y[fit])[group[rest]]",
@@ -110,7 +111,7 @@ def group_means(session: Session) -> Iterator[Finding]:
 def monotone(session: Session) -> Iterator[Finding]:
     """No column rises or falls with the target in every row, e.g. a price and its logarithm.
 
-    Columns that are all made of one, as its powers are, are the curve that is to be learned.
+    Columns that are all made from one, such as its powers, are the curve to be learned.
     """
     x, y = _table(session.epoch.batches)
     if len(x) < LEAST_ROWS or x.shape[1] < 2 or len(y.unique()) < LEAST_VALUES:
@@ -120,8 +121,9 @@ def monotone(session: Session) -> Iterator[Finding]:
     if len(told) == 1 and others and not any(_follows(x[:, told[0]], x[:, n]) for n in others):
         yield Finding(
             "target-in-inputs", "warning",
-            f"Column {told[0]} of the inputs puts all {len(x)} rows into the very order of their "
-            "targets: the target was made of that column alone, e.g. as its logarithm or rank.",
+            f"Column {told[0]} of the inputs puts all {len(x)} rows in exactly the order of their "
+            "targets: the target was computed from that column alone, e.g. as its logarithm or "
+            "rank.",
             {"column": told[0], "rows": len(x), "columns_in_all": x.shape[1]},
             f"inputs = np.delete(inputs, {told[0]}, axis=1)  # in training and in validation",
         )  # fmt: skip

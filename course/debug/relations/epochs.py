@@ -38,7 +38,7 @@ which those of a parity do not."""
 
 
 def most_drawn(session: Session) -> Iterator[Finding]:
-    """An epoch draws more than a few of the examples."""
+    """An epoch draws more than a few different examples."""
     loader = session.setup.train_loader
     batches = getattr(loader, "batch_sampler", None)
     size = length_of(getattr(loader, "dataset", None))
@@ -52,9 +52,9 @@ def most_drawn(session: Session) -> Iterator[Finding]:
     if different < FEW * min(len(drawn), size):
         yield Finding(
             "few-examples-drawn", "error",
-            f"{len(drawn)} draws of an epoch bring {different} different examples of {size}: the "
-            "sampler's weights are those of the classes and not of the examples, or its numbers "
-            "end too early.",
+            f"{len(drawn)} draws of an epoch give only {different} different examples of {size}: "
+            "the sampler's weights are per class and not per example, or its indices end too "
+            "early.",
             {"draws": len(drawn), "different": different, "examples": size},
             "weights = class_weights[labels]  # one weight for each example\n"
             "sampler = WeightedRandomSampler(weights, len(weights))",
@@ -62,9 +62,9 @@ def most_drawn(session: Session) -> Iterator[Finding]:
 
 
 def counted_in_rows(session: Session) -> Iterator[Finding]:
-    """The length of a data set or a sampler counts rows, not the batches that they make.
+    """The length of a data set or a sampler counts rows, not batches.
 
-    What lies behind the end is asked for: a row like the others, that is never drawn.
+    An index past that length is read: it gives a row like the others, which is never drawn.
     """
     loader = session.setup.train_loader
     data, size = getattr(loader, "dataset", None), _rows_of_a_batch(loader)
@@ -82,8 +82,8 @@ def counted_in_rows(session: Session) -> Iterator[Finding]:
     drawn = number // size
     yield Finding(
         "few-examples-drawn", "error",
-        f"{what} is {drawn}, the number of batches that {number} rows make and not of rows: the "
-        f"rows from {drawn} on are never drawn.",
+        f"{what} is {drawn}, the number of batches in {number} rows and not the number of rows: "
+        f"the rows from {drawn} on are never drawn.",
         {"drawn": drawn, "rows": number, "batch_size": size},
         "def __len__(self):\n    return len(self.rows)  # the DataLoader counts the batches",
     )  # fmt: skip
@@ -130,7 +130,7 @@ def same_names(session: Session) -> Iterator[Finding]:
         _sample(epoch.batches, LEAST_VAL) for epoch in (session.epoch, session.val_epoch)
     )
     if x.shape[1] != new.shape[1] or len(labels) < LEAST_VAL:
-        raise NotChecked("inputs differ in shape, or too few examples validate")
+        raise NotChecked("inputs differ in shape, or there are too few validation examples")
     if int(min(y.min(), labels.min())) < 0 or int(y.max()) >= MOST_CLASSES:
         raise NotChecked("targets are not class indices")
     mean, std = x.float().mean(0), x.float().std(0).clamp_min(ZERO)
@@ -153,9 +153,9 @@ def same_names(session: Session) -> Iterator[Finding]:
         names = {int(i): int(j) for i, j in zip(a, b, strict=True) if i != j and both[i, j]}
         yield Finding(
             "labels-renamed", "error",
-            f"The nearest training example has the label of {own:.0%} of the validation examples, "
-            f"and of {other:.0%} if labels are exchanged: the two sides number the classes "
-            "differently.",
+            f"The nearest training example has the same label for {own:.0%} of the validation "
+            f"examples, but for {other:.0%} if labels are permuted: the two sides number the "
+            "classes differently.",
             {"agree": own, "agree_renamed": other, "train_to_val": names},
             "classes = sorted(set(train_names))  # made once, and used for both sides",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Relations on evaluate(): it leaves trained weights as they are, and tells the loss it meets."""
+"""Relations on evaluate(): it does not change trained weights, and reports the loss it computes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ NUMBERS = 1e-4
 
 
 def left(session: Session) -> Iterator[Finding]:
-    """After some steps too, evaluate() leaves the weights as training made them.
+    """After some steps, too, evaluate() leaves the weights as training made them.
 
-    Weights that an earlier step of the same training made may be its best, brought back on purpose.
+    Weights from an earlier step of the same training may be its best, restored on purpose.
     """
     setup, seen = session.setup, evaluation_of(session)
     if seen.moved or seen.tape.of("step"):
-        raise NotChecked("evaluate() moves the weights before any step already")
+        raise NotChecked("evaluate() already moves the weights before any step")
     if setup.train_step is None and setup.train is None:
         raise NotChecked("no train_step or train")
     tape = Tape(session.model, session.optimizers, setup.scheduler)
@@ -50,16 +50,17 @@ def left(session: Session) -> Iterator[Finding]:
             raise NotChecked(f"the loop raises {type(error).__name__}") from error
         now, sampled = [p.detach().clone() for p in session.model.parameters()], tape.weights()
     if [p.shape for p in now] != [p.shape for p in trained]:
-        raise NotChecked("the parameters are other ones afterwards")
+        raise NotChecked("the parameters are different tensors afterwards")
     moved, size = norm([a - b for a, b in zip(now, trained, strict=True)]), norm(trained)
     if moved > PUT_BACK * size:
         earlier = any(all(map(torch.equal, e.weights, sampled)) for e in tape.of("stepped"))
         yield Finding(
             "evaluate-changes-model", "note" if earlier else "error",
-            f"After {FEW} steps evaluate() leaves other weights in the model than training made: "
-            + ("those of an earlier step, which is right only where training is to "
-                "continue from its best." if earlier else
-               "an average or a best state is loaded for scoring and stays."),
+            f"After {FEW} steps evaluate() leaves weights in the model that differ from those "
+            "training made: "
+            + ("those of an earlier step, which is right only if training should continue from its "
+                "best." if earlier else
+               "an average or a best state is loaded for scoring and stays loaded."),
             {"moved_over_size": moved / max(size, NUMBERS), "steps": FEW},
             "kept = copy.deepcopy(model.state_dict())\nmodel.load_state_dict(average)\n"
             "...\nmodel.load_state_dict(kept)",
@@ -76,10 +77,11 @@ def _train_a_little(session: Session) -> None:
 
 
 def told_loss(session: Session) -> Iterator[Finding]:
-    """A mean loss lies between the least and the largest of what its batches cost.
+    """A mean loss lies between the smallest and the largest loss of its batches.
 
-    One below all of them was divided by more than was added up, if dividing by another count gives
-    it: a loss that is scaled or weighed on purpose is left alone. A perplexity stands for its loss.
+    One below all of them was divided by too large a count, if dividing by a known wrong count gives
+    it; a loss that is scaled or weighted on purpose is not reported. A perplexity is judged by its
+    loss.
     """
     seen = evaluation_of(session)
     told = {k: _as_loss(k, v) for k, v in seen.first.items() if "train" not in k.lower()}
@@ -87,13 +89,14 @@ def told_loss(session: Session) -> Iterator[Finding]:
     events = [e for e in seen.tape.of("loss") if e.call == 0]
     forwards = [e for e in seen.tape.of("forward") if e.call == 0]
     if not told or not events or len(events) != len(forwards):
-        raise NotChecked("evaluate() tells no loss, or does not call one of torch's once a batch")
+        raise NotChecked("evaluate() returns no loss, or does not call a torch loss once per batch")
     counts = [_counted(e) for e in events]
     means = [_mean(e) for e in events]
     total = sum(m * n for m, n in zip(means, counts, strict=True))
     rows = sum(len(e.targets) for e in events)
     ways = {
-        "positions, with those that do not count": total / sum(e.targets.numel() for e in events),
+        "positions, including those that do not count": total
+        / sum(e.targets.numel() for e in events),
         "examples, though each batch added its mean": sum(means) / rows,
     }
     for name, value in told.items():
@@ -102,9 +105,9 @@ def told_loss(session: Session) -> Iterator[Finding]:
         if below and way and not _costs_so_much(session, value):
             yield Finding(
                 "metric-wrong", "warning",
-                f"{name} = {seen.first[name]:.4g} stands for a loss of {value:.4g}, less than "
-                f"every batch costs; their mean is {total / sum(counts):.4g}: the sum was divided "
-                f"by the number of {way}.",
+                f"{name} = {seen.first[name]:.4g} corresponds to a loss of {value:.4g}, less than "
+                f"that of every batch; the mean of the batches is {total / sum(counts):.4g}: the "
+                f"sum was divided by the number of {way}.",
                 {name: seen.first[name], "loss": value, "mean": total / sum(counts),
                  "least_of_a_batch": min(means)},
                 "total += loss.item() * counted\ncount += counted  # the same number",
@@ -129,7 +132,7 @@ def _counted(event: Event) -> int:
 
 def _options(event: Event) -> dict[str, Any]:
     if event.call_again is None or event.reduction == "none":
-        raise NotChecked("losses of single numbers are weighed by the author")
+        raise NotChecked("losses of single numbers are weighted by the author")
     return event.call_again.keywords
 
 

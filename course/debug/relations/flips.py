@@ -1,4 +1,4 @@
-"""Relations on pictures that are flipped when they are read: what belongs to them is, too."""
+"""Relations on images that are flipped when they are read: what belongs to them is flipped, too."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEAST_SIDE = 5
 
 
 def moved_alike(session: Session) -> Iterator[Finding]:
-    """Where a picture is flipped, a target that is a picture is flipped with it."""
+    """When an image is flipped, a target that is an image is flipped with it."""
     data = getattr(session.setup.train_loader, "dataset", None)
     if data is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         raise NotChecked("the loader has no data set that can be asked for an item")
@@ -50,21 +50,21 @@ def moved_alike(session: Session) -> Iterator[Finding]:
                     moved += 1
                     left += torch.equal(one[1], other[1])
     if moved < LEAST_STEPS:
-        raise NotChecked("no picture is flipped, or targets are not pictures")
+        raise NotChecked("no image is flipped, or targets are not images")
     if left > NEARLY_ALL * moved:  # a second view that is flipped by itself stays in half of them
         yield Finding(
             "augmentation-mismatch", "error",
-            f"In {left} of {moved} cases where an item came back flipped, its target was left as "
-            "it was: the target is for the picture that was not flipped.",
+            f"In {left} of {moved} cases where an item came back flipped, its target was not "
+            "flipped: the target belongs to the original image.",
             {"flips": moved, "targets_left": left},
             "if flip:\n    image, mask = image.flip(-1), mask.flip(-1)  # one draw for both",
         )  # fmt: skip
 
 
 def drawn_apart(session: Session) -> Iterator[Finding]:
-    """A picture and a target that is a picture are not flipped by two draws.
+    """An image and a target that is an image are not flipped by two separate draws.
 
-    A second view that some network reads may be flipped by itself.
+    A second view that some network reads may be flipped independently.
     """
     data = getattr(session.setup.train_loader, "dataset", None)
     if data is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
@@ -77,12 +77,12 @@ def drawn_apart(session: Session) -> Iterator[Finding]:
         if min(ways[True, False], ways[False, True]) < LEAST_STEPS or ways[None]:
             continue
         if _is_read(session, seen[0][0][1].shape[-2:]):
-            raise NotChecked("a network reads both pictures of an item")
+            raise NotChecked("a network reads both images of an item")
         yield Finding(
             "augmentation-mismatch", "error",
-            f"Of {sum(ways.values())} pairs of readings of one item, the picture was flipped and "
-            f"its target was not in {ways[True, False]}, and the target alone in "
-            f"{ways[False, True]}: two draws decide, where one should.",
+            f"Of {sum(ways.values())} pairs of readings of one item, only the image was flipped in "
+            f"{ways[True, False]}, and only the target in {ways[False, True]}: two draws decide "
+            "where one should.",
             {"picture_alone": ways[True, False], "target_alone": ways[False, True],
              "both": ways[True, True]},
             "if flip:\n    image, mask = image.flip(-1), mask.flip(-1)  # one draw for both",
@@ -112,7 +112,7 @@ def _is_read(session: Session, size: torch.Size) -> bool:
     batch = program.batches[0]
     pictures = [t for t in tensors_in(batch) if t.dim() > 2 and t.shape[-2:] == size]
     if len(pictures) != 2:
-        raise NotChecked("a batch does not hold the two pictures of its items")
+        raise NotChecked("a batch does not hold the two images of its items")
     heard: list[list[Tensor]] = []
 
     def listen(module: nn.Module, args: tuple) -> None:
@@ -132,7 +132,7 @@ def _is_read(session: Session, size: torch.Size) -> bool:
 def _pair(data: Any, index: int) -> tuple[Tensor, Tensor]:
     leaves = [t for t in tensors_in(data[index]) if t.dim() >= 2]
     if len(leaves) != 2 or leaves[0].shape[-2:] != leaves[1].shape[-2:]:
-        raise NotChecked("items are not a picture with a target of its size")
+        raise NotChecked("items are not an image with a target of its size")
     return leaves[0].detach().clone(), leaves[1].detach().clone()
 
 
@@ -146,10 +146,10 @@ def _turned(one: Tensor, other: Tensor, move: Callable[[Tensor], Tensor]) -> boo
 
 
 def left_behind(session: Session) -> Iterator[Finding]:
-    """Where a picture is flipped, a number that says where something is in it changes.
+    """When an image is flipped, a number that says where something is in it changes.
 
-    That it says so is seen in validation, where nothing is flipped: it goes with the mean place of
-    the contents along that axis.
+    That it does is seen in validation, where nothing is flipped: the number follows the mean
+    position of the image's contents along that axis.
     """
     data, plain = (getattr(loader, "dataset", None) for loader in (
         session.setup.train_loader, session.setup.val_loader))  # fmt: skip
@@ -160,7 +160,7 @@ def left_behind(session: Session) -> Iterator[Finding]:
         rows = [_numbered(plain, i) for i in range(min(len(plain), MOST_PLAIN))]
     pairs = [(item[0], other) for item in drawn for other in item[1:]]
     if len(rows) < LEAST_PLAIN or len({len(n) for item in [*drawn, rows] for _, n in item}) != 1:
-        raise NotChecked("too few pictures, or not as many numbers beside each")
+        raise NotChecked("too few images, or different numbers of values with them")
     seen = 0
     for axis in (-1, -2):
         flips = [(a, b) for (one, a), (other, b) in pairs
@@ -174,16 +174,16 @@ def left_behind(session: Session) -> Iterator[Finding]:
         if left:
             yield Finding(
                 "augmentation-mismatch", "error",
-                f"In {len(flips)} cases an item came back with its picture flipped and number "
-                f"{left[0]} beside it as it was; in validation it goes with the place of what is "
-                "in the picture: it says where that was before the flip.",
+                f"In {len(flips)} cases an item came back with its image flipped but number "
+                f"{left[0]} next to it unchanged; in validation that number follows the position "
+                "of what is in the image, so after a flip it gives the old position.",
                 {"flips": len(flips), "number": left[0],
                  "correlation_with_the_place": float(follows[left[0]])},
                 "if flip:\n    image, box[0] = image.flip(-1), 1 - box[0]  # one draw for both",
             )  # fmt: skip
             return
     if not seen:
-        raise NotChecked("no picture is flipped")
+        raise NotChecked("no image is flipped")
 
 
 def _numbered(data: Any, index: int) -> tuple[Tensor, Tensor]:
@@ -193,7 +193,7 @@ def _numbered(data: Any, index: int) -> tuple[Tensor, Tensor]:
     pictures = [t for t in leaves if _is_picture(t)]
     numbers = [t.double().flatten() for t in leaves if not _is_picture(t)]
     if len(pictures) != 1 or not numbers:
-        raise NotChecked("items are not one picture with numbers")
+        raise NotChecked("items are not one image with numbers")
     return pictures[0], torch.cat(numbers)
 
 

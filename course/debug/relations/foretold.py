@@ -1,6 +1,6 @@
-"""Relation on series: what the past alone does not tell, a derived column does not tell exactly.
+"""Relation on series: what the past does not determine, no derived column determines exactly.
 
-A column smoothed or interpolated over both sides of its time holds a part of what comes next.
+A column smoothed or interpolated over both sides of its time contains part of what comes next.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ and where the past alone leaves something untold."""
 
 
 def exactly(session: Session) -> Iterator[Finding]:
-    """Targets are no exact sum of columns, where they are none of their own past."""
+    """Targets are not an exact linear function of the columns, unless of their own past alone."""
     x, y = _in_order(session)
     if len(x) < ROWS_PER_COLUMN * x.shape[1] or float(y.std()) == 0:
         raise NotChecked("too few items in order for their columns")
     past = _lags(x, y)
     if not past.any() or past.all():
-        raise NotChecked("columns are not earlier targets, and others")
+        raise NotChecked("columns are not a mix of earlier targets and others")
     alone, together = _left_over(x[:, past], y), _left_over(x, y)
     if together < EXACT and alone > UNTOLD:
         yield Finding(
             "target-in-inputs", "error",
-            f"{int(past.sum())} columns are earlier values of the targets' series and leave "
-            f"{alone:.0%} of its deviation untold; with the {int((~past).sum())} other columns "
-            "each target is an exact sum of its inputs. One of them is made with later values, "
-            "e.g. by a centred mean.",
+            f"{int(past.sum())} columns are earlier values of the target series and leave "
+            f"{alone:.0%} of its deviation unexplained; with the {int((~past).sum())} other "
+            "columns each target is an exact linear function of its inputs. One of them is made "
+            "with later values, e.g. by a centred mean.",
             {"columns_of_the_past": int(past.sum()), "others": int((~past).sum()),
              "left_over_by_the_past": alone, "left_over_by_all": together},
-            "smooth = series.rolling(5).mean()  # of the past; not center=True, no interpolation",
+            "smooth = series.rolling(5).mean()  # only the past; not center=True, no interpolation",
         )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def _in_order(session: Session) -> tuple[Tensor, Tensor]:
     with session.observe():
         items = [_floats(data[index]) for index in range(min(len(data), MOST_ITEMS))]
     if len({(len(x), len(y)) for x, y in items}) != 1 or len(items[0][1]) != 1:
-        raise NotChecked("items do not have one number to foretell")
+        raise NotChecked("items do not have one number to predict")
     if len(items[0][0]) > MOST_COLUMNS:
         raise NotChecked("an item has too many numbers")
     x, y = (torch.stack(part).double() for part in zip(*items, strict=True))

@@ -1,4 +1,4 @@
-"""Relations on what torch's own functions are handed: it is what they are made for."""
+"""Relations on the arguments of torch's functions: they are what the functions expect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOG_OFF = 10 * ROUNDED
 
 
 def log_probabilities(session: Session) -> Iterator[Finding]:
-    """Losses that want log-probabilities get logarithms of shares, which are never above 0."""
+    """Losses that expect log-probabilities get logarithms of probabilities, never above 0."""
     tape = session.loop.tape
     wanted = [e for e in tape.of("log_probs") if e.inputs.dim() == 3]
     divergences = [e for e in tape.of("loss") if e.graph and e.name == "kl_div"]
@@ -38,15 +38,15 @@ def log_probabilities(session: Session) -> Iterator[Finding]:
         x = off[0].inputs.float()
         yield Finding(
             "missing-log-softmax", "error",
-            f"{off[0].name} wants log-probabilities and here gets raw scores: the exponentials of "
-            "a row do not add up to 1, so that the loss falls as the scores grow.",
+            f"{off[0].name} expects log-probabilities, but here it gets raw scores: the "
+            "exponentials of a row do not add up to 1, so the loss falls as the scores grow.",
             {"largest": float(x.max()), "sum_of_exp_off_1": _sum_off(x, -1), "calls": len(off)},
             "log_probs = logits.log_softmax(-1)",
         )  # fmt: skip
 
 
 def blank(session: Session) -> Iterator[Finding]:
-    """The blank of ctc_loss is no sign that is to be read."""
+    """The blank of ctc_loss is not one of the target symbols."""
     seen = session.loop.tape.of("ctc")
     if not seen:
         raise NotChecked("no ctc_loss was seen")
@@ -55,8 +55,8 @@ def blank(session: Session) -> Iterator[Finding]:
     if share > 0:
         yield Finding(
             "wrong-targets", "error",
-            f"{share:.0%} of the signs that ctc_loss is to read are {seen[0].blank}, its blank, "
-            "which stands for no sign: they can never be read.",
+            f"{share:.0%} of the target symbols of ctc_loss are {seen[0].blank}, its blank, which "
+            "stands for no symbol: they can never be recognised.",
             {"share_of_blanks": share, "signs": len(signs), "blank": seen[0].blank},
             "targets = letters + 1  # 0 stays the blank; or nn.CTCLoss(blank=num_letters)",
         )  # fmt: skip
@@ -71,26 +71,27 @@ def rates(session: Session) -> Iterator[Finding]:
     if len(twice) > OFTEN * len(seen):
         yield Finding(
             "targets-out-of-reach", "warning",
-            f"poisson_nll_loss takes the exponential of what it gets (log_input=True), and in "
-            f"{len(twice)} of {len(seen)} calls that comes out of exp or softplus: no rate below 1 "
-            "can be given, and what the model gives is the logarithm of the rate, not the rate.",
+            "poisson_nll_loss takes the exponential of its input (log_input=True), but in "
+            f"{len(twice)} of {len(seen)} calls the input already comes from exp or softplus: no "
+            "rate below 1 can be predicted, and the model's output is the logarithm of the rate, "
+            "not the rate.",
             {"calls": len(seen), "of_positive": len(twice)},
-            "nn.PoissonNLLLoss(log_input=False)  # or without exp at the end of the model",
+            "nn.PoissonNLLLoss(log_input=False)  # or no exp at the end of the model",
         )  # fmt: skip
 
 
 def signs(session: Session) -> Iterator[Finding]:
-    """Losses of two answers, 1 and -1, get no 0."""
+    """Losses for targets 1 and -1 do not get 0."""
     seen = session.loop.tape.of("signs")
     if not seen:
-        raise NotChecked("no loss of answers 1 and -1 was seen")
+        raise NotChecked("no loss for targets 1 and -1 was seen")
     answers = torch.cat([e.answers.double().flatten() for e in seen])
     zeros = float((answers == 0).double().mean())
     if zeros > TIES and bool(((answers == 0) | (answers == 1)).all()):
         yield Finding(
             "wrong-targets", "error",
-            f"{seen[0].name} wants the answers 1 and -1, and {zeros:.0%} of those that it gets are "
-            "0: pairs that do not belong together cost nothing, and nothing keeps them apart.",
+            f"{seen[0].name} expects targets 1 and -1, but {zeros:.0%} of the targets it gets are "
+            "0: dissimilar pairs add nothing to the loss, and nothing pushes them apart.",
             {"share_of_zeros": zeros, "answers": len(answers)},
             "answers = 2 * answers - 1  # 0 and 1 become -1 and 1",
         )  # fmt: skip
@@ -101,7 +102,7 @@ def _sum_off(scores: Tensor, axis: int) -> float:
 
 
 def clipped(session: Session) -> Iterator[Finding]:
-    """Gradients that are clipped are those that the next step uses."""
+    """The gradients that are clipped are those that the next step uses."""
     tape = own_loop(session).tape
     events = [e for e in tape.events if e.kind in ("clip", "step")]
     if not any("handed" in e.info for e in events if e.kind == "clip"):
@@ -119,8 +120,8 @@ def clipped(session: Session) -> Iterator[Finding]:
     if seen >= LEAST_CLIPS and empty >= MOST * seen:
         yield Finding(
             "clip-misplaced", "error",
-            f"{empty} of {seen} times clip_grad_norm_ was handed no parameter with a gradient that "
-            "the next step uses: nothing is clipped. A generator or a filter is spent after its "
+            f"{empty} of {seen} times clip_grad_norm_ got no parameter with a gradient that the "
+            "next step uses: nothing is clipped. A generator or a filter is exhausted after its "
             "first use.",
             {"clips": seen, "of_nothing": empty},
             "params = [p for p in model.parameters() if p.requires_grad]  # a list",
@@ -138,23 +139,23 @@ def _steps_after(events: list[Event]) -> list[Event]:
 
 
 def drawn(session: Session) -> Iterator[Finding]:
-    """What a later layer reads of a learned law is drawn so that the gradient comes through."""
+    """What a later layer reads from a learned distribution is sampled so that gradients pass."""
     tape = session.loop.tape
     cut = tape.of("drawn into")
     if not cut:
-        raise NotChecked("no layer reads a draw from a law that is learned")
+        raise NotChecked("no layer reads a sample from a learned distribution")
     if not tape.of("log_prob") and len(cut) >= OFTEN * len(tape.of("backward")) > 0:
         yield Finding(
             "frozen-params", "warning",
-            f"{cut[0].part} reads what sample() has drawn from a law whose parameters are learned: "
-            "no gradient comes back through the draw, and no log_prob takes its place.",
+            f"{cut[0].part} reads what sample() drew from a distribution with learned parameters: "
+            "no gradient passes back through the sample, and no log_prob takes its place.",
             {"layer": cut[0].part, "draws": len(cut)},
-            "z = law.rsample()  # mean + std * noise: the gradient comes through",
+            "z = law.rsample()  # mean + std * noise: the gradient passes through",
         )  # fmt: skip
 
 
 def table(session: Session) -> Iterator[Finding]:
-    """Outputs [B, 1] do not meet numbers [B] in an expression: that makes a table [B, B]."""
+    """Outputs [B, 1] are not combined with numbers [B], which makes a table [B, B]."""
     loops = session.loop.tape.of("table")
     scored: list[Event] = []
     if session.setup.evaluate is not None:
@@ -167,7 +168,7 @@ def table(session: Session) -> Iterator[Finding]:
             rows = events[0].rows
             yield Finding(
                 bug, "error",
-                f"In {where} the model's outputs [{rows}, 1] meet numbers [{rows}] in "
+                f"In {where} the model's outputs [{rows}, 1] are combined with numbers [{rows}] in "
                 f"{events[0].function}: they are broadcast to a {rows} x {rows} table, in which "
                 "every output is compared with the number of every other example.",
                 {"rows": rows, "function": events[0].function, "times": len(events)},

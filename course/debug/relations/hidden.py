@@ -1,4 +1,4 @@
-"""Relation on what is to be guessed at places drawn at random: the model does not see it there."""
+"""Relation on masked prediction: the model does not see what it must predict."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TIMES = {torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__}
 
 
 def guessed(session: Session) -> Iterator[Finding]:
-    """A loss over places drawn at random is over places that the model's inputs leave out.
+    """A loss over randomly drawn positions covers positions that the model's inputs leave out.
 
-    Of masked tokens a few are shown on purpose; of those that train a masked model most are not.
+    A masked model is shown a few of the chosen tokens on purpose, but most are hidden.
     """
     states = session.loop.rng
     if states and len(set(states)) == 1:
@@ -32,7 +32,7 @@ def guessed(session: Session) -> Iterator[Finding]:
     drawn = [m for m, o in zip(places.masks, others.masks, strict=False)
              if m.shape == o.shape and not torch.equal(m, o)]  # fmt: skip
     if not drawn or len(step.calls) != 1:
-        raise NotChecked("no loss over places that are drawn in the step")
+        raise NotChecked("no loss over positions that are drawn in the step")
     for mask in drawn:
         for target in places.targets:
             for given in step.calls[0].tensors:
@@ -40,12 +40,12 @@ def guessed(session: Session) -> Iterator[Finding]:
                 if share >= EQUAL_SHARE and _is_read(session, step.calls[0], given, mask):
                     yield Finding(
                         "target-in-inputs", "error",
-                        f"The loss is over {int(mask.sum())} of {mask.numel()} places drawn at "
-                        f"random, and at {share:.0%} of them the model gets the very target: "
+                        f"The loss is over {int(mask.sum())} of {mask.numel()} positions drawn at "
+                        f"random, but at {share:.0%} of them the model is given the target itself: "
                         "nothing was hidden there, and it learns to copy.",
                         {"places": int(mask.sum()), "of": mask.numel(), "shown": share},
-                        "hidden = x.masked_fill(mask, 0.0)  # and not the result thrown away\n"
-                        "loss = (model(hidden) - x)[mask].pow(2).mean()",
+                        "hidden = x.masked_fill(mask, 0.0)  # masked_fill returns a copy: use "
+                        "it\nloss = (model(hidden) - x)[mask].pow(2).mean()",
                     )  # fmt: skip
                     return
 

@@ -1,7 +1,7 @@
-"""Relations on items that are asked for one by one: each stays what it was, and draws its own.
+"""Relations on items read one by one: each stays as it was, and draws its own random numbers.
 
-A batch is made of items that are all held at once, so one that changes when the next is asked for
-was never in the batch.
+A batch is made of items that are all held at once, so an item that changes when the next is read
+never gets into the batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ORDERS = {"permutation", "permuted", "shuffle", "getrandbits", "seed"}
 
 
 def stays(session: Session) -> Iterator[Finding]:
-    """An item that was handed out stays as it is when others are asked for."""
+    """An item that was returned stays as it is when others are read."""
     loader = session.setup.train_loader
     data = _asked(loader)
     if getattr(loader, "batch_sampler", None) is None or getattr(loader, "batch_size", 2) == 1:
@@ -44,9 +44,9 @@ def stays(session: Session) -> Iterator[Finding]:
     if 2 * changed > len(held):
         yield Finding(
             "memory-shared", "error",
-            f"{changed} of {len(held)} items changed after they were handed out, when others were "
-            "asked for: all lie in one memory, which is filled again, and in a batch all rows are "
-            "the last one.",
+            f"{changed} of {len(held)} items changed after they were returned, when others were "
+            "read: all share one buffer, which is refilled, so in a batch all rows are the last "
+            "one.",
             {"items": len(held), "changed": changed},
             "return torch.tensor(buffer), label  # a copy; torch.from_numpy(buffer) shares memory",
         )  # fmt: skip
@@ -61,7 +61,7 @@ def _parts(item: Any) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def rows_apart(session: Session) -> Iterator[Finding]:
-    """Rows of a batch that have other targets are not all the same."""
+    """Rows of a batch with different targets are not all the same."""
     same = seen = 0
     for batch in session.epoch.batches:
         floats = [t for t in tensors_in(batch) if t.is_floating_point() and t.dim() > 1]
@@ -76,16 +76,17 @@ def rows_apart(session: Session) -> Iterator[Finding]:
         yield Finding(
             "memory-shared", "error",
             f"In each of {seen} batches all rows are the same, with different targets: they were "
-            "collected in one memory that was filled again for each.",
+            "collected in one buffer that was refilled for each.",
             {"batches": seen, "rows": len(session.epoch.batches[0])},
-            "rows.append(buffer.copy())  # a list of one array holds its last contents alone",
+            "rows.append(buffer.copy())  # else the list holds one array, with the last contents",
         )  # fmt: skip
 
 
 def seeded_alike(session: Session) -> Iterator[Finding]:
-    """A generator is not made again from one and the same seed for each item.
+    """A generator is not created again from the same seed for each item.
 
-    Where it gives an order alone, as of the columns, that may be meant: all get the same.
+    If it only makes an order, e.g. of the columns, that may be intended: all items get the same
+    one.
     """
     data = _asked(session.setup.train_loader)
     with session.observe():
@@ -101,8 +102,9 @@ def seeded_alike(session: Session) -> Iterator[Finding]:
     if len(seeds) == HELD and drawn and all(one.seeds == seeds[0].seeds for one in seeds):
         yield Finding(
             "same-draws", "warning",
-            f"Each of {HELD} items makes its generator again from the seed {seeds[0].seeds[0]!r}: "
-            "all of them draw the very same random numbers, in every epoch.",
+            f"Each of {HELD} items creates its generator again from the seed "
+            f"{seeds[0].seeds[0]!r}: all of them draw exactly the same random numbers, in every "
+            "epoch.",
             {"items": HELD, "seed": seeds[0].seeds[0]},
             "self.rng = np.random.default_rng(seed)  # once, in __init__; not in __getitem__",
         )  # fmt: skip
@@ -117,7 +119,7 @@ class _Seeds:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear what is seeded while the block runs."""
+        """Record what is seeded while the block runs."""
         with contextlib.ExitStack() as stack:
             made = self._made_by(np.random.default_rng)
             stack.enter_context(mock.patch.object(np.random, "default_rng", made))
@@ -183,7 +185,7 @@ def _asked(loader: Any) -> Any:
     """The data set of a loader, which can be asked for an item."""
     data = getattr(loader, "dataset", None)
     if data is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-        raise NotChecked("the loader has no data set that can be asked for an item")
+        raise NotChecked("the loader has no data set that can be indexed")
     if hasattr(data, "__getitems__"):
-        raise NotChecked("the data set gives several items at once")
+        raise NotChecked("the data set returns several items at once")
     return data

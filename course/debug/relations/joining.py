@@ -29,7 +29,7 @@ def together(session: Session) -> Iterator[Finding]:
         alone = [_leaves(collate([clone(item)])) for item in items]
         joined = _leaves(collate(clone(items)))
     if any(len(one) != len(joined) for one in alone):
-        raise NotChecked("a batch of one example has other parts than a batch of many")
+        raise NotChecked("a batch of one example has different parts from a batch of many")
     columns = [n for n, leaf in enumerate(joined)
                if leaf.dim() and len(leaf) == len(items)
                and all(one[n].dim() and len(one[n]) == 1 for one in alone)]  # fmt: skip
@@ -45,8 +45,9 @@ def together(session: Session) -> Iterator[Finding]:
             if apart:
                 yield Finding(
                     "labels-shuffled", "error",
-                    f"{apart} of {len(items)} examples have another target after collate_fn has "
-                    "joined them than each has alone: inputs and targets are put in another order.",
+                    f"{apart} of {len(items)} examples have a different target after collate_fn "
+                    "has joined them than on their own: inputs and targets are put in different "
+                    "orders.",
                     {"examples": len(items), "with_another_target": apart},
                     "inputs, targets = inputs[order], targets[order]  # one order for both",
                 )  # fmt: skip
@@ -56,9 +57,10 @@ def together(session: Session) -> Iterator[Finding]:
 
 
 def alone(session: Session) -> Iterator[Finding]:
-    """An example gives the same outputs alone and in a batch whose parts have rows of their own.
+    """An example gives the same outputs alone and in a batch without one row per example.
 
-    Such as nodes and edges of graphs; where inputs have one row per example, `model.rows` asks.
+    For example nodes and edges of graphs; if inputs have one row per example, `model.rows` checks
+    it.
     """
     program = program_of(session)
     collate, items = _own_collate(session, JOINED)
@@ -79,8 +81,9 @@ def alone(session: Session) -> Iterator[Finding]:
     if change > PADDING_SHOWS:  # parts padded to the longest may move outputs a little
         yield Finding(
             "rows-mixed", "warning",
-            "An example's outputs differ alone and in a batch, in eval mode: joining examples "
-            "mixes them, e.g. because the indices of edges are not moved by the nodes before them.",
+            "In eval mode, an example's outputs differ alone and in a batch: joining examples "
+            "mixes them, e.g. because edge indices are not shifted by the number of nodes before "
+            "them.",
             {"change_over_std": change, "examples": len(items)},
             "edges.append(pairs + start)\nstart += len(nodes)  # in collate_fn",
         )  # fmt: skip
@@ -91,9 +94,9 @@ def _own_collate(session: Session, number: int) -> tuple[Any, list[Any]]:
     loader = session.setup.train_loader
     data, collate = getattr(loader, "dataset", None), getattr(loader, "collate_fn", None)
     if collate is None or collate is default_collate:
-        raise NotChecked("no collate_fn of the author's")
+        raise NotChecked("the author has no collate_fn")
     if not hasattr(data, "__getitem__") or not hasattr(data, "__len__") or len(data) < number:
-        raise NotChecked("the loader has no data set that can be asked for an item")
+        raise NotChecked("the loader has no data set that can be indexed")
     with session.observe():
         try:
             return collate, [data[i] for i in range(number)]
@@ -129,9 +132,9 @@ def _is_padded(row: Tensor, one: Tensor) -> bool:
 
 
 def read_by_the_model(session: Session) -> set[int]:
-    """Which tensors of a batch, by their place, the model gets in a step.
+    """Which tensors of a batch, by position, the model gets in a step.
 
-    Not the labels that it gets to work out its own loss.
+    Leaves out labels that it gets to compute its own loss.
     """
     program = program_of(session)
     step = program.first()

@@ -1,4 +1,4 @@
-"""Relations on what is kept as the best weights: it is a copy, and no worse than the last."""
+"""Relations on the weights kept as the best: they are a copy, and no worse than the last."""
 
 from __future__ import annotations
 
@@ -94,18 +94,18 @@ def _is_state_of(thing: Mapping, living: dict[str, Tensor], own: set[int]) -> bo
 
 
 def by_reference(session: Session) -> Iterator[Finding]:
-    """What is kept as the best weights does not move with the living ones."""
+    """The weights kept as the best do not move with the live ones."""
     ended = _ended(session)
     loaded = [e for e in ended.tape.of("load") if e.same_memory]
     if not ended.kept and not loaded:
         return
     tensors = len(ended.kept[0]) if ended.kept else len(list(loaded[0].module.state_dict()))
     what = (
-        f"The model's weights are kept by name ({tensors} tensors) and share their memory with the "
-        "living ones: the best or the average that they should hold is always the last."
+        f"The model's weights are kept by name ({tensors} tensors) but share memory with the live "
+        "ones: the best or the average that they should hold is always the last."
         if ended.kept
-        else f"load_state_dict() is handed the {tensors} tensors that the model has already: what "
-        "was kept shares its memory with the living weights, and nothing comes back."
+        else f"load_state_dict() gets the {tensors} tensors that the model already has: what was "
+        "kept shares memory with the live weights, and nothing is restored."
     )
     yield Finding(
         "checkpoint-by-reference", "error", what,
@@ -122,9 +122,10 @@ def _loaded_last(tape: Tape) -> Event | None:
 
 
 def undone(session: Session) -> Iterator[Finding]:
-    """Weights of an earlier moment that end the training score no worse than those they replace.
+    """Earlier weights restored at the end of training score no worse than those they replace.
 
-    Weights that no step has left, e.g. an average, are left alone: of a few steps it is young.
+    Weights that no step produced, e.g. an average, are not judged: after a few steps an average is
+    still young.
     """
     if session.setup.train is None:
         raise NotChecked("no train(n_steps)")
@@ -136,19 +137,19 @@ def undone(session: Session) -> Iterator[Finding]:
         raise NotChecked("evaluate() does not repeat")
     moments = [own_loop(session).start, *(e.weights for e in ended.tape.of("stepped"))]
     if not any(all(map(torch.equal, m, load.weights)) for m in moments):
-        raise NotChecked("the weights loaded are of no moment of the training")
+        raise NotChecked("the weights loaded are not from any step of the training")
     lost = {k: _lost(session, k, ended) for k in seen.first if _sign(k)}
     if lost and min(lost.values()) > 0 and max(lost.values()) > UNDONE:
         name = max(lost, key=lambda k: lost[k])
         yield Finding(
             "keeps-worse-weights", "error",
-            f"train() ends by loading weights of an earlier step, and {name} goes back from "
-            f"{ended.before[name]:.4g} to {ended.after[name]:.4g}, after {seen.first[name]:.4g} "
-            "before training: by this score the weights that were kept are not the best.",
+            f"train() ends by loading weights of an earlier step, which takes {name} back from "
+            f"{ended.before[name]:.4g} to {ended.after[name]:.4g} (before training: "
+            f"{seen.first[name]:.4g}): by this score the weights that were kept are not the best.",
             {"before_training": seen.first[name], "trained": ended.before[name],
              "ends_with": ended.after[name], "share_lost": lost[name]},
-            'if score["loss"] < best:  # the lower the better; of an accuracy: >\n'
-            "    best, kept = score[\"loss\"], copy.deepcopy(model.state_dict())",
+            'if score["loss"] < best:  # lower is better; for an accuracy: >\n    best, kept = '
+            'score[\"loss\"], copy.deepcopy(model.state_dict())',
         )  # fmt: skip
 
 

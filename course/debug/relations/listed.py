@@ -1,7 +1,7 @@
 """Relation on the order of examples: no other order of the labels fits the inputs far better.
 
-Names that are sorted as text put number 10 before number 2. Where labels lie in the order of the
-numbers, nearly all inputs have another one's label, and nothing can be learned.
+Names sorted as text put number 10 before number 2. If the labels are in the order of the numbers,
+nearly all inputs have another input's label, and nothing can be learned.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ BEHIND = ("", "_")
 
 
 def another_order(session: Session) -> Iterator[Finding]:
-    """Labels tell nothing of their inputs, and in the order of names as text they do."""
+    """Labels do not fit their inputs only in another order, e.g. that of names sorted as text."""
     x, y = _read(session)
     rows = torch.linspace(0, len(x) - 1, min(RELATED, len(x))).round().long()
     views = _views(x[rows])
     x = x.flatten(1)
     labels = _levels(y)
     if int(torch.bincount(labels).min()) < LEAST_PER_CLASS:
-        raise NotChecked("too few examples of a class")
+        raise NotChecked("too few examples per class")
     given = _told(views, labels[rows])
     if given > CHANCE:
         return
@@ -54,8 +54,8 @@ def another_order(session: Session) -> Iterator[Finding]:
         if other > SURELY:
             yield Finding(
                 "labels-shuffled", "error",
-                f"Labels say nothing of their inputs, and if they are taken in another order "
-                f"({name}) they do: inputs and labels are listed in different orders.",
+                f"Labels have nothing to do with their inputs, but in another order ({name}) they "
+                "do: inputs and labels are listed in different orders.",
                 {"examples": len(x), "order": name, "deviations": given,
                  "deviations_in_that_order": other},
                 "files = sorted(folder.iterdir(), key=lambda file: int(file.stem.split('_')[-1]))",

@@ -1,4 +1,4 @@
-"""Relations on numbers that name rows of a table: each row can be named, by one column."""
+"""Relations on indices into an embedding table: each row can be reached, from one column."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ bytes stay below, and what is added to them for marks makes the numbers looked u
 
 
 def reachable(session: Session) -> Iterator[Finding]:
-    """Numbers kept in a byte look up no table that has more rows than a byte has values."""
+    """Indices stored in a byte do not look up a table with more rows than a byte has values."""
     tables = {m: name for name, m in session.model.named_modules() if isinstance(m, nn.Embedding)}
     if not tables:
         raise NotChecked("the model looks up no table")
     columns = [c for t in tensors_in(session.epoch.batches[0]) if t.dtype in BYTES
                for c in _columns(t)] if session.epoch.batches else []  # fmt: skip
     if not columns:
-        raise NotChecked("a batch has no numbers kept in a byte")
+        raise NotChecked("a batch has no numbers stored in a byte")
     seen: dict[nn.Embedding, list[Tensor]] = {table: [] for table in tables}
 
     def listen() -> None:  # the hooks are taken off where the step is put back
@@ -45,9 +45,9 @@ def reachable(session: Session) -> Iterator[Finding]:
             if met and wraps and table.num_embeddings > top + 1:
                 yield Finding(
                     "uint8-arithmetic", "error",
-                    f"{name} has {table.num_embeddings} rows and is looked up by numbers kept as "
-                    f"{str(column.dtype).removeprefix('torch.')}: row {top + 1} and those behind "
-                    "it cannot be named, their numbers have wrapped around to the first ones.",
+                    f"{name} has {table.num_embeddings} rows but is looked up by numbers stored as "
+                    f"{str(column.dtype).removeprefix('torch.')}: row {top + 1} and those after it "
+                    "cannot be reached: their numbers have wrapped around to the first ones.",
                     {"rows": table.num_embeddings, "largest": int(column.max())},
                     "ids = np.asarray(ids, dtype=np.int64)  # as many values as there are rows",
                 )  # fmt: skip
@@ -55,10 +55,11 @@ def reachable(session: Session) -> Iterator[Finding]:
 
 
 def shared(session: Session) -> Iterator[Finding]:
-    """Columns of numbers that share one table name rows of their own.
+    """Columns of indices that share one table look up separate rows.
 
-    A table with as many rows as all columns together have values, of which only as many are named
-    as the longest column has, was made for numbers that are moved by the lengths before them.
+    A table with as many rows as all columns have values together, of which only as many are looked
+    up as the longest column has, was made for indices that are offset by the lengths of the columns
+    before.
     """
     tables = {m: name for name, m in session.model.named_modules() if isinstance(m, nn.Embedding)}
     if not tables:
@@ -82,9 +83,9 @@ def shared(session: Session) -> Iterator[Finding]:
         if len(set(lengths.tolist())) > 1 and int(lengths.sum()) == table.num_embeddings:
             yield Finding(
                 "rows-mixed", "warning",
-                f"{name} has {table.num_embeddings} rows, as many as its {len(lengths)} columns "
-                f"of numbers have values together, and only the first {highest} are looked up: "
-                "the columns share rows, e.g. user 3 and item 3 the same one.",
+                f"{name} has {table.num_embeddings} rows, as many as its {len(lengths)} columns of "
+                f"numbers have values together, but only the first {highest} are looked up: the "
+                "columns share rows, e.g. user 3 and item 3 use the same one.",
                 {"rows": table.num_embeddings, "looked_up": highest, "values": lengths.tolist()},
                 f"ids = ids + torch.tensor({[0, *lengths.cumsum(0).tolist()[:-1]]})",
             )  # fmt: skip

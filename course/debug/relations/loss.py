@@ -1,4 +1,4 @@
-"""Relations on the loss: every output meets its own target, and each part has a gradient."""
+"""Relations on the loss: outputs are compared with their own targets, all parts have gradients."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LEAST_NUDGE = 0.1
 
 
 def broadcast(session: Session) -> Iterator[Finding]:
-    """A distance between numbers compares each with its own, and no other."""
+    """A distance compares each output only with its own target."""
     losses = [e for e in session.loop.tape.of("loss") if e.graph]
     if not losses:
-        raise NotChecked("no loss of torch's in the step")
+        raise NotChecked("no torch loss in the step")
     for event in losses[:8]:
         a, b = tuple(event.inputs.shape), tuple(event.targets.shape)
         if event.name not in ELEMENTWISE or a == b or 1 in (event.inputs.numel(),
@@ -36,8 +36,8 @@ def broadcast(session: Session) -> Iterator[Finding]:
         if together.numel() > max(event.inputs.numel(), event.targets.numel()):
             yield Finding(
                 "broadcast-loss", "error",
-                f"Outputs {list(a)} meet targets {list(b)}: they are broadcast to "
-                f"{list(together)}, and every output is pulled to the mean of all targets.",
+                f"Outputs {list(a)} are compared with targets {list(b)}: they are broadcast to "
+                f"{list(together)}, and every output is pulled towards the mean of all targets.",
                 {"outputs": list(a), "targets": list(b)},
                 "loss = loss_fn(outputs.squeeze(1), targets)",
             )  # fmt: skip
@@ -69,18 +69,18 @@ def own_target(session: Session) -> Iterator[Finding]:
     if close(base, cost(lambda t: t.roll(1, 0)), EXACT):
         yield Finding(
             "broadcast-loss", "error",
-            f"The loss is the same when the targets {list(target.shape)} are exchanged among the "
-            f"examples: outputs {list(outputs[0].shape)} are compared with every target.",
+            f"The loss does not change when the targets {list(target.shape)} are permuted among "
+            f"the examples: outputs {list(outputs[0].shape)} are compared with every target.",
             {"outputs": list(outputs[0].shape), "targets": list(target.shape)},
             "loss = (outputs.squeeze(1) - targets).abs().mean()",
         )  # fmt: skip
 
 
 def itself(session: Session) -> Iterator[Finding]:
-    """Among the candidates of an example, which are those of its batch, it is not itself.
+    """An example is not among its own candidates when it is compared with its batch.
 
-    A table that is the same turned over compares everything with everything; where the largest of
-    each row is on the diagonal and never the target, the example is compared with itself.
+    A symmetric table compares everything with everything; if the largest entry of each row is on
+    the diagonal and never the target, the example is compared with itself.
     """
     tables = [
         e for e in session.loop.tape.of("loss")
@@ -95,7 +95,7 @@ def itself(session: Session) -> Iterator[Finding]:
         rows = len(wrong[0].inputs)
         yield Finding(
             "compared-with-itself", "warning",
-            f"In a {rows} x {rows} table of similarities the largest of every row is on the "
+            f"In a {rows} x {rows} table of similarities the largest entry of every row is on the "
             "diagonal, which is never the target: each example is its own strongest negative.",
             {"tables": len(wrong), "rows": rows},
             "similarity.fill_diagonal_(-torch.inf)  # before the cross-entropy",
@@ -112,10 +112,10 @@ def _prefers_itself(table: Tensor, targets: Tensor) -> bool:
 
 
 def terms(session: Session) -> Iterator[Finding]:
-    """What is added to the loss and depends on the weights has a gradient.
+    """Terms of the loss that depend on the weights have a gradient.
 
-    Where several such numbers are added for one backward they may be meant, e.g. a value with
-    another's gradient; a step of several backwards, as a critic's, may add one for each.
+    If several such numbers are added for one backward, that may be intended, e.g. a value with
+    another's gradient; a step with several backwards, such as a critic's, may add one for each.
     """
     program = program_of(session)
     step = program.first()
@@ -137,12 +137,12 @@ def terms(session: Session) -> Iterator[Finding]:
     if not close(value, moved):
         yield Finding(
             "loss-without-gradient", "warning",
-            f"A part of the loss ({value:.4g} of {step.loss:.4g}) depends on the weights "
-            "and has no gradient: a threshold, argmax(), round() or detach() cuts it off. It "
-            "counts in the loss and trains nothing.",
+            f"A part of the loss ({value:.4g} of {step.loss:.4g}) depends on the weights but has "
+            "no gradient: a threshold, argmax(), round() or detach() cuts it off. It counts in the "
+            "loss but trains nothing.",
             {"part": value, "loss": step.loss, "part_of_other_weights": moved},
-            "probability = logits.sigmoid()  # and no (probability > 0.5).float() in a loss\n"
-            "torch.autograd.grad(out, x, create_graph=True)  # for a penalty on a gradient",
+            "probability = logits.sigmoid()  # no (probability > 0.5).float() in a "
+            "loss\ntorch.autograd.grad(out, x, create_graph=True)  # for a penalty on a gradient",
         )  # fmt: skip
 
 
@@ -163,8 +163,8 @@ def _added(step: Step) -> list[float]:
 def shares(session: Session) -> Iterator[Finding]:
     """Targets that are shares of classes add up to 1 in each row.
 
-    Several classes of a row may share a softmax on purpose, as counts of what was chosen do; not
-    where rows have none of them, or the author says that answers are several.
+    Several classes of a row may share a softmax on purpose, e.g. counts of choices; but not if some
+    rows have none, or if the author declares several labels per example.
     """
     losses = [e for e in program_of(session).first().losses
               if e.name == "cross_entropy" and e.targets.is_floating_point()]  # fmt: skip
@@ -175,8 +175,8 @@ def shares(session: Session) -> Iterator[Finding]:
     if empty > 0 and float((sums - 1).abs().median()) < ROUNDED:
         yield Finding(
             "empty-targets", "warning",
-            f"{empty:.0%} of the target rows hold no class at all: they cost nothing and teach "
-            "nothing, e.g. because a class is missing from the map that made them.",
+            f"{empty:.0%} of the target rows hold no class at all: they add nothing to the loss "
+            "and teach nothing, e.g. because a class is missing from the mapping that made them.",
             {"empty_rows": empty, "rows": sums.numel()},
             "assert (targets.sum(1) == 1).all()",
         )  # fmt: skip
@@ -186,9 +186,10 @@ def shares(session: Session) -> Iterator[Finding]:
     if flags and several > 0 and (empty > 0 or session.task == "multilabel"):
         yield Finding(
             "classes-compete", "warning",
-            f"{several:.0%} of the target rows hold several classes and {empty:.0%} none, and "
-            "cross_entropy lets the classes of a row compete: their probabilities add up to 1, a "
-            "row without any costs nothing, and no threshold tells which are there.",
+            f"{several:.0%} of the target rows hold several classes and {empty:.0%} hold none, but "
+            "cross_entropy makes the classes of a row compete: their probabilities add up to 1, a "
+            "row without any class adds nothing to the loss, and no threshold tells which classes "
+            "are present.",
             {"rows_with_several": several, "rows_with_none": empty, "rows": sums.numel()},
             "loss = F.binary_cross_entropy_with_logits(logits, targets)",
         )  # fmt: skip

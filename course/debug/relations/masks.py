@@ -1,4 +1,4 @@
-"""Relation on examples that a mask tells apart: those that validate are not trained on."""
+"""Relation on examples selected by masks: those for validation are not trained on."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FIX = "loss = F.cross_entropy(out[train_mask], y[train_mask])"
 
 
 def held_out(session: Session) -> Iterator[Finding]:
-    """Of one table with masks, as of a graph's nodes, the loss reads no label held out.
+    """If masks split one table, e.g. a graph's nodes, the training loss reads no held-out label.
 
-    Held out is what the validation batch, the same but for its mask, chooses; where one batch has
-    several masks apart and the loss heeds none of them, every label is trained on.
+    Held out is what the validation batch, identical except for its mask, selects; if one batch has
+    several disjoint masks and the loss uses none of them, every label is trained on.
     """
     program = program_of(session)
     batch = program.batches[0]
@@ -50,8 +50,8 @@ def held_out(session: Session) -> Iterator[Finding]:
 def _finding(held: int, rows: int) -> Finding:
     return Finding(
         "trains-on-validation", "error",
-        f"The training loss changes with the labels of {held} of {rows} rows that a mask keeps for "
-        "validation: the mask is not applied to the loss, and their score says nothing.",
+        f"The training loss changes with the labels of {held} of {rows} rows that a mask reserves "
+        "for validation: the mask is not applied to the loss, and their score says nothing.",
         {"rows_held_out": held, "rows": rows}, FIX,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Relations on the members of a list of modules: each is one of its own, and learns its own."""
+"""Relation on the members of a list of modules: each is separate, and learns separately."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from course.debug.probes.session import NotChecked, Session
 
 
 def apart(session: Session) -> Iterator[Finding]:
-    """Members of a list that training moves do not stay the same."""
+    """Members of a list that training moves do not stay identical."""
     lists = [(name, list(m)) for name, m in session.model.named_modules()
              if isinstance(m, nn.ModuleList) and len(m) > 1]  # fmt: skip
     if not lists:
@@ -27,8 +27,8 @@ def apart(session: Session) -> Iterator[Finding]:
             if len({id(m) for m in members}) == 1:
                 yield Finding(
                     "bad-start", "warning",
-                    f"The {len(members)} entries of {name} are one and the same module, as [layer] "
-                    f"* {len(members)} makes them: they share all their weights.",
+                    f"The {len(members)} entries of {name} are the same module, as made by [layer] "
+                    f"* {len(members)}: they share all their weights.",
                     {"entries": len(members), "modules": 1},
                     "nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])  # not [layer] * 4",
                 )  # fmt: skip
@@ -38,11 +38,11 @@ def apart(session: Session) -> Iterator[Finding]:
         if _alike(start, held) and _alike(end, held) and _moved(start, end, held[0]):
             yield Finding(
                 "bad-start", "warning",
-                f"The {len(members)} members of {name} start with the same weights and are the "
-                f"same after {tape.call or len(session.loop.losses)} steps that moved them: they "
-                "are one member, so many times.",
+                f"The {len(members)} members of {name} start with the same weights and are still "
+                f"the same after {tape.call or len(session.loop.losses)} steps that moved them: "
+                f"they are {len(members)} copies of one member.",
                 {"members": len(members)},
-                "torch.manual_seed(member)  # another for each, or no seed between them",
+                "torch.manual_seed(member)  # a different seed for each, or none in between",
             )  # fmt: skip
             return
 

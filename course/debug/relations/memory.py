@@ -1,4 +1,4 @@
-"""Relations on memory: what is kept of a moment does not lie where the next moment is written."""
+"""Relations on memory: what is kept from one step is not overwritten by the next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = 4
 
 
 def optimizer_state(session: Session) -> Iterator[Finding]:
-    """An optimizer's state lies apart from the gradient that is made and cleared."""
+    """An optimizer's state does not share memory with the gradients."""
     step = session.setup.train_step
     if own_loop(session).unit != "step" or step is None:
         raise NotChecked("needs train_step")
@@ -44,16 +44,16 @@ def optimizer_state(session: Session) -> Iterator[Finding]:
     if shared:
         yield Finding(
             "memory-shared", "error",
-            f"After {STEPS} steps the optimizer's state of {shared} parameters lies in the memory "
-            "of their gradient or of themselves: clearing or moving the one overwrites the other, "
-            "and nothing is carried from step to step.",
+            f"After {STEPS} steps the optimizer's state of {shared} parameters shares memory with "
+            "their gradient or with the parameters themselves: changing the one overwrites the "
+            "other, and nothing is carried from step to step.",
             {"parameters": shared, "steps": STEPS},
-            'state["velocity"] = p.grad.clone()  # a copy of its own',
+            'state["velocity"] = p.grad.clone()  # its own copy',
         )  # fmt: skip
 
 
 def states(session: Session) -> Iterator[Finding]:
-    """States of one module, taken at different moments and kept side by side, are copies."""
+    """States of one module, taken at different times and kept together, are copies."""
     program, seen = program_of(session), _States()
     with session.observe():
         original = nn.Module.state_dict
@@ -73,8 +73,8 @@ def states(session: Session) -> Iterator[Finding]:
     if seen.together:
         yield Finding(
             "checkpoint-by-reference", "error",
-            f"A step keeps {seen.together} states of one {seen.kind} side by side, taken when its "
-            "weights were different, and all of them lie in its memory: each of them is the last.",
+            f"A step keeps {seen.together} states of one {seen.kind} together, taken when its "
+            "weights were different, but all of them share its memory: each of them is the last.",
             {"states": seen.together},
             "states.append(copy.deepcopy(worker.state_dict()))",
         )  # fmt: skip

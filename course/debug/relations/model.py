@@ -1,6 +1,6 @@
-"""Relations on the model: what an output may depend on, and what it must not.
+"""Relations on the model: what an output may and must not depend on.
 
-Each is tried on the very call that the author's step makes, in eval mode, where one exists.
+Each is tried on the call that the author's step makes, but in eval mode if there is one.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def state(session: Session) -> Iterator[Finding]:
         yield Finding(
             "state-carried", "error" if shuffled else "note",
             "The model's outputs for a batch depend on the batch before it: it keeps a state "
-            "between calls, here of unrelated rows." if shuffled else
-            "The model keeps a state between batches, which is right only where each batch "
-            "continues the one before it.",
+            "between calls, although their rows are unrelated." if shuffled else
+            "The model keeps a state between batches, which is right only if each batch continues "
+            "the one before it.",
             {"change_over_std": change},
             "state = None  # at the start of every batch; or declare allow=['state-carried']",
         )  # fmt: skip
@@ -60,13 +60,13 @@ def rows(session: Session) -> Iterator[Finding]:
     program = program_of(session)
     call = program.call()
     if len(call.tensors) == 1 and _is_pair(session):  # of two inputs a dictionary is none
-        raise NotChecked("asked of (inputs, targets) already")
+        raise NotChecked("already checked for (inputs, targets)")
     size = _rows_of(call)
     before = program.replay(call)
     if any(t.dim() < 1 or len(t) != size for t in before):
         raise NotChecked("outputs do not have one row per example")
     if any(t.dim() > 1 and t.shape[1] == size for t in before):
-        raise NotChecked("an output is a table of pairs of rows")
+        raise NotChecked("an output is a table over pairs of rows")
 
     def others_moved(t: Tensor) -> Tensor:
         return torch.cat([t[:1], t[1:].roll(1, 0)])
@@ -108,22 +108,22 @@ def _rows_of(call: Call) -> int:
     if len(sizes) != 1 or (size := sizes.pop()) < 4:
         raise NotChecked("the model's inputs do not have one row per example")
     if any(t.dim() > 1 and t.shape[1] == size for t in tensors):
-        raise NotChecked("an input is a table of pairs of rows")
+        raise NotChecked("an input is a table over pairs of rows")
     return size
 
 
 def future(session: Session) -> Iterator[Finding]:
-    """Where the target is the next input, an output does not see it."""
+    """If the target is the next input, an output does not depend on it."""
     program = program_of(session)
     call = program.call()
     inputs = [t for t in call.tensors if t.dim() >= 2 and t.shape[1] >= 4]
     losses = program.first().losses
     if not inputs or not losses:
-        raise NotChecked("no sequences, or no loss of torch's in the step")
+        raise NotChecked("no sequences, or no torch loss in the step")
     moved = [(t, _likeness(t, event.targets)) for t in inputs for event in losses]
     ids, (same, shifted) = max(moved, key=lambda one: max(one[1]))
     if max(same, shifted) < EQUAL_SHARE:
-        raise NotChecked("targets are not the inputs themselves, moved or not")
+        raise NotChecked("targets are not the inputs themselves, shifted or not")
     middle = ids.shape[1] // 2
     before = _by_position(program.replay(call), ids)
     if not before:
@@ -140,8 +140,8 @@ def future(session: Session) -> Iterator[Finding]:
     if shifted >= EQUAL_SHARE and change > VISIBLE:
         yield Finding(
             "sees-the-future", "error",
-            "The target at each position is the next input, and the outputs change when only later "
-            "inputs do: the model reads the answer.",
+            "The target at each position is the next input, but the outputs change when only later "
+            "inputs do: the model sees the answer.",
             {"change_over_std": change, "targets_that_are_next_inputs": shifted},
             "mask = nn.Transformer.generate_square_subsequent_mask(length)\n"
             "out = self.encoder(x, mask=mask, is_causal=True)",
@@ -149,7 +149,7 @@ def future(session: Session) -> Iterator[Finding]:
     elif same >= EQUAL_SHARE and change <= VISIBLE:
         yield Finding(
             "target-in-inputs", "error",
-            "The target at each position is the very input at that position, and the model sees no "
+            "The target at each position is the input at that same position, and the model sees no "
             "later one: it learns to copy.",
             {"targets_that_are_inputs": same},
             "loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())",

@@ -1,4 +1,4 @@
-"""Relation on several optimizers: each steps on the gradient of its own loss alone."""
+"""Relations on several optimizers: each steps only on the gradient of its own loss."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ below in 1 of 700."""
 
 
 def left_over(session: Session) -> Iterator[Finding]:
-    """A step of one optimizer uses no gradient that another one's loss has left, against its own.
+    """A step does not use a leftover gradient of another optimizer's loss against its own.
 
-    A loss goes backward, another optimizer steps, a second loss goes backward, and this optimizer
-    steps on the sum of both: in one call, or on what the call before has left. Where it holds
-    weights that the first loss does not reach, e.g. its own head on a trunk, that is meant.
+    backward is called on one loss, another optimizer steps, backward is called on a second loss,
+    and this optimizer steps on the sum of both: within one call, or with what the previous call
+    left. If it holds weights that the first loss does not reach, e.g. its own head on a trunk, that
+    is intended.
     """
     loop = own_loop(session)
     tape = loop.tape
@@ -46,19 +47,19 @@ def left_over(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "missing-zero-grad", "warning",
                 "An optimizer steps on the sum of two gradients that point against each other: one "
-                "of its own loss, and one that another optimizer's loss has left before that one's "
-                "step. A detach() or a zero_grad() is missing between them.",
+                "from its own loss, and one left over from another optimizer's loss. A detach() or "
+                "a zero_grad() is missing in between.",
                 {"steps": len(steps), "against_each_other": len(against),
                  "cosine": sum(cosines) / len(cosines)},
-                "loss_d = bce(d(fake.detach()), zeros)  # the generator gets no gradient of it",
+                "loss_d = bce(d(fake.detach()), zeros)  # no gradient reaches the generator",
             )  # fmt: skip
             return
         if len(stale) >= max(LEAST_STEPS, MOST * len(steps)):
             yield Finding(
                 "missing-zero-grad", "warning",
-                f"In {len(stale)} of {len(steps)} steps an optimizer uses its own loss's gradient "
-                "and one that is left from the call before, of a loss that another optimizer has "
-                "already stepped on.",
+                f"In {len(stale)} of {len(steps)} steps an optimizer uses the gradient of its own "
+                "loss plus one left over from the previous call, from a loss that another "
+                "optimizer has already stepped on.",
                 {"steps": len(steps), "with_old_gradients": len(stale)},
                 "optimizer_d.zero_grad()  # before loss_d.backward(), not after its step\n"
                 "loss_d.backward()\noptimizer_d.step()",
@@ -67,9 +68,9 @@ def left_over(session: Session) -> Iterator[Finding]:
 
 
 def opposed(session: Session) -> Iterator[Finding]:
-    """A weight that two optimizers hold is not pulled in opposite directions by them.
+    """Two optimizers do not pull a shared weight in opposite directions.
 
-    The losses of two networks that play against each other are opposite; each trains its own.
+    The losses of two networks that compete are opposite; each must train only its own network.
     """
     tape = own_loop(session).tape
     for one, other in combinations(steppers_of(tape), 2):
@@ -83,9 +84,9 @@ def opposed(session: Session) -> Iterator[Finding]:
         if len(cosines) >= LEAST_STEPS and len(against) >= MOST * len(cosines):
             yield Finding(
                 "optimizer-holds-another", "error",
-                f"Two optimizers hold the same {len(shared)} parameters and pull them against "
-                f"each other (cosine {sum(cosines) / len(cosines):.2f}): what one loss gains, the "
-                "other takes back. Of networks that play against each other, each has its own.",
+                f"Two optimizers hold the same {len(shared)} parameters and pull them in opposite "
+                f"directions (cosine {sum(cosines) / len(cosines):.2f}): what one loss gains, the "
+                "other undoes. When networks compete, each optimizer holds only its own.",
                 {"parameters": len(shared), "turns": len(cosines), "against": len(against),
                  "cosine": sum(cosines) / len(cosines)},
                 "optimizer_d = torch.optim.Adam(discriminator.parameters())  # not of both",
@@ -94,7 +95,7 @@ def opposed(session: Session) -> Iterator[Finding]:
 
 
 def holds_another(session: Session) -> Iterator[Finding]:
-    """An optimizer does not also step on all that another one holds, beside parameters of its own.
+    """An optimizer does not hold all parameters of another one in addition to its own.
 
     Each loss moves its own network: a generator's loss, say, would make its critic worse. Two
     losses that want the same may both train it, e.g. a head that is stepped on twice as often.
@@ -118,8 +119,8 @@ def holds_another(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "optimizer-holds-another", "warning",
                 f"One optimizer holds all {len(others)} parameters of another and "
-                f"{len(own - others)} more, and both step in each of {len(both)} calls: the other "
-                "network is moved by a loss that is not its own.",
+                f"{len(own - others)} more, and both step in each of {len(both)} calls: a network "
+                "is moved by a loss that is not its own.",
                 {"parameters": len(others), "more": len(own - others), "calls": len(both)},
                 "optimizer_g = torch.optim.Adam(generator.parameters())  # not model.parameters()",
             )  # fmt: skip
@@ -134,7 +135,7 @@ def _agreement(tape: Tape, step: Event, other: Any, index: list[int]) -> float:
 
 
 def both_answers(session: Session) -> Iterator[Finding]:
-    """A network that is to tell two kinds apart is not told one answer for all that it sees."""
+    """A network that should tell two kinds apart does not get one target for all that it sees."""
     tape, seen, alike = own_loop(session).tape, 0, []
     if len(steppers_of(tape)) < 2:
         raise NotChecked("fewer than two optimizers step")
@@ -153,13 +154,13 @@ def both_answers(session: Session) -> Iterator[Finding]:
         answers = {float(t) for e in met for t in (e.targets.min(), e.targets.max())}
         alike += answers if len(answers) == 1 else []
     if not seen:
-        raise NotChecked("no network meets several answers in one backward")
+        raise NotChecked("no network gets several targets in one backward")
     if len(alike) >= max(LEAST_STEPS, MOST * seen):
         yield Finding(
             "wrong-targets", "error",
-            f"In {len(alike)} of {seen} updates a network meets several batches with one answer "
-            f"for all of them ({alike[0]:g}): it learns to give that answer, and to tell nothing "
-            "apart.",
+            f"In {len(alike)} of {seen} updates a network gets several batches with the same "
+            f"target for all of them ({alike[0]:g}): it learns to give that answer, and does not "
+            "learn to tell anything apart.",
             {"updates": seen, "with_one_answer": len(alike), "answer": alike[0]},
             "loss_d = bce(d(real), ones) + bce(d(fake.detach()), zeros)",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Relations on what a step draws for the rows of its batch: it is new, and the model sees it."""
+"""Relations on the noise a step draws for its batch: it is new each time, and the model sees it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEAST_NUMBERS = 8
 
 
 def anew(session: Session) -> Iterator[Finding]:
-    """Noise for the rows of a batch is not the same in the next step."""
+    """Noise for the rows of a batch is drawn again in the next step."""
     if session.loop.unit != "step":
         raise NotChecked("needs train_step")
     program = program_of(session)
@@ -45,23 +45,23 @@ def anew(session: Session) -> Iterator[Finding]:
             drawn.append(mode.values)
     first = drawn[0]
     if not first or any(len(other) != len(first) for other in drawn):
-        raise NotChecked("a step draws no numbers for the rows of its batch")
+        raise NotChecked("a step draws no random numbers for the rows of its batch")
     fixed = [n for n, value in enumerate(first)
              if all(value.shape == other[n].shape and torch.equal(value, other[n])
                     for other in drawn[1:])]  # fmt: skip
     if len(fixed) == len(first):
         yield Finding(
             "same-draws", "warning",
-            f"In {STEPS} steps in a row all that is drawn for the rows of a batch "
-            f"({len(fixed)} draws, {list(first[0].shape)} the first) is the same: the generator is "
-            "seeded again in every step.",
+            f"In {STEPS} steps in a row all random numbers for the rows of a batch ({len(fixed)} "
+            f"draws, the first {list(first[0].shape)}) are the same: the generator is seeded again "
+            "in every step.",
             {"draws": len(fixed), "steps": STEPS},
             "generator = torch.Generator().manual_seed(0)  # once, before the loop",
         )  # fmt: skip
 
 
 def seen(session: Session) -> Iterator[Finding]:
-    """Noise that the outputs are to equal is in what the model gets."""
+    """If the outputs should predict the noise, that noise is in the model's inputs."""
     program = program_of(session)
     batch = program.batches[0]
     rows = {len(t) for t in tensors_in(batch) if t.dim()}
@@ -71,7 +71,7 @@ def seen(session: Session) -> Iterator[Finding]:
              and any(value.shape == t.shape and torch.equal(value, t) for t in mode.targets)
              ]  # fmt: skip
     if not drawn or not step.calls:
-        raise NotChecked("no outputs are compared with what the step draws")
+        raise NotChecked("outputs are not compared with what the step draws")
     given = [t for call in step.calls for t in call.tensors]
     for place in drawn:
         other = program.step(batch, within=_Drawn(rows, turned=place))
@@ -79,18 +79,18 @@ def seen(session: Session) -> Iterator[Finding]:
         if len(now) == len(given) and all(map(torch.equal, given, now)):
             yield Finding(
                 "targets-unrelated", "error",
-                f"Outputs are compared with numbers that the step draws "
-                f"({list(mode.values[place].shape)}), and the model gets the same when they are "
-                "others: what it is to tell is not in its inputs.",
+                "Outputs are compared with numbers that the step draws "
+                f"({list(mode.values[place].shape)}), but the model's inputs do not change when "
+                "those numbers do: what it should predict is not in its inputs.",
                 {"shape": list(mode.values[place].shape), "draws": len(mode.values)},
-                "noise = torch.randn_like(x)  # one draw, for the inputs and for the loss\n"
-                "loss = F.mse_loss(model(a * x + b * noise, t), noise)",
+                "noise = torch.randn_like(x)  # one draw, for inputs and loss\nloss = "
+                "F.mse_loss(model(a * x + b * noise, t), noise)",
             )  # fmt: skip
             return
 
 
 def level_told(session: Session) -> Iterator[Finding]:
-    """A model that gets rows mixed with noise is told how much of it is in each, and no other."""
+    """A model that gets rows mixed with noise is told the right noise level of each row."""
     program = program_of(session)
     batch = program.batches[0]
     rows = {len(t) for t in tensors_in(batch) if t.dim()}
@@ -106,17 +106,17 @@ def level_told(session: Session) -> Iterator[Finding]:
         and (level := _levels(x, clean, drawn)) is not None
     ), None)  # fmt: skip
     if levels is None or len(told) != 1 or float(levels.std()) < APART:
-        raise NotChecked("no rows are mixed with noise of several levels, and told one number each")
+        raise NotChecked("no rows are mixed with noise at several levels, with one number for each")
     same = (told[0][:, None] == told[0][None]).triu(1)
     others = ((levels[:, None] - levels[None]).abs() > APART)[same]
     if len(others) >= LEAST_TWINS and float(others.double().mean()) > OFTEN:
         yield Finding(
             "targets-unrelated", "error",
             f"Of {len(others)} pairs of rows for which the model is told the same number, "
-            f"{int(others.sum())} hold different shares of noise: the step that it is told is not "
-            "the one with which the rows were mixed.",
+            f"{int(others.sum())} hold different shares of noise: the step number that the model "
+            "gets is not the one with which the rows were mixed.",
             {"pairs": len(others), "with_other_noise": int(others.sum()), "rows": len(levels)},
-            "t = torch.randint(0, steps, (len(x),))  # drawn once: for the noise and for the model",
+            "t = torch.randint(0, steps, (len(x),))  # one draw, for noise and model",
         )  # fmt: skip
 
 

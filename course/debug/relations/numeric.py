@@ -1,4 +1,4 @@
-"""Relation on functions with a gradient of the author's: it is that of what they compute."""
+"""Relation on functions with a hand-written backward: it is the gradient of what they compute."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ MOST_NUMBERS = 200_000
 
 
 def custom(session: Session) -> Iterator[Finding]:
-    """The backward of an autograd.Function gives the slope of its forward.
+    """The backward of an autograd.Function gives the derivative of its forward.
 
-    Where the forward hands its input on as it is, or is flat, another gradient is meant: reversed,
-    clipped, or straight through.
+    If the forward returns its input unchanged, or is flat, a different gradient is intended:
+    reversed, clipped, or straight through.
     """
     kinds = [k for k in _below(Function) if not k.__module__.startswith("torch.")]
     if not kinds:
-        raise NotChecked("there is no autograd.Function of the author's")
+        raise NotChecked("the author defines no autograd.Function")
     calls: dict[type, tuple] = {}
     with contextlib.ExitStack() as stack:
         for kind in kinds:
             stack.enter_context(_heard(kind, calls))
         program_of(session).step(program_of(session).batches[0])
     if not calls:
-        raise NotChecked("no autograd.Function of the author's is called in a step")
+        raise NotChecked("a step calls no autograd.Function of the author's")
     for kind, args in calls.items():
         with session.observe(), contextlib.suppress(NotChecked):
             off = _slopes_off(kind, args)
             if off >= OFF:
                 yield Finding(
                     "wrong-gradient", "error",
-                    f"backward of {kind.__name__} does not give the slope of its forward: in the "
-                    f"middle one of {TIMES} directions it is {off:.0%} off the numerical slope.",
+                    f"backward of {kind.__name__} does not give the derivative of its forward: "
+                    f"over {TIMES} directions its median deviation from the numerical derivative "
+                    f"is {off:.0%}.",
                     {"off": off, "function": kind.__name__},
                     f"torch.autograd.gradcheck({kind.__name__}.apply, x.double().requires_grad_())",
                 )  # fmt: skip
@@ -104,7 +105,7 @@ def _slopes_off(kind: type, args: tuple) -> float:
         new = dict(zip(moved, inputs, strict=True))
         result = kind.apply(*(new.get(n, a) for n, a in enumerate(args)))
         if not isinstance(result, Tensor) or not result.is_floating_point():
-            raise NotChecked("the function gives several tensors")
+            raise NotChecked("the function returns several tensors")
         return result
 
     try:
@@ -127,7 +128,7 @@ def _one_way(value: Any, given: list[Tensor], own: torch.Generator) -> float:
         raise NotChecked("the function draws at random")
     if any(base.numel() == x.numel() and torch.allclose(base.flatten(), x.flatten())
            for x in given):  # fmt: skip
-        raise NotChecked("the function hands its input on as it is")
+        raise NotChecked("the function returns its input unchanged")
     change = (up - down) / (2 * max(sizes))
     flat = change.abs() <= ROUNDED * change.abs().amax().clamp_min(TINY)
     if float(flat.double().mean()) > MOST:
@@ -136,7 +137,7 @@ def _one_way(value: Any, given: list[Tensor], own: torch.Generator) -> float:
     leaves = [x.clone().requires_grad_() for x in given]
     gradients = torch.autograd.grad(value(leaves), leaves, out, allow_unused=True)
     if any(g is None for g in gradients):
-        raise NotChecked("an input has no gradient, which may be meant")
+        raise NotChecked("an input has no gradient, which may be intended")
     by_backward = sum(
         float((g * w).sum()) * s / max(sizes)
         for g, w, s in zip(gradients, ways, sizes, strict=True)

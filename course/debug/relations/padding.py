@@ -1,4 +1,4 @@
-"""Relations on padding: what stands behind the rows neither is read nor costs."""
+"""Relations on padding: what follows the rows is neither read nor counted in the loss."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Change = Callable[[Tensor], Tensor]
 
 
 def behind(session: Session) -> Iterator[Finding]:
-    """A batch costs the same without the padding behind its rows."""
+    """The loss of a batch is the same without the padding after its rows."""
     program = program_of(session)
     if any(isinstance(m, nn.modules.batchnorm._NormBase) for m in program.model.modules()):
-        raise NotChecked("batch norm reads the padding of a batch too")
+        raise NotChecked("batch norm also reads the padding of a batch")
     batch = program.batches[0]
     pads = _padding_of(batch, _may_end(program))
     long, short, cut = _with_and_without(pads)
@@ -60,10 +60,10 @@ def behind(session: Session) -> Iterator[Finding]:
         in_the_loss = moved <= PADDING_SHOWS and _positions_stay(program, batch, long, short)
         yield Finding(
             "padding-in-the-loss" if in_the_loss else "padding-not-masked", "warning",
-            f"The same rows without {cut} positions of padding behind them "
-            + (f"cost {less:.4g} instead of {whole:.4g}" if change > PADDING_COSTS else
+            f"The same rows without {cut} positions of padding after them "
+            + (f"have a loss of {less:.4g} instead of {whole:.4g}" if change > PADDING_COSTS else
                f"have outputs that differ by {moved:.2g} standard deviations")
-            + (", and the outputs of the other positions are the same: the loss counts padding."
+            + (", but the outputs at the other positions are the same: the loss counts padding."
                if in_the_loss else ": padding is read by the model or counted by the loss."),
             {"loss_with_padding": whole, "loss_without": less, "outputs_over_std": moved,
              "positions": cut},
@@ -73,24 +73,24 @@ def behind(session: Session) -> Iterator[Finding]:
 
 
 def embedded(session: Session) -> Iterator[Finding]:
-    """Where a program masks, and rows cannot be cut, what padding is embedded as changes nothing.
+    """If a program masks, and rows cannot be cut, the embedding of padding makes no difference.
 
-    Convolutions read what stands beside a row's end also where the padding is masked behind them.
+    Convolutions read past a row's end even if the padding is masked after them.
     """
     program = program_of(session)
     if any(isinstance(m, nn.modules.conv._ConvNd) for m in program.model.modules()):
-        raise NotChecked("convolutions read the padding beside a row's end")
+        raise NotChecked("convolutions read the padding next to a row's end")
     batch = program.batches[0]
     pads = _padding_of(batch, _may_end(program))
     long, short, _ = _with_and_without(pads)
     with contextlib.suppress(NotChecked):
         program.step(changed(batch, short))
-        raise NotChecked("asked of shorter rows")
+        raise NotChecked("already checked with shorter rows")
     ids = [t for t in tensors_in(batch) if t.shape == pads.shape and not t.is_floating_point()]
     signs = {int(v) for t in ids for v in t[pads].unique()}
     tables = [m for m in program.model.modules() if isinstance(m, nn.Embedding)]
     if len(ids) != 1 or len(signs) != 1 or (ids[0] == min(signs))[~pads].any() or not tables:
-        raise NotChecked("padding is not one token that is embedded")
+        raise NotChecked("padding is not a single embedded token")
     mode = _Masked(pads)
     program.step(batch, within=mode)
     if not mode.seen:
@@ -110,9 +110,9 @@ def embedded(session: Session) -> Iterator[Finding]:
     if change > PADDING_SHOWS:
         yield Finding(
             "padding-not-masked", "warning",
-            f"Rows cost {other:.4g} instead of {whole:.4g} where the token of padding "
-            f"({min(signs)}) is embedded otherwise: a mask is made, and the padding is read. It "
-            "may be the wrong way round.",
+            f"The loss is {other:.4g} instead of {whole:.4g} if the padding token ({min(signs)}) "
+            "has a different embedding: there is a mask, but the padding is read. The mask may be "
+            "the wrong way round.",
             {"loss": whole, "loss_with_other_padding": other, "token": min(signs)},
             "scores = scores.masked_fill(~keep[:, None, :], -torch.inf)  # keep = tokens != pad",
         )  # fmt: skip
@@ -163,7 +163,7 @@ def _with_and_without(pads: Tensor | None) -> tuple[Change, Change, int]:
         NotChecked: No two rows are.
     """
     if pads is None:
-        raise NotChecked("no padding is seen behind the rows")
+        raise NotChecked("no padding is seen after the rows")
     count = pads.sum(1)
     rows = count.argsort(descending=True)[: max(2, len(pads) // 2)]
     cut = int(count[rows].min())

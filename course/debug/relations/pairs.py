@@ -1,7 +1,7 @@
-"""Where inputs and targets stand in a batch of more parts: what the model reads, and is held to.
+"""Inputs and targets in a batch with more parts: what the model reads, and what the loss compares.
 
-A dictionary with names, ids and labels is still a pair where the model gets one of its tensors and
-the loss hangs on one other.
+A dictionary with names, ids and labels is still a pair if the model gets one of its tensors and the
+loss depends on one other.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MOST_PARTS = 8
 
 
 def places_in(session: Session) -> tuple[int, int] | None:
-    """Places of the inputs and of the targets among a batch's tensors.
+    """Positions of the inputs and of the targets among a batch's tensors.
 
-    None where a batch is a pair anyway, where the model gets something else than one of the
-    batch's tensors as it is, or where the loss hangs on several others.
+    None if a batch is a pair anyway, if the model gets anything but one unchanged tensor of the
+    batch, or if the loss depends on several others.
     """
     try:
         return _found(session)

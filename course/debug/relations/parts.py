@@ -1,4 +1,4 @@
-"""Relation on a batch that a step takes in parts: their gradients add up to that of the whole."""
+"""Relation on a batch that a step splits into parts: their gradients add up to the whole's."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ MOST_PARTS = 16
 
 
 def weighed(session: Session) -> Iterator[Finding]:
-    """Parts of a batch weigh as much in its update as they do in the loss of the whole."""
+    """Parts of a batch have the same weight in its update as in the loss of the whole."""
     program, inputs, targets = _parts_of(session)
     step = next((e for e in program.first().tape.of("step")), None)
     if step is None or len(program.first().tape.of("step")) > 1 or len(session.optimizers) > 1:
-        raise NotChecked("a batch is not one update of one optimizer")
+        raise NotChecked("a batch does not make one update of one optimizer")
     index = of_optimizer(program.first().tape, session.optimizers[0])
     made = _flat(pick(step.gradient, index))
     whole = _gradient(session, torch.cat(inputs), torch.cat(targets), index)
     each = [_gradient(session, x, y, index) for x, y in zip(inputs, targets, strict=True)]
     shares = torch.linalg.lstsq(torch.stack(each, 1), whole[:, None]).solution[:, 0]
     if not _off(torch.stack(each, 1) @ shares, whole) < ROUNDED:
-        raise NotChecked("the loss of a batch is no mean of those of its parts")
+        raise NotChecked("the loss of a batch is not a mean of those of its parts")
     if _off(made, torch.stack(each).mean(0)) < ROUNDED and _off(made, whole) > CHANGED:
         yield Finding(
             "accum-mean-of-means", "warning",
-            f"A step takes its batch in {len(each)} parts and weighs each alike, where the loss of "
-            f"the whole weighs them {float(shares.min()):.2f} to {float(shares.max()):.2f}: what "
-            "stands in a part with few targets counts more.",
+            f"A step splits its batch into {len(each)} parts and weights each equally, but the "
+            f"loss of the whole weights them {float(shares.min()):.2f} to "
+            f"{float(shares.max()):.2f}: targets in a part with few of them count more.",
             {"parts": len(each), "least_weight": float(shares.min()),
              "largest_weight": float(shares.max()), "gradient_off": _off(made, whole)},
             'loss = F.cross_entropy(logits, y, ignore_index=0, reduction="sum") / all_targets',
@@ -60,14 +60,14 @@ def _parts_of(session: Session) -> tuple[Program, list[Tensor], list[Tensor]]:
         raise NotChecked("a step does not call the model several times")
     rows = [_rows(call, x) for call in calls]
     if sorted(n for part in rows for n in part) != list(range(len(x))):
-        raise NotChecked("the calls of the model do not share out the rows of a batch")
+        raise NotChecked("the calls of the model do not split the rows of a batch")
     return program, [x[part] for part in rows], [y[part] for part in rows]
 
 
 def _rows(call: Call, x: Tensor) -> list[int]:
     """Which rows of a batch a call of the model got."""
     if len(call.tensors) != 1 or call.tensors[0].shape[1:] != x.shape[1:]:
-        raise NotChecked("the model does not get the inputs as they are")
+        raise NotChecked("the model does not get the inputs unchanged")
     same = (call.tensors[0].cpu()[:, None] == x.cpu()[None]).flatten(2).all(2)
     if not bool((same.sum(1) == 1).all()):
         raise NotChecked("rows of a batch are equal, or not among the inputs")

@@ -1,4 +1,4 @@
-"""Relation on the passes that training makes: a loader that shuffles gives each another order."""
+"""Relation on training passes: a loader that shuffles gives each pass a different order."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def another_order(session: Session) -> Iterator[Finding]:
     if setup.train is None:
         raise NotChecked("no train(n_steps)")
     if not session.epoch.whole or not LEAST_BATCHES <= number <= STEPS:
-        raise NotChecked(f"an epoch is not of {LEAST_BATCHES} to {STEPS} batches")
+        raise NotChecked(f"an epoch does not have {LEAST_BATCHES} to {STEPS} batches")
     if not _shuffles(setup.train_loader):
-        raise NotChecked("the train_loader is not one that shuffles")
+        raise NotChecked("the train_loader does not shuffle")
     passes = _Passes(session)
     with session.observe():
         try:
@@ -36,16 +36,16 @@ def another_order(session: Session) -> Iterator[Finding]:
             raise NotChecked(f"train() raises {type(error).__name__}") from error
     whole = [heads for heads in passes.heads.values() if len(heads) == number]
     if len(whole) < 2:
-        raise NotChecked("train() does not go twice through the loader")
+        raise NotChecked("train() does not go through the loader twice")
     if whole[0] == whole[1] and len(set(whole[0])) >= LEAST_BATCHES:
         yield Finding(
             "same-order", "warning",
-            f"Two epochs of train() take the same {number} batches in the same order, though the "
-            "loader shuffles: its generator is seeded again before each epoch, or its sampler "
-            "is not told the epoch.",
+            f"Two epochs of train() take the same {number} batches in the same order, although the "
+            "loader shuffles: its generator is seeded again before each epoch, or set_epoch() is "
+            "not called on its sampler.",
             {"batches": number, "epochs": len(whole)},
-            "sampler.set_epoch(epoch)  # before each epoch, where the sampler has it\n"
-            "torch.manual_seed(seed)   # once, before the first epoch",
+            "sampler.set_epoch(epoch)  # before each epoch, if the sampler has "
+            "it\ntorch.manual_seed(seed)   # once, before the first epoch",
         )  # fmt: skip
 
 

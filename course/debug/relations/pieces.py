@@ -1,4 +1,4 @@
-"""Relation on a score of pieces: each counts for its length, not as one."""
+"""Relation on a score over pieces: each is weighted by its length."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ OFF = 0.05
 
 
 def weighed(session: Session) -> Iterator[Finding]:
-    """A mean error over pieces of unlike length weighs each by its positions.
+    """A mean error over pieces of different lengths weights each by its number of positions.
 
-    Where training meets pieces of unlike length too, each may be meant to count as one.
+    If training pieces also differ in length, each may be intended to count as one.
     """
     seen = evaluation_of(session)
     names = [n for n in seen.first if any(w in n.lower() for w in (*LOWER, "acc"))
@@ -42,7 +42,7 @@ def weighed(session: Session) -> Iterator[Finding]:
     if max(sizes) < UNLIKE * min(sizes):
         raise NotChecked("the pieces that are scored are of one length")
     if not _cut_at_the_end(sizes) and not _one_length(session):
-        raise NotChecked("training meets pieces of unlike length, too")
+        raise NotChecked("training pieces differ in length, too")
     if session.forwards + len(sizes) > session.budget:
         raise NotChecked(SPENT)
     alone = _scored_alone(session, len(sizes))
@@ -54,8 +54,8 @@ def weighed(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "metric-batch-mean", "warning",
                 f"{name} = {value:.4g} is the plain mean of {len(sizes)} pieces of {min(sizes)} to "
-                f"{max(sizes)} numbers; of all numbers alike it is {weighed:.4g}: short pieces "
-                "count as much as long ones.",
+                f"{max(sizes)} numbers; over all numbers it is {weighed:.4g}: short pieces count "
+                "as much as long ones.",
                 {name: value, "of_all_numbers": weighed, "pieces": len(sizes),
                  "shortest": min(sizes), "longest": max(sizes)},
                 "total += error.item() * targets.numel()\ncount += targets.numel()",

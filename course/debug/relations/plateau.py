@@ -1,4 +1,4 @@
-"""Relation on a scheduler that waits for a plateau: it is handed what gets better its way."""
+"""Relation on ReduceLROnPlateau: its mode matches the number it is given."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOWER = ("loss", "err", "perplexity", "nll", "mse", "mae")
 
 
 def told(session: Session) -> Iterator[Finding]:
-    """ReduceLROnPlateau waits for a fall of what is better low, for a rise of what is better high.
+    """ReduceLROnPlateau has mode "min" for what should fall, and "max" for what should rise.
 
-    The last number that it was handed is looked for among those of evaluate() at that moment, else
-    among the losses that went backward since it was handed one.
+    The last number it was given is looked up among those of evaluate() at that time, else among the
+    losses on which backward was called since the previous one.
     """
     scheduler = session.setup.scheduler
     if type(scheduler).__name__ != "ReduceLROnPlateau":
-        raise NotChecked("the scheduler is no ReduceLROnPlateau")
+        raise NotChecked("the scheduler is not a ReduceLROnPlateau")
     evaluation_of(session)
     told, metrics, losses = _told_to(session)
     names = [k for k, v in metrics.items() if close(v, told)]
@@ -41,8 +41,9 @@ def told(session: Session) -> Iterator[Finding]:
         better = "higher" if scheduler.mode == "min" else "lower"
         yield Finding(
             "scheduler-misplaced", "error",
-            f"ReduceLROnPlateau is in mode {scheduler.mode!r} and is told {wrong[0]} = "
-            f"{told:.4g}, which is better the {better} it is: the rate is cut while all goes well.",
+            f"ReduceLROnPlateau is in mode {scheduler.mode!r} but is given {wrong[0]} = "
+            f"{told:.4g}, which is better the {better} it is: the rate is cut while training goes "
+            "well.",
             {"mode": scheduler.mode, "told": told, "patience": int(scheduler.patience)},
             f'ReduceLROnPlateau(optimizer, mode="{"max" if high else "min"}")',
         )  # fmt: skip
@@ -71,7 +72,9 @@ def _told_to(session: Session) -> tuple[float, dict[str, float], list[float]]:
         except Exception as error:
             raise NotChecked(f"the loop raises {type(error).__name__}") from error
     if not tape.told or len(tape.told) > MOST_TOLD:
-        raise NotChecked("the scheduler is told nothing at the end of an epoch, or every step")
+        raise NotChecked(
+            "the scheduler is given no number at the end of an epoch, or one at every step"
+        )
     return tape.told[-1]
 
 

@@ -1,4 +1,4 @@
-"""Relations on a policy: its loss trains neither the critic's value nor its certainty, and credits
+"""Relations on a policy: its loss does not train the critic, does not reward certainty, and credits
 the action that was played."""
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LEAST_ROWS = 8
 
 
 def baseline(session: Session) -> Iterator[Finding]:
-    """The value that is subtracted from a return as a baseline learns from its own loss alone."""
+    """The value subtracted from a return as a baseline learns only from its own loss."""
     program = program_of(session)
     if program.first().is_one_of_torchs or not any(e.name in NAMES for e in program.first().losses):
-        raise NotChecked("no distance is one of several parts of the loss")
+        raise NotChecked("the loss does not have a distance as one of several parts")
     heard = _Heard(session)
     with session.observe(), without_dropout(session.model):
         torch.manual_seed(0)
@@ -61,9 +61,9 @@ def baseline(session: Session) -> Iterator[Finding]:
             if share > CHANGED:
                 yield Finding(
                     "loss-through-baseline", "warning",
-                    f"{share:.0%} of the gradient at the critic's values is the actions' log-"
-                    "probability: the advantage keeps its graph, and the policy's loss pushes the "
-                    "values away from the returns.",
+                    f"{share:.0%} of the gradient at the critic's values comes from the actions' "
+                    "log-probabilities: the advantage keeps its graph, and the policy's loss "
+                    "pushes the values away from the returns.",
                     {"share_of_the_gradient": share, "rows": len(log)},
                     "advantage = returns - value.detach()",
                 )  # fmt: skip
@@ -71,7 +71,7 @@ def baseline(session: Session) -> Iterator[Finding]:
 
 
 def explores(session: Session) -> Iterator[Finding]:
-    """Where nothing is won or lost, a policy that is sure costs no less than one that is not."""
+    """If all rewards are 0, a confident policy does not have a lower loss than an uncertain one."""
     program = program_of(session)
     batch, first = program.batches[0], program.first()
     outputs = [e.output for e in first.tape.of("output") if e.graph]
@@ -83,7 +83,7 @@ def explores(session: Session) -> Iterator[Finding]:
     actions = [t for t in own if not t.is_floating_point() and int(t.max()) < number]
     rewards = [t for t in own if t.is_floating_point()]
     if not rewards or len(actions) != 1 or number < 2 or first.losses:
-        raise NotChecked("a batch does not hold actions, and what they won")
+        raise NotChecked("a batch does not hold actions and their rewards")
 
     def given(*, won: bool, move: int = 0) -> Any:
         def change(t: Tensor) -> Tensor:
@@ -98,31 +98,33 @@ def explores(session: Session) -> Iterator[Finding]:
         return not close(*costs)
 
     if not hangs_on_actions(won=True) or hangs_on_actions(won=False):
-        raise NotChecked("the loss does not hang on actions by what they won, and no other way")
+        raise NotChecked("the loss does not depend on actions through their rewards alone")
     nothing = given(won=False)
     unsure, sure = (_with_certainty(program, nothing, scale) for scale in (0.0, CERTAIN))
     if unsure - sure > LEAST_COST:
         yield Finding(
             "loss-negated", "warning",
-            f"With all rewards 0 an unsure policy costs {unsure:.3g} and a sure one {sure:.3g}: "
-            "the entropy is added to the loss, which punishes exploring; a bonus is subtracted.",
+            f"With all rewards 0, the loss is {unsure:.3g} for an uncertain policy and {sure:.3g} "
+            "for a confident one: the entropy is added to the loss, which punishes exploring; a "
+            "bonus must be subtracted.",
             {"cost_of_unsure": unsure, "cost_of_sure": sure, "actions": number},
             "loss = policy_loss - 0.01 * entropy",
         )  # fmt: skip
 
 
 def played(session: Session) -> Iterator[Finding]:
-    """The log-probability that is trained is that of the action that was drawn, not of another.
+    """The log-probability that is trained is that of the action that was played.
 
-    In each step two actions are drawn from one law, and the loss takes the log-probability of the
-    second alone: its cost hangs on the first in another way, and on the second in no other.
+    If two actions are drawn from one distribution in each step, and the loss takes the
+    log-probability of the second alone but depends on the first in another way, the reward belongs
+    to the first.
     """
     program, twice = program_of(session), 0
     for batch in program.batches[:PLAYED]:
         seen = _Played()
         cost = program.step(batch, within=seen.listening()).loss
         if len(seen.draws) < 2:
-            raise NotChecked("a step does not draw twice from a law")
+            raise NotChecked("a step does not draw twice from a distribution")
         pairs = [(a, b) for a, b in pairwise(seen.draws) if a.shape == b.shape and a.same_law(b)]
         scored = [[any(v.data_ptr() == d.value.data_ptr() for v in seen.scored) for d in two]
                   for two in pairs]  # fmt: skip
@@ -134,10 +136,10 @@ def played(session: Session) -> Iterator[Finding]:
         yield Finding(
             "wrong-formula", "warning",
             "Two actions are drawn from the same probabilities in each step, and the loss takes "
-            "the log-probability of the second alone: the first, which was played and rewarded, "
+            "the log-probability of only the second: the first, which was played and rewarded, "
             "gets no credit.",
             {"steps": twice},
-            "log_prob = law.log_prob(action)  # of the action that is played",
+            "log_prob = law.log_prob(action)  # of the action that was played",
         )  # fmt: skip
 
 

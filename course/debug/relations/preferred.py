@@ -1,4 +1,4 @@
-"""Relation on what is kept as the best: weights that score badly do not take its place."""
+"""Relation on the best weights: worse-scoring weights do not replace them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ BUSY = 0.6
 
 
 def by_score(session: Session) -> Iterator[Finding]:
-    """Weights thrown off while train() scores them are not kept as its best.
+    """Weights that are disturbed while train() scores them are not kept as its best.
 
-    The loop is run twice and scores three times; in the second run the weights are thrown off at
-    the second scoring, and put back before the next step. A keeper of just these prefers the worse.
+    The loop is run twice and scores three times; in the second run the weights are disturbed at the
+    second scoring, and restored before the next step. A loop that keeps just these prefers the
+    worse.
     """
     setup, number = session.setup, len(session.epoch.batches)
     if setup.train is None:
@@ -35,18 +36,20 @@ def by_score(session: Session) -> Iterator[Finding]:
         raise NotChecked("an epoch is too long")
     ended = _ended(session)
     if _loaded_last(ended.tape) is None and not _states(session):
-        raise NotChecked("train() loads no weights at its end, and none are kept within reach")
+        raise NotChecked("train() loads no weights at its end, and no kept weights can be found")
     if session.is_spent(BUSY):
         raise NotChecked(SPENT)
     plain = _run(session, EPOCHS * number, throw=False)
     if len(plain.moments) < EPOCHS or plain.moment_kept() in (None, 1):
-        raise NotChecked("train() keeps none of the weights that it scores, or the second ones")
+        raise NotChecked(
+            "train() keeps none of the weights that it scores, or already the second ones"
+        )
     thrown = _run(session, EPOCHS * number, throw=True)
     if thrown.moment_kept() == 1:
         yield Finding(
             "keeps-worse-weights", "error",
-            "Where the weights are thrown off just while train() scores them, it keeps these "
-            "instead of others: it takes what scores worse for better.",
+            "If the weights are disturbed only while train() scores them, it keeps these instead "
+            "of others: it takes a worse score for a better one.",
             {"times_scored": len(thrown.moments), "kept": 2},
             'if score["loss"] < best:  # mode="min" for a loss, "max" for an accuracy\n'
             "    best, kept = score[\"loss\"], copy.deepcopy(model.state_dict())",
@@ -62,7 +65,7 @@ class _Scored(Tape):
         self._scoring, self._put_back = False, None
 
     def moment_kept(self) -> int | None:
-        """Which scoring's weights, alone of all, the run ended with or keeps."""
+        """The one scoring whose weights the run ended with or keeps."""
         found = {n for n, m in enumerate(self.moments) for k in self.kept if all(map(same, k, m))}
         return found.pop() if len(found) == 1 else None
 

@@ -1,7 +1,8 @@
-"""A training program seen from outside: what reaches the model, and what a batch costs.
+"""A training program seen from outside: what reaches the model, and the loss of a batch.
 
-Nothing here asks how a batch looks. One call of the author's own step says which tensors the model
-got and what it gave; the loss that went backward is what the batch costs, whoever computed it.
+Nothing here depends on what a batch looks like. One call of the author's own step shows which
+tensors the model got and what it returned; the loss on which backward was called is the loss of the
+batch, whoever computed it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Call:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All that the model got."""
+        """All tensors that the model got."""
         return list(tensors_in([self.args, self.kwargs]))
 
 
@@ -46,7 +47,7 @@ class Step:
     calls: list[Call]
     tape: Tape
     loss: float
-    """What went backward; what the step returned where nothing did."""
+    """The loss on which backward was called; if there was none, what the step returned."""
 
     @property
     def losses(self) -> list[Event]:
@@ -55,7 +56,7 @@ class Step:
 
     @property
     def is_one_of_torchs(self) -> bool:
-        """What goes backward is one loss of torch's as it is."""
+        """backward is called directly on a single torch loss."""
         return len(self.losses) == 1 and close(self.losses[0].value, self.loss)
 
 
@@ -70,7 +71,7 @@ class Program:
 
     @property
     def batches(self) -> list[Any]:
-        """Batches as the train_loader gives them.
+        """Batches as the train_loader yields them.
 
         Raises:
             NotChecked: There are none.
@@ -88,15 +89,15 @@ class Program:
         within: Any = None,
         copied: bool = True,
     ) -> Step:
-        """Make one step and watch it; weights and random numbers are put back afterwards.
+        """Make one step and record it; weights and random numbers are restored afterwards.
 
         Args:
             batch: Of any kind.
-            seed: Of torch's global generator.
-            prepare: Called before, to change the weights for this one step.
-            within: Entered around the step alone. A mode that listens to torch's functions would
-                hear the snapshot too, which calls thousands.
-            copied: Hand over a copy of the batch, since the step may change it.
+            seed: Seed of torch's global generator.
+            prepare: Called first, to change the weights for this one step.
+            within: Context entered around the step only: a mode that intercepts torch's functions
+                would also see the snapshot, which calls thousands.
+            copied: Pass in a copy of the batch, since the step may change it.
 
         Raises:
             NotChecked: The step raises.
@@ -134,14 +135,14 @@ class Program:
         return self.session.memory["program first step"]
 
     def steady_loss(self, batch: Any, prepare: Any = None) -> float:
-        """What a batch costs.
+        """The loss of a batch.
 
         Raises:
             NotChecked: The loss is not the same for two seeds, or not finite.
         """
         one, two = (self.step(batch, seed=seed, prepare=prepare).loss for seed in (0, 1))
         if not math.isfinite(one) or not close(one, two):
-            raise NotChecked("the loss of one batch is drawn at random")
+            raise NotChecked("the loss of one batch is random")
         return one
 
     def replay(self, call: Call, seed: int = 0) -> list[Tensor]:
@@ -154,7 +155,7 @@ class Program:
             return self.run(call, seed)
 
     def run(self, call: Call, seed: int = 0) -> list[Tensor]:
-        """The same, from wherever the model stands now."""
+        """The same, from the model's current state."""
         self.model.eval()
         torch.manual_seed(seed)
         try:
@@ -164,7 +165,7 @@ class Program:
         return [t.detach().clone() for t in tensors_in(given) if t.is_floating_point()]
 
     def call(self) -> Call:
-        """The one call of the model in a step, which gives the same for two seeds.
+        """The one call of the model in a step, which gives the same outputs for two seeds.
 
         Raises:
             NotChecked: There is none, or several, or the model draws at random in eval mode.
@@ -174,7 +175,7 @@ class Program:
             raise NotChecked(f"a step calls the model {len(calls)} times")
         once, twice = (self.replay(calls[0], seed) for seed in (0, 1))
         if not once or far(once, twice) > 0:
-            raise NotChecked("the model gives no tensor, or another one each time")
+            raise NotChecked("the model returns no tensor, or a different one each time")
         return calls[0]
 
 
@@ -218,7 +219,7 @@ def close(a: float, b: float, tolerance: float = SAME) -> bool:
 
 @contextlib.contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Dropout makes one batch many: its rate is 0 meanwhile, inside attention and GRUs too."""
+    """Inside, every dropout rate is 0, including those inside attention and GRUs."""
     kept = [
         (part, name, getattr(part, name)) for part in model.modules() for name in ("p", "dropout")
         if changes_by_mode(part) and type(getattr(part, name, None)) is float

@@ -1,4 +1,4 @@
-"""Relation on a loss for shares of the targets: it costs least where it says it does."""
+"""Relation on a quantile loss: it is smallest at the quantiles it is made for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_LEVELS = 16
 
 
 def turned(session: Session) -> Iterator[Finding]:
-    """A loss made with levels is least where these shares of the targets lie below, not above."""
+    """A loss with quantile levels is smallest where these shares of the targets lie below."""
     if session.loss_fn is None:
         raise NotChecked("no loss_fn")
     targets = torch.cat([pair(b)[1].flatten() for b in session.epoch.batches])
@@ -35,19 +35,19 @@ def turned(session: Session) -> Iterator[Finding]:
         raise NotChecked("targets are not numbers, or too few")
     if not 0 < columns <= MOST_LEVELS or pair(session.epoch.batches[0])[1].numel() != len(
             pair(session.epoch.batches[0])[1]):  # fmt: skip
-        raise NotChecked("outputs are not some columns for one target")
+        raise NotChecked("outputs do not have a few columns for one target")
     said = _levels(session, columns)
     if not said:
-        raise NotChecked("no levels between 0 and 1, one for each output, are in the loss's reach")
+        raise NotChecked("no levels between 0 and 1, one for each output, are found in the loss")
     least = _least(session, targets, columns)
     for levels in said:
         turned = (least - (1 - levels)).abs().max() < NEAR
         if turned and (least - levels).abs().max() > 2 * NEAR:
             yield Finding(
                 "quantiles-swapped", "error",
-                f"The loss is made with the levels {_told(levels)}, and the constants that cost "
-                f"least have {_told(least)} of the targets below them: over- and underestimates "
-                "are exchanged, and each output learns the opposite quantile.",
+                f"The loss is made with the levels {_told(levels)}, but the constants with the "
+                f"smallest loss have {_told(least)} of the targets below them: over- and "
+                "underestimates are swapped, and each output learns the opposite quantile.",
                 {"levels": levels.tolist(), "shares_below": least.tolist()},
                 "error = target - output  # not output - target\n"
                 "loss = torch.maximum(level * error, (level - 1) * error).mean()",
@@ -75,7 +75,7 @@ def _least(session: Session, targets: Tensor, columns: int) -> Tensor:
             slopes.append(slope.detach().cpu().sum(0))
     rises = torch.stack(slopes) > 0
     if not bool(rises.any(0).all()) or bool(rises.all(0).any()):
-        raise NotChecked("no constant costs least")
+        raise NotChecked("no constant has the smallest loss")
     first = rises.int().argmax(0)
     if not torch.equal(rises, torch.arange(len(shares))[:, None] >= first):
         raise NotChecked("the loss of a constant has several minima")

@@ -1,4 +1,4 @@
-"""Relations on outputs: the loss asks for nothing that they cannot give."""
+"""Relations on outputs: the loss does not ask for values they cannot take."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ OFF_ONE = 0.5
 
 
 def within(session: Session) -> Iterator[Finding]:
-    """Targets lie within what the outputs can reach."""
+    """Targets lie within the range of the outputs."""
     program = program_of(session)
     if any(is_parametrized(module) for module in program.model.modules()):
-        raise NotChecked("weights are normalised: their size says nothing")
+        raise NotChecked("weights are normalised, so their size says nothing")
     place = _the_distance(program)
     targets = program.first().losses[place].targets.float()
     large, larger = (_drawn(program, place, size) for size in (LARGE, LARGER))
@@ -70,8 +70,8 @@ def within(session: Session) -> Iterator[Finding]:
     if share > OUT_OF_REACH and targets[outside].unique().numel() >= LEAST_VALUES:
         yield Finding(
             "targets-out-of-reach", "warning",
-            f"{share:.0%} of the targets lie outside of {low:.3g} to {high:.3g}, and no weights "
-            "bring the outputs there: the last layer's activation does not fit the targets.",
+            f"{share:.0%} of the targets lie outside {low:.3g} to {high:.3g}, where no weights can "
+            "bring the outputs: the last layer's activation does not fit the targets.",
             {"out_of_reach": share, "lowest_target": float(targets.min()),
              "highest_target": float(targets.max()), "least_output": low, "most_output": high},
             "return self.head(x)  # no ReLU, sigmoid or tanh, or targets scaled to its range",
@@ -79,12 +79,12 @@ def within(session: Session) -> Iterator[Finding]:
 
 
 def constant(session: Session) -> Iterator[Finding]:
-    """The constant that costs least as an output lies within what the outputs can reach.
+    """The constant output with the smallest loss lies within the range of the outputs.
 
-    For any loss of outputs and targets that has such a constant.
+    Works for any loss of outputs and targets that has such a constant.
     """
     if any(is_parametrized(module) for module in session.model.modules()):
-        raise NotChecked("weights are normalised: their size says nothing")
+        raise NotChecked("weights are normalised, so their size says nothing")
     outputs, targets = session.outputs, session.batch[1]
     if not outputs.is_floating_point():
         raise NotChecked("outputs are not numbers")
@@ -102,20 +102,20 @@ def constant(session: Session) -> Iterator[Finding]:
     if end != best and at_end - costs > MISSES * max(abs(costs), MISSES):
         yield Finding(
             "targets-out-of-reach", "warning",
-            f"The loss of constant outputs is least at {best:.3g}, and no weights bring the "
+            f"The loss of constant outputs is smallest at {best:.3g}, but no weights bring the "
             f"outputs {'below' if best < end else 'above'} {end:.3g}: the last layer's activation "
-            "does not fit what the loss takes.",
+            "does not fit what the loss expects.",
             {"best_constant": best, "its_loss": costs, "nearest_in_reach": end,
              "loss_there": at_end},
-            "return self.head(x)  # no activation where the loss takes logits or log-rates",
+            "return self.head(x)  # no activation if the loss takes logits or log-rates",
         )  # fmt: skip
 
 
 def scaled(session: Session) -> Iterator[Finding]:
-    """Logits of a cross-entropy can come far enough apart for it to fall.
+    """Logits of a cross-entropy can get far enough apart for the loss to fall.
 
-    Cosines lie between -1 and 1 whatever the weights; a factor makes shares of them that are near
-    0 and 1. A factor that is learned counts as one.
+    Cosines lie between -1 and 1 whatever the weights; only with a factor can their softmax get near
+    0 and 1. A learned factor counts.
     """
     program = program_of(session)
     losses = [e for e in program.first().losses if e.name == "cross_entropy"]
@@ -134,9 +134,9 @@ def scaled(session: Session) -> Iterator[Finding]:
     if share > LOW_ENOUGH:
         yield Finding(
             "targets-out-of-reach", "warning",
-            f"The logits of {number} classes lie within {own:.3g} of each other, also where all "
-            f"weights are {LARGE:g} times as large: the loss cannot fall below {least:.3g}, with "
-            f"{math.log(number):.3g} for a guess. They are cosines without a factor.",
+            f"The logits of {number} classes lie within {own:.3g} of each other, even if all "
+            f"weights are {LARGE:g} times as large: the loss cannot fall below {least:.3g}, where "
+            f"a guess has {math.log(number):.3g}. They are cosines without a factor.",
             {"range_of_logits": own, "least_loss": least, "loss_of_a_guess": math.log(number)},
             "logits = cosines / 0.07  # divided by the temperature, which is below 1",
         )  # fmt: skip
@@ -174,7 +174,7 @@ def _spread(logits: Tensor) -> float:
 
 
 def shares(session: Session) -> Iterator[Finding]:
-    """Targets of a binary cross-entropy are shares."""
+    """Targets of a binary cross-entropy are between 0 and 1."""
     losses = [e for e in program_of(session).first().losses if e.name == "bce_with_logits"]
     if not losses:
         raise NotChecked("the step has no binary cross-entropy")
@@ -183,8 +183,8 @@ def shares(session: Session) -> Iterator[Finding]:
         if low < -ROUNDED or high > 1 + ROUNDED:
             yield Finding(
                 "targets-out-of-reach", "error",
-                f"Targets of a binary cross-entropy lie between {low:.3g} and {high:.3g}: it takes "
-                "shares between 0 and 1, and has no least value for others.",
+                f"Targets of a binary cross-entropy lie between {low:.3g} and {high:.3g}: it "
+                "expects targets between 0 and 1, and has no minimum for others.",
                 {"least_target": low, "most_target": high},
                 "targets = (signs + 1) / 2  # -1 and 1 to 0 and 1",
             )  # fmt: skip
@@ -192,7 +192,7 @@ def shares(session: Session) -> Iterator[Finding]:
 
 
 def heard(session: Session) -> Iterator[Finding]:
-    """Of two answers each moves the outputs: a loss is not silent about all that are no."""
+    """Both of two answers move the outputs: a loss does not ignore all rows with one of them."""
     program, rows = program_of(session), {0: [], 1: []}
     for batch in program.batches[:HEARD]:
         step, gradients = _gradients(program, batch)
@@ -201,7 +201,7 @@ def heard(session: Session) -> Iterator[Finding]:
         given = [t for call in step.calls for t in call.tensors]
         rest = [t for t in tensors_in(batch) if all(t is not c for c in columns)]
         if len(columns) != 1 or len(gradients) != 1 or len(step.calls) != 1:
-            raise NotChecked("batches do not hold one column of two answers for one output")
+            raise NotChecked("batches do not have one column with two answers for one output")
         if not all(is_among(t, given) for t in rest):
             raise NotChecked("a column that the model does not read may hold the answers")
         answers, gradient = columns[0].flatten().cpu(), gradients[0]
@@ -214,9 +214,9 @@ def heard(session: Session) -> Iterator[Finding]:
         if min(len(found), len(others)) >= LEAST_HEARD and not any(found) and all(others):
             yield Finding(
                 "wrong-targets", "warning",
-                f"{len(found)} rows with the answer {answer} have no gradient at all, and those "
-                f"with {1 - answer} have: the loss says nothing about half of the answers, as a "
-                "hinge does that takes -1 and 1, or a cross-entropy without (1 - y).",
+                f"{len(found)} rows with target {answer} have no gradient at all, but those with "
+                f"{1 - answer} have one: the loss ignores one of the two answers, like a hinge "
+                "loss that expects -1 and 1, or a cross-entropy without its (1 - y) term.",
                 {"silent": answer, "rows": len(found)},
                 "loss = F.relu(1 - (2 * y - 1) * score).mean()  # signs, not 0 and 1",
             )  # fmt: skip
@@ -246,7 +246,7 @@ def _least(cost: Callable[[float], float], size: float) -> float:
     costs = [cost(v) for v in values]
     place = min(range(len(costs)), key=costs.__getitem__)
     if place in (0, len(costs) - 1) or not costs[place] < min(costs[place - 1], costs[place + 1]):
-        raise NotChecked("no single constant costs least")
+        raise NotChecked("no single constant has the smallest loss")
     low, high = values[place - 1], values[place + 1]
     for _ in range(HALVINGS):
         a, b = low + (high - low) / 3, high - (high - low) / 3
@@ -321,7 +321,7 @@ def _sums(outputs: Tensor, targets: Tensor, drawn: list[Tensor]) -> Iterator[Fin
     if off < ROUNDED and answers and share > OUT_OF_REACH:
         yield Finding(
             "classes-compete", "warning",
-            f"Each row of outputs adds up to 1, as of a softmax, and {share:.0%} of the rows of "
+            f"Each row of outputs adds up to 1, as after a softmax, but {share:.0%} of the rows of "
             "targets hold no label or several: a row can never give two labels a probability of 1.",
             {"rows_of_targets_not_1": share, "sum_of_outputs_off_1": off},
             "loss = F.binary_cross_entropy_with_logits(logits, targets)  # no softmax",

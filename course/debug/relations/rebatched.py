@@ -34,13 +34,13 @@ SCORES = (*WORDS, "err", "mae", "mse", "precision", "recall", "score", "corr", "
 
 
 def in_one_batch(session: Session) -> Iterator[Finding]:
-    """A score is the same where all examples are one batch."""
+    """A score is the same if all examples form one batch."""
     seen, sampler = evaluation_of(session), _batches_of(session)
     if any(any(e.submodes.values()) for e in seen.tape.of("forward")):
         raise NotChecked("evaluate() is not in plain eval mode")
     names = [n for n in seen.first if _is_a_score(n) and not _is_recomputed(session, n)]
     if not names:
-        raise NotChecked("no score that is not recomputed from outputs and targets")
+        raise NotChecked("every score is already recomputed from outputs and targets")
     kept, size = sampler.batch_size, len(sampler.sampler)
     sizes = kept, kept, size
     found = [seen.first, seen.second, _scored(session, sampler, size)]
@@ -95,10 +95,10 @@ def _scored(
         except Exception as error:
             raise NotChecked(f"evaluate() raises {type(error).__name__} then") from error
     if tables.seen:
-        raise NotChecked("examples of a batch are compared with each other")
+        raise NotChecked("examples of a batch are compared with one another")
     own = session.setup.val_loader.collate_fn is not default_collate
     if own and not _same_outputs(session.evaluation.tape, tape):
-        raise NotChecked("batches of another size are padded otherwise, and outputs show it")
+        raise NotChecked("batches of another size are padded differently, and outputs show it")
     return found
 
 
@@ -161,8 +161,9 @@ def _apart(
         if close(value, again) and not close(value, after, BY_SIZE):
             yield Finding(
                 "metric-batch-mean", "warning",
-                f"{name} is {value:.4g} in batches of {kept} and {after:.4g} where all {size} "
-                "examples are one batch: it is computed batch by batch, and should be of all.",
+                f"{name} is {value:.4g} in batches of {kept} but {after:.4g} if all {size} "
+                "examples form one batch: it is computed batch by batch, but should be computed "
+                "over all.",
                 {name: value, "in_one_batch": after, "batch_size": kept},
                 "outputs, targets = torch.cat(all_outputs), torch.cat(all_targets)  # then score",
             )  # fmt: skip
@@ -171,21 +172,21 @@ def _apart(
 def whole(session: Session) -> Iterator[Finding]:
     """Batches of validation leave no example out.
 
-    Where training drops its last batch as well, the model may need batches of one size.
+    If training also drops its last batch, the model may need batches of one size.
     """
     loader, data = session.setup.val_loader, getattr(session.setup.val_loader, "dataset", None)
     sampler = getattr(loader, "batch_sampler", None)
     if type(sampler) is not BatchSampler or not hasattr(data, "__len__"):
         raise NotChecked("the val_loader's batches are not torch's own")
     if getattr(session.setup.train_loader, "drop_last", False):
-        raise NotChecked("training drops its last batch, too")
+        raise NotChecked("training also drops its last batch")
     left = len(sampler.sampler) % sampler.batch_size if sampler.drop_last else 0
     if left > LEFT_OUT * len(sampler.sampler):
         yield Finding(
             "validation-cut-short", "warning",
             f"The val_loader drops its last {left} of {len(sampler.sampler)} examples "
-            "(drop_last=True): the score is of the others alone, and of other ones in another "
-            "order or batch size.",
+            "(drop_last=True): the score covers only the others, and which ones depends on order "
+            "and batch size.",
             {"left_out": left, "examples": len(sampler.sampler)},
             "val_loader = DataLoader(val_set, batch_size)  # drop_last=True is for training",
         )  # fmt: skip
@@ -213,7 +214,7 @@ def _batches_of(session: Session) -> BatchSampler:
     if all(e.loader is not loader for e in session.evaluation.tape.of("epoch")):
         raise NotChecked("evaluate() does not read the val_loader")
     if size < 2 or size * sampler.batch_size > MOST_ROWS:
-        raise NotChecked("the val_loader gives one batch, or too many for one")
+        raise NotChecked("the val_loader yields one batch, or too much data for one")
     return sampler
 
 

@@ -1,7 +1,7 @@
 """Relation on a loss of several terms: all are means over the rows of a batch, or all are sums.
 
-A batch that holds each row twice costs what it costs once, where terms are means, or twice that.
-A term beside the others that is a sum grows with the batch size, and so does its weight.
+If each row of a batch is there twice, a mean stays the same and a sum doubles. A single term that
+is a sum next to means grows with the batch size, and so does its weight.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MIXED = 0.02
 
 
 def alike(session: Session) -> Iterator[Finding]:
-    """Terms of a loss do not partly grow with the number of rows.
+    """It is not the case that only some terms of a loss grow with the number of rows.
 
-    A term that is the same for another batch, as a penalty on weights is, belongs to none.
+    A term that does not depend on the batch, such as a penalty on weights, is neither.
     """
     program = program_of(session)
     sums, means = _parts(program, program.batches[0])
@@ -44,8 +44,8 @@ def alike(session: Session) -> Iterator[Finding]:
     yield Finding(
         "wrong-formula", "warning",
         f"Of a loss of {sums + means:.4g} a part of {sums:.4g} doubles when each row of the batch "
-        f"is there twice, and {means:.4g} does not: one term is a sum over rows beside a mean, so "
-        "that its weight depends on the batch size.",
+        f"is there twice, but {means:.4g} does not: one term is a sum over rows next to a mean, so "
+        "its weight depends on the batch size.",
         {"sums": sums, "means": means, "rows": _rows(program.batches[0])},
         "kl = -0.5 * (1 + log_var - mu**2 - log_var.exp()).sum(dim=1).mean()  # rows: a mean",
     )  # fmt: skip
@@ -63,7 +63,7 @@ def _parts(program: Program, batch: Any) -> tuple[float, float]:
     if not all(map(math.isfinite, (once, twice, thrice))):
         raise NotChecked("the loss is not finite")
     if not close(thrice - twice, twice - once, EXACT * max(1.0, abs(once))):
-        raise NotChecked("the loss is no sum of means and sums over rows")
+        raise NotChecked("the loss is not a sum of means and sums over rows")
     return twice - once, 2 * once - twice
 
 

@@ -1,4 +1,4 @@
-"""Relation on a run that was loaded: it knows how good its best was."""
+"""Relation on a resumed run: it still knows how good its best was."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from course.debug.probes.tape import Tape
 
 
 def best(session: Session) -> Iterator[Finding]:
-    """After load(), weights that score worse do not take the place of the best.
+    """After load(), weights that score worse do not replace the best.
 
-    Two runs train an epoch, save, are thrown off and train another at a rate of 0; one loads in
-    between. They end with the same weights, and evaluate() scores what they keep as the best.
+    Two runs train an epoch, save, have their weights disturbed and train another epoch at a rate of
+    0; one of them loads in between. Both end with the same weights, and evaluate() scores what they
+    keep as the best.
     """
     setup, number = session.setup, len(session.epoch.batches)
     if any(own is None for own in (setup.save, setup.load, setup.train, setup.evaluate)):
@@ -33,15 +34,15 @@ def best(session: Session) -> Iterator[Finding]:
         (weights, scores), (_, again) = (_run(session, file, False) for _ in range(2))
         same_weights, loaded = _run(session, file, True)
     if not all(map(same, weights, same_weights)):
-        raise NotChecked("the weights differ after loading, which is another probe's to say")
+        raise NotChecked("the weights differ after loading, which another probe reports")
     for name, value in scores.items():
         if close(value, again.get(name, math.nan)) and not close(value, loaded.get(name, math.nan)):
             yield Finding(
                 "checkpoint-incomplete", "warning",
-                f"A run that was loaded trains to the same weights, and evaluate() gives {name} = "
+                f"A resumed run trains to the same weights, but evaluate() gives {name} = "
                 f"{loaded.get(name, math.nan):.4g} instead of {value:.4g}: what is kept as the "
-                "best was replaced by worse weights, because load() does not bring back how good "
-                "it was.",
+                "best was replaced by worse weights, because load() does not restore how good it "
+                "was.",
                 {"uninterrupted": value, "loaded": loaded.get(name, math.nan)},
                 'checkpoint["best_loss"] = best_loss  # next to the best weights',
             )  # fmt: skip
@@ -52,7 +53,7 @@ def _run(session: Session, file: Path, load: bool) -> tuple[list[Tensor], dict[s
     """Weights and scores at the end.
 
     Raises:
-        NotChecked: train() scores nothing on its way, or something raises.
+        NotChecked: train() scores nothing while it runs, or something raises.
     """
     setup, epoch = session.setup, len(session.epoch.batches) + 1
     tape = Tape(session.model, session.optimizers, setup.scheduler)
@@ -62,7 +63,7 @@ def _run(session: Session, file: Path, load: bool) -> tuple[list[Tensor], dict[s
                 torch.manual_seed(0)
                 setup.train(epoch)
             if not any(not e.grad for e in tape.of("forward")):
-                raise NotChecked("train() scores nothing on its way")
+                raise NotChecked("train() scores nothing while it runs")
             saved = _call(setup.save, file, "save")
             if load:
                 given = file if saved is None or _wants(setup.load) == "path" else clone(saved)

@@ -1,4 +1,4 @@
-"""Relations on rows and positions: their order says nothing, and what is masked is not read."""
+"""Relations on rows and positions: row order does not matter, and what is masked is not read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ READS_ON = (nn.modules.conv._ConvNd, nn.RNNBase)
 
 
 def order(session: Session) -> Iterator[Finding]:
-    """The rows of a shuffled batch cost the same in any order."""
+    """The loss of a shuffled batch is the same in any order of its rows."""
     if not isinstance(getattr(session.setup.train_loader, "sampler", None), RandomSampler):
         raise NotChecked("the train_loader does not shuffle single rows")
     program = program_of(session)
@@ -56,7 +56,7 @@ def order(session: Session) -> Iterator[Finding]:
     if len(sizes) != 1 or (size := sizes.pop()) < LEAST_ROWS:
         raise NotChecked("a batch does not have one row per example in every part")
     if any(t.dim() > 1 and t.shape[1] == size for t in tensors_in(batch)):
-        raise NotChecked("a part of the batch is a table of pairs of rows")
+        raise NotChecked("a part of the batch is a table over pairs of rows")
     if len(program.first().calls) > MOST_CALLS or len(program.first().tape.of("step")) > 1:
         raise NotChecked("a batch is trained on in several steps or many calls")
     rows = torch.arange(size - size % 2)
@@ -69,15 +69,15 @@ def order(session: Session) -> Iterator[Finding]:
         moved = move(rows)
         step = program.step(changed(batch, lambda t, to=moved: t[to.to(t.device)]))
         if not _same_rows(given, _given(step), moved):
-            raise NotChecked("what the model gets of a row depends on its place")
+            raise NotChecked("what the model gets for a row depends on its position")
         costs.append(step.loss)
         if abs(base - costs[-1]) <= SAME * max(abs(base), LEAST_SHOWN):
             return
     yield Finding(
         "depends-on-order", "warning",
-        "The loss of a shuffled batch changes when its rows, inputs and targets together, are put "
-        f"in another order, in each of {len(ORDERS)} ways: something is cumulated or compared "
-        "along rows that stand in no order.",
+        "The loss of a shuffled batch changes when its rows, inputs and targets together, are "
+        f"reordered, in each of {len(ORDERS)} ways: something is cumulated or compared along rows "
+        "that have no meaningful order.",
         {"loss": base, "in_other_orders": costs},
         "order = time.argsort(descending=True)\nrisk, event = risk[order], event[order]",
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _draws(session: Session, batch: Any) -> bool:
 
 
 def masked(session: Session) -> Iterator[Finding]:
-    """What stands at masked positions moves no output of the others."""
+    """Inputs at masked positions do not change the outputs at the others."""
     program = program_of(session)
     if any(isinstance(module, READS_ON) for module in program.model.modules()):
         raise NotChecked("convolutions and recurrent layers read on beyond a row's end")
@@ -134,10 +134,10 @@ def masked(session: Session) -> Iterator[Finding]:
     if not less or not _apart(before, less, real[:, :-cut]) <= PADDING_SHOWS:
         yield Finding(
             "padding-not-masked", "warning",
-            "Outputs change when only the inputs at masked positions do, and when these are cut "
-            "off: the mask is read the wrong way round, or not at all.",
+            "Outputs change when only the inputs at masked positions change, and when these are "
+            "cut off: the mask is used the wrong way round, or not at all.",
             {"change_over_std": moved, "masked_positions": int((~real).sum())},
-            "layer(h, src_key_padding_mask=mask == 0)  # True where attention must not look",
+            "layer(h, src_key_padding_mask=mask == 0)  # True: attention must not look here",
         )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def _mask_and_values(call: Call) -> tuple[Tensor, Tensor]:
                 continue
             if len(values[pads].unique(dim=0)) == 1 < len(values[~pads].unique(dim=0)):
                 return pads, values
-    raise NotChecked("the model gets no mask [B, T] beside what is padded")
+    raise NotChecked("the model gets no mask [B, T] next to padded inputs")
 
 
 def _with(call: Call, change: Callable[[Tensor], Tensor]) -> Call:

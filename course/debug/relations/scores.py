@@ -1,6 +1,7 @@
-"""Relations on scores by name: each is what its formula gives of the outputs, and no known slip.
+"""Relations on named scores: each is what its formula gives for the outputs, not a known slip.
 
-Only a value that is the slip's to four digits, and not the formula's, is said to be wrong.
+A value is reported as wrong only if it equals that of a known slip to four digits, and not that of
+the formula.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ LEAST_ANSWERS = 20
 
 
 def named(session: Session) -> Iterator[Finding]:
-    """A score is what its name says of all outputs and targets.
+    """A score is what its name says, over all outputs and targets.
 
-    Also with random weights: to a fresh model all answers may be alike, so that scores are, too.
+    Tried with random weights too: an untrained model may give the same answer everywhere.
     """
     seen = evaluation_of(session)
     found = list(_slips(session, seen))
@@ -58,15 +59,15 @@ def _slips(session: Session, seen: Evaluation) -> Iterator[Finding]:
                 if _near(value, wrong, THE_SAME) and not _near(value, known, APART):
                     yield Finding(
                         "metric-wrong", "warning",
-                        f"{name} = {value:.4g} is {what}; of the outputs and targets of this "
+                        f"{name} = {value:.4g} is {what}; for the outputs and targets of this "
                         f"evaluation it should be {known:.4g}.",
                         {name: value, "recomputed": known, "answers": len(targets)},
-                        "score(targets, outputs)  # targets first; scores and not hard answers",
+                        "score(targets, outputs)  # targets first; scores, not hard predictions",
                     )  # fmt: skip
 
 
 def of_boxes(session: Session) -> Iterator[Finding]:
-    """An overlap of boxes reads centres and sizes as centres and sizes, not as corners."""
+    """An overlap of boxes given as centres and sizes does not read them as corners."""
     seen = evaluation_of(session)
     overlaps = {name: value for name, value in seen.first.items() if "iou" in name.lower()}
     if not overlaps:
@@ -74,7 +75,7 @@ def of_boxes(session: Session) -> Iterator[Finding]:
     outputs, targets = (torch.cat([t.double().cpu() for t in side])
                         for side in _of_all_batches(session, seen))  # fmt: skip
     if outputs.shape != targets.shape or targets.shape[1:] != (4,) or len(targets) < LEAST_ANSWERS:
-        raise NotChecked("outputs and targets are not a box for each row")
+        raise NotChecked("outputs and targets are not one box per row")
     sizes = targets[:, 2:] - targets[:, :2]
     if bool((sizes > 0).all()) or bool((targets[:, 2:] <= 0).any()):
         raise NotChecked("the targets may be corners")
@@ -85,8 +86,9 @@ def of_boxes(session: Session) -> Iterator[Finding]:
             share = float((sizes <= 0).any(1).double().mean())
             yield Finding(
                 "metric-wrong", "warning",
-                f"{name} = {value:.4g} reads the boxes as corners, and {share:.0%} of the targets "
-                f"would end before they begin: as centres and sizes they overlap by {right:.4g}.",
+                f"{name} = {value:.4g} reads the boxes as corners, but then {share:.0%} of the "
+                "targets would end before they begin: as centres and sizes they overlap by "
+                f"{right:.4g}.",
                 {name: value, "of_centres_and_sizes": right, "boxes": len(targets)},
                 "boxes = torch.cat([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2], 1)",
             )  # fmt: skip
@@ -121,7 +123,7 @@ def _of_all_batches(session: Session, seen: Evaluation) -> tuple[list[Tensor], l
     first = outputs[: len(batches)]
     for place, output in enumerate(outputs):
         if not torch.equal(output, first[place % len(batches)]):
-            raise NotChecked("the model does not give the same for the same batch")
+            raise NotChecked("the model does not give the same outputs for the same batch")
     return first, [pair(batch)[1] for batch in batches]
 
 
@@ -182,19 +184,19 @@ def _root(outputs: Tensor, targets: Tensor) -> float:
 Score = Callable[[Tensor, Tensor], float]
 OF_ANSWERS: dict[str, tuple[Score, dict[str, Score]]] = {
     "auc": (_auc, {
-        "that of hard answers, of which only one threshold is left":
+        "that of hard predictions, which leave only one threshold":
             lambda o, t: _auc(_yes(o).double(), t),
-        "one less what it should be: scores and answers are turned over":
+        "one minus what it should be: scores or targets are inverted":
             lambda o, t: 1 - _auc(o, t),
     }),
-    "precision": (_precision, {"the recall: targets and answers are exchanged": _recall}),
-    "recall": (_recall, {"the precision: targets and answers are exchanged": _precision}),
+    "precision": (_precision, {"the recall: targets and predictions are swapped": _recall}),
+    "recall": (_recall, {"the precision: targets and predictions are swapped": _precision}),
 }  # fmt: skip
 OF_NUMBERS: dict[str, tuple[Score, dict[str, Score]]] = {
     "r2": (_explained, {
-        "with outputs and targets exchanged: it is relative to the outputs' spread":
+        "computed with outputs and targets swapped: it is relative to the outputs' spread":
             lambda o, t: _explained(t, o),
     }),
     "mape": (_relative, {"relative to the outputs": lambda o, t: _relative(t, o)}),
-    "rmse": (_root, {"the mean of squares, without its root": lambda o, t: _root(o, t) ** 2}),
+    "rmse": (_root, {"the mean of squares, without the root": lambda o, t: _root(o, t) ** 2}),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Relations on scoring: a metric equals one that is computed again from the same outputs."""
+"""Relations on scoring: a metric equals the same metric recomputed from the same outputs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ OTHER_WORDS = ("top", "balanced", "macro", "class", "train", "f1", "iou", "seq",
 
 
 def accuracy(session: Session) -> Iterator[Finding]:
-    """An accuracy is a share of the answers that the loss of the same evaluation met."""
+    """An accuracy is a share of the answers that the loss of the same evaluation got."""
     targets = _targets_of_a_pair(session)
     in_pairs = targets is not None
     if in_pairs and targets.dim() == 1 and not targets.is_floating_point():
-        raise NotChecked("asked of (inputs, targets) already")  # metric.accuracy evaluates these
+        raise NotChecked("already checked for (inputs, targets)")  # metric.accuracy evaluates these
     seen = evaluation_of(session)
     yield from _off(session, seen, in_pairs=in_pairs)
     if any(e.name == "bce_with_logits" for e in session.loop.tape.of("loss")):
@@ -64,17 +64,17 @@ def _off(session: Session, seen: Evaluation, *, in_pairs: bool) -> Iterator[Find
         if (near > OFF and value > 0 and not in_pairs) or taken:
             yield Finding(
                 "metric-wrong", "warning",
-                f"{name} = {value:.4g}, but the outputs and targets that the loss met in the same "
+                f"{name} = {value:.4g}, but the outputs and targets that the loss got in the same "
                 f"evaluation give {known[0]:.4g}"
                 + (": logits are compared with 0.5, which is for probabilities." if taken else "."),
                 {name: value, "recomputed": known[0], "answers": sum(h.numel() for h in hits)},
                 "hits = (logits > 0) == targets  # logits of several labels" if taken else
-                "hits = (logits.argmax(dim=-1) == targets)[mask]  # the axis of the classes",
+                "hits = (logits.argmax(dim=-1) == targets)[mask]  # dim: the axis of the classes",
             )  # fmt: skip
 
 
 def ignored(session: Session) -> Iterator[Finding]:
-    """Positions that the loss leaves out are not counted as answers."""
+    """Positions that the loss ignores are not counted as answers."""
     seen = evaluation_of(session)
     named = {k: v for k, v in seen.first.items()
              if "acc" in k.lower() and not any(w in k.lower() for w in OTHER_WORDS)}  # fmt: skip
@@ -86,7 +86,7 @@ def ignored(session: Session) -> Iterator[Finding]:
     right, wrong, said = _counts(outputs, batches, left_out)
     left = said - right - wrong
     if not left or not right + wrong:
-        raise NotChecked("no position that the loss leaves out")
+        raise NotChecked("no position that the loss ignores")
     plain = right / (right + wrong)
     ways = {"right": (right + left) / said, "wrong": right / said}
     for name, value in named.items():
@@ -96,7 +96,7 @@ def ignored(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "metric-wrong", "warning",
                 f"{name} = {value:.4g} counts {left} positions with target {left_out} as {way}, "
-                f"which the loss leaves out; of the others {plain:.4g} are right.",
+                f"although the loss ignores them; of the others {plain:.4g} are right.",
                 {name: value, "recomputed": plain, "left_out": left, "positions": said},
                 f"kept = targets != {left_out}\nhits = (predicted == targets)[kept]",
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Relation on what optimizers are told: numbers that stand in each other's place."""
+"""Relation on optimizer settings: two numbers that are swapped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from course.debug.probes.session import NotChecked, Session
 
 
 def betas(session: Session) -> Iterator[Finding]:
-    """An average of gradients does not reach further back than that of their squares."""
+    """The average of gradients does not reach further back than that of their squares."""
     groups = [g for o in session.optimizers for g in o.param_groups if "betas" in g]
     if not groups:
         raise NotChecked("no optimizer has two betas")
@@ -19,8 +19,8 @@ def betas(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "wrong-formula", "warning",
                 f"betas = ({first:g}, {second:g}): the gradient's average reaches back "
-                f"{1 / (1 - first):.3g} steps and that of its squares {1 / (1 - second):.3g}. They "
-                "stand in each other's place.",
+                f"{1 / (1 - first):.3g} steps and that of its squares {1 / (1 - second):.3g}. The "
+                "two betas are swapped.",
                 {"betas": [first, second]},
                 f"betas=({second:g}, {first:g})",
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Relations between numbers of the data: what is predicted was not seen, nor moved on its own."""
+"""Relations between training and validation windows of a series: what is predicted was not seen."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ DIFFERENT = 0.9
 
 
 def windows(session: Session) -> Iterator[Finding]:
-    """Windows of a series that validate do not overlap with windows that train.
+    """Validation windows of a series do not overlap with training windows.
 
-    Only windows moved in time count: whole rows that come again are for `splits.split` to judge.
+    Only windows shifted in time count: `splits.split` judges whole rows that occur again.
     """
     train, val = (_series(epoch.batches) for epoch in (session.epoch, session.val_epoch))
     length = train.shape[1]
@@ -49,7 +49,7 @@ def windows(session: Session) -> Iterator[Finding]:
     if shared > OFTEN * len(looked_up):
         yield Finding(
             "leak-overlap", "error",
-            f"{shared} of {len(looked_up)} validation windows share half of their steps or more "
+            f"{shared} of {len(looked_up)} validation windows share at least half of their steps "
             "with a training window: windows of one series were split at random.",
             {"windows_shared": shared, "windows": len(looked_up), "steps": length},
             "train, val = windows[:cut], windows[cut + length:]  # by time, with a gap",
@@ -82,9 +82,9 @@ def _bytes(values: Tensor) -> bytes:
 
 
 def target_seen(session: Session) -> Iterator[Finding]:
-    """The one number that is predicted is not in the last step of the window that the model gets.
+    """The number that is predicted is not in the last step of the window that the model gets.
 
-    An earlier one may be asked for, as where a memory is tried.
+    An earlier one may be asked for, e.g. to test a memory.
     """
     losses = program_of(session).first().losses
     if len(losses) != 1 or not losses[0].targets.is_floating_point():
@@ -108,7 +108,7 @@ def target_seen(session: Session) -> Iterator[Finding]:
     if bool(told.any()) and float(y.norm()) > ZERO:
         yield Finding(
             "target-in-inputs", "warning",
-            "The last step of the window that the model gets holds the target, up to scale: the "
+            "The last step of the window that the model gets contains the target, up to scale: the "
             "forecast copies what it is given.",
             {"numbers": told.nonzero()[:5, 0].tolist(), "numbers_in_all": x.shape[1],
              "examples": len(y)},

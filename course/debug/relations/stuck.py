@@ -1,4 +1,4 @@
-"""Relations on weights that start alike: training can tell them apart, and move them at all."""
+"""Relations on weights that start equal: training can move them, and make them different."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MOST_ALONE = 6
 
 
 def product(session: Session) -> Iterator[Finding]:
-    """Weights of zero whose gradient is zero in every step matter to the loss alone, too.
+    """Weights that are zero with zero gradients in every step affect the loss on their own, too.
 
-    A product of two that are both zero has no gradient at either: they stay there for ever.
+    A product of two that are both zero has no gradient at either: they stay at zero for ever.
     """
     stuck = _stuck(session)
     if len(stuck) < 2:
@@ -50,7 +50,7 @@ def product(session: Session) -> Iterator[Finding]:
         yield Finding(
             "bad-start", "error",
             f"{', '.join(stuck[:3])} start at zero, and in every step their gradient is exactly "
-            "zero: each has a gradient only where the other is not zero, so that none ever moves. "
+            "zero: each has a gradient only if the other is not zero, so none of them ever moves. "
             "The loss does depend on all of them together.",
             {"weights_at_zero": len(stuck), "first": stuck[0], "loss": base},
             "nn.init.kaiming_uniform_(self.down)  # one of the two at random\n"
@@ -80,7 +80,7 @@ def _stuck(session: Session) -> list[str]:
 
 
 def units(session: Session) -> Iterator[Finding]:
-    """Units of a layer that training has moved are not all the same."""
+    """Units of a layer that training has moved are not all identical."""
     loop = session.loop
     place = {id(p): i for i, p in enumerate(loop.tape.watched)}
     layers = [(name, m.weight) for name, m in session.model.named_modules()
@@ -98,7 +98,7 @@ def units(session: Session) -> Iterator[Finding]:
                 "bad-start", "error",
                 f"The {len(weight)} units of {name} start with the same weights and are still the "
                 f"same after {loop.tape.call or len(loop.losses)} steps that moved them: each gets "
-                "the gradient of the others, and they are one unit.",
+                "the same gradient as the others, so together they act as one unit.",
                 {"units": len(weight), "moved": moved, "apart": apart},
                 "nn.init.kaiming_normal_(layer.weight)  # at random; only biases may be constant",
             )  # fmt: skip

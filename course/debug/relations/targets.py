@@ -1,4 +1,4 @@
-"""Relations on targets: an output meets the target of its own example, at its own position."""
+"""Relations on targets: an output is compared with the target of its own example and position."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ the rows of a batch leaves these shares as they are."""
 
 
 def positions(session: Session) -> Iterator[Finding]:
-    """Labels of the batch's own, which are no inputs, meet the outputs at their own position."""
+    """Labels in a batch, unlike inputs to be predicted, meet the outputs at their position."""
     program = program_of(session)
     step = program.first()
     outputs = [e.output for e in step.tape.of("output") if e.output is not None and e.graph]
@@ -59,9 +59,9 @@ def positions(session: Session) -> Iterator[Finding]:
             if moved and not any(_alike(y, x) for x in inputs):
                 yield Finding(
                     "labels-moved", "warning",
-                    f"Labels of the batch [B, T] that are not the inputs themselves meet the "
-                    f"outputs of {moved} position{'s' * (moved > 1)} before: labels that were "
-                    "shifted where the data were made are shifted again.",
+                    "Labels of the batch [B, T] that are not the inputs themselves are compared "
+                    f"with the outputs {moved} position{'s' * (moved > 1)} earlier: labels that "
+                    "were shifted when the data was made are shifted again.",
                     {"positions": moved, "labels": list(y.shape), "met": len(met)},
                     "loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())  # no slices",
                 )  # fmt: skip
@@ -87,7 +87,7 @@ def _alike(labels: Tensor, inputs: Tensor) -> bool:
 def overwritten(session: Session) -> Iterator[Finding]:
     """What a step writes into its batch does not become the target.
 
-    labels = tokens is no copy: where tokens are masked afterwards, the labels are the mask.
+    labels = tokens makes no copy: if tokens are masked afterwards, so are the labels.
     """
     program = program_of(session)
     batch = cloned(program.batches[0])
@@ -98,7 +98,7 @@ def overwritten(session: Session) -> Iterator[Finding]:
                if old.shape == after.shape and not torch.equal(old, after)
                and not after.is_floating_point() and is_among(after, given)]  # fmt: skip
     if not written:
-        raise NotChecked("the step writes into no tokens that the model reads")
+        raise NotChecked("the step does not change any tokens that the model reads")
     for event in step.losses:
         if event.name not in OF_CLASSES:
             continue
@@ -116,7 +116,7 @@ def overwritten(session: Session) -> Iterator[Finding]:
 
 
 def merged(session: Session) -> Iterator[Finding]:
-    """Labels that differ have targets that differ, where the loss makes several of each label."""
+    """Different labels have different targets, if the loss makes several from each label."""
     loop = session.loop
     if loop.unit != "step":
         raise NotChecked("the batches of train() are not seen one by one")
@@ -126,7 +126,7 @@ def merged(session: Session) -> Iterator[Finding]:
         met = [e for e in loop.tape.in_call(call) if e.kind == "loss" and e.graph]
         labels = [t for t in tensors_in(batch) if t.dim() == 1 and t.dtype == torch.long]
         if len(met) != 1 or len(labels) != 1 or met[0].targets.dim() != 2:
-            raise NotChecked("no single loss with targets [B, K] made of labels [B]")
+            raise NotChecked("no single loss with targets [B, K] made from labels [B]")
         targets, y = met[0].targets.cpu(), labels[0].cpu()
         if len(targets) != len(y) or not bool(((targets == 0) | (targets == 1)).all()):
             raise NotChecked("targets are not rows of 0 and 1, one for each label")
@@ -134,7 +134,7 @@ def merged(session: Session) -> Iterator[Finding]:
         for label, row in zip(y.tolist(), targets.tolist(), strict=True):
             codes.setdefault(label, set()).add(tuple(row))
     if len(codes) < 3 or any(len(rows) > 1 for rows in codes.values()):
-        raise NotChecked("targets are not made of the label alone")
+        raise NotChecked("targets are not made from the label alone")
     rows = [next(iter(row)) for _, row in sorted(codes.items())]
     every = torch.cat(columns)
     still = [n for n in range(every.shape[1]) if len(every[:, n].unique()) == 1]
@@ -142,14 +142,14 @@ def merged(session: Session) -> Iterator[Finding]:
         yield Finding(
             "labels-merged", "warning",
             f"{len(rows)} labels have only {len(set(rows))} different rows of targets, and column "
-            f"{still[0]} is the same in all of them: some labels can never be told apart.",
+            f"{still[0]} is the same in all of them: some labels can never be distinguished.",
             {"labels": len(rows), "rows_of_targets": len(set(rows)), "column": still[0]},
             "levels = (y[:, None] > torch.arange(grades - 1)).float()  # one threshold between two",
         )  # fmt: skip
 
 
 def own_label(session: Session) -> Iterator[Finding]:
-    """The loss pulls an output to the label of the example that makes up most of its input."""
+    """The loss pulls an output towards the label of the example that makes up most of its input."""
     first = program_of(session).first()
     if len(first.calls) != 1 or not all(e.name in OF_CLASSES for e in first.losses):
         raise NotChecked("a step does not call the model once for a cross-entropy")
@@ -165,11 +165,13 @@ def own_label(session: Session) -> Iterator[Finding]:
             or inputs.shape != x.shape
             or len(pull) != len(y)
         ):
-            raise NotChecked("inputs [B, ...] do not reach the model in their shape")
+            raise NotChecked("inputs [B, ...] do not reach the model in their original shape")
         if y.dim() != 1 or y.is_floating_point() or pull.dim() != 2 or not _of_batch(targets, y):
-            raise NotChecked("the targets met are not the labels of the batch, or mixtures of them")
+            raise NotChecked(
+                "the loss's targets are not the labels of the batch, or mixtures of them"
+            )
         if int(y.max()) >= pull.shape[1]:
-            raise NotChecked("outputs have no column for each class, e.g. places in a plane")
+            raise NotChecked("outputs do not have one column per class, e.g. positions in a plane")
         nearest, clear = _origin(inputs, x)
         clear, own = clear & (pull.abs().amax(1) > 0), y.to(pull.device)[nearest]
         right += int((pull.argmin(1) == own)[clear].sum())
@@ -182,10 +184,10 @@ def own_label(session: Session) -> Iterator[Finding]:
         mixed = mixtures > OFTEN * seen
         yield Finding(
             "wrong-targets" if mixed else "labels-shuffled", "error",
-            f"Of {seen} inputs only {right} are pulled to the label of the example that they are, "
-            "or are mostly made of: "
-            + ("they are mixtures of two examples, and the shares of the two labels are exchanged."
-               if mixed else "inputs and labels are in another order."),
+            f"Of {seen} inputs only {right} are pulled towards the label of the example that they "
+            "are, or mostly consist of: "
+            + ("they are mixtures of two examples, but the shares of the two labels are swapped."
+               if mixed else "inputs and labels are in different orders."),
             {"inputs": seen, "pulled_to_their_label": right, "mixtures": mixtures},
             "loss = lam * F.cross_entropy(out, y) + (1 - lam) * F.cross_entropy(out, y[p])",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Relation on networks that only give targets: they answer as networks do that are used."""
+"""Relation on networks that only provide targets: they run in eval mode."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ STEPS = 3
 
 
 def in_eval_mode(session: Session) -> Iterator[Finding]:
-    """A network beside the model whose weights stay as they are is called in eval mode.
+    """A network next to the model whose weights never change is called in eval mode.
 
-    A copy of the model may be updated later, and be in train mode as the model is.
+    A copy of the model may be updated later, and may be in train mode like the model.
     """
     others = _beside(session)
     if not others:
-        raise NotChecked("no network that drops or normalises stands beside the model")
+        raise NotChecked("no other network with dropout or batch norm is used with the model")
     program = program_of(session)
     called: dict[int, bool] = {}
 
@@ -51,9 +51,9 @@ def in_eval_mode(session: Session) -> Iterator[Finding]:
             part = next(m for m in module.modules() if changes_by_mode(m) and m.training)
             yield Finding(
                 "train-mode-in-eval", "warning",
-                f"A step calls a {type(module).__name__} beside the model whose weights never "
-                f"change, and its {type(part).__name__} is in train mode: it answers otherwise "
-                "than it does in use.",
+                f"A step also calls a {type(module).__name__} whose weights never change, but its "
+                f"{type(part).__name__} is in train mode: its outputs differ from those it would "
+                "give in use.",
                 {"layer": type(part).__name__, "steps": STEPS},
                 "teacher.eval().requires_grad_(False)",
             )  # fmt: skip

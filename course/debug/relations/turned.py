@@ -1,7 +1,7 @@
-"""Relations on the axes of tensors: they are moved by permute, not by another shape.
+"""Relations on the axes of tensors: they are moved by permute, not by a new shape.
 
-view and reshape read the same numbers in the same order. Where the new shape is the old one with
-its axes exchanged, channels would be rows of the picture and steps would be features.
+view and reshape read the same numbers in the same order. If the new shape is the old one with its
+axes swapped, channels become rows of the image, or time steps become features.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ is at 1, and photographs in a wrong shape at 0.07 to 0.58."""
 
 
 def viewed(session: Session) -> Iterator[Finding]:
-    """No view gives a tensor its own axes in another order."""
+    """No view gives a tensor its own axes in a different order."""
     program, mode = program_of(session), _Reshaped()
     program.step(program.batches[0], within=mode)
     if mode.found is not None:
         before, after = (list(shape) for shape in mode.found)
         yield Finding(
             "rows-mixed", "error",
-            f"{before} becomes {after} by view or reshape, which move no axis: the same axes stand "
-            "in another order, and their numbers where they were, so that they are mixed.",
+            f"{before} becomes {after} by view or reshape, which do not move axes: the sizes are "
+            "in a new order, but the numbers stay where they were, so the axes are mixed.",
             {"before": before, "after": after},
             "x = x.permute(0, 3, 1, 2)  # [B, H, W, C] to [B, C, H, W]; not x.view(B, C, H, W)",
         )  # fmt: skip
 
 
 def torn(session: Session) -> Iterator[Finding]:
-    """Pictures are smoother in the order of axes that they are given in than in a file's order."""
+    """Images are smoother in the axis order they have than in the axis order of image files."""
     pictures = [t for b in session.epoch.batches for t in tensors_in(b)
                 if t.dim() == 4 and t.shape[1] in COLOURS
                 and min(t.shape[2:]) >= LEAST_SIDE and not t.is_complex()]  # fmt: skip
     if sum(map(len, pictures)) < LEAST_PICTURES:
-        raise NotChecked("the loader gives no pictures in colour")
+        raise NotChecked("the loader yields no colour images")
     given = other = 0.0
     for t in pictures:
         channels, height, width = t.shape[1:]
@@ -65,8 +65,8 @@ def torn(session: Session) -> Iterator[Finding]:
         shape = list(pictures[0].shape)
         yield Finding(
             "rows-mixed", "error",
-            f"Pictures of {shape} would be smooth if their numbers were read as [B, H, W, C]: they "
-            "got their shape by view or reshape, which mixes rows and channels.",
+            f"Images of shape {shape} would be smooth if their numbers were read as [B, H, W, C]: "
+            "they got their shape by view or reshape, which mixes rows and channels.",
             {"shape": shape, "difference_as_given": given / len(pictures),
              "difference_as_read_from_a_file": other / len(pictures)},
             "x = x.permute(0, 3, 1, 2)  # [B, H, W, C] to [B, C, H, W]; not x.reshape(B, C, H, W)",

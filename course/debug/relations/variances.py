@@ -1,4 +1,4 @@
-"""Relation on drawn codes: the spread of the noise and the variance in the loss are of one law."""
+"""Relation on sampled codes: the noise and the loss use the same distribution."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ LEAST_SPREAD = 1e-3
 
 
 def squared(session: Session) -> Iterator[Finding]:
-    """What noise is multiplied by enters the rest of the loss squared, as a variance."""
+    """The factor of the noise is a standard deviation: the rest of the loss uses its square."""
     program, mode = program_of(session), _Spreads()
     program.step(program.batches[0], within=mode)
     if not mode.spreads:
-        raise NotChecked("no noise is multiplied by what the model gives")
+        raise NotChecked("no noise is multiplied by outputs of the model")
     for spread in mode.spreads:
         if float((spread - 1).abs().mean()) < LEAST_SPREAD:
             continue
@@ -39,8 +39,9 @@ def squared(session: Session) -> Iterator[Finding]:
             continue
         yield Finding(
             "wrong-formula", "error",
-            "The noise is multiplied by the same numbers that another term of the loss adds as "
-            "they are: exp(log_var) is a variance, and the noise's factor is its square root.",
+            "The noise is multiplied by the same numbers that another term of the loss adds "
+            "unchanged: exp(log_var) is a variance, and the noise must be multiplied by its square "
+            "root.",
             {"shape": list(spread.shape), "mean": float(spread.mean())},
             "std = torch.exp(0.5 * log_var)\nz = mu + std * torch.randn_like(std)",
         )  # fmt: skip

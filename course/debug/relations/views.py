@@ -1,4 +1,4 @@
-"""Relation on two views of an example: they are drawn one by one."""
+"""Relation on two views of an example: each is drawn separately."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LEAST_NUMBERS = 4
 
 
 def drawn_apart(session: Session) -> Iterator[Finding]:
-    """Two parts of a batch that the model gets in turn, both drawn at random, are two draws.
+    """Two random parts of a batch that the model gets in turn are two separate draws.
 
-    A target that is the augmented input itself never reaches the model; and a model that drops at
-    random makes two views of one.
+    A target that is the augmented input itself never reaches the model; and a model with dropout
+    makes two views of one.
     """
     data = getattr(session.setup.train_loader, "dataset", None)
     if data is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-        raise NotChecked("the loader has no data set that can be asked for an item")
+        raise NotChecked("the loader has no data set that can be indexed")
     with session.observe():
         twice = [[_views(data[i]) for _ in range(2)] for i in range(min(ASKED, len(data)))]
     pairs = [(a, b) for a in range(len(twice[0][0])) for b in range(a)] if twice else []
@@ -38,14 +38,15 @@ def drawn_apart(session: Session) -> Iterator[Finding]:
         and not any(_same(one[a], other[a]) for one, other in twice)
     ]  # fmt: skip
     if not alike:
-        raise NotChecked("no two parts of an item are drawn at random and the same")
+        raise NotChecked("no two parts of an item are random and the same")
     if any(changes_by_mode(part) for part in session.model.modules()):
-        raise NotChecked("the model itself draws at random")
+        raise NotChecked("the model itself is random")
     if _reaches_twice(session):
         yield Finding(
             "compared-with-itself", "error",
-            f"Two parts of each of {len(twice)} items are drawn at random and exactly the same, "
-            "and the model gets both: one view twice, so that what is to be alike always is.",
+            f"Two parts of each of {len(twice)} items are drawn at random but exactly the same, "
+            "and the model gets both: it is one view twice, so the two outputs agree without "
+            "learning.",
             {"items": len(twice), "parts": len(twice[0][0])},
             "views = [augment(x) for _ in range(2)]  # not [augment(x)] * 2",
         )  # fmt: skip

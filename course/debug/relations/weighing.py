@@ -1,4 +1,4 @@
-"""Relations on the weights that a loss gives: rare classes weigh more, and each row has its own."""
+"""Relations on the weights in a loss: rare classes weigh more, and each row has its own weight."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ RARE_YES = 0.35
 
 
 def each_its_own(session: Session) -> Iterator[Finding]:
-    """Weights of rows that scale the loss count with their own row: dealt out otherwise, they
-    change it.
+    """Weights of rows that scale the loss belong to their own rows: permuted, they change the loss.
 
-    Multiplied with a mean loss only their own mean counts. Lengths that the loss is divided by do
+    If they multiply a mean loss, only their mean counts. Lengths by which the loss is divided do
     not scale it.
     """
     program = program_of(session)
@@ -51,7 +50,7 @@ def each_its_own(session: Session) -> Iterator[Finding]:
         and not any(t.shape == m.shape and torch.equal(t, m.to(t.device)) for m in met)
     ]  # fmt: skip
     if not columns:
-        raise NotChecked("no column of a batch that could weigh its rows")
+        raise NotChecked("no column of a batch could be weights of its rows")
     base = program.steady_loss(batch)
     for column in columns:
         if not close(_cost(program, batch, column, TWICE * column), TWICE * base, EXACT):
@@ -60,8 +59,8 @@ def each_its_own(session: Session) -> Iterator[Finding]:
                for by in (1, len(column) // 2)):  # fmt: skip
             yield Finding(
                 "weighed-after-the-mean", "warning",
-                f"Twice the weights of {len(column)} rows double the loss, and it is the same "
-                "whichever row has which weight: the losses were averaged before that.",
+                f"Twice the weights of {len(column)} rows double the loss, but it does not matter "
+                "which row has which weight: the losses were averaged before they were weighted.",
                 {"rows": len(column), "loss": base, "mean_weight": float(column.mean())},
                 'each = F.cross_entropy(logits, y, reduction="none")\n'
                 "loss = (weight * each).mean()",
@@ -74,14 +73,14 @@ def _cost(program: Program, batch: object, column: Tensor, new: Tensor) -> float
 
 
 def classes(session: Session) -> Iterator[Finding]:
-    """Where classes are weighed, a rarer one weighs no less than a more frequent one."""
+    """If classes are weighted, a rarer one weighs no less than a more frequent one."""
     weighed = [e for e in program_of(session).first().losses if e.info.get("weight") is not None]
     if not weighed:
-        raise NotChecked("no class weights are given to a loss of torch's")
+        raise NotChecked("no torch loss gets class weights")
     event = weighed[0]
     weight = event.weight.flatten().double()
     if event.name == "bce_with_logits":
-        raise NotChecked("weights of yes and no, not of classes")
+        raise NotChecked("weights of positive and negative answers, not of classes")
     counts = torch.zeros(len(weight), dtype=torch.double)
     like = [t for b in session.epoch.batches for t in tensors_in(b)
             if t.dtype == event.targets.dtype and t.dim() == event.targets.dim()
@@ -90,14 +89,14 @@ def classes(session: Session) -> Iterator[Finding]:
         counts += torch.bincount(t.flatten(), minlength=len(weight)).double()
     known = (counts > 0) & (weight > 0)
     if int(known.sum()) < 2:
-        raise NotChecked("fewer than two classes are weighed")
+        raise NotChecked("fewer than two classes are weighted")
     counts, weight = counts[known], weight[known]
     often, rare = int(counts.argmax()), int(counts.argmin())
     if counts[often] > RARER * counts[rare] and weight[often] > HEAVIER * weight[rare]:
         yield Finding(
             "class-weights-inverted", "warning",
             f"The most frequent class has {counts[often] / counts[rare]:.3g} times the examples of "
-            f"the rarest and {weight[often] / weight[rare]:.3g} times its weight: rare classes "
+            f"the rarest, and {weight[often] / weight[rare]:.3g} times its weight: rare classes "
             "should weigh more, not less.",
             {"examples": [int(counts[often]), int(counts[rare])],
              "weights": [float(weight[often]), float(weight[rare])]},
@@ -106,12 +105,12 @@ def classes(session: Session) -> Iterator[Finding]:
 
 
 def positives(session: Session) -> Iterator[Finding]:
-    """The weight of a yes is not the share by which it should be divided."""
+    """pos_weight is negatives over positives, not the inverse."""
     events = [e for e in session.loop.tape.of("loss")
               if e.graph and e.call_again is not None
               and e.call_again.keywords.get("pos_weight") is not None]  # fmt: skip
     if not events:
-        raise NotChecked("no weight of the positive answers is given to a loss of torch's")
+        raise NotChecked("no torch loss gets a pos_weight")
     weight = events[0].call_again.keywords["pos_weight"].flatten().double().cpu()
     answers = torch.cat([e.targets.double().flatten(1) if e.targets.dim() > 1
                          else e.targets.double()[:, None] for e in events]).cpu()  # fmt: skip
@@ -127,8 +126,8 @@ def positives(session: Session) -> Iterator[Finding]:
         place = int(turned.nonzero()[0])
         yield Finding(
             "class-weights-inverted", "warning",
-            f"{float(yes[known][place]):.0%} of the answers are yes, and a yes weighs "
-            f"{float(weight[known][place]):.3g}: pos_weight is positives over negatives and should "
+            f"{float(yes[known][place]):.0%} of the answers are positive, and a positive weighs "
+            f"{float(weight[known][place]):.3g}: pos_weight is positives over negatives but should "
             "be negatives over positives.",
             {"share_of_yes": float(yes[known][place]), "pos_weight": float(weight[known][place])},
             "pos_weight = (y == 0).sum() / (y == 1).sum()",
@@ -136,7 +135,7 @@ def positives(session: Session) -> Iterator[Finding]:
 
 
 def drawn(session: Session) -> Iterator[Finding]:
-    """A sampler with weights draws an example of a rare class no less often than another."""
+    """A weighted sampler draws an example of a rare class no less often than any other."""
     loader = session.setup.train_loader
     sampler, data = getattr(loader, "sampler", None), getattr(loader, "dataset", None)
     weights = getattr(sampler, "weights", None)
@@ -148,7 +147,7 @@ def drawn(session: Session) -> Iterator[Finding]:
         classes = [_class_of(data[index]) for index in range(len(data))]
     names, numbers = torch.tensor(classes).unique(return_inverse=True)
     if not 2 <= len(names) <= MOST_CLASSES:
-        raise NotChecked("examples have no classes to be counted")
+        raise NotChecked("examples have no classes to count")
     weight = torch.as_tensor(weights).double().cpu()
     counts = torch.bincount(numbers).double()
     each = torch.zeros(len(names)).double().index_add(0, numbers, weight) / counts
@@ -157,8 +156,8 @@ def drawn(session: Session) -> Iterator[Finding]:
         yield Finding(
             "class-weights-inverted", "warning",
             "The sampler draws an example of the most frequent class "
-            f"{each[often] / each[rare]:.3g} times as often as one of the rarest, of which there "
-            f"are {int(counts[rare])} beside {int(counts[often])}: rare classes get rarer.",
+            f"{each[often] / each[rare]:.3g} times as often as one of the rarest (there are "
+            f"{int(counts[rare])} against {int(counts[often])}): rare classes get even rarer.",
             {"examples": [int(counts[often]), int(counts[rare])],
              "weights": [float(each[often]), float(each[rare])]},
             "weights = (1 / class_counts)[labels]  # not class_counts[labels]",
@@ -182,20 +181,20 @@ def _class_of(item: object) -> int:
 
 
 def answers(session: Session) -> Iterator[Finding]:
-    """Where yes is rare, a loss by hand counts it no less than no.
+    """If positives are rare, a hand-written loss weights them no less than negatives.
 
-    Asked of outputs that say neither: the same loss for all answers yes, no, or half of them. A
-    loss of which half is not the mean of the other two, as Dice's, is not asked.
+    Checked with undecided outputs: the loss if all answers are positive, negative, or half of each.
+    A loss for which half is not the mean of the other two, such as Dice, is not judged.
     """
     program = program_of(session)
     if program.first().losses and any(e.graph and e.reduction != "none"
                                       for e in program.first().losses):  # fmt: skip
-        raise NotChecked("a loss of torch's is asked by its own weights")
+        raise NotChecked("a torch loss is judged by its own weights")
     batch, shares = program.batches[0], []
     columns = [t for t in tensors_in(batch) if _is_yes_or_no(t)]
     if len(columns) != 1 or any(len([t for t in tensors_in(b) if _is_yes_or_no(t)]) != 1
                                 for b in program.batches):  # fmt: skip
-        raise NotChecked("batches do not hold one column of yes and no")
+        raise NotChecked("batches do not hold one column of 0 and 1")
     for b in program.batches:
         shares += [float(t.double().mean()) for t in tensors_in(b) if _is_yes_or_no(t)]
     yes = sum(shares) / len(shares)
@@ -210,13 +209,14 @@ def answers(session: Session) -> Iterator[Finding]:
     share = float(half.double().mean())
     mean = costs[0] * share + costs[1] * (1 - share)
     if not all(math.isfinite(c) and c > 0 for c in costs) or not close(costs[2], mean, EXACT):
-        raise NotChecked("the loss is no mean over answers")
+        raise NotChecked("the loss is not a mean over answers")
     rare, often = (costs[0], costs[1]) if yes < 1 / 2 else (costs[1], costs[0])
     if often > HEAVIER * rare:
         yield Finding(
             "class-weights-inverted", "warning",
-            f"{yes:.0%} of the answers are yes; where the model says neither, a yes costs "
-            f"{costs[0]:.3g} and a no {costs[1]:.3g}: the rare answer weighs less, not more.",
+            f"{yes:.0%} of the answers are positive; if the model is undecided, the loss is "
+            f"{costs[0]:.3g} for a positive and {costs[1]:.3g} for a negative: the rare answer "
+            "weighs less, not more.",
             {"share_of_yes": yes, "cost_of_yes": costs[0], "cost_of_no": costs[1]},
             "alpha = torch.where(y > 0, 1 - share_of_yes, share_of_yes)",
         )  # fmt: skip

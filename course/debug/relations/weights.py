@@ -1,6 +1,6 @@
-"""Relations on the weights: what shapes the loss has a gradient, and a gradient that is made moves.
+"""Relations on the weights: what affects the loss has a gradient, and what has a gradient moves.
 
-Three sets should agree: what is a parameter, what gets a gradient, what moves.
+Three sets should agree: the parameters, what gets a gradient, what moves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def silent(session: Session) -> Iterator[Finding]:
     except NotChecked:
         pass
     else:
-        raise NotChecked("asked of (inputs, targets) already")
+        raise NotChecked("already checked for (inputs, targets)")
     if len(session.loop.tape.of("backward")) < 4:
         raise NotChecked("fewer than 4 backwards were seen")
     trained = gets_gradient(session)
@@ -64,9 +64,9 @@ def silent(session: Session) -> Iterator[Finding]:
         if not close(base, _loss_without(program, name)):
             yield Finding(
                 "frozen-params", "warning",
-                f"The loss depends on {name}, the optimizer holds it, and no gradient reaches it "
-                f"({len(quiet)} such weights): the graph is cut by detach(), no_grad(), .data or "
-                "numpy.",
+                f"The loss depends on {name}, and the optimizer holds it, but no gradient reaches "
+                f"it ({len(quiet)} such weights): the graph is cut by detach(), no_grad(), .data "
+                "or numpy.",
                 {"without_gradient": len(quiet), "first": name},
                 "x = self.encoder(x)  # no .detach(), .data or torch.no_grad() before the loss",
             )  # fmt: skip
@@ -75,18 +75,18 @@ def silent(session: Session) -> Iterator[Finding]:
     if len(unused) >= OFTEN * len(session.loop.losses) > 1:
         yield Finding(
             "frozen-params", "warning",
-            f"{quiet[0]} gets no gradient, and a {unused[0].name} that is computed in every step "
-            "never goes backward: one of several losses was not added.",
+            f"{quiet[0]} gets no gradient, and backward is never called on a {unused[0].name} that "
+            "is computed in every step: one of several losses was not added.",
             {"without_gradient": len(quiet), "first": quiet[0], "losses_unused": len(unused)},
             "loss = loss_a + loss_b\nloss.backward()",
         )  # fmt: skip
 
 
 def flat(session: Session) -> Iterator[Finding]:
-    """A weight whose gradient is 0 in every backward is one on which the loss does not depend.
+    """If a weight's gradient is 0 in every backward, the loss does not depend on that weight.
 
-    Rounding, comparing and argmax() have a slope of 0 nearly everywhere: what comes before gets a
-    gradient, of zeros, and never learns.
+    Rounding, comparing and argmax() have a slope of 0 nearly everywhere: what comes before them
+    gets a gradient of zeros, and never learns.
     """
     tape, met, nonzero = session.loop.tape, set(), gets_gradient(session)
     backwards = tape.of("backward")
@@ -113,8 +113,8 @@ def flat(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "wrong-gradient", "error",
                 f"In {len(backwards)} backwards the gradient of {name} is 0 everywhere "
-                f"({len(zero)} such weights), and the loss depends on it: a rounding, a comparison "
-                "or argmax() stands in between, whose slope is 0.",
+                f"({len(zero)} such weights), but the loss depends on it: in between is a "
+                "rounding, a comparison or an argmax(), whose slope is 0.",
                 {"weights": len(zero), "first": name, "backwards": len(backwards)},
                 "hard = soft.round()\nsoft + (hard - soft).detach()  # straight through",
             )  # fmt: skip
@@ -134,13 +134,15 @@ def _loss_without(program: Program, name: str, part: float = NUDGE) -> float:
 
 
 def moves(session: Session) -> Iterator[Finding]:
-    """A step moves the weights that have a gradient, by more than rounding takes away."""
+    """A step moves the weights that have a gradient, and rounding does not undo it."""
     tape = session.loop.tape
     steps, after = tape.of("step"), tape.of("stepped")
     if not any(p.dtype in HALF for p in tape.watched):
         raise NotChecked("no weights of 16 bits")
     if any(not type(o).__module__.startswith("torch.optim") for o in session.optimizers):
-        raise NotChecked("an optimizer of the author's may round at random or carry the rest along")
+        raise NotChecked(
+            "the author's own optimizer may round at random or carry the remainder along"
+        )
     if len(steps) < LEAST_STEPS or len(after) != len(steps):
         raise NotChecked(f"fewer than {LEAST_STEPS} steps were seen")
     asked = stayed = 0
@@ -154,8 +156,8 @@ def moves(session: Session) -> Iterator[Finding]:
     if stayed > OFTEN * asked > 0:
         yield Finding(
             "updates-rounded-away", "warning",
-            f"{stayed / asked:.0%} of the weights that had a gradient were the same after the "
-            "step: in 16 bits an update smaller than the last digit of its weight is lost.",
+            f"{stayed / asked:.0%} of the weights with a gradient were the same after the step: in "
+            "16 bits, an update smaller than the last digit of its weight is lost.",
             {"share_unmoved": stayed / asked, "steps": len(steps)},
             "model.float()  # weights in float32\n"
             "with torch.autocast(device_type, torch.bfloat16): loss = loss_fn(model(x), y)",
@@ -165,9 +167,10 @@ def moves(session: Session) -> Iterator[Finding]:
 def cleared(session: Session) -> Iterator[Finding]:
     """A weight that a loss reaches has a gradient when its optimizer steps.
 
-    Of several backwards before a step an earlier one reaches it, the gradients are cleared, and no
-    later one does: what it would have learned is never used. A weight that later ones reach too,
-    e.g. after an attack or a first pass of sharpness-aware minimisation, is none of these.
+    Of several backwards before a step, an earlier one reaches the weight, the gradients are
+    cleared, and no later one reaches it: that gradient is never used. A weight that later ones
+    reach too, e.g. after an attack or a first pass of sharpness-aware minimisation, is not
+    reported.
     """
     tape = own_loop(session).tape
     for optimizer in steppers_of(tape):
@@ -183,9 +186,9 @@ def cleared(session: Session) -> Iterator[Finding]:
             first = names.get(id(tape.watched[never[0]]), "a tensor of the optimizer")
             yield Finding(
                 "grads-cleared-before-step", "error",
-                f"In {times[never[0]]} of {seen} updates a backward reaches {first} "
-                f"({len(never)} such weights), its gradient is cleared, and no later one reaches "
-                "it before the step: one of several losses is thrown away.",
+                f"In {times[never[0]]} of {seen} updates a backward reaches {first} ({len(never)} "
+                "such weights), its gradient is cleared, and no later one reaches it before the "
+                "step: the gradient of one of several losses is thrown away.",
                 {"weights": len(never), "first": first, "updates": seen},
                 "optimizer.zero_grad()  # once, before the first backward\n"
                 "loss_a.backward()\nloss_b.backward()\noptimizer.step()",

@@ -1,4 +1,4 @@
-"""What the rungs share: the set-up, how a step is made, how an answer is scored."""
+"""What the rungs share: the set-up, how a step is made, how outputs are scored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Outcome:
 class Fall(Exception):
     """A rung failed: what was seen, and what to try first.
 
-    A `cause` says that the rung itself saw which fault it is; without one the doctor is asked.
+    With a `cause`, the rung itself identified the fault; without one, the doctor is asked.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Fall(Exception):
 
 @dataclass(frozen=True)
 class Scores:
-    """How well each validation example was answered."""
+    """The score of each validation example."""
 
     each: Tensor
     """Share of right answers per example [N], or squared error per example [N] in regression."""
@@ -72,8 +72,8 @@ class Scores:
     def beats(self, other: Scores) -> float:
         """One-sided p-value that these scores are no better than the other's, example by example.
 
-        Right and wrong answers: McNemar's exact test on the examples that one of both gets right.
-        Other scores: Wilcoxon's signed-rank test.
+        Right and wrong answers: McNemar's exact test on the examples that only one of the two gets
+        right. Other scores: Wilcoxon's signed-rank test.
         """
         from scipy.stats import binomtest, wilcoxon
 
@@ -87,7 +87,7 @@ class Scores:
 
 
 class Climb:
-    """The climb: what is asked for, and what lower rungs leave to higher ones."""
+    """The climb: what was asked for, and what lower rungs pass on to higher ones."""
 
     def __init__(
         self, session: Session, *, epochs: int, subset: float, seed: int, steps: int
@@ -102,7 +102,7 @@ class Climb:
 
     @property
     def allowed(self) -> set[str]:
-        """Class ids that the author declares as meant."""
+        """Class ids that the author declares as intended."""
         allow = self.declared.get("allow", ())
         return {allow} if isinstance(allow, str) else set(allow)
 
@@ -110,7 +110,7 @@ class Climb:
 
     @cached_property
     def task(self) -> str:
-        """The task as said, or as the targets tell it."""
+        """The declared task, else the one inferred from the targets."""
         if self.session.task != "unknown":
             return self.session.task
         _, targets = self.session.batch
@@ -133,7 +133,7 @@ class Climb:
         return _joined(self.session.val_epoch.batches, "val_loader")
 
     def as_loaded(self, *rows: Tensor) -> list[Tensor]:
-        """Copies of rows where the train_loader hands its batches over: a step may expect that."""
+        """Copies of rows on the device of the train_loader's batches, as a step may expect."""
         batch = pair(self.session.epoch.batches[0])
         return [part.to(one.device, copy=True) for part, one in zip(rows, batch, strict=True)]
 
@@ -145,7 +145,7 @@ class Climb:
 
     @contextlib.contextmanager
     def from_the_start(self) -> Iterator[None]:
-        """Everything as handed in, before and after."""
+        """Inside, everything starts as it was passed in; afterwards it is restored."""
         with self.session.observe():
             torch.manual_seed(self.seed)
             yield
@@ -159,7 +159,7 @@ class Climb:
         return self.scores_of(torch.cat(parts), targets.cpu())
 
     def scores_of(self, outputs: Tensor, targets: Tensor) -> Scores:
-        """Example by example; targets that the loss leaves out do not count."""
+        """Score each example; targets that the loss ignores do not count."""
         if self.task == "regression":
             if outputs.shape != targets.shape:
                 outputs = outputs.reshape(targets.shape) if _fits(outputs, targets) else outputs
@@ -174,9 +174,9 @@ class Climb:
         return Scores(right[counted > 0], "accuracy")
 
     def answers(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What the outputs say: the class, or yes and no as 1.0 and 0.0.
+        """What the outputs predict: the class, or yes and no as 1.0 and 0.0.
 
-        Classes lie along the second axis, as cross-entropy has it, or along the last: [B, T, C].
+        Classes are on the second axis, as in cross-entropy, or on the last: [B, T, C].
 
         Raises:
             NotChecked: Outputs that are not scores of classes.
@@ -185,7 +185,7 @@ class Climb:
             second = outputs.shape[:1] + outputs.shape[2:] == targets.shape
             last = outputs.dim() > 2 and outputs.shape[:-1] == targets.shape
             if second and last:
-                raise NotChecked(f"classes may lie along axis 1 or 2 of {list(outputs.shape)}")
+                raise NotChecked(f"classes may be on axis 1 or 2 of {list(outputs.shape)}")
             return outputs.argmax(dim=-1 if last else 1)
         if self.task == "classification":
             raise NotChecked(f"outputs {list(outputs.shape)} are not scores [B, C] of classes")
@@ -200,7 +200,7 @@ def _fits(outputs: Tensor, targets: Tensor) -> bool:
 
 def _joined(batches: list[Any], name: str) -> tuple[Tensor, Tensor]:
     if not batches:
-        raise Fall(f"the {name} gave no batch", fix=f"next(iter({name}))")
+        raise Fall(f"the {name} yielded no batch", fix=f"next(iter({name}))")
     pairs = [pair(batch) for batch in batches]
     try:
         return torch.cat([x for x, _ in pairs]).cpu(), torch.cat([y for _, y in pairs]).cpu()

@@ -1,4 +1,4 @@
-"""Rungs 1 and 2: look at the data, then at what an answer without looking is worth."""
+"""Rungs 1 and 2: look at the data, then at how good a guess without looking is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inspect_data(climb: Climb) -> Outcome:
         )
     if climb.setup.val_loader is None:
         raise Fall(
-            "there is no validation data: nothing above could tell learning from memorising.",
+            "there is no validation data: no higher rung could tell learning from memorising.",
             fix="train, val = stratified_split(targets, 0.2)\nsetup['val_loader'] = ...",
             cause="no-validation",
         )
@@ -77,7 +77,7 @@ def _token_ids(batch: object) -> bool:
 
 
 def _classes(targets: Tensor, val_targets: Tensor) -> dict[str, object]:
-    """A class that validation lacks is a class whose errors nobody will see."""
+    """If validation lacks a class, nobody will see the errors on it."""
     train, val = shares(targets), shares(val_targets)
     missing = sorted(set(train) - set(val))
     if missing and len(val_targets) >= 2 * len(train):
@@ -91,7 +91,7 @@ def _classes(targets: Tensor, val_targets: Tensor) -> dict[str, object]:
     unknown = sorted(set(val) - set(train))
     if unknown:
         raise Fall(
-            f"class {', '.join(map(str, unknown))} is in validation and never in the training "
+            f"class {', '.join(map(str, unknown))} is in validation but never in the training "
             "batches: the model cannot learn it.",
             {"classes in training": len(train), "classes in validation": len(val)},
             "train, val = stratified_split(targets, 0.2)",
@@ -101,12 +101,12 @@ def _classes(targets: Tensor, val_targets: Tensor) -> dict[str, object]:
 
 
 def _mixed_batches(climb: Climb) -> None:
-    """Batches that hold one class each teach the model to forget the others."""
+    """Batches that each hold one class teach the model to forget the others."""
     batches = [pair(batch)[1] for batch in climb.session.epoch.batches]
     single = sum(len(y) > 3 and len(y.unique()) == 1 for y in batches)
     if single > len(batches) / 2 and "single-class-batches" not in climb.allowed:
         raise Fall(
-            f"{single} of {len(batches)} training batches hold one class only: the file is sorted "
+            f"{single} of {len(batches)} training batches hold only one class: the data is sorted "
             "and nothing shuffles it.",
             {"batches of one class": single},
             "DataLoader(dataset, batch_size, shuffle=True)",
@@ -139,7 +139,7 @@ def _groups(climb: Climb) -> tuple | None:
 
 
 def dumb_baseline(climb: Climb) -> Outcome:
-    """Rung 2: what the best answer without looking at the inputs reaches."""
+    """Rung 2: the score of the best guess without looking at the inputs."""
     _, targets = climb.train_rows
     val_inputs, val_targets = climb.val_rows
     if climb.task == "regression":
@@ -166,7 +166,7 @@ def dumb_baseline(climb: Climb) -> Outcome:
     with climb.from_the_start():
         numbers["untrained model"] = climb.score(val_inputs, val_targets).mean
     return Outcome(
-        f"Without looking, {said} is the best answer: {climb.baseline.name} "
+        f"Without looking, {said} is the best guess: {climb.baseline.name} "
         f"{climb.baseline.mean:.3g} on validation, the bar for rungs 4 and 6.",
         numbers,
     )

@@ -1,4 +1,4 @@
-"""Rungs 5 to 7: choose the rate, train in full, look at what is still wrong."""
+"""Rungs 5 to 7: choose the learning rate, train in full, look at what is still wrong."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ UNITS = {"batch": "update", "step": "update", "update": "update", "epoch": "epoc
 
 
 def find_learning_rate(climb: Climb) -> Outcome:
-    """Rung 5: the learning rate that was chosen lies where the finder's curve falls."""
+    """Rung 5: the chosen learning rate lies where the finder's curve falls."""
     from course.lr_finder import lr_find
 
     optimizers = as_list(climb.setup.optimizer)
     if len(optimizers) != 1 or type(optimizers[0]).__name__ == "LBFGS":
-        raise NotChecked("the finder sweeps one optimizer that takes its steps without a closure")
+        raise NotChecked("the finder needs a single optimizer that steps without a closure")
     optimizer = optimizers[0]
     with climb.from_the_start():
         curve = lr_find(
@@ -75,7 +75,7 @@ def find_learning_rate(climb: Climb) -> Outcome:
 
 
 def full_run(climb: Climb) -> Outcome:
-    """Rung 6: the whole of the data, with what holds overfitting back; the best epoch is kept."""
+    """Rung 6: all the data, with regularisation; the best epoch is kept."""
     with climb.from_the_start():
         try:
             history, weights = (_own_loop if climb.setup.train_step else _engine)(climb)
@@ -177,7 +177,7 @@ def _looks(climb: Climb, history: History) -> list[str]:
     if verdict.verdict not in ("sweet spot", "undecided"):
         said.append(f"curves: {verdict.verdict}. {verdict.reason}")
     if not _holds_back(climb):
-        said.append("nothing holds overfitting back: no weight decay, dropout or augmentation seen")
+        said.append("nothing limits overfitting: no weight decay, dropout or augmentation seen")
     return said
 
 
@@ -219,7 +219,7 @@ def _outputs(climb: Climb, inputs: Tensor) -> Tensor:
 
 
 def _confusions(answers: Tensor, inputs: Tensor, targets: Tensor, outputs: Tensor) -> Outcome:
-    """The pairs mixed up most, the class found least, the surest mistakes."""
+    """The pairs mixed up most, the class found least often, the most confident mistakes."""
     from sklearn.metrics import recall_score
 
     counted = targets >= 0
@@ -234,7 +234,7 @@ def _confusions(answers: Tensor, inputs: Tensor, targets: Tensor, outputs: Tenso
     worst = min(labels, key=lambda label: found[label])
     wrong = (answers != targets).nonzero().flatten()
     numbers: dict[str, Any] = {
-        "mistakes": len(wrong), "examples": len(targets), "least found class": worst,
+        "mistakes": len(wrong), "examples": len(targets), "class found least often": worst,
         "its recall": found[worst],
     }  # fmt: skip
     if never:
@@ -248,10 +248,11 @@ def _confusions(answers: Tensor, inputs: Tensor, targets: Tensor, outputs: Tenso
     mixed = _mixed_up(answers, targets, labels)[:3]
     errors = _mistakes(answers, inputs, targets, outputs, rows)
     numbers["most mixed up"] = [f"{text}: {number}" for number, text in mixed]
-    numbers["surest mistakes (row)"] = [mistake.index for mistake in errors.mistakes[:5]]
+    numbers["most confident mistakes (row)"] = [mistake.index for mistake in errors.mistakes[:5]]
     most = ", ".join(f"{text} ({number})" for number, text in mixed)
     return Outcome(
-        f"{len(wrong)} of {len(targets)} are wrong; most often {most}. Look at the surest first.",
+        f"{len(wrong)} of {len(targets)} are wrong; most often {most}. Look at the most confident "
+        "first.",
         numbers,
         picture=errors.plot,
     )
@@ -272,10 +273,10 @@ def _mixed_up(answers: Tensor, targets: Tensor, labels: list[int]) -> list[tuple
 def _mistakes(
     answers: Tensor, inputs: Tensor, targets: Tensor, outputs: Tensor, rows: Tensor
 ) -> ErrorSet:
-    """The examples that this model reads wrongly, the surest mistakes first.
+    """The examples that this model gets wrong, the most confident mistakes first.
 
     Args:
-        answers: Classes said [N].
+        answers: Predicted classes [N].
         inputs: [N, ...].
         targets: Classes [N].
         outputs: Logits [N, C].

@@ -1,4 +1,4 @@
-"""How far each weight moves while one batch is repeated, next to whether it has a gradient."""
+"""How far each weight moves while one batch is repeated, and whether it has a gradient."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ USUAL_STEP = 1e-3
 
 
 class Moves:
-    """The weights before, after a few steps, and at the end."""
+    """The weights at the start, after a few steps, and at the end."""
 
     def __init__(self, climb: Climb, inputs: Tensor, targets: Tensor) -> None:
-        """Take the weights as they are, and each one's gradient on the batch."""
+        """Record the weights as they are, and each one's gradient on the batch."""
         optimizers = as_list(climb.setup.optimizer)
         self.groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         holds = {id(p) for group in self.groups for p in group["params"]}
@@ -35,30 +35,30 @@ class Moves:
         """Weights that ended where they began."""
 
     def early(self, steps: int) -> None:
-        """Measure the size of a step."""
+        """Measure the size of a step after the first few."""
         moved = math.sqrt(sum(_size(p.detach() - self.start[n]) for n, p in self.named.items()))
         size = math.sqrt(sum(map(_size, self.start.values())))
         self.per_step = moved / steps / max(size, 1e-30)
 
     def end(self) -> None:
-        """See which weights never moved."""
+        """Record which weights never moved."""
         self.still = [n for n, p in self.named.items() if torch.equal(p.detach(), self.start[n])]
 
     @property
     def left_behind(self) -> list[str]:
-        """Weights with a gradient that no optimizer holds and that never moved."""
+        """Weights that have a gradient but are in no optimizer and never moved."""
         return [n for n in self.still if n in self.with_gradient and n not in self.held]
 
     @property
     def head_only(self) -> bool:
-        """Whether only weights after those left behind move: a head on a fixed body."""
+        """Whether all weights that move come after those left behind: a head on a fixed body."""
         names = list(self.named)
         last = max(names.index(name) for name in self.left_behind)
         return all(names.index(n) > last for n in names if n not in self.still)
 
     @property
     def larger_rates(self) -> list[tuple[float, float]]:
-        """Each group's rate, and the one whose updates would be of a usual size."""
+        """Each group's learning rate, and the one that would make updates of a usual size."""
         factor = USUAL_STEP / self.per_step if self.per_step > 0 else 1.0
         return [(float(group["lr"]), float(group["lr"]) * factor) for group in self.groups]
 

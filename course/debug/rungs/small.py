@@ -1,8 +1,8 @@
 """Rungs 3 and 4: a loop that cannot memorise one batch cannot learn anything.
 
-Neither may pass for nothing: a batch of one class is "learned" by answering that class, a loss
-that starts near 0 proves nothing, and a subset model that is no better than the dumb baseline has
-not learned.
+Neither rung may be passed trivially: a batch of one class is "learned" by always predicting that
+class, a loss that starts near 0 proves nothing, and a subset model that is no better than the dumb
+baseline has not learned.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SURE = 0.05
 
 
 def overfit_one_batch(climb: Climb) -> Outcome:
-    """Rung 3: the loss of one and the same batch falls to its floor, and every weight moves."""
+    """Rung 3: the loss of one repeated batch falls to its floor, and every weight moves."""
     inputs, targets, number = _telling_batch(climb)
     with climb.from_the_start(), without_dropout(climb.model):
         moves = Moves(climb, inputs, targets)
@@ -107,7 +107,7 @@ def _all_move(climb: Climb, moves: Moves, numbers: dict) -> tuple[str, ...]:
     if not moves.left_behind or meant:
         return ()
     names = ", ".join(moves.left_behind[:3])
-    said = f"the optimizer does not hold {names}: a gradient, and no step moves it"
+    said = f"the optimizer does not hold {names}: it has a gradient, but no step moves it"
     if moves.head_only:  # only the last layers are trained: often meant
         return (f"{said}. If it is frozen on purpose, declare frozen=[...].",)
     numbers["weights that never move"] = moves.left_behind
@@ -131,7 +131,7 @@ def _telling_batch(climb: Climb) -> tuple[Tensor, Tensor, int]:
         if len(inputs) < 2:
             reason = "every batch holds one example"
         elif len(targets.flatten(1).unique(dim=0) if targets.dim() > 1 else targets.unique()) < 2:
-            reason = "every batch holds one target only: answering it always would pass"
+            reason = "every batch holds only one target: always predicting it would pass"
         elif _contradicts_itself(inputs, targets):
             reason = "equal inputs have unequal targets in every batch: no model can learn that"
         else:
@@ -219,22 +219,24 @@ def _why_not(
     doctor = "report.diagnosis  # the doctor looks at the loop"
     slower = "optimizer.param_groups[0]['lr'] /= 10"
     if best > NOT_AT_ALL * start:
-        return said + ". The weights move and the loss does not fall.", doctor, ""
+        return said + ". The weights move, but the loss does not fall.", doctor, ""
     if losses[-1] > 2 * start:
         return said + f" and up to {losses[-1]:.3g}: the steps are too large.", slower, ""
     if left <= SHARE_LEFT and right is not None:
-        said += f", yet only {right:.0%} are answered right: loss and answer disagree."
+        said += (
+            f", but only {right:.0%} of the predictions are right: loss and prediction disagree."
+        )
         return said, doctor, ""
     tail = losses[-max(10, len(losses) // 5) :]
     pace = (start - losses[-1]) / len(losses)
     if len(losses) >= LEAST_CURVE and tail[0] - tail[-1] > PACE * pace * len(tail) > 0:
         said += " and still falls at the same pace: the steps are small."
     elif max(tail) - min(tail) < AT_REST * (start - floor):
-        said += ". It comes to rest on a plateau: the model or the loss cannot go lower."
+        said += ". It settles on a plateau: the model or the loss cannot go lower."
     elif len(losses) >= LEAST_CURVE and tail[-1] < tail[0]:
         said += " and still falls: the steps are small."
     else:
-        said += " and jumps: the steps are large, or the batch changes on its way."
+        said += " and jumps: the steps are large, or the batch changes between steps."
     return said, doctor, ""
 
 
@@ -249,13 +251,14 @@ def _nothing_moves(said: str, moves: Moves) -> tuple[str, str, str]:
     if not moves.held:
         return (
             f"{said}the optimizer holds none of the model's weights.",
-            "optimizer = torch.optim.SGD(model.parameters(), lr=lr)  # this model's, built last",
+            "optimizer = torch.optim.SGD(model.parameters(), lr=lr)  # this model's parameters; "
+            "built last",
             "optimizer-stale-params",
         )
     if all(was == 0 for was, _ in moves.larger_rates):
         return f"{said}the learning rate is 0.", "optimizer.param_groups[0]['lr'] = 1e-3", "zero-lr"
     return (
-        f"{said}the weights have gradients, and no step changes them.",
+        f"{said}the weights have gradients, but no step changes them.",
         "optimizer.step()  # after loss.backward(), and no zero_grad() between the two",
         "",
     )
@@ -287,7 +290,7 @@ def small_subset(climb: Climb) -> Outcome:
                    "optimizer.param_groups[0]['lr'] /= 10")  # fmt: skip
     must_beat_the_baseline(climb, on_val, numbers, f"trained on {len(inputs)} examples")
     return Outcome(
-        f"{len(inputs)} examples give {on_val.name} {on_subset.mean:.3g} on themselves and "
+        f"{len(inputs)} examples give {on_val.name} {on_subset.mean:.3g} on the subset itself and "
         f"{on_val.mean:.3g} on validation; the baseline has {climb.baseline.mean:.3g}.",
         numbers,
     )
@@ -296,7 +299,7 @@ def small_subset(climb: Climb) -> Outcome:
 def must_beat_the_baseline(
     climb: Climb, scores: Scores, numbers: dict, when: str, picture: Picture | None = None
 ) -> None:
-    """The scores, compared with the dumb baseline's, go into `numbers`.
+    """Compare the scores with the dumb baseline's; both go into `numbers`.
 
     Raises:
         Fall: The scores are not better than the baseline's (p above SURE).

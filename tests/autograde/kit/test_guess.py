@@ -60,7 +60,7 @@ def test_the_guess_before_the_answer_counts_and_a_later_one_is_told_apart(kept, 
     guess("03a.first-loss", 2.0)
     reveal("03a.first-loss", 2.31)
     guess("03a.first-loss", 2.31)
-    assert "the guess made before it, which counts, is 2 nats" in said(capsys)
+    assert "the guess that counts is the one before it, 2 nats" in said(capsys)
     state = standing("03a.first-loss")
     assert (state.value, state.latest, state.answer) == (2.0, 2.31, 2.31)
 
@@ -83,16 +83,16 @@ def test_a_cell_run_twice_is_one_event(kept):
 @pytest.mark.parametrize(
     "id,value,message",
     [
-        ("03a.first-loss", "big", r"'big': this guess is a number \(nats\), as guess\("),
-        ("03a.first-loss", True, "this guess is a number"),
-        ("03a.first-loss", [2.3], "this guess is a number"),
-        ("03a.first-loss", torch.ones(2), "this guess is a number"),
+        ("03a.first-loss", "big", r"'big': this guess should be a number (nats), e.g. guess\("),
+        ("03a.first-loss", True, "this guess should be a number"),
+        ("03a.first-loss", [2.3], "this guess should be a number"),
+        ("03a.first-loss", torch.ones(2), "this guess should be a number"),
         ("03a.first-loss", float("nan"), "finite number"),
-        ("03a.first-loss", {}, "this guess is a number"),
-        ("03a.batches", 23, r"a list of numbers, as guess\('03a.batches', \[1, 2\]\)"),
+        ("03a.first-loss", {}, "this guess should be a number"),
+        ("03a.batches", 23, r"a list of numbers, e.g. guess\('03a.batches', \[1, 2\]\)"),
         ("03a.batches", [], "a list of numbers"),
         ("03a.batches", "ab", "a list of numbers"),
-        ("03a.batches", [1, "b"], "this guess is a number"),
+        ("03a.batches", [1, "b"], "this guess should be a number"),
         ("03b.plateau", "z", "'z' is not one of the options: 'a' or 'rate'"),
         ("03b.plateau", 3, "3 is not one of the options"),
     ],
@@ -118,7 +118,7 @@ def test_an_unknown_guess_names_the_nearest(kept):
 
 def test_an_answer_that_is_nan_says_that_a_cell_above_failed(kept, capsys):
     reveal("03a.first-loss", float("nan"))
-    assert said(capsys) == "It came out as nan: a cell above did not do its work."
+    assert said(capsys) == "The result is nan: a cell above did not work as it should."
     assert kept.events() == []
 
 

@@ -18,7 +18,7 @@ def test_hints_come_one_after_the_other_and_then_say_that_there_are_no_more(kept
         assert f"Hint {number} of 3: {' '.join(text.split())}" in said(capsys)
     for _ in range(2):
         hint("03a.clip")
-        assert "has 3 hints, and you have seen all" in said(capsys)
+        assert "has 3 hints, and you have seen them all" in said(capsys)
     assert [event["number"] for event in kept.events("hint")] == [1, 2, 3]
 
 
@@ -43,7 +43,7 @@ def test_a_hint_for_an_unknown_exercise_names_the_nearest(kept):
 def test_an_empty_name_is_fine_until_numbers_are_asked(kept, capsys):
     student("")
     assert "No name yet" in capsys.readouterr().out
-    with pytest.raises(NoNameError, match=r"none is typed yet.*student\(\"ada\"\)"):
+    with pytest.raises(NoNameError, match=r"you have not typed it yet.*student\(\"ada\"\)"):
         required()
     student("  Ada  Lovelace ")
     assert required() == "Ada Lovelace"
@@ -53,12 +53,12 @@ def test_a_name_typed_in_one_notebook_is_remembered_in_the_next(kept, capsys, mo
     student("ada")
     monkeypatch.setattr("autograde.kit.student._name", "")  # another kernel
     student("")
-    assert current() == "ada" and "the name you typed before" in capsys.readouterr().out
+    assert current() == "ada" and "the name you typed earlier" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [None, 7, ["ada"], print])
 def test_a_name_that_is_not_a_text_is_refused(kept, name):
-    with pytest.raises(TypeError, match="your name is a text, between quotes"):
+    with pytest.raises(TypeError, match="your name must be in quotes"):
         student(name)
 
 

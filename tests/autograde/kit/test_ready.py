@@ -48,4 +48,4 @@ def test_what_is_written_is_used_without_a_word(answers, capsys):
 )
 def test_a_cell_names_what_it_waits_for(answers, names, capsys):
     assert not ready(*answers)
-    assert f"This cell waits for your {names}:" in " ".join(capsys.readouterr().out.split())
+    assert f"This cell needs your {names}:" in " ".join(capsys.readouterr().out.split())
