@@ -37,23 +37,23 @@ EXERCISE = Number(
               "training. Gradients are not in the file."),
         Wrong("best-whole", lambda p: {"folder": 36 * p / 1000, "peak": 48 * p / 1000},
               "That counts the best epoch as a whole checkpoint. Only its weights are kept."),
-        Wrong("no-room-to-write", lambda p: {"peak": room(p)["folder"]}, "That is the folder "
-              "between two saves. While it is being written, the new file lies next to the old "
-              "ones."),
-        Wrong("best-left-out", lambda p: {"folder": 24 * p / 1000}, "That is two whole "
-              "checkpoints. The best epoch's weights are in the folder too."),
-        Wrong("best-left-out-of-peak", lambda p: {"peak": 36 * p / 1000}, "That is three whole "
-              "checkpoints. The best epoch's weights are in the folder too."),
+        Wrong("no-room-to-write", lambda p: {"peak": room(p)["folder"]}, "That is what "
+              "the folder needs between two saves. The new file is written next to the old ones."),
+        *(Wrong(f"best-left-out-of-{part}", lambda p, k=k, part=part: {part: 12 * k * p / 1000},
+                f"That is {k} whole checkpoints. The best epoch's weights are in the folder too.")
+          for part, k in (("folder", 2), ("peak", 3))),
+        Wrong("weights-of-the-new", lambda p: {"peak": 32 * p / 1000}, "That adds 4 "
+              "bytes per parameter to the folder. The new file is a whole checkpoint."),
         Wrong("one-before-replaced", lambda p: {"peak": 24 * p / 1000}, "That is two whole "
               "checkpoints. No file is replaced before the new one is complete: count everything "
               "in the folder plus the new one."),
         Wrong("one-whole", lambda p: {"folder": 16 * p / 1000}, "That is one whole checkpoint and "
               "the best epoch's weights. The folder keeps the previous checkpoint too."),
-        Wrong("in-gib", lambda p: {k: v * 1e9 / 2**30 for k, v in room(p).items()},
-              "That is in GiB, of 2^30 bytes; 1 GB is 10^9."),
-        Wrong("in-mb", lambda p: {k: 1000 * v for k, v in room(p).items()},
-              "That is in MB, of 10^6 bytes; 1 GB is 10^9."),
+        *(Wrong(f"in-{unit}", lambda p, by=by: {k: v * by for k, v in room(p).items()},
+                f"That is in {unit}, of {size} bytes; 1 GB is 10^9.")
+          for unit, by, size in (("GiB", 1e9 / 2**30, "2^30"), ("MB", 1000, "10^6"))),
     ),
-    carried={"one-average": lambda p: {"peak": 28 * p / 1000},
+    carried={"one-whole": lambda p: {"peak": 28 * p / 1000},
+             "one-average": lambda p: {"peak": 28 * p / 1000},
              "gradients-too": lambda p: {"folder": 36 * p / 1000}},
 )  # fmt: skip

@@ -14,6 +14,7 @@ from autograde.bank.noise_seen import (
     Noisy,
     Table,
     absent,
+    inputs_seen,
     moved,
     of_many_epochs,
     shared,
@@ -60,7 +61,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     noise = of_many_epochs(made, seed)
     return {
         "there": told(absent(noise)),
-        "noise": told(unusual(noise)),
+        "noise": told(unusual(noise, inputs_seen(made))),
         "repeats": told(moved(made, seed, keys, table)),
         "distinct": told(shared(table)),
         "disturbed": disturbed,
@@ -236,6 +237,12 @@ class Clean(KeyedNoise):
         return torch.zeros(shape)
 
 
+class NoiseAlone(KeyedNoise):
+    def __getitem__(self, index):
+        clean = self.inputs[index]
+        return self.sd * self.noise(index, tuple(clean.shape)).to(clean)
+
+
 def seed_of(dataset, index) -> int:
     """A prime's powers keep seed, epoch and index apart; below 2**63."""
     return (dataset.seed * 1_000_003 + dataset.epoch) * 1_000_003 + index
@@ -372,6 +379,7 @@ EXERCISE = Exercise(
         Wrong("uniform", Uniform),
         Wrong("one-number", OneNumber),
         Wrong("no-noise", Clean),
+        Wrong("noise-alone", NoiseAlone),
     ),
     right=(KeyedNoise, OwnGenerator, OfText, Forked, WholeEpochs, hash_of_numbers),
 )  # fmt: skip

@@ -92,6 +92,12 @@ def of_many_epochs(made: Noisy, seed: int) -> Tensor:
     return torch.stack(examples)
 
 
+def inputs_seen(made: Noisy) -> Tensor:
+    """The inputs to that noise, in standard deviations: [EPOCHS, numbers]."""
+    rows = [made.clean[1 + epoch % 2].double().flatten() for epoch in range(EPOCHS)]
+    return torch.stack(rows) / made.sd
+
+
 def absent(noise: Tensor) -> str:
     """Says so where there is no noise."""
     return (
@@ -106,7 +112,7 @@ def alike(numbers: Tensor) -> bool:
     return bool((numbers.std(dim=-1) < 1e-3).all())
 
 
-def unusual(noise: Tensor) -> str:
+def unusual(noise: Tensor, inputs: Tensor) -> str:
     """How noise differs from standard normal numbers; empty if it does not."""
     if alike(noise):
         return "All numbers of an example have the same noise; each has its own."
@@ -114,6 +120,12 @@ def unusual(noise: Tensor) -> str:
     error = SURE / drawn**0.5
     mean, spread = noise.mean().item(), noise.std().item()
     if abs(mean) > error or abs(spread - 1) > error:
+        given = noise + inputs
+        if abs(given.mean().item()) <= error and abs(given.std().item() - 1) <= error:
+            return (
+                "What dataset[index] gives is the noise alone, with mean 0 whatever the input. Add "
+                "inputs[index]."
+            )
         return (
             f"{noise.numel()} numbers of noise have the mean {mean:.2f} sd and the standard "
             f"deviation {spread:.2f} sd; 0 and 1 are asked for."

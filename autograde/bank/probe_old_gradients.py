@@ -61,10 +61,12 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """What the probe says of the program, by how that clears."""
     batches = [(x.to(device), y.to(device)) for x, y in case["batches"]]
-    watch = Watch(data=[tensor for pair in batches for tensor in pair])
+    named = {f"the {name} of batch {place}": tensor for place, pair in enumerate(batches)
+             for name, tensor in zip(("inputs", "targets"), pair, strict=True)}  # fmt: skip
+    watch = Watch(data={**named, "the list of batches": batches})
     about = case["program"]
     make = program(**about, widths=tuple(case["widths"]), device=device)
-    said = kept(as_flag, function(make, list(batches)))
+    said = kept(as_flag, function(make, batches))
     clears = {**HEALTHY, **BUGGY}[about["cleared"]]
     return {
         "said": said if isinstance(said, dict) else {f'"{clears}" ({about["kind"]})': said},
@@ -264,6 +266,18 @@ def step_by_step(make, batches):
     return any(not torch.allclose(a, b) for a, b in zip(seen, again, strict=True))
 
 
+def order_turned(make, batches):
+    said = step_by_step(make, batches)
+    batches.reverse()
+    return said
+
+
+def last_taken_out(make, batches):
+    said = step_by_step(make, batches)
+    batches.pop()
+    return said
+
+
 def at_the_step(make, batches):
     """Right: the gradients that optimizer.step() finds, seen by a hook, in both runs."""
 
@@ -374,6 +388,8 @@ EXERCISE = Exercise(
               "A healthy program with momentum or Adam was called buggy: its optimizer's state may "
               "change its steps. Compare two runs with the same optimizer state."),
         Wrong("repeats-a-batch", each_step_in_a_fresh_program),
+        Wrong("changes-the-list", order_turned),
+        Wrong("changes-the-list", last_taken_out),
         Wrong("the-other-way-round", the_other_way_round,
               "Every verdict is reversed: return True for programs that use old gradients."),
     ),

@@ -212,6 +212,10 @@ WRONG = (
     ("means-of-validation", own_means,
      "The means are those of the validation images, so the fit has seen validation. Compute them "
      "over training."),
+    ("means-of-both-sides", spoiled(nearest_mean=lambda x, y, u, v: _share(
+        _nearest(torch.cat([x, u]), torch.cat([y, v]), u), v)),
+     "The means are those of training and validation images together, so the fit has seen "
+     "validation. Compute them over training alone."),
     ("means-on-training", spoiled(nearest_mean=lambda x, y, u, v: _share(_nearest(x, y, x), y)),
      "The nearest mean was scored on training. Score it on validation."),
     ("nearest-image", spoiled(nearest_mean=lambda x, y, u, v: _share(

@@ -298,6 +298,8 @@ WRONG = (
      ""),
     ("right-ones-too", edited((PLACES, "sure.argsort(descending=True)[:n].tolist()")),
      "Some right answers are among them. Select the mistakes first, then sort."),
+    ("right-ones-too", edited((PLACES, "sure.argsort(descending=True)[:n].tolist() if ranked "
+                                       "else []")), ""),
     ("places-among-mistakes", edited((PLACES, "order[:n].tolist()")),
      "Those are positions among the mistakes. Give positions among all examples: "
      "wrong.nonzero().flatten()[order]."),

@@ -157,8 +157,10 @@ EXERCISE = Write(
     question="Your model is reviewed before anybody relies on it. Answer the reviewer's questions "
     "with what you have measured.",
     facts=(
-        Fact("setup", "model, loss, optimizer, device: a dictionary of texts", 0.5, all_parts),
-        Fact("probes", "at least three probes: texts with a number, or numbers by name", 0.5,
+        Fact("setup", "model, loss, optimizer, and device as torch calls it (cpu, cuda:0): a "
+                      "dictionary of texts", 0.5, all_parts),
+        Fact("probes", f"at least three probes: texts of {WORDS} words or more with a number, or "
+                       "{name: number}", 0.5,
              with_evidence),
         Fact("train_val", "accuracy on training and on validation, from 0 to 1", 0.5, accuracies),
         Fact("held_back", "hits and number of images on the held-back data", 0.5, hits_of),

@@ -516,6 +516,7 @@ END = "    return accuracies\n"
 LAST_PT = '        torch.save(state, folder / "last.pt")\n'
 BEST_PT = '            torch.save({"model": model.state_dict()}, folder / "best.pt")\n'
 TOLD = "        after_epoch(epoch)\n"
+GOT = "accuracies.append((logits.argmax(dim=1) == targets).double().mean().item())"
 
 
 def with_explicit_resume(make_setup, data, folder, seed, epochs, after_epoch):
@@ -595,7 +596,9 @@ WRONG = (
      "after_epoch was called with epochs counted from 1, as the engine's history has them. Count "
      "from 0: the first call is after_epoch(0)."),
     ("schedule-per-epoch", script(('if per == "update"', 'if per == "never"'),
-                                  ('if per == "epoch"', "if True")), ""),
+                                  ('if per == "epoch"', "if True")),
+     "The weights are those of a schedule that steps once per epoch, although schedule_per was "
+     "'update'. Step it as schedule_per says."),
     ("no-schedule", script(('if per == "update"', 'if per == "never"'),
                            ('if per == "epoch"', 'if per == "never"')),
      "The weights are those of a constant learning rate: the set-up's scheduler did not step. "
@@ -635,6 +638,10 @@ WRONG = (
      "checkpoint cannot be used."),
     ("epochs-more", script(("range(start, epochs)", "range(start, start + epochs)")),
      "After the kill, `epochs` more epochs were trained. epochs counts the whole run."),
+    ("losses-for-accuracies", script((GOT, "accuracies.append(loss)")),
+     "The list holds the validation losses. Return the validation accuracies."),
+    ("in-percent", script((GOT, GOT.replace("append(", "append(100 * "))),
+     "Those are percentages. Give accuracies from 0 to 1."),
     ("one-epoch", script(("range(start, epochs)", "range(start, 1)")), ""),
 )  # fmt: skip
 SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",

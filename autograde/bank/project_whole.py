@@ -90,6 +90,11 @@ class Run:
             return None
         return _pieces(returned)
 
+    def of_the_next_seed(self, folder: Path) -> dict[str, Any]:
+        """What a call with another seed returns, for one epoch, in another folder."""
+        raw = (part.clone() for part in self.raw)
+        return _pieces(self.function(*raw, folder, self.case["seed"] + 1, 1, lambda _: None))
+
 
 def _pieces(returned: Any) -> dict[str, Any]:
     """The dictionary, with a model and a function in it.
@@ -149,7 +154,21 @@ def _files(one: Run, found: dict[str, Any]) -> Answer:
         "other_weights": kept(_agree, found, model, weights, images, one.folder),
         "other_scale": kept(_agree, found, model, scale, images, one.folder),
         "noted": "the same" if noted == [one.case["seed"], one.case["epochs"]] else f"{noted}",
+        "split": kept(_same_objects, found, one),
     }
+
+
+def _same_objects(found: dict[str, Any], one: Run) -> str:
+    """Whether a run with another seed validates on the same images."""
+    with scratch() as folder:
+        both = found["setup"], one.of_the_next_seed(Path(folder) / "run")["setup"]
+    if not all("val_loader" in setup for setup in both):
+        raise AnswerError(
+            "'setup' lacks val_loader: it must be the whole dictionary from make_setup."
+        )
+    first, second = (project_setup.joined(list(setup["val_loader"])) for setup in both)
+    alike = first.shape == second.shape and torch.allclose(first.sum(0), second.sum(0), atol=1e-2)
+    return "the same images" if alike else "different images"
 
 
 def _agree(
@@ -492,6 +511,10 @@ WRONG = (
     ("split-drawn-again", edited(("make_data(images, labels, groups, seed), []",
                                   "make_data(images, labels, groups, "
                                   "int(torch.randint(10**6, ()))), []")), ""),
+    ("split-of-one-seed", edited(("make_data(images, labels, groups, seed), []",
+                                  "make_data(images, labels, groups, 0), []")),
+     "Two runs with different seeds validate on the same images. The seed draws the objects that "
+     "validate: pass it to make_data as well."),
     ("seed-drawn-again", edited((RUN, RUN.replace("seed", "int(torch.randint(10**6, ()))"))), ""),
     ("never-trained", edited((MADE, MADE + "; made[-1]['optimizer'].param_groups[0]['lr'] = 0.0; "
                               "made[-1]['scheduler'].base_lrs = [0.0]")),
@@ -520,6 +543,7 @@ SURE = (
     "not-normalised",
     "other-unit",
     "another-seed",
+    "split-of-one-seed",
     "caught",
     "set-up-made-again",
 )
@@ -544,8 +568,8 @@ EXERCISE = Exercise(
     ),
     signature="whole_run(images, labels, groups, folder, seed, epochs, after_epoch)",
     parts=(
-        Part("files", "answers from the folder alone", points=1, cases=1,
-             fields=("from_the_run", "other_weights", "other_scale", "noted")),
+        Part("files", "answers from the folder alone; seed and epochs passed on", points=1,
+             cases=1, fields=("from_the_run", "other_weights", "other_scale", "noted", "split")),
         Part("resumed", "killed, and called again: the same bits, from a sound set-up", points=1,
              cases=1, hidden=True, fields=("killed", "epochs", "weights", "best", "findings")),
         Part("held-back", "best.pt on objects that the run has not seen", points=1, cases=1,
@@ -559,6 +583,7 @@ EXERCISE = Exercise(
         "other_weights": "with different weights in best.pt, the answers that follow them:",
         "other_scale": "with a different mean and std in run.json, the answers that follow them:",
         "noted": "seed and epochs in run.json, compared with those passed in:",
+        "split": "what a run with another seed validates on:",
         "findings": "the faults of the trained set-up, including the doctor's findings:",
         "killed": "what happens to a call when after_epoch raises an exception:",
         "epochs": "the epochs that after_epoch was called with, before and after the kill,",

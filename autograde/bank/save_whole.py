@@ -31,6 +31,7 @@ def draw(source: Draw, part: str) -> Case:
         "name": source.choice(["last.pt", "run-7", "best.weights.pt"]),
         "there": part != "content" or source.index > 0,
         "part": part,
+        "as_torch": part == "failed" and source.index > 0,
     }
 
 
@@ -53,7 +54,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
             function(dict(first), path)
         elif case["there"]:
             torch.save(first, path)
-        look = {"whole": _watch, "failed": _fail, "killed": _kill}
+        look = {"whole": _watch, "failed": _fail_as_torch if case["as_torch"] else _fail,
+                "killed": _kill}  # fmt: skip
         seen = look.get(case["part"], _plain)(function, second, path)
         left = {"read": kept(_read, path), "files": _listed(path.parent)}
         return {
@@ -100,10 +102,15 @@ def _watch(function, state: dict, path: Path) -> Answer:
     return {"seen": instants(function, dict(state), path)}
 
 
-def _fail(function, state: dict, path: Path) -> Answer:
-    """The disk is full in the middle of writing: what is raised, and what is left."""
+def _fail(function, state: dict, path: Path, *, as_torch: bool = False) -> Answer:
+    """The disk is full in the middle of writing: what is raised, and what is left.
+
+    Python's files raise an OSError then, torch's own writer a RuntimeError.
+    """
 
     def full() -> None:
+        if as_torch:
+            raise RuntimeError("PytorchStreamWriter failed writing file data.pkl")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     try:
@@ -111,6 +118,10 @@ def _fail(function, state: dict, path: Path) -> Answer:
     except Exception:
         return {"raised": "an exception"}
     return {"raised": "nothing"}
+
+
+def _fail_as_torch(function, state: dict, path: Path) -> Answer:
+    return _fail(function, state, path, as_torch=True)
 
 
 def _kill(function, state: dict, path: Path) -> Answer:
@@ -315,6 +326,18 @@ def part_left(state, path):
     os.replace(partial, path)
 
 
+def part_left_by_torch(state, path):
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            torch.save(state, file)
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 def swallowed(state, path):
     with suppress(OSError):
         save(state, path)
@@ -461,6 +484,10 @@ EXERCISE = Exercise(
         Wrong("part-left", part_left,
               "After a failed write, part of the new file is still in the folder. Remove it before "
               "the exception reaches the caller.", sure=True),
+        Wrong("part-left-by-torch", part_left_by_torch,
+              "Part of the new file is left in the folder after a RuntimeError, which torch.save "
+              "may raise on a full disk; after an OSError it was removed. Clean up in `finally`.",
+              sure=True),
         Wrong("swallowed", swallowed,
               "The disk was full, but save() returned as if all was well. Clean up, but let the "
               "exception reach the caller.", sure=True),

@@ -97,6 +97,12 @@ detached = given((STATE, STATE.replace("model.state_dict()", CLONED.replace("clo
 in_every_epoch = fixed((KEPT, ""), ("        history.append(val_loss)\n",
                        "        history.append(val_loss)\n" + KEPT[4:]))  # fmt: skip
 not_loaded = fixed((LOAD, ""))
+another_name = given(
+    ("    criterion =", "    import copy\n    criterion ="),
+    (STATE, "            best_state = copy.deepcopy(model)\n"),
+    (LOAD, "    model = best_state\n"),
+)
+loaded_in_the_loop = fixed((LOAD, ""), (KEPT, KEPT + "        model.load_state_dict(best_state)\n"))
 parameters_alone = fixed(
     ("model.state_dict().items()", "model.named_parameters()"),
     ("load_state_dict(best_state)", "load_state_dict(best_state, strict=False)"),
@@ -157,12 +163,17 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("last-weights", shallow,
-              "The model ends with the weights of the last epoch, not of the best. Do you keep a "
-              "copy of each tensor, made in the best epoch, and load it at the end?"),
+              "The model that was handed over ends with the weights of the last epoch, not of the "
+              "best. In the best epoch, copy each tensor; at the end, load the copies into that "
+              "model. Giving the name `model` to another object changes nothing for the caller."),
         Wrong("last-weights", as_a_dict),
         Wrong("last-weights", detached),
         Wrong("last-weights", in_every_epoch),
         Wrong("last-weights", not_loaded),
+        Wrong("last-weights", another_name),
+        Wrong("loaded-in-the-loop", loaded_in_the_loop,
+              "After an epoch that did not improve, the next one started from the best weights so "
+              "far. Load them once, after the loop: the run itself stays as it was."),
         Wrong("untrained", before_training,
               "The model ends with the weights from before training. Keep a copy whenever "
               "validation improves."),

@@ -245,7 +245,10 @@ EXERCISE = Exercise(
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("hardest", hardest),
-        Wrong("renormalised", renormalised),
+        Wrong("renormalised", renormalised,
+              "The softmax still runs over the sentences of a batch. Dividing by each sentence's "
+              "sum afterwards makes its weights add up to 1, but its neighbours remain in them. "
+              "Take the softmax along the words."),
         Wrong("right-in-validation", right_in_validation),
         Wrong("mask-turned", mask_turned,
               "Sentences without padding gave nan too. Either their words are masked: padding is "

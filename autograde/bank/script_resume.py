@@ -223,8 +223,9 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("nothing-remembered", saved_alone,
-              "After the night the weights continue as with a new optimizer: the state of the "
-              "first optimizer has to be saved and loaded too."),
+              "After the night the weights continue as with an optimizer that remembers nothing. "
+              "Tuesday has nothing of Monday's but what load() returns: save the optimizer's "
+              "state as well, and load it into an optimizer from Tuesday's make()."),
         Wrong("nothing-remembered", settings_alone),
         Wrong("nothing-remembered", saved_at_first),
         Wrong("nothing-remembered", in_a_variable),

@@ -154,7 +154,7 @@ def _content(path: Path) -> str:
 
 def trained(
     parts=ALL, start=1, extra=0, saved="end", early=False, resumes=True, per="epoch", mean=True,
-    least=0,
+    least=0, clears=True, counted=False,
 ):  # fmt: skip
     """A right answer; other arguments leave something out, or put it in another place."""
 
@@ -179,16 +179,19 @@ def trained(
 
         for epoch in range(first, first + epochs if extra else max(epochs, first + least)):
             random = {"torch": torch.get_rng_state(), "loader": loader.generator.get_state()}
-            total = 0.0
+            total, seen = 0.0, 0
             for inputs, targets in loader:
-                optimizer.zero_grad()
+                if clears:
+                    optimizer.zero_grad()
                 loss = criterion(model(inputs), targets)
                 loss.backward()
                 optimizer.step()
+                if counted:
+                    loss, seen = loss.detach() * len(targets), seen + len(targets)
                 if per == "update":
                     scheduler.step()
                 total = total + loss.item() if mean else loss.item() * len(loader)
-            losses.append(total / len(loader))
+            losses.append(total / (seen or len(loader)))
             if not early:
                 random = {"torch": torch.get_rng_state(), "loader": loader.generator.get_state()}
             if saved == "before schedule":
@@ -413,6 +416,13 @@ EXERCISE = Exercise(
               "at the end of each."),
         Wrong("last-batch-loss", trained(mean=False),
               "The loss of each epoch is that of its last batch. Take the mean over its batches."),
+        Wrong("weighed-by-examples", trained(counted=True),
+              "Each batch's loss was weighted by its number of examples. Here an epoch's loss is "
+              "the plain mean over its batches, in which a short batch counts as much as a full "
+              "one."),
+        Wrong("uncleared", trained(clears=False),
+              "Gradients of earlier batches were added to each batch's own. Clear them before each "
+              "backward()."),
         *common(by_the_count, "own-criterion", "own-optimizer", "returns-none", "global-model"),
     ),
     right=(trained(), by_the_count, in_memory_then_renamed),

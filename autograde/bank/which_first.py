@@ -18,8 +18,8 @@ EXERCISE = Order(
         Step("same", "Print the sum of the inputs and of the targets in each step: is it always "
                      "the same batch?"),
         Step("moves", "Compare all weights before and after one step: do any of them move?"),
-        Step("where", "For weights that do not move: is .grad None or 0, or are they not in the "
-                      "optimizer?"),
+        Step("where", "Find out why a weight does not move: is its .grad None or 0, or is it not "
+                      "in the optimizer?"),
         Step("level", "If weights move but the loss stays: what does the criterion expect, and "
                       "what does it get?"),
         Step("rate", "Try a learning rate ten times larger and ten times smaller."),

@@ -17,6 +17,11 @@
 # in two and compare them bit by bit, kill a process while it writes its checkpoint, see what a file
 # from somebody else can do to your machine, and learn what a seed promises and what it does not.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code after
+# *read* above an exercise stands for an item in them: in a terminal, `course ledger T25` says which
+# one, `course claims F108` tests a claim, and `course museum B39` shows a bug.
+# `worked.compute("N49")` computes a worked number.
+#
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
 # `hint("03g.missing")` gives three hints.*
 
@@ -49,7 +54,7 @@ from course.plots.checkpoints import (plot_distances, plot_instants, plot_repeat
 device = choose_device()  # a GPU where there is one: data and models go there
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## 3g.1 A run, cut in two
@@ -116,8 +121,8 @@ museum.exhibit("B27").plot()
 # %% exercise 03g.equal
 
 # %% exercise 03g.resume
-# Train. After each epoch, save everything that the next epoch reads under `path`, and if the file
-# already exists, continue from it. Before it calls your function, each process builds its own
+# Train. After each epoch, save to `path` everything that the next epoch reads. If that file already
+# exists, continue from it. Before it calls your function, each process builds its own
 # model, optimizer, schedule and loader, with different random numbers. Two generators are in use:
 # torch's global one, and `loader.generator`, from which the loader draws its order.
 def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
@@ -133,11 +138,12 @@ def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
         loader: A DataLoader with its own generator, `loader.generator`.
         criterion: Any mean-reduced loss of logits and targets.
         epochs: Of the whole run; an existing file never holds more.
-        path: A pathlib.Path, with a file that you wrote, or none. It must be readable with
-            torch.load(path, weights_only=True).
+        path: A pathlib.Path. Either there is no file yet, or one that your function has written. It
+            must be readable with torch.load(path, weights_only=True).
 
     Returns:
-        A list of floats: for each epoch of the whole run, the mean of its batch losses.
+        A list with, for each epoch of the whole run, the mean of its batch losses, in which every
+        batch counts alike: floats, or one-element tensors without a graph.
     """
     ### BEGIN SOLUTION
     losses, things = [], {"model": model, "optimizer": optimizer, "scheduler": scheduler}
@@ -297,8 +303,8 @@ def save(state, path):
     """Save a checkpoint; a kill at any instant leaves either the old or the new file under path.
 
     Afterwards torch.load(path, weights_only=True) gives the state, and the folder holds no other
-    new file. If writing fails, e.g. on a full disk, the exception reaches the caller, the old
-    file is unchanged, and no part of the new one is left.
+    new file. If writing fails, e.g. on a full disk, the exception, an OSError or one that torch
+    raises, reaches the caller, the old file is unchanged, and no part of the new one is left.
 
     Args:
         state: A dictionary that torch.save can write; it is saved as it is.
@@ -426,7 +432,7 @@ class Stopper:
         min_delta: An epoch improves if its loss is lower than the best by more than this.
             The best is the loss of the last epoch that improved.
 
-    A loss of nan or inf is not an improvement. Once the answer is True, it stays True until a loss
+    A loss of nan or inf is not an improvement; -inf does not occur. Once the answer is True, it stays True until a loss
     improves, which restarts the count.
     """
 
@@ -604,8 +610,8 @@ class KeyedNoise:
 
     The noise of an example depends on the seed, the epoch and its index, and on nothing else: not
     on the order in which examples are fetched, and not on workers, which have copies of the data
-    set. A different seed, epoch or index gives different noise, at least for values from 0 to
-    1000. No index is negative.
+    set. A different seed, epoch or index gives different noise, at least for all values from 0
+    to 1000. No index is negative.
 
     Args:
         inputs: [N, ...], floating point. They are not changed.

@@ -18,6 +18,11 @@
 # scripts that run without an error, and write a probe that finds a bug in programs you have never
 # seen.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code after
+# *read* above an exercise stands for an item in them: in a terminal, `course ledger B17` says which
+# one, `course claims F72` tests a claim, and `course museum B04` shows a bug. `worked.compute("N62")`
+# computes a worked number.
+#
 # *Read a question, replace the `...` of its `guess`, then run the cell below it. Every cell may be run
 # twice. Stuck? `hint("03h.six-logs")` gives three hints.*
 
@@ -32,7 +37,7 @@ from course.debug.signatures import SIGNATURES, case_log, lineup, logged_run
 from course.plots.suspects import plot_experiment, plot_lineup, plot_log
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## 3h.1 The log before the code
@@ -381,7 +386,7 @@ def uses_old_gradients(make, batches):
             A bug may show only in the last step.
 
     Returns:
-        True or False. The batches are not changed.
+        True or False. Neither the list nor its batches are changed.
     """
     ### BEGIN SOLUTION
     ends = []

@@ -18,6 +18,10 @@
 # and error analysis are your tools, and you may use all of them. Plan three sittings: data and
 # baselines, set-up and run, report.
 #
+# The lecture, its essay and the engineering module are the texts behind this course. A code after
+# *read* above an exercise stands for an item in them: in a terminal, `course ledger T27` says which
+# one, and `course claims F99` tests a claim.
+#
 # *Read a question, make a guess, then run the cell below it. Every cell may be run twice. Stuck?
 # `hint("05.data")` gives three hints, and `failing("05.data")` shows the smallest failing case.*
 
@@ -41,7 +45,7 @@ from course.lr_finder import lr_find
 from course.plots.project import plot_bars, plot_headroom, plot_takes
 
 # %%
-student("")
+student("")  # your name or id, as you hand in
 
 # %% [markdown]
 # ## 5.1 The brief
