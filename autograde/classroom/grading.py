@@ -444,9 +444,9 @@ def rounds(
             more = job is not END
             if more and job is not None:
                 graders.give(job)
+        wait([handle for crew in crews for handle in crew.handles()], timeout=LOOK_S)
         if writer is not None and graders.pending:
             writer.prepare()  # only now: it loads nbgrader while the first submissions run
-        wait([handle for crew in crews for handle in crew.handles()], timeout=LOOK_S)
         yield list(graders.collect())
 
 

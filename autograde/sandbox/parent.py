@@ -21,8 +21,9 @@ PRELOAD = ["autograde.sandbox.warm"]
 """What the warm parent imports before it forks; `start` may ask for more."""
 MANY = "autograde.sandbox.warm_for_many"
 FEW = 8
-"""Submissions up to which a light parent is done sooner: of its 3 s of processor time a heavy one
-takes 4 more, and that saves a fork 0.01 s, or where scikit-learn is asked for 0.9 s."""
+"""Submissions up to which a light parent is done sooner: to its 2 s of processor time, most of them
+torch's import, a heavy one adds 4, and that saves a fork 0.01 s, or where scikit-learn is asked for
+0.9 s."""
 
 
 def start(submissions: int = 0) -> None:
