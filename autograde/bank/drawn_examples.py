@@ -27,20 +27,18 @@ EXERCISE = Number(
            Part("twice", "examples that are given to two ranks in an epoch", points=1)),
     wrong=(
         Wrong("balanced", lambda big, small, b, r: {"plain": b / 2},
-              "That is the weighted sampler's half. Shuffled batches hold each class at its "
-              "share."),
+              "That is the weighted sampler's half. A shuffled batch holds each class's share."),
         Wrong("of-the-majority", lambda big, small, b, r: {"plain": b * small / big},
               "That divides by the majority alone. The share is out of all {big} + {small}."),
         Wrong("a-share", lambda big, small, b, r: {"plain": small / (big + small)},
               "That is the minority's share. A batch has {b} examples."),
         Wrong("same-chance", lambda big, small, b, r: {
               "seen": big * (1 - (1 - 1 / (big + small)) ** (big + small))},
-              "That gives every example the same chance. Half of the total weight is on {big} "
-              "examples: a draw picks a given one of them with probability 0.5 / {big}."),
+              "That gives every example the same chance. Half of the weight is on {big} examples: "
+              "a draw picks a given one of them with probability 0.5 / {big}."),
         Wrong("of-the-minority", lambda big, small, b, r: {
               "seen": small * (1 - (1 - 0.5 / small) ** (big + small))},
-              "That is right for the minority. The question is how many of the {big} majority "
-              "examples are drawn."),
+              "That is right for the minority. The question is about the {big} of the majority."),
         Wrong("fewer-draws", lambda big, small, b, r: {"seen": big * (1 - (1 - 0.5 / big) ** big)},
               "That assumes as many draws as the majority has examples. An epoch has more."),
         Wrong("per-rank", lambda big, small, b, r: {"twice": -(-(big + small + 1) // r)},
@@ -55,6 +53,4 @@ EXERCISE = Number(
               "That is the remainder after equal shares. The sampler drops nothing: it fills the "
               "shares up to equal size with examples that another rank has, too."),
         Wrong("disjoint", lambda big, small, b, r: {"twice": 0},
-              "Shards are disjoint only if {r} divides the number of examples."),
-    ),
-)  # fmt: skip
+              "Shards are disjoint only if {r} divides the number of examples.")))  # fmt: skip
